@@ -1,0 +1,10 @@
+# CUDA is optional at build time and at run time. This only finds the toolkit and says so.
+set(KVCAST_HAVE_CUDA OFF)
+if(NOT KVCAST_CUDA STREQUAL "OFF" AND NOT KVCAST_FUZZ)
+  find_package(CUDAToolkit 12.8 QUIET)
+  if(CUDAToolkit_FOUND)
+    set(KVCAST_HAVE_CUDA ON)
+  elseif(KVCAST_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "KVCAST_CUDA=ON, but no CUDA toolkit >= 12.8 was found")
+  endif()
+endif()

@@ -1,0 +1,132 @@
+// Block hashes: the chain of digests that names every prefix of a prompt, byte for byte as vLLM
+// computes it (`--prefix-caching-hash-algo`).
+//
+//   digest(block) = F( serialise( (parent digest, (token ids...), extra keys or None) ) )
+//
+// The parent of the first block is NONE_HASH = F(serialise(seed text)).
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/block_hash_value.h"
+#include "kvcast/extra_key.h"
+#include "kvcast/ids.h"
+#include "kvcast/status.h"
+
+namespace kvcast {
+
+enum class HashAlgorithm : uint8_t {
+  kSha256,      // pickle protocol 5, SHA-256 (vLLM's default)
+  kSha256Cbor,  // canonical CBOR, SHA-256
+  kXxhash,      // pickle protocol 5, XXH3-128
+  kXxhashCbor,  // canonical CBOR, XXH3-128
+};
+
+// "sha256", "sha256_cbor", "xxhash", "xxhash_cbor".
+std::string_view HashAlgorithmName(HashAlgorithm algorithm);
+std::optional<HashAlgorithm> ParseHashAlgorithm(std::string_view name);
+
+// A digest of 32 bytes (SHA-256) or 16 bytes (XXH3-128, canonical big-endian form).
+struct Digest {
+  std::array<uint8_t, 32> data{};
+  uint8_t size = 0;
+
+  std::span<const uint8_t> bytes() const { return {data.data(), size}; }
+  // The integer that events carry by default: the last 8 bytes, big-endian. REQUIRES: size >= 8.
+  uint64_t low64() const;
+  friend bool operator==(const Digest&, const Digest&) = default;
+};
+
+// How digests appear in events (VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES).
+enum class EventHashForm : uint8_t { kInt64, kBytes };
+BlockHash ToEventHash(const Digest& digest, EventHashForm form);
+
+// One multimodal item of a prompt: `length` positions from `offset` on.
+struct MultimodalItem {
+  std::string identifier;
+  int64_t offset = 0;
+  int64_t length = 0;
+  // vLLM's pickle schemes write an identifier that is the same Python object as an earlier one of
+  // the same block as a back-reference. Items with equal, non-zero tags are the same object.
+  uint32_t object_tag = 0;
+};
+
+// Row-major prompt embeddings as raw tensor bytes, one row of row_bytes per prompt position.
+struct PromptEmbeddings {
+  std::string data;
+  size_t row_bytes = 0;
+};
+
+// What besides tokens makes a prompt's blocks different.
+struct HashInputs {
+  std::string lora_name;                 // empty: none
+  std::vector<MultimodalItem> mm_items;  // sorted by offset
+  std::string cache_salt;                // empty: none; enters the first block only
+  std::optional<PromptEmbeddings> prompt_embeddings;
+
+  bool empty() const {
+    return lora_name.empty() && mm_items.empty() && cache_salt.empty() && !prompt_embeddings;
+  }
+};
+
+// The extra keys of the positions [begin, end), in hash order: LoRA name, (identifier, offset -
+// begin) of each overlapping multimodal item, salt (begin = 0 only), digest of the embedding slice.
+ExtraKeys ExtraKeysFor(const HashInputs& inputs, int64_t begin, int64_t end);
+
+// Seed text of NONE_HASH that vLLM uses for the SHA-256 family since 2026-08 if PYTHONHASHSEED is
+// unset.
+inline constexpr std::string_view kDefaultHashSeed = "vllm-none-hash";
+
+// Computes block digests under one algorithm and one NONE_HASH.
+// Thread-compatible: one hasher per thread (it owns a digest context and a scratch buffer).
+class BlockHasher {
+ public:
+  // NONE_HASH from a seed text: the value of PYTHONHASHSEED, or kDefaultHashSeed.
+  static Result<BlockHasher> FromSeed(HashAlgorithm algorithm, std::string_view seed);
+  // NONE_HASH as raw bytes: engines before 2026-08 take 32 random bytes.
+  static Result<BlockHasher> FromNoneHash(HashAlgorithm algorithm,
+                                          std::span<const uint8_t> none_hash);
+
+  BlockHasher(BlockHasher&&) noexcept;
+  BlockHasher& operator=(BlockHasher&&) noexcept;
+  ~BlockHasher();
+
+  HashAlgorithm algorithm() const;
+  // NONE_HASH. Not always the size of a digest: see FromNoneHash.
+  const Digest& none_hash() const;
+
+  // Digest of one block. parent = nullptr means NONE_HASH.
+  Digest HashBlock(const Digest* parent, std::span<const TokenId> tokens, const ExtraKeys& extra);
+
+  // The exact bytes that HashBlock digests; for tests and tools.
+  std::string Preimage(const Digest* parent, std::span<const TokenId> tokens,
+                       const ExtraKeys& extra);
+
+  // Appends to `chain` the digests of all complete units of `unit` tokens that it does not hold
+  // yet: chain[i] covers tokens [i*unit, (i+1)*unit). REQUIRES: unit > 0.
+  void ExtendChain(std::span<const TokenId> tokens, int64_t unit, const HashInputs& inputs,
+                   std::vector<Digest>& chain);
+
+ private:
+  struct Impl;
+  explicit BlockHasher(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Digest of block `index` of a group whose block holds `units_per_block` hash units: the last fine
+// digest inside the block. REQUIRES: the chain reaches that far.
+inline const Digest& BlockDigest(std::span<const Digest> chain, int64_t index,
+                                 int64_t units_per_block) {
+  return chain[static_cast<size_t>((index + 1) * units_per_block - 1)];
+}
+
+}  // namespace kvcast

@@ -1,0 +1,110 @@
+// CacheManager: the prefix-caching block manager of one engine, for any mix of KV-cache groups.
+//
+// The scheduler-facing half of vLLM's KVCacheManager: look up the cached prefix of a request,
+// allocate slots for the tokens of the next step, free them, and drain the events that this caused.
+// Same calls give the same block ids and the same events. Thread-compatible: one owner thread.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvcast/block_hash.h"
+#include "kvcast/cache_spec.h"
+#include "kvcast/event.h"
+#include "kvcast/ids.h"
+#include "kvcast/status.h"
+
+namespace kvcast {
+
+// A request as the cache sees it. Owned by the engine; must outlive its time in the manager.
+// The engine appends sampled tokens to `tokens`; the manager extends `chain` when it needs to.
+struct CacheRequest {
+  std::string id;
+  std::vector<TokenId> tokens;  // prompt, then sampled tokens
+  int64_t prompt_tokens = 0;
+  HashInputs hash_inputs;
+  std::optional<int64_t> lora_id;
+  std::optional<std::string> session_id;
+  bool skip_prefix_lookup = false;  // e.g. prompt logprobs are wanted
+
+  // Kept by the manager.
+  std::vector<Digest> chain;           // one digest per complete hash unit of `tokens`
+  int64_t shared_prefix_boundary = 0;  // tokens; 0: none
+};
+
+// Result of a lookup: blocks that are cached now. Nothing is held until AllocateSlots succeeds.
+struct PrefixHit {
+  int64_t tokens = 0;  // <= request tokens - 1, the same for all groups
+  // Per group, ceil(tokens / block_size) block ids; id 0 (null block) where the group needs none.
+  std::vector<std::vector<BlockId>> blocks;
+  // Prefix length worth retaining because one group already has it (0: none).
+  int64_t shared_prefix_boundary = 0;
+};
+
+struct AllocateArgs {
+  int64_t computed_tokens = 0;     // already computed before this step, hits of `hit` not counted
+  int64_t new_tokens = 0;          // to be computed in this step; > 0
+  int64_t lookahead_tokens = 0;    // draft slots beyond them
+  int64_t in_flight_tokens = 0;    // scheduled, not processed
+  const PrefixHit* hit = nullptr;  // first allocation of a request: the lookup's result
+  bool full_sequence_must_fit = false;  // admission gate for waiting requests
+  bool apply_watermark = false;
+};
+
+struct CacheUsage {
+  int64_t total_blocks = 0;  // null block not counted
+  int64_t free_blocks = 0;   // cached blocks that nobody uses count as free
+};
+
+class CacheManager {
+ public:
+  // `hasher` gives the chain; `hash_form` how digests appear in events.
+  static Result<std::unique_ptr<CacheManager>> Create(const CacheConfig& config, BlockHasher hasher,
+                                                      EventHashForm hash_form, bool emit_events);
+  ~CacheManager();
+
+  const CacheConfig& config() const;
+  CacheUsage usage() const;
+
+  // Longest cached prefix of the request's tokens, at most tokens - 1.
+  PrefixHit GetComputedBlocks(CacheRequest& request);
+
+  // Slots for the next step. False: not enough free blocks, nothing changed except that blocks out
+  // of the window were released. New block ids per group are appended to `new_blocks` if it is
+  // given.
+  bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
+                     std::vector<std::vector<BlockId>>* new_blocks = nullptr);
+
+  // True if the whole sequence could ever be held by an otherwise empty pool.
+  bool CanEverFit(int64_t total_tokens) const;
+
+  // Releases the request's blocks, tail first; they stay cached. Also used for preemption.
+  void Free(CacheRequest& request);
+
+  // Forgets all cached blocks. False: blocks are in use, nothing changed.
+  bool ResetPrefixCache();
+
+  // Drops these blocks from the cache; blocks in use stay allocated.
+  void EvictBlocks(std::span<const BlockId> blocks);
+
+  // Events since the last call, in order of occurrence, annotated with kind and window.
+  std::vector<Event> TakeEvents();
+
+  // Block table of a running request in one group; empty if the request holds nothing.
+  std::span<const BlockId> BlockTable(const CacheRequest& request, GroupIdx group) const;
+
+  // Cross-checks every invariant of the pool and the tables: O(pool). For tests and debug builds.
+  Status CheckInvariants() const;
+
+ private:
+  class Impl;
+  explicit CacheManager(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,98 @@
+// Cache specs: what kind of KV each group of a model keeps, and how the groups share one pool.
+//
+// Terms and rules follow vLLM's KVCacheSpec / KVCacheConfig. All sizes are in tokens unless a name
+// says otherwise.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/status.h"
+
+namespace kvcast {
+
+// `kv_cache_spec_kind` of the events.
+enum class SpecKind : uint8_t {
+  kFullAttention,
+  kMlaAttention,
+  kSinkFullAttention,
+  kSlidingWindow,
+  kSlidingWindowMla,
+  kChunkedLocalAttention,
+  kMamba,
+  kEncoderOnlyAttention,
+  kCrossAttention,
+  kUnknown,
+};
+
+// "full_attention", ... ; an unknown name parses to kUnknown.
+std::string_view SpecKindName(SpecKind kind);
+SpecKind ParseSpecKind(std::string_view name);
+
+// Kinds whose prefix is reusable only as a whole: full attention, MLA, sink.
+constexpr bool IsFullKind(SpecKind kind) {
+  return kind == SpecKind::kFullAttention || kind == SpecKind::kMlaAttention ||
+         kind == SpecKind::kSinkFullAttention;
+}
+constexpr bool IsWindowKind(SpecKind kind) {
+  return kind == SpecKind::kSlidingWindow || kind == SpecKind::kSlidingWindowMla;
+}
+// Kinds that never take part in prefix caching (encoder-only, cross attention, unknown).
+constexpr bool IsCacheableKind(SpecKind kind) {
+  return IsFullKind(kind) || IsWindowKind(kind) || kind == SpecKind::kChunkedLocalAttention ||
+         kind == SpecKind::kMamba;
+}
+
+// How a Mamba group keeps states: one running state, one per block, or states at aligned step ends.
+enum class MambaMode : uint8_t { kNone, kAll, kAlign };
+
+// One KV-cache group. Its index in CacheConfig::groups is its group_idx.
+struct GroupSpec {
+  SpecKind kind = SpecKind::kFullAttention;
+  int64_t block_size = 16;
+  int64_t sliding_window = 0;  // window kinds: > 0
+  int64_t chunk_size = 0;      // chunked local: > 0
+  MambaMode mamba_mode = MambaMode::kNone;
+  int64_t speculative_blocks = 0;     // Mamba: state blocks for draft tokens
+  int64_t extra_retained_tokens = 0;  // window kinds with multi-module MTP
+  bool eagle = false;                 // the last hit block must be recomputed for the draft head
+
+  friend bool operator==(const GroupSpec&, const GroupSpec&) = default;
+};
+
+// The cache of one engine: groups that share one pool of blocks.
+struct CacheConfig {
+  std::vector<GroupSpec> groups;
+  int64_t num_blocks = 0;  // block 0, the null block, included
+  int64_t max_model_len = 131072;
+  // Tokens that may be scheduled but not processed yet; enters the admission cap of window groups.
+  int64_t max_in_flight_tokens = 8192;
+  // Tokens per hash. 0: greatest common divisor of the block sizes.
+  int64_t hash_block_size = 0;
+  // Alignment of hits and of what is cached. 0: least common multiple of the block sizes.
+  int64_t scheduler_block_size = 0;
+  bool enable_caching = true;
+  // prefix_cache_retention_interval: nullopt keeps every block of a window that may serve a hit
+  // (dense); 0 keeps replay boundaries only; r > 0 also one boundary every r tokens.
+  std::optional<int64_t> retention_interval;
+  double watermark = 0;  // share of the pool kept free when a waiting request is admitted
+};
+
+// Checks `config` and fills in what 0 stands for. Every error names the field.
+Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
+
+// Blocks that one sequence of `group` can hold at a time, or nullopt where that grows with the
+// sequence: window cdiv(min(W-1+X+I, L), bs)+1, chunked cdiv(min(C+I, L), bs). One formula for
+// start-up sizing and for the run-time admission gate.
+std::optional<int64_t> MaxAdmissionBlocks(const GroupSpec& group, int64_t max_model_len,
+                                          int64_t max_in_flight_tokens);
+
+// Leading tokens of a computed prefix of n tokens that attention will never read again.
+int64_t SkippedTokens(const GroupSpec& group, int64_t computed_tokens);
+
+constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+}  // namespace kvcast

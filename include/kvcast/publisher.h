@@ -1,0 +1,85 @@
+// Publisher: streams event batches over ZMQ PUB and answers replay requests over ROUTER,
+// wire-compatible with vLLM's ZmqEventPublisher.
+//
+// Live message: [topic][sequence number, 8 bytes big-endian][payload]. Replay: see
+// schemas/README.md. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "kvcast/event.h"
+#include "kvcast/ids.h"
+#include "kvcast/status.h"
+#include "kvcast/wire.h"
+
+namespace kvcast {
+
+// Shape of replay replies: vLLM sends the topic frame in them since 2026-07-07.
+enum class ReplayLayout : uint8_t { kTopicSeqPayload, kSeqPayload };
+
+struct PublisherConfig {
+  std::string endpoint = "tcp://127.0.0.1:5557";  // PUB
+  std::string replay_endpoint;                    // ROUTER; empty: no replay
+  std::string topic;                              // may be empty
+  int64_t data_parallel_rank = 0;
+  Dialect dialect = kDefaultDialect;
+  ReplayLayout replay_layout = ReplayLayout::kTopicSeqPayload;
+  // The ring holds what replay can give and what is not sent yet. The oldest batch goes when either
+  // bound is passed.
+  size_t ring_batches = 10000;
+  size_t ring_bytes = 256u << 20;
+  int send_hwm = 100000;  // PUB high-water mark, messages per subscriber
+};
+
+// The endpoint of one data-parallel rank: tcp adds the rank to the port (port 0 stays 0), inproc
+// appends "_dp<rank>", rank 0 and empty are unchanged, anything else is an error for rank > 0.
+Result<std::string> EndpointForRank(std::string_view endpoint, int64_t rank);
+// Whether a PUB socket binds the endpoint (wildcard, "::", ipc, inproc, port 0, loopback) or
+// connects.
+bool BindsEndpoint(std::string_view endpoint);
+
+struct PublisherCounters {
+  uint64_t batches = 0;        // sequence numbers spent
+  uint64_t bytes = 0;          // payload bytes of them
+  uint64_t encode_errors = 0;  // batches refused; no sequence number spent
+  uint64_t live_dropped = 0;   // left the ring before they were sent live (the gap is visible)
+  uint64_t replay_requests = 0;
+  uint64_t replay_batches = 0;
+  uint64_t replay_rejects = 0;  // malformed requests, not answered
+  uint64_t replay_dropped = 0;  // replies to clients that went away or would not read
+};
+
+// One publisher per data-parallel rank. Publish may be called from one thread at a time; counters
+// and endpoints from any. Destruction sends what is queued for up to one second.
+class Publisher {
+ public:
+  // Binds (or connects) and starts the sending and the replay thread. Errors: bad endpoint, address
+  // in use.
+  static Result<std::unique_ptr<Publisher>> Create(const PublisherConfig& config);
+  ~Publisher();
+
+  // Encodes the batch, gives it the next sequence number and queues it. Never blocks on a socket or
+  // a subscriber. A batch without a rank gets the publisher's. Error: the batch cannot be encoded.
+  Result<Seq> Publish(EventBatch batch);
+  // Publishes bytes as they are.
+  Seq PublishPayload(std::span<const uint8_t> payload);
+
+  // Sequence number that the next batch will get: also the count of batches published so far.
+  Seq next_seq() const;
+  // As bound, port 0 resolved.
+  const std::string& endpoint() const;
+  const std::string& replay_endpoint() const;
+  PublisherCounters counters() const;
+
+ private:
+  class Impl;
+  explicit Publisher(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,77 @@
+// The reuse rule: which prefix lengths of a prompt all groups of a worker can serve together.
+//
+// For one prompt, one worker and one group, residency is a bitmap over the group's block positions.
+// A rule per kind turns it into the bitmap of usable boundaries (a boundary is a prefix length);
+// the reusable prefix is the highest boundary usable in every group. The engine's block pool and
+// the router's index call the same rules. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvcast/cache_spec.h"
+
+namespace kvcast {
+
+// A growable bitmap. Bits beyond size() read as 0.
+class Bitmap {
+ public:
+  Bitmap() = default;
+  explicit Bitmap(int64_t bits) { Resize(bits); }
+
+  int64_t size() const { return bits_; }
+  // All bits become 0.
+  void Resize(int64_t bits) {
+    bits_ = bits;
+    words_.assign(static_cast<size_t>((bits + 63) / 64), 0);
+  }
+  bool Test(int64_t i) const {
+    return i >= 0 && i < bits_ && ((words_[static_cast<size_t>(i / 64)] >> (i % 64)) & 1u) != 0;
+  }
+  // REQUIRES: 0 <= i < size().
+  void Set(int64_t i) { words_[static_cast<size_t>(i / 64)] |= uint64_t{1} << (i % 64); }
+  std::span<uint64_t> words() { return words_; }
+  std::span<const uint64_t> words() const { return words_; }
+
+ private:
+  int64_t bits_ = 0;
+  std::vector<uint64_t> words_;
+};
+
+// Residency of one group for one prompt.
+struct GroupResidency {
+  GroupSpec spec;
+  // Bit j: block j of the prompt is resident. size() = blocks that the prompt's hashes cover.
+  Bitmap blocks;
+  // Bit i: a partial entry ends after hash unit i, that is at (i+1)*unit tokens, inside a block.
+  // Empty where the group has none.
+  Bitmap partial_ends;
+};
+
+// Boundaries of one group in steps of `unit` tokens: bit b of the result is set iff a prefix of
+// b*unit tokens is usable in this group. The result has max_units + 1 bits; bit 0 is always set.
+// REQUIRES: unit divides residency.spec.block_size.
+// Rules (vLLM's find_longest_cache_hit of each manager, as boundaries):
+//   full, MLA, sink   every block before b is resident
+//   sliding window W  the last ceil((W-1)/block_size) blocks before b are resident
+//   chunked local C   the blocks from floor(b/C)*C to b are resident
+//   Mamba             the state that ends at b is resident
+//   EAGLE             the rule holds at b and the block after b is resident too
+Bitmap UsableBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units);
+
+// What one worker can reuse of one prompt.
+struct Reuse {
+  int64_t tokens = 0;  // the reusable prefix
+  // Per group, in input order, the longest prefix that this group alone could serve.
+  std::vector<int64_t> per_group_tokens;
+};
+
+// The highest boundary <= max_tokens that is a multiple of `alignment` and usable in all groups.
+// Groups of a kind that is never cacheable do not take part (their per-group figure is max_tokens).
+// An engine looks up with max_tokens = prompt tokens - 1: the last token is always computed.
+// REQUIRES: unit divides alignment and every block size.
+Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t unit, int64_t alignment,
+                     int64_t max_tokens);
+
+}  // namespace kvcast

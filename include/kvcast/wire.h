@@ -1,0 +1,100 @@
+// Wire codec: MessagePack batches of every known producer generation to and from event.h.
+//
+// Decoding follows schemas/README.md: the dialect is recognised event by event (map or array, by
+// element count), unknown map keys and trailing array elements are skipped, and an event that
+// cannot be decoded is counted by reason and skipped without costing its neighbours.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/event.h"
+#include "kvcast/status.h"
+
+namespace kvcast {
+
+// Bounds on one batch. Input that passes one is rejected (the batch, or the event), never
+// truncated.
+struct WireLimits {
+  size_t max_frame_bytes = 64u << 20;
+  uint32_t max_events = 4096;            // a batch
+  uint32_t max_hashes = 65536;           // an event
+  uint32_t max_hash_bytes = 256;         // real producers send up to 256 bytes
+  uint32_t max_tokens = 1u << 20;        // an event, pairs counted as two
+  uint32_t max_depth = 8;                // nesting
+  uint32_t max_string_bytes = 1024;      // tags, media, names, keys
+  uint64_t max_batch_hashes = 1u << 20;  // sums over the batch, so that small wire
+  uint64_t max_batch_tokens = 8u << 20;  // integers cannot blow up into large values
+};
+
+// Why an event was not decoded.
+enum class Reject : uint8_t {
+  kUnknownEvent,  // tag of no known event
+  kNoTag,         // neither array nor map, or no tag in it
+  kMissingField,  // a required field is absent
+  kBadType,       // a field has a type that its meaning does not allow
+  kBadValue,      // type right, value out of range
+  kDuplicateKey,  // a map names a known key twice
+  kLimit,         // a named limit was passed
+};
+inline constexpr size_t kRejectReasons = 7;
+std::string_view RejectName(Reject reason);
+
+// What happened while one batch was decoded.
+struct DecodeCounts {
+  uint64_t decoded = 0;
+  std::array<uint64_t, kRejectReasons> rejected{};
+  uint64_t unknown_fields = 0;  // map keys and array elements that were skipped
+
+  uint64_t rejected_total() const {
+    uint64_t total = 0;
+    for (uint64_t n : rejected) total += n;
+    return total;
+  }
+};
+
+// Decodes one payload into `batch` (replaced). Not ok: the payload is not MessagePack, is cut
+// short, has bytes left over, is not a batch, or passes a batch-wide limit; `batch` is then empty.
+// Ok: every event of the payload is either in `batch` or counted in `counts` (added to, never
+// reset). Cost: one pass, no allocation on the word of a length field. Thread-safe.
+Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch,
+                   DecodeCounts& counts);
+
+// The layouts that producers have used; see schemas/README.md for their fields.
+enum class Dialect : uint8_t {
+  kVllm1,
+  kVllm2,
+  kVllm3,
+  kVllm4,
+  kVllm5,
+  kVllm6,
+  kVllm7,
+  kVllm8,  // positional arrays
+  kVllm9,
+  kVllm10,
+  kVllm11,  // maps
+  kSglang1,
+  kSglang2,
+  kSglang3,
+  kSglang4,  // positional arrays
+  kSglang5,  // maps
+};
+// What kvcast publishes unless told otherwise.
+inline constexpr Dialect kDefaultDialect = Dialect::kVllm10;
+
+// "vllm-1" ... "vllm-11", "sglang-1" ... "sglang-5"; "map" is kDefaultDialect, "positional" is
+// vllm-8, "sglang" is sglang-3.
+std::string_view DialectName(Dialect dialect);
+std::optional<Dialect> ParseDialect(std::string_view name);
+
+// Appends the payload of `batch` to `out`, byte-equal to what that producer's encoder writes.
+// Fields that the dialect does not have are left out. Not ok (nothing appended): the batch holds
+// what MessagePack cannot carry. Thread-safe.
+Status EncodeBatch(const EventBatch& batch, Dialect dialect, std::vector<uint8_t>& out);
+
+}  // namespace kvcast
