@@ -32,7 +32,8 @@ int64_t Serve(CacheManager& cache, Publisher& publisher, CacheRequest& request) 
   if (!cache.AllocateSlots(request, {.new_tokens = tokens - hit.tokens, .hit = &hit})) return -1;
   cache.Free(request);
   EventBatch batch;
-  batch.ts = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  batch.ts =
+      std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   batch.events = cache.TakeEvents();
   if (!batch.events.empty() && !publisher.Publish(std::move(batch)).ok()) return -1;
   return hit.tokens;
@@ -52,7 +53,8 @@ int main(int argc, char** argv) {
   config.replay_endpoint = "tcp://127.0.0.1:0";
   config.topic = "kv.example";
   auto publisher = Publisher::Create(config);
-  if (!publisher.ok()) return std::fprintf(stderr, "%s\n", publisher.status().ToString().c_str()), 1;
+  if (!publisher.ok())
+    return std::fprintf(stderr, "%s\n", publisher.status().ToString().c_str()), 1;
   std::printf("%s %s\n", (*publisher)->endpoint().c_str(), (*publisher)->replay_endpoint().c_str());
   std::fflush(stdout);
 
@@ -65,7 +67,8 @@ int main(int argc, char** argv) {
     std::iota(request.tokens.begin() + 128, request.tokens.end(), 1000 * (i + 1));
     request.prompt_tokens = 200;
     const int64_t reused = Serve(**cache, **publisher, request);
-    std::printf("request %d: %lld of 200 prompt tokens reused\n", i, static_cast<long long>(reused));
+    std::printf("request %d: %lld of 200 prompt tokens reused\n", i,
+                static_cast<long long>(reused));
     std::fflush(stdout);
     std::this_thread::sleep_for(std::chrono::seconds(1));
   }

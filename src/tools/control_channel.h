@@ -1,5 +1,6 @@
 // The line between the demo and its engine processes: small JSON messages with an optional binary
-// body, over ZMQ on loopback. SPDX-License-Identifier: Apache-2.0
+// body, over ZMQ on loopback.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 // An engine reports each admission with its own hit length and the count of batches it had
 // published before the lookup. The audit keeps an index of its own per engine, feeds it exactly
 // that many batches, and asks it for the same prompt. Lag cannot blur the comparison: what differs
-// is wrong. SPDX-License-Identifier: Apache-2.0
+// is wrong.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

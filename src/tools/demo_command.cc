@@ -1,5 +1,6 @@
 // `kvcast demo`: the same real trace through the same engines, routed three ways, and the check
-// that the index says what the engines say. SPDX-License-Identifier: Apache-2.0
+// that the index says what the engines say.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
 

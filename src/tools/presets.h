@@ -1,5 +1,6 @@
 // Model presets: the KV-cache groups of typical models, with a pool size that makes a chat trace
-// evict. SPDX-License-Identifier: Apache-2.0
+// evict.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <string>

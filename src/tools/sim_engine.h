@@ -2,8 +2,8 @@
 //
 // Every step schedules like vLLM: running requests first (decode or the next chunk of a prefill),
 // then waiting ones; a running request that gets no block preempts the last one. Blocks, hits and
-// events are real; only the time that the model would take is computed. SPDX-License-Identifier:
-// Apache-2.0
+// events are real; only the time that the model would take is computed.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 // A trace names blocks of 512 tokens by id; an id stands for a block and everything before it, so
 // two requests that share their first k ids share their first k * 512 tokens. Real token ids are
 // not in the trace: each block's tokens are drawn from its id, which keeps exactly the sharing that
-// was recorded. SPDX-License-Identifier: Apache-2.0
+// was recorded.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

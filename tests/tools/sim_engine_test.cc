@@ -1,4 +1,5 @@
-// The simulated engine: every request ends, blocks come back, and admissions report what was published.
+// The simulated engine: every request ends, blocks come back, and admissions report what was
+// published.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/sim_engine.h"
 

@@ -1,4 +1,5 @@
-// Traces: sharing of block ids becomes sharing of tokens, and a wrong file is refused with its line.
+// Traces: sharing of block ids becomes sharing of tokens, and a wrong file is refused with its
+// line.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/trace.h"
 
@@ -40,11 +41,11 @@ TEST(Trace, BundledSliceHolds1200RequestsInArrivalOrder) {
 }
 
 TEST(Trace, RequestsThatShareIdsShareExactlyTheirTokens) {
-  const auto path =
-      WriteFile("shared.jsonl",
-                R"({"timestamp": 0, "input_length": 1500, "output_length": 5, "hash_ids": [0, 1, 2]})"
-                "\n"
-                R"({"timestamp": 9, "input_length": 1400, "output_length": 5, "hash_ids": [0, 1, 3]})");
+  const auto path = WriteFile(
+      "shared.jsonl",
+      R"({"timestamp": 0, "input_length": 1500, "output_length": 5, "hash_ids": [0, 1, 2]})"
+      "\n"
+      R"({"timestamp": 9, "input_length": 1400, "output_length": 5, "hash_ids": [0, 1, 3]})");
   const auto trace = LoadTrace(path, 0);
   ASSERT_TRUE(trace.ok()) << trace.status().ToString();
   const auto first = PromptTokens((*trace)[0], kVocabulary);
@@ -93,15 +94,17 @@ TEST_P(RefusedTrace, NamesTheFileTheLineAndWhatIsWrong) {
 INSTANTIATE_TEST_SUITE_P(
     Trace, RefusedTrace,
     ::testing::Values(
-        BadTrace{"", "holds no request"}, BadTrace{"TIMESTAMP,ContextTokens\n", ":1: not a JSON object"},
+        BadTrace{"", "holds no request"},
+        BadTrace{"TIMESTAMP,ContextTokens\n", ":1: not a JSON object"},
         BadTrace{R"({"timestamp": 0})", "input_length is missing"},
         BadTrace{R"({"timestamp": -1, "input_length": 1})", "timestamp is missing or out of range"},
         BadTrace{R"({"timestamp": 0, "input_length": 513, "output_length": 1, "hash_ids": [1]})",
                  "hash_ids has 1 entries where input_length needs 2"},
         BadTrace{R"({"timestamp": 0, "input_length": 5, "output_length": 1, "hash_ids": ["a"]})",
                  "not an integer"},
-        BadTrace{R"({"timestamp": 0, "input_length": 99999999999, "output_length": 1, "hash_ids": []})",
-                 "input_length is missing or out of range"}));
+        BadTrace{
+            R"({"timestamp": 0, "input_length": 99999999999, "output_length": 1, "hash_ids": []})",
+            "input_length is missing or out of range"}));
 
 TEST(Trace, MissingFileIsNotFound) {
   const auto trace = LoadTrace("/nonexistent/trace.jsonl", 0);
