@@ -53,7 +53,7 @@ WorkerConfig WorkerConfigFor(const CacheConfig& cache, const std::string& name) 
   config.name = name;
   config.groups = cache.groups;
   config.hash_block_size = cache.hash_block_size;
-  config.alignment = cache.scheduler_block_size;
+  config.alignment = HitAlignment(cache);
   return config;
 }
 
@@ -197,6 +197,7 @@ void RoutedRun::OnMessage(const ControlMessage& message) {
   const auto number = report.value("number", int64_t{-1});
   if (number < 0 || number >= static_cast<int64_t>(trace_.size())) return;
   if (type == "admitted") return OnAdmitted(engine, report);
+  if (type == "first_token") return router_->OnFirstToken(number);
   if (type != "finished" && type != "refused") return;
   router_->OnFinished(number);
   ++done_;
@@ -210,7 +211,6 @@ void RoutedRun::OnAdmitted(size_t engine, const json& report) {
   const auto sampled = report.value("sampled", int64_t{0});
   auto chain = chains_[static_cast<size_t>(number)];
   if (sampled == 0) {
-    router_->OnAdmitted(number);
     ++result_.requests;
     result_.prompt_tokens += prompt;
     result_.reused_tokens += hit;

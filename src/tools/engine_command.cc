@@ -99,6 +99,7 @@ SimHooks PublishingHooks(Publisher& publisher) {
     return publisher.next_seq();
   };
   hooks.admitted = [](const Admission&) {};
+  hooks.first_token = [](int64_t) {};
   hooks.finished = [](int64_t) {};
   hooks.refused = [](int64_t number) {
     std::fprintf(stderr, "kvcast: request %lld can never fit the pool, refused\n",
@@ -117,6 +118,9 @@ SimHooks ReportingHooks(Publisher& publisher, ControlClient& control) {
                       {"sampled", admission.sampled_tokens},
                       {"published", admission.published.value}}
                      .dump());
+  };
+  hooks.first_token = [&control](int64_t number) {
+    control.Send(json{{"type", "first_token"}, {"number", number}}.dump());
   };
   hooks.finished = [&control](int64_t number) {
     control.Send(json{{"type", "finished"}, {"number", number}}.dump());
