@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "src/tools/demo_fleet.h"
@@ -166,7 +167,7 @@ Status RoutedRun::Listen(double seconds) {
   if (StopSignal() != 0) return {StatusCode::kUnavailable, "interrupted"};
   if (const Status alive = fleet_->CheckAlive(); !alive.ok()) return alive;
   const double until = now() + seconds;
-  auto message = fleet_->control().Receive(static_cast<int64_t>(std::min(seconds, 0.1) * 1000));
+  auto message = fleet_->control().Receive(static_cast<int64_t>(std::ceil(std::min(seconds, 0.1) * 1000)));
   while (message) {
     OnMessage(*message);
     if (now() > until) return {};
@@ -177,7 +178,7 @@ Status RoutedRun::Listen(double seconds) {
 
 void RoutedRun::RouteOne(size_t number) {
   const std::vector<TokenId> prompt = PromptTokens(trace_[number], options_.cache.vocabulary);
-  const auto decision = router_->Route(static_cast<int64_t>(number), prompt, now());
+  const auto decision = router_->Route(static_cast<int64_t>(number), prompt, now() * speed_);
   predicted_[number] = decision.predicted_tokens;
   chains_[number] = decision.chain;
   const json header = {
