@@ -87,7 +87,7 @@ TEST(ExtraKeys, CursorAtTheLastItemSkipsTheOthers) {
 
 TEST(ExtraKeys, NothingOnceTheLastItemHasEnded) {
   // The engine looks at the last item only, even if an earlier one reaches further.
-  const HashInputs inputs = Images({{"long", 0, 100}, {"last", 4, 2}});
+  const HashInputs inputs = Images({{"long", 0, 100}, {"last", 14, 2}});
   EXPECT_EQ(ExtraKeysFor(inputs, 16, 32), ExtraKeys{});
 }
 
