@@ -11,14 +11,15 @@ size_t allocations = 0;
 
 }  // namespace
 
-void* operator new(size_t size) {
+// Not inlined: the compiler would take the inlined pair for a mismatch.
+[[gnu::noinline]] void* operator new(size_t size) {
   ++allocations;
   void* memory = std::malloc(size);
   if (!memory) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace kvcast::testing {
 namespace {
