@@ -120,7 +120,7 @@ class CacheManager::Impl {
   engine::PrefixLookup lookup;
   engine::RequestSlots slots;
   int64_t watermark_blocks;
-  std::vector<std::vector<BlockId>> added;  // scratch, kept for its capacity
+  std::vector<std::vector<BlockId>> unreported;  // scratch, kept for its capacity
 };
 
 Result<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheConfig& config,
@@ -181,7 +181,7 @@ bool CacheManager::AllocateSlots(CacheRequest& request, const AllocateArgs& args
     if (first) impl_->slots.Release(request.id);
     return false;
   }
-  auto& added = new_blocks == nullptr ? impl_->added : *new_blocks;
+  auto& added = new_blocks == nullptr ? impl_->unreported : *new_blocks;
   if (new_blocks == nullptr) {
     for (auto& blocks : added) blocks.clear();
   }
