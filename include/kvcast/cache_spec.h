@@ -61,7 +61,7 @@ struct GroupSpec {
   int64_t sink_tokens = 0;            // sink: blocks for these are reserved at start
   // R-SWA (reported as full attention): decode sees the prompt and this many last tokens. 0: off.
   int64_t reference_window = 0;
-  bool eagle = false;                 // the last hit block must be recomputed for the draft head
+  bool eagle = false;  // the last hit block must be recomputed for the draft head
 
   friend bool operator==(const GroupSpec&, const GroupSpec&) = default;
 };
@@ -87,8 +87,8 @@ struct CacheConfig {
   double watermark = 0;  // share of the pool kept free when a waiting request is admitted
 };
 
-// Checks `config`, fills in what 0 stands for, and sets `eagle` in all groups whose specs equal that
-// of an EAGLE group: equal groups are looked up together. Every error names the field.
+// Checks `config`, fills in what 0 stands for, and sets `eagle` in all groups whose specs equal
+// that of an EAGLE group: equal groups are looked up together. Every error names the field.
 Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
 
 // True if hits may end inside a block: a Mamba group keeps states at aligned step ends in blocks

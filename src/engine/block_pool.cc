@@ -101,8 +101,14 @@ std::optional<BlockKey> BlockPool::CachePartialBlock(const PartialBlock& partial
   cached_.Insert(key, partial.block, end);
   const Digest* digest = &chain[last];
   const int64_t begin = end - unit;
-  events_.AddStored({partial.request, partial.group, unit, begin, end,
-                     last == 0 ? nullptr : &chain[last - 1], {&begin, 1}, {&digest, 1}});
+  events_.AddStored({partial.request,
+                     partial.group,
+                     unit,
+                     begin,
+                     end,
+                     last == 0 ? nullptr : &chain[last - 1],
+                     {&begin, 1},
+                     {&digest, 1}});
   return key;
 }
 
@@ -119,8 +125,8 @@ void BlockPool::ReportBlocks(const CacheRequest& request, GroupIdx group, int64_
     digests_.push_back(&BlockDigest(request.chain, i, units));
     begins_.push_back(i * block_size);
   }
-  events_.AddStored({request, group, block_size, 0, count * block_size, nullptr, begins_,
-                     digests_});
+  events_.AddStored(
+      {request, group, block_size, 0, count * block_size, nullptr, begins_, digests_});
 }
 
 void BlockPool::Evict(std::span<const BlockId> blocks) {

@@ -54,8 +54,7 @@ int64_t GroupManagers::BlocksToAllocate(RequestSlot slot, const PrefixHit* hit,
   return blocks;
 }
 
-void GroupManagers::AddComputed(RequestSlot slot, const PrefixHit* hit,
-                                const SlotDemand& demand) {
+void GroupManagers::AddComputed(RequestSlot slot, const PrefixHit* hit, const SlotDemand& demand) {
   // Every group holds its hit before any group takes new blocks: else one group's allocation could
   // evict what another one is about to reuse.
   for (size_t i = 0; i < managers_.size(); ++i) {
