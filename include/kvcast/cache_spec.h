@@ -66,6 +66,20 @@ struct GroupSpec {
   friend bool operator==(const GroupSpec&, const GroupSpec&) = default;
 };
 
+// Whose caching rules apply. Each generation of vLLM has those of the one before, and more.
+enum class EngineRules : uint8_t {
+  // v0.19 to v0.21: every full block that was computed is cached; freed blocks are taken in the
+  // order
+  // in which they were freed.
+  kV021,
+  // main of May 2026 (v0.22): blocks that cannot serve a hit on the alignment grid are not cached.
+  kMain2026May,
+  // main from June 2026 on: freed blocks that are not cached are taken before any cached one; the
+  // end
+  // of a prompt is cached inside its block.
+  kMain2026August,
+};
+
 // The cache of one engine: groups that share one pool of blocks.
 struct CacheConfig {
   std::vector<GroupSpec> groups;
@@ -84,6 +98,7 @@ struct CacheConfig {
   // prefix_cache_retention_interval: nullopt keeps every block of a window that may serve a hit
   // (dense); 0 keeps replay boundaries only; r > 0 also one boundary every r tokens.
   std::optional<int64_t> retention_interval;
+  EngineRules rules = EngineRules::kMain2026August;
   double watermark = 0;  // share of the pool kept free when a waiting request is admitted
 };
 

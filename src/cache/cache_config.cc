@@ -194,6 +194,7 @@ Result<CacheConfig> ValidateCacheConfig(CacheConfig config) {
 
 bool PartialHitsEnabled(const CacheConfig& config) {
   if (config.groups.size() < 2 || !config.enable_caching) return false;
+  if (config.rules < EngineRules::kMain2026August) return false;
   const int64_t unit = config.hash_block_size;
   bool states_inside_blocks = false;
   for (const GroupSpec& group : config.groups) {

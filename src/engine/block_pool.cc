@@ -41,16 +41,17 @@ void BlockPool::Touch(std::span<const BlockId> blocks) {
 }
 
 void BlockPool::Free(std::span<const BlockId> blocks) {
-  uncached_.clear();
-  still_cached_.clear();
+  to_head_.clear();
+  to_tail_.clear();
   for (const BlockId block : blocks) {
     if (block == kNullBlock) continue;
     KV_CHECK(ref_count(block) > 0);
     if (--refs_[block.value] > 0) continue;
-    (cached_.HasKeys(block) ? still_cached_ : uncached_).push_back(block);
+    const bool to_tail = cached_.HasKeys(block) || !options_.reuse_uncached_first;
+    (to_tail ? to_tail_ : to_head_).push_back(block);
   }
-  free_.Prepend(uncached_);
-  free_.Append(still_cached_);
+  free_.Prepend(to_head_);
+  free_.Append(to_tail_);
 }
 
 void BlockPool::CacheFullBlocks(const FullBlocks& blocks) {

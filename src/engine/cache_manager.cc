@@ -26,6 +26,7 @@ engine::PoolOptions PoolOptionsOf(const CacheConfig& config, EventHashForm form,
   options.hash_unit = config.hash_block_size;
   options.enable_caching = config.enable_caching;
   options.emit_events = emit_events;
+  options.reuse_uncached_first = config.rules >= EngineRules::kMain2026August;
   options.hash_form = form;
   return options;
 }

@@ -16,7 +16,7 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
                                        int64_t tokens) {
   SingleTypeManager::CacheBlocks(slot, request, tokens);
   const int64_t unit = pool().hash_unit();
-  if (block_size() == unit) return;
+  if (block_size() == unit || context().rules < EngineRules::kMain2026August) return;
   // Only the last hash boundary of the prompt is worth an entry inside a block.
   const int64_t boundary = request.prompt_tokens / unit * unit;
   if (boundary == 0 || boundary > tokens || boundary % block_size() == 0) return;

@@ -126,6 +126,7 @@ void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& reques
   const size_t known = request.shared_prefix_boundary == 0 ? 1 : 2;
   const RetentionRule rule{spec(), context_.alignment, context_.retention_interval};
   const bool sparse =
+      context_.rules >= EngineRules::kMain2026May &&
       FillRetentionMask(rule, held.num_cached, full, std::span(boundaries).first(known), keep_);
   pool().CacheFullBlocks({request, group(), block_size(), held.table, held.num_cached, full,
                           sparse ? &keep_ : nullptr});

@@ -24,6 +24,7 @@ struct GroupContext {
   GroupIdx group;
   int64_t alignment = 0;  // scheduler_block_size
   std::optional<int64_t> retention_interval;
+  EngineRules rules = EngineRules::kMain2026August;
   std::optional<int64_t> max_admission_blocks;
   BlockPool* pool = nullptr;
 };

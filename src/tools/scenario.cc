@@ -69,6 +69,11 @@ ScenarioConfig ParseConfig(const Json& value) {
   config.algorithm = *known;
   config.none_hash = HexToBytes(value.at("none_hash"));
   if (value.at("event_hashes") == "bytes") config.hash_form = EventHashForm::kBytes;
+  config.array_events = value.at("event_encoding") == "array";
+  if (config.array_events) {
+    const bool has_spec_kind = value.at("groups").at(0).contains("spec_kind");
+    config.cache.rules = has_spec_kind ? EngineRules::kMain2026May : EngineRules::kV021;
+  }
   return config;
 }
 

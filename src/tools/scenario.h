@@ -23,6 +23,8 @@ struct ScenarioConfig {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
   std::string none_hash;  // raw bytes
   EventHashForm hash_form = EventHashForm::kInt64;
+  // Engines before map events: they report no boundary, and send fewer fields.
+  bool array_events = false;
 };
 
 // A prompt: literal tokens, or a prefix of an earlier request and more tokens.

@@ -27,8 +27,8 @@ class ScenarioReplay {
   void CheckFinal(const ScenarioFinal& recorded);
 
  private:
-  ScenarioReplay(EventHashForm form, std::unique_ptr<CacheManager> cache, Check check)
-      : form_(form), cache_(std::move(cache)), check_(std::move(check)) {}
+  ScenarioReplay(const ScenarioConfig& config, std::unique_ptr<CacheManager> cache, Check check)
+      : config_(config), cache_(std::move(cache)), check_(std::move(check)) {}
 
   void RunOp(const ScenarioOp& op);
   void RunLookup(const ScenarioOp& op);
@@ -36,12 +36,13 @@ class ScenarioReplay {
   void RunCopyRelease(const ScenarioOp& op);
   void RunProbe(const ScenarioProbe& probe);
   void CheckEventCount(const ScenarioOp& op);
+  void CheckBoundary(const PrefixHit& hit, int64_t recorded);
   void CheckEvents(const std::vector<Event>& recorded);
   void Expect(int64_t ours, int64_t recorded, const std::string& what);
   void ExpectBlocks(const BlockLists& ours, const BlockLists& recorded, const std::string& what);
   CacheRequest MakeRequest(const std::string& id, const ScenarioPrompt& prompt);
 
-  EventHashForm form_;
+  ScenarioConfig config_;
   std::unique_ptr<CacheManager> cache_;
   Check check_;
   std::map<std::string, CacheRequest> requests_;
