@@ -4,8 +4,8 @@
 // Live message: [topic][sequence number, 8 bytes big-endian][payload]. Replay: see
 // schemas/README.md.
 //
-// Threads: the caller encodes; one thread owns the PUB socket and one the ROUTER socket. The ring of
-// published batches is all they share. Except for inproc endpoints, which need the process-wide
+// Threads: the caller encodes; one thread owns the PUB socket and one the ROUTER socket. The ring
+// of published batches is all they share. Except for inproc endpoints, which need the process-wide
 // ZeroMQ context, a publisher has a context of its own.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

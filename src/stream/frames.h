@@ -5,7 +5,8 @@
 //   reply    [empty][topic][seq][payload]        or, before 2026-07-07, [empty][seq][payload]
 //   end      [empty][empty][ff * 8][empty]       or [empty][ff * 8][empty]
 //
-// A seq is 8 bytes, big-endian. SPDX-License-Identifier: Apache-2.0
+// A seq is 8 bytes, big-endian.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // Message: one ZeroMQ frame. Multipart: one received message of several frames.
-// Not thread-safe. SPDX-License-Identifier: Apache-2.0
+// Not thread-safe.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <zmq.h>

@@ -1,7 +1,8 @@
 // ReplayCredit: what one replay client has not read yet, and when it may be sent more.
 //
 // The ROUTER socket itself has no high-water mark (it would drop silently), so this is the bound on
-// the memory that a client which does not read can hold. SPDX-License-Identifier: Apache-2.0
+// the memory that a client which does not read can hold.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <atomic>

@@ -2,7 +2,8 @@
 //
 // Bounded by count and by bytes; the oldest batch goes first, the newest always stays. It is also
 // the send queue: one consumer takes what has not been sent yet, and what left the ring before that
-// is counted. SPDX-License-Identifier: Apache-2.0
+// is counted.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <condition_variable>

@@ -2,7 +2,8 @@
 //
 // Clients are served in turns of kTurnBatches, so that none waits for another. One that does not
 // read is paused at its credit (see replay_credit.h) and goes on when it reads; what left the ring
-// meanwhile is missing from its replies. SPDX-License-Identifier: Apache-2.0
+// meanwhile is missing from its replies.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <atomic>

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/hash/pickle_writer.h"
+
+#include <bit>
+
+#include "src/hash/pickle_int.h"
+
+namespace kvcast::internal {
+namespace {
+
+constexpr size_t kFrameHeaderSize = 9;
+constexpr size_t kFrameSizeTarget = 64 * 1024;
+constexpr size_t kFrameSizeMin = 4;
+
+enum Opcode : uint8_t {
+  kProto = 0x80,
+  kFrame = 0x95,
+  kStop = '.',
+  kNone = 'N',
+  kTrue = 0x88,
+  kFalse = 0x89,
+  kBinFloat = 'G',
+  kShortText = 0x8c,
+  kText = 'X',
+  kText8 = 0x8d,
+  kShortBytes = 'C',
+  kBytes = 'B',
+  kBytes8 = 0x8e,
+  kMark = '(',
+  kTupleFromMark = 't',
+  kEmptyTuple = ')',
+  kTuple1 = 0x85,
+  kMemoize = 0x94,
+  kBinGet = 'h',
+  kLongBinGet = 'j',
+};
+
+// Opcode and size of a string or byte string: 1-, 4- or 8-byte length.
+struct BlobHeader {
+  uint8_t bytes[9];
+  size_t size;
+};
+
+BlobHeader MakeBlobHeader(size_t length, Opcode with1, Opcode with4, Opcode with8) {
+  BlobHeader header{};
+  if (length <= 0xff) {
+    header.bytes[0] = with1;
+    header.bytes[1] = static_cast<uint8_t>(length);
+    header.size = 2;
+  } else if (length <= 0xffffffff) {
+    header.bytes[0] = with4;
+    StoreLittle<uint32_t>(header.bytes + 1, static_cast<uint32_t>(length));
+    header.size = 5;
+  } else {
+    header.bytes[0] = with8;
+    StoreLittle<uint64_t>(header.bytes + 1, length);
+    header.size = 9;
+  }
+  return header;
+}
+
+// Empty, one ASCII character, or one character of U+0080..U+00FF.
+bool IsSingletonText(std::string_view utf8) {
+  if (utf8.size() <= 1) return true;
+  const auto lead = static_cast<uint8_t>(utf8[0]);
+  return utf8.size() == 2 && (lead == 0xc2 || lead == 0xc3);
+}
+
+}  // namespace
+
+PickleWriter::PickleWriter(ByteBuffer& out) : out_(out) {
+  out_.Put(kProto);
+  out_.Put(5);
+}
+
+void PickleWriter::WriteNone() {
+  BeginObject();
+  PutOpcode(kNone);
+}
+
+void PickleWriter::WriteBool(bool value) {
+  BeginObject();
+  PutOpcode(value ? kTrue : kFalse);
+}
+
+void PickleWriter::WriteInt(int64_t value) {
+  BeginObject();
+  OpenFrame();
+  out_.SetEnd(PutPickleInt(out_.Room(kPickleIntMax), value));
+}
+
+void PickleWriter::WriteUnsigned(uint64_t value) {
+  if (value <= INT64_MAX) return WriteInt(static_cast<int64_t>(value));
+  BeginObject();
+  OpenFrame();
+  out_.SetEnd(PutPickleLongUnsigned(out_.Room(kPickleIntMax), value));
+}
+
+void PickleWriter::WriteFloat(double value) {
+  BeginObject();
+  PutOpcode(kBinFloat);
+  uint8_t* at = out_.Room(8);
+  StoreBig<uint64_t>(at, std::bit_cast<uint64_t>(value));
+  out_.SetEnd(at + 8);
+}
+
+void PickleWriter::WriteText(std::string_view utf8, uint32_t object_tag) {
+  BeginObject();
+  const bool singleton = IsSingletonText(utf8);
+  const bool shared = singleton || object_tag != 0;
+  const uint32_t tag = singleton ? 0 : object_tag;
+  if (shared && WriteReference(utf8, tag)) return;
+  const BlobHeader header = MakeBlobHeader(utf8.size(), kShortText, kText, kText8);
+  PutBlob({header.bytes, header.size}, utf8.data(), utf8.size());
+  if (shared) objects_.push_back({utf8, tag, memo_size_});
+  Memoize();
+}
+
+void PickleWriter::WriteBytes(std::span<const uint8_t> bytes) {
+  BeginObject();
+  const BlobHeader header = MakeBlobHeader(bytes.size(), kShortBytes, kBytes, kBytes8);
+  PutBlob({header.bytes, header.size}, bytes.data(), bytes.size());
+  Memoize();
+}
+
+void PickleWriter::WriteInts(std::span<const TokenId> values) {
+  BeginTuple(values.size());
+  if (frame_length() + values.size() * kPickleIntMax < kFrameSizeTarget) {
+    // No frame can end inside, so the boundary check per integer is left out.
+    OpenFrame();
+    uint8_t* at = out_.Room(values.size() * kPickleIntMax);
+    for (TokenId value : values) at = PutPickleInt(at, value);
+    out_.SetEnd(at);
+  } else {
+    for (TokenId value : values) WriteInt(value);
+  }
+  EndTuple(values.size());
+}
+
+void PickleWriter::BeginTuple(size_t size) {
+  BeginObject();
+  if (size > 3) PutOpcode(kMark);
+}
+
+void PickleWriter::EndTuple(size_t size) {
+  if (size == 0) return PutOpcode(kEmptyTuple);
+  const auto from_stack = static_cast<uint8_t>(kTuple1 + size - 1);
+  PutOpcode(size > 3 ? uint8_t{kTupleFromMark} : from_stack);
+  Memoize();
+}
+
+void PickleWriter::Finish() {
+  PutOpcode(kStop);
+  CommitFrame();
+}
+
+void PickleWriter::BeginObject() {
+  if (frame_start_ != kNoFrame && frame_length() >= kFrameSizeTarget) CommitFrame();
+}
+
+void PickleWriter::OpenFrame() {
+  if (frame_start_ != kNoFrame) return;
+  frame_start_ = out_.size();
+  out_.SetEnd(out_.Room(kFrameHeaderSize) + kFrameHeaderSize);
+}
+
+void PickleWriter::CommitFrame() {
+  if (frame_start_ == kNoFrame) return;
+  const size_t length = frame_length();
+  uint8_t* header = out_.at(frame_start_);
+  if (length < kFrameSizeMin) {
+    std::memmove(header, header + kFrameHeaderSize, length);
+    out_.Truncate(out_.size() - kFrameHeaderSize);
+  } else {
+    header[0] = kFrame;
+    StoreLittle<uint64_t>(header + 1, length);
+  }
+  frame_start_ = kNoFrame;
+}
+
+size_t PickleWriter::frame_length() const {
+  return frame_start_ == kNoFrame ? 0 : out_.size() - frame_start_ - kFrameHeaderSize;
+}
+
+void PickleWriter::PutOpcode(uint8_t opcode) {
+  OpenFrame();
+  out_.Put(opcode);
+}
+
+void PickleWriter::Memoize() {
+  PutOpcode(kMemoize);
+  ++memo_size_;
+}
+
+bool PickleWriter::WriteReference(std::string_view text, uint32_t tag) {
+  for (const Object& object : objects_) {
+    if (object.tag != tag || object.text != text) continue;
+    if (object.memo_index <= 0xff) {
+      PutOpcode(kBinGet);
+      out_.Put(static_cast<uint8_t>(object.memo_index));
+    } else {
+      PutOpcode(kLongBinGet);
+      uint8_t* at = out_.Room(4);
+      StoreLittle<uint32_t>(at, object.memo_index);
+      out_.SetEnd(at + 4);
+    }
+    return true;
+  }
+  return false;
+}
+
+void PickleWriter::PutBlob(std::span<const uint8_t> header, const void* data, size_t size) {
+  if (size >= kFrameSizeTarget) {
+    CommitFrame();
+  } else {
+    OpenFrame();
+  }
+  out_.Put(header.data(), header.size());
+  out_.Put(data, size);
+}
+
+}  // namespace kvcast::internal
