@@ -48,8 +48,7 @@ Result<Socket> OpenSocket(std::shared_ptr<Context> context, int type, const std:
 
 Result<Socket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> context,
                        const std::string& endpoint) {
-  Result<Socket> pub =
-      OpenSocket(std::move(context), ZMQ_PUB, endpoint, config.send_hwm, kFlushMs);
+  Result<Socket> pub = OpenSocket(std::move(context), ZMQ_PUB, endpoint, config.send_hwm, kFlushMs);
   if (!pub.ok()) return pub;
   const Status status = BindsEndpoint(endpoint) ? pub->Bind(endpoint) : pub->Connect(endpoint);
   if (!status.ok()) return status;
@@ -101,7 +100,7 @@ Status Publisher::Impl::Open() {
   Result<Socket> pub = OpenPub(config, context, *pub_of_rank);
   if (!pub.ok()) return pub.status();
   endpoint = pub->last_endpoint();
-  live = std::make_unique<stream::LiveSender>(*std::move(pub), config.topic, ring);
+  live = std::make_unique<stream::LiveSender>(std::move(pub).value(), config.topic, ring);
   return replay_of_rank->empty() ? Status() : OpenReplay(context, *replay_of_rank);
 }
 
@@ -112,7 +111,7 @@ Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
   Result<Socket> router = OpenRouter(std::move(context), endpoint_of_rank);
   if (!router.ok()) return router.status();
   replay_endpoint = router->last_endpoint();
-  replay = std::make_unique<stream::ReplayServer>(*std::move(router), *waker, config.topic,
+  replay = std::make_unique<stream::ReplayServer>(std::move(router).value(), *waker, config.topic,
                                                   config.replay_layout, ring);
   return Status();
 }

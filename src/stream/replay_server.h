@@ -32,7 +32,7 @@ struct ReplayCounters {
 class ReplayServer {
  public:
   static constexpr size_t kTurnBatches = 256;
-  static constexpr size_t kMaxClients = 64;           // beyond: the longest stalled one is dropped
+  static constexpr size_t kMaxClients = 64;            // beyond: the longest stalled one is dropped
   static constexpr size_t kMaxRequestsPerClient = 16;  // waiting; beyond: the new one is dropped
 
   // Starts the thread. `router` is bound, with ZMQ_ROUTER_MANDATORY and no high-water mark; `ring`
