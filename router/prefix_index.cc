@@ -117,7 +117,7 @@ Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
   WorkerState& worker = slots_[slot].emplace();
   worker.id = id;
   worker.config = config;
-  worker.catalogue = *std::move(catalogue);
+  worker.catalogue = std::move(catalogue).value();
   worker.order = registrations_++;
   return Status();
 }
@@ -141,7 +141,7 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
   WorkerState& worker = *slots_[it->second];
   Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(worker.config);
   KV_CHECK(catalogue.ok());
-  worker.catalogue = *std::move(catalogue);
+  worker.catalogue = std::move(catalogue).value();
 }
 
 void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
