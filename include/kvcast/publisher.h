@@ -2,7 +2,8 @@
 // wire-compatible with vLLM's ZmqEventPublisher.
 //
 // Live message: [topic][sequence number, 8 bytes big-endian][payload]. Replay: see
-// schemas/README.md. SPDX-License-Identifier: Apache-2.0
+// schemas/README.md.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

@@ -3,7 +3,8 @@
 // For one prompt, one worker and one group, residency is a bitmap over the group's block positions.
 // A rule per kind turns it into the bitmap of usable boundaries (a boundary is a prefix length);
 // the reusable prefix is the highest boundary usable in every group. The engine's block pool and
-// the router's index call the same rules. SPDX-License-Identifier: Apache-2.0
+// the router's index call the same rules.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

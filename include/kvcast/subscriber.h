@@ -2,8 +2,8 @@
 // and says honestly when it could not.
 //
 // One thread owns all sockets and calls the sink. Per source the sink sees each batch of an epoch
-// at most once and in sequence order; everything else is a Reset. SPDX-License-Identifier:
-// Apache-2.0
+// at most once and in sequence order; everything else is a Reset.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
