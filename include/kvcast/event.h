@@ -52,8 +52,10 @@ struct BlockStored {
   std::optional<std::string> ownership;  // secondary-tier identifier
   std::optional<std::string> session_id;
   std::optional<std::string> cache_salt;  // SGLang maps
-  // SGLang's trailing metadata map of array events, in wire order.
+  // SGLang's metadata map (the trailing element of array events), in wire order.
   std::optional<std::vector<std::pair<std::string, ExtraKey>>> metadata;
+  // Absolute position of the first token, where a producer sends it (AMD ATOM, map events).
+  std::optional<int64_t> token_offset;
 
   friend bool operator==(const BlockStored&, const BlockStored&) = default;
 };
