@@ -4,12 +4,12 @@
 #include <bit>
 
 #include "src/hash/pickle_int.h"
+#include "src/hash/store.h"
 
 namespace kvcast::internal {
 namespace {
 
 constexpr size_t kFrameHeaderSize = 9;
-constexpr size_t kFrameSizeTarget = 64 * 1024;
 constexpr size_t kFrameSizeMin = 4;
 
 enum Opcode : uint8_t {
@@ -86,14 +86,13 @@ void PickleWriter::WriteBool(bool value) {
 void PickleWriter::WriteInt(int64_t value) {
   BeginObject();
   OpenFrame();
-  out_.SetEnd(PutPickleInt(out_.Room(kPickleIntMax), value));
+  out_.SetEnd(PutPickleInts(out_.Room(kPickleIntMax), {&value, 1}));
 }
 
 void PickleWriter::WriteUnsigned(uint64_t value) {
-  if (value <= INT64_MAX) return WriteInt(static_cast<int64_t>(value));
   BeginObject();
   OpenFrame();
-  out_.SetEnd(PutPickleLongUnsigned(out_.Room(kPickleIntMax), value));
+  out_.SetEnd(PutPickleUnsigned(out_.Room(kPickleIntMax), value));
 }
 
 void PickleWriter::WriteFloat(double value) {
@@ -125,12 +124,10 @@ void PickleWriter::WriteBytes(std::span<const uint8_t> bytes) {
 
 void PickleWriter::WriteInts(std::span<const TokenId> values) {
   BeginTuple(values.size());
-  if (frame_length() + values.size() * kPickleIntMax < kFrameSizeTarget) {
+  if (frame_length() + values.size() * kPickleIntMax < kPickleFrameTarget) {
     // No frame can end inside, so the boundary check per integer is left out.
     OpenFrame();
-    uint8_t* at = out_.Room(values.size() * kPickleIntMax);
-    for (TokenId value : values) at = PutPickleInt(at, value);
-    out_.SetEnd(at);
+    out_.SetEnd(PutPickleInts(out_.Room(values.size() * kPickleIntMax), values));
   } else {
     for (TokenId value : values) WriteInt(value);
   }
@@ -155,7 +152,7 @@ void PickleWriter::Finish() {
 }
 
 void PickleWriter::BeginObject() {
-  if (frame_start_ != kNoFrame && frame_length() >= kFrameSizeTarget) CommitFrame();
+  if (frame_start_ != kNoFrame && frame_length() >= kPickleFrameTarget) CommitFrame();
 }
 
 void PickleWriter::OpenFrame() {
@@ -210,7 +207,7 @@ bool PickleWriter::WriteReference(std::string_view text, uint32_t tag) {
 }
 
 void PickleWriter::PutBlob(std::span<const uint8_t> header, const void* data, size_t size) {
-  if (size >= kFrameSizeTarget) {
+  if (size >= kPickleFrameTarget) {
     CommitFrame();
   } else {
     OpenFrame();

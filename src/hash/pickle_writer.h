@@ -20,6 +20,9 @@
 
 namespace kvcast::internal {
 
+// A frame ends at the first object boundary at or past this many bytes.
+inline constexpr size_t kPickleFrameTarget = 64 * 1024;
+
 class PickleWriter {
  public:
   // Starts a pickle at the end of `out`, which must outlive the writer.
