@@ -13,14 +13,12 @@ namespace {
 // Block sizes, windows and lengths stay below this, so that their products fit 64 bits.
 constexpr int64_t kMaxTokens = int64_t{1} << 31;
 
-Status Invalid(std::string message) {
-  return {StatusCode::kInvalidArgument, std::move(message)};
-}
+Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 
 Status CheckRange(const std::string& field, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return {};
-  return Invalid(field + " must be between " + std::to_string(min) + " and " +
-                 std::to_string(max) + ", is " + std::to_string(value));
+  return Invalid(field + " must be between " + std::to_string(min) + " and " + std::to_string(max) +
+                 ", is " + std::to_string(value));
 }
 
 Status CheckMultiple(const std::string& field, int64_t value, const std::string& of_field,
@@ -153,8 +151,8 @@ Status CheckRetention(const CacheConfig& config) {
   if (!config.retention_interval) return {};
   const int64_t interval = *config.retention_interval;
   if (interval < 0) return Invalid("retention_interval must not be negative");
-  const bool sparse = std::any_of(
-      config.groups.begin(), config.groups.end(), [](const GroupSpec& group) {
+  const bool sparse =
+      std::any_of(config.groups.begin(), config.groups.end(), [](const GroupSpec& group) {
         return IsWindowKind(group.kind) || group.kind == SpecKind::kMamba;
       });
   if (!sparse && interval != 0) {
@@ -196,6 +194,7 @@ Result<CacheConfig> ValidateCacheConfig(CacheConfig config) {
 
 bool PartialHitsEnabled(const CacheConfig& config) {
   if (config.groups.size() < 2 || !config.enable_caching) return false;
+  if (config.rules < EngineRules::kMain2026August) return false;
   const int64_t unit = config.hash_block_size;
   bool states_inside_blocks = false;
   for (const GroupSpec& group : config.groups) {

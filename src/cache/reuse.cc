@@ -112,8 +112,8 @@ Bitmap WindowBoundaries(const GroupResidency& residency, int64_t limit, int64_t 
   const auto blocks = residency.blocks.words();
   for (size_t w = 0; w < words.size(); ++w) words[w] &= w < blocks.size() ? blocks[w] : 0;
   // The block after the last boundary lies beyond the limit.
-  if (usable.Test(limit)) words[static_cast<size_t>(limit / kWordBits)] ^= uint64_t{1}
-                                                                           << (limit % kWordBits);
+  if (usable.Test(limit))
+    words[static_cast<size_t>(limit / kWordBits)] ^= uint64_t{1} << (limit % kWordBits);
   usable.Set(0);
   const int64_t step = alignment / spec.block_size;
   if (step > 1) DropStepNearStart(usable, residency.blocks, need, step, limit);
@@ -155,8 +155,7 @@ Bitmap Spread(Bitmap blocks, int64_t units_per_block, int64_t max_units) {
 Bitmap MambaBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units) {
   const int64_t units_per_block = residency.spec.block_size / unit;
   const int64_t limit = max_units / units_per_block;
-  Bitmap usable =
-      Spread(EndsOfResidentBlocks(residency.blocks, limit), units_per_block, max_units);
+  Bitmap usable = Spread(EndsOfResidentBlocks(residency.blocks, limit), units_per_block, max_units);
   const int64_t known = std::min(max_units, residency.partial_ends.size());
   for (int64_t end = 1; end <= known; ++end) {
     if (residency.partial_ends.Test(end - 1)) usable.Set(end);
@@ -197,8 +196,8 @@ Bitmap UsableBoundaries(const GroupResidency& residency, int64_t unit, int64_t m
   if (IsFullKind(spec.kind)) return FullBoundaries(residency, unit, max_units, alignment);
   if (spec.kind == SpecKind::kMamba) return Trimmed(MambaBoundaries(residency, unit, max_units));
   if (IsWindowKind(spec.kind)) {
-    return Trimmed(Spread(Trimmed(WindowBoundaries(residency, limit, alignment)), units_per_block,
-                          max_units));
+    return Trimmed(
+        Spread(Trimmed(WindowBoundaries(residency, limit, alignment)), units_per_block, max_units));
   }
   if (spec.kind == SpecKind::kChunkedLocalAttention) {
     return Spread(ChunkedBoundaries(residency, limit), units_per_block, max_units);

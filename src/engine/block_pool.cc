@@ -41,16 +41,17 @@ void BlockPool::Touch(std::span<const BlockId> blocks) {
 }
 
 void BlockPool::Free(std::span<const BlockId> blocks) {
-  uncached_.clear();
-  still_cached_.clear();
+  to_head_.clear();
+  to_tail_.clear();
   for (const BlockId block : blocks) {
     if (block == kNullBlock) continue;
     KV_CHECK(ref_count(block) > 0);
     if (--refs_[block.value] > 0) continue;
-    (cached_.HasKeys(block) ? still_cached_ : uncached_).push_back(block);
+    const bool to_tail = cached_.HasKeys(block) || !options_.reuse_uncached_first;
+    (to_tail ? to_tail_ : to_head_).push_back(block);
   }
-  free_.Prepend(uncached_);
-  free_.Append(still_cached_);
+  free_.Prepend(to_head_);
+  free_.Append(to_tail_);
 }
 
 void BlockPool::CacheFullBlocks(const FullBlocks& blocks) {
@@ -101,8 +102,14 @@ std::optional<BlockKey> BlockPool::CachePartialBlock(const PartialBlock& partial
   cached_.Insert(key, partial.block, end);
   const Digest* digest = &chain[last];
   const int64_t begin = end - unit;
-  events_.AddStored({partial.request, partial.group, unit, begin, end,
-                     last == 0 ? nullptr : &chain[last - 1], {&begin, 1}, {&digest, 1}});
+  events_.AddStored({partial.request,
+                     partial.group,
+                     unit,
+                     begin,
+                     end,
+                     last == 0 ? nullptr : &chain[last - 1],
+                     {&begin, 1},
+                     {&digest, 1}});
   return key;
 }
 
@@ -119,8 +126,8 @@ void BlockPool::ReportBlocks(const CacheRequest& request, GroupIdx group, int64_
     digests_.push_back(&BlockDigest(request.chain, i, units));
     begins_.push_back(i * block_size);
   }
-  events_.AddStored({request, group, block_size, 0, count * block_size, nullptr, begins_,
-                     digests_});
+  events_.AddStored(
+      {request, group, block_size, 0, count * block_size, nullptr, begins_, digests_});
 }
 
 void BlockPool::Evict(std::span<const BlockId> blocks) {

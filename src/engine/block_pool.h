@@ -30,6 +30,7 @@ struct PoolOptions {
   int64_t hash_unit = 16;  // tokens per hash
   bool enable_caching = true;
   bool emit_events = true;
+  bool reuse_uncached_first = true;
   EventHashForm hash_form = EventHashForm::kInt64;
   std::string medium = kMediumGpu;
 };
@@ -77,7 +78,8 @@ class BlockPool {
   // Adds one reference to each block.
   void Touch(std::span<const BlockId> blocks);
   // Drops one reference of each block. Blocks without references go to the queue: those that are
-  // not cached to its head, cached ones to its tail, each in the order given.
+  // not cached to its head, cached ones to its tail, each in the order given (all of them to its
+  // tail without reuse_uncached_first).
   void Free(std::span<const BlockId> blocks);
 
   // Caches full blocks, those of the table that are not null and kept; one BlockStored for all,
@@ -109,8 +111,8 @@ class BlockPool {
   CachedBlockMap cached_;
   PoolEvents events_;
   // Scratch, kept for its capacity.
-  std::vector<BlockId> uncached_;
-  std::vector<BlockId> still_cached_;
+  std::vector<BlockId> to_head_;
+  std::vector<BlockId> to_tail_;
   std::vector<const Digest*> digests_;
   std::vector<int64_t> begins_;
 };

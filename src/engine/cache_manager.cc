@@ -26,6 +26,7 @@ engine::PoolOptions PoolOptionsOf(const CacheConfig& config, EventHashForm form,
   options.hash_unit = config.hash_block_size;
   options.enable_caching = config.enable_caching;
   options.emit_events = emit_events;
+  options.reuse_uncached_first = config.rules >= EngineRules::kMain2026August;
   options.hash_form = form;
   return options;
 }
@@ -60,7 +61,8 @@ class CacheManager::Impl {
     demand.local_computed = args.computed_tokens + (args.hit == nullptr ? 0 : args.hit->tokens);
     demand.total_computed = std::min(demand.local_computed + args.external_tokens, limit);
     demand.main_tokens = std::min(demand.total_computed + args.new_tokens, limit);
-    demand.tokens = std::min(demand.total_computed + args.new_tokens + args.lookahead_tokens, limit);
+    demand.tokens =
+        std::min(demand.total_computed + args.new_tokens + args.lookahead_tokens, limit);
     demand.encoder_tokens = args.encoder_tokens;
     return demand;
   }
@@ -102,8 +104,7 @@ class CacheManager::Impl {
     if (!config.enable_caching || args.delay_caching) return;
     // Drafts may be rejected: they are not cached.
     const auto known = static_cast<int64_t>(request.tokens.size());
-    managers.CacheBlocks(slot, request,
-                         std::min(demand.total_computed + args.new_tokens, known));
+    managers.CacheBlocks(slot, request, std::min(demand.total_computed + args.new_tokens, known));
   }
 
   void Annotate(BlockStored& event) const {
@@ -166,8 +167,7 @@ PrefixHit CacheManager::GetComputedBlocks(CacheRequest& request) {
 std::vector<int64_t> CacheManager::GetComputedTokensPerGroup(CacheRequest& request) {
   if (!impl_->config.enable_caching) return std::vector<int64_t>(impl_->config.groups.size(), 0);
   impl_->ExtendChain(request);
-  return impl_->lookup.FindPerGroup(request.chain,
-                                    static_cast<int64_t>(request.tokens.size()) - 1);
+  return impl_->lookup.FindPerGroup(request.chain, static_cast<int64_t>(request.tokens.size()) - 1);
 }
 
 bool CacheManager::AllocateSlots(CacheRequest& request, const AllocateArgs& args,

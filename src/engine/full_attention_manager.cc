@@ -16,7 +16,7 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
                                        int64_t tokens) {
   SingleTypeManager::CacheBlocks(slot, request, tokens);
   const int64_t unit = pool().hash_unit();
-  if (block_size() == unit) return;
+  if (block_size() == unit || context().rules < EngineRules::kMain2026August) return;
   // Only the last hash boundary of the prompt is worth an entry inside a block.
   const int64_t boundary = request.prompt_tokens / unit * unit;
   if (boundary == 0 || boundary > tokens || boundary % block_size() == 0) return;
@@ -29,8 +29,7 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
 void FullAttentionManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
                                          int64_t prompt_tokens) {
   if (spec().reference_window == 0) return;
-  const int64_t window_begin =
-      std::max(prompt_tokens, processed_tokens - spec().reference_window);
+  const int64_t window_begin = std::max(prompt_tokens, processed_tokens - spec().reference_window);
   ReleaseRange(blocks(slot), CeilDiv(prompt_tokens, block_size()), window_begin / block_size());
 }
 

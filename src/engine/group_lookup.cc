@@ -132,8 +132,7 @@ int64_t GroupLookup::FirstHeldBlock(int64_t hit_tokens) const {
   return SkippedTokens(spec, hit_tokens) / spec.block_size;
 }
 
-void GroupLookup::FillTables(int64_t hit_tokens,
-                             std::vector<std::vector<BlockId>>& tables) const {
+void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId>>& tables) const {
   const int64_t block_size = group_.spec.block_size;
   const int64_t whole = hit_tokens / block_size;
   const int64_t first = FirstHeldBlock(hit_tokens);

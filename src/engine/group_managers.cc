@@ -26,11 +26,17 @@ std::span<const BlockId> HitBlocks(const PrefixHit* hit, size_t group) {
   return hit->blocks[group];
 }
 
+// Tokens past the last multiple of this are not cached: no hit could end there.
+int64_t CacheStep(const CacheConfig& config) {
+  const bool every_token = PartialHitsEnabled(config) || config.rules < EngineRules::kMain2026May;
+  return every_token ? 1 : config.scheduler_block_size;
+}
+
 }  // namespace
 
 GroupManagers::GroupManagers(const CacheConfig& config, BlockPool& pool)
     : unitary_(config.groups.size() == 1),
-      cache_step_(PartialHitsEnabled(config) ? 1 : config.scheduler_block_size),
+      cache_step_(CacheStep(config)),
       prefilled_again_(std::max<int64_t>(0, config.mtp_lookahead_tokens - 1)) {
   for (size_t i = 0; i < config.groups.size(); ++i) {
     GroupContext context;
@@ -38,6 +44,7 @@ GroupManagers::GroupManagers(const CacheConfig& config, BlockPool& pool)
     context.group = GroupIdx(static_cast<uint32_t>(i));
     context.alignment = config.scheduler_block_size;
     context.retention_interval = config.retention_interval;
+    context.rules = config.rules;
     context.max_admission_blocks =
         MaxAdmissionBlocks(context.spec, config.max_model_len, config.max_in_flight_tokens);
     context.pool = &pool;
@@ -54,8 +61,7 @@ int64_t GroupManagers::BlocksToAllocate(RequestSlot slot, const PrefixHit* hit,
   return blocks;
 }
 
-void GroupManagers::AddComputed(RequestSlot slot, const PrefixHit* hit,
-                                const SlotDemand& demand) {
+void GroupManagers::AddComputed(RequestSlot slot, const PrefixHit* hit, const SlotDemand& demand) {
   // Every group holds its hit before any group takes new blocks: else one group's allocation could
   // evict what another one is about to reuse.
   for (size_t i = 0; i < managers_.size(); ++i) {

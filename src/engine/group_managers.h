@@ -41,8 +41,8 @@ class GroupManagers {
 
   std::vector<std::unique_ptr<SingleTypeManager>> managers_;
   bool unitary_;
-  int64_t cache_step_;         // tokens are cached in multiples of this
-  int64_t prefilled_again_;    // trailing tokens that multi-module MTP may prefill again
+  int64_t cache_step_;       // tokens are cached in multiples of this
+  int64_t prefilled_again_;  // trailing tokens that multi-module MTP may prefill again
 };
 
 }  // namespace kvcast::engine

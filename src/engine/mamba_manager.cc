@@ -29,8 +29,8 @@ int64_t MambaManager::RequiredBlocks(const SlotDemand& demand) const {
 bool MambaManager::WasCachedThisStep(BlockId block) const {
   const CachedBlockMap& cached = pool().cached();
   if (block == kNullBlock || !cached.HasKeys(block)) return false;
-  return std::find(cached_this_step_.begin(), cached_this_step_.end(),
-                   cached.PrimaryKey(block)) != cached_this_step_.end();
+  return std::find(cached_this_step_.begin(), cached_this_step_.end(), cached.PrimaryKey(block)) !=
+         cached_this_step_.end();
 }
 
 int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
@@ -41,8 +41,8 @@ int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId
   }
   const RequestBlocks* request = find_blocks(slot);
   const auto held = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
-  const bool copies = EndsInsideBlock(hits, demand) ||
-                      (request != nullptr && request->shared_tail.has_value());
+  const bool copies =
+      EndsInsideBlock(hits, demand) || (request != nullptr && request->shared_tail.has_value());
   int64_t added = RequiredBlocks(demand) - static_cast<int64_t>(hits.size()) - held;
   if (copies) added = std::max<int64_t>(added, 0) + 1;
   if (added > 0) {
@@ -93,8 +93,7 @@ void MambaManager::AllocateAligned(RequestSlot slot, int64_t required,
                request.table.end());
 }
 
-void MambaManager::MoveSpeculativeBlocks(RequestBlocks& request, size_t old_size,
-                                         int64_t skipped) {
+void MambaManager::MoveSpeculativeBlocks(RequestBlocks& request, size_t old_size, int64_t skipped) {
   const auto speculative = static_cast<size_t>(spec().speculative_blocks);
   const size_t first = old_size - std::min(old_size, speculative);
   for (size_t i = first; i < old_size && static_cast<int64_t>(i) < skipped; ++i) {
@@ -133,8 +132,7 @@ void MambaManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, in
   if (aligned()) CachePartialTail(slot, request, tokens);
 }
 
-void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& request,
-                                    int64_t tokens) {
+void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   const int64_t unit = pool().hash_unit();
   if (block_size() == unit || tokens % block_size() == 0 || tokens % unit != 0) return;
   if (tokens != request.prompt_tokens / unit * unit) return;

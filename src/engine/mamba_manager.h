@@ -26,8 +26,8 @@ class MambaManager final : public SingleTypeManager {
 
  private:
   struct RunningState {
-    bool allocated = false;                    // AllocateNew has run for this request
-    std::optional<int64_t> last_state_block;   // where the state of the step before last is
+    bool allocated = false;                   // AllocateNew has run for this request
+    std::optional<int64_t> last_state_block;  // where the state of the step before last is
   };
 
   bool aligned() const { return spec().mamba_mode == MambaMode::kAlign; }

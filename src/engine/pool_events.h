@@ -21,9 +21,9 @@ struct StoredSpan {
   int64_t block_size;
   int64_t begin_token;
   int64_t end_token;
-  const Digest* parent;                     // nullptr: the span starts at the root
-  std::span<const int64_t> block_begins;    // first token of each announced block
-  std::span<const Digest* const> digests;   // of each announced block
+  const Digest* parent;                    // nullptr: the span starts at the root
+  std::span<const int64_t> block_begins;   // first token of each announced block
+  std::span<const Digest* const> digests;  // of each announced block
 };
 
 class PoolEvents {

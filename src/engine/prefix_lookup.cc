@@ -22,9 +22,8 @@ std::vector<SpecGroup> SpecGroups(const CacheConfig& config) {
       same->members.push_back(index);
     }
   }
-  std::stable_partition(groups.begin(), groups.end(), [](const SpecGroup& group) {
-    return IsFullKind(group.spec.kind);
-  });
+  std::stable_partition(groups.begin(), groups.end(),
+                        [](const SpecGroup& group) { return IsFullKind(group.spec.kind); });
   return groups;
 }
 
@@ -105,8 +104,7 @@ PrefixHit PrefixLookup::Find(std::span<const Digest> chain, int64_t max_tokens) 
   return hit;
 }
 
-std::vector<int64_t> PrefixLookup::FindPerGroup(std::span<const Digest> chain,
-                                                int64_t max_tokens) {
+std::vector<int64_t> PrefixLookup::FindPerGroup(std::span<const Digest> chain, int64_t max_tokens) {
   std::vector<int64_t> hits(num_groups_, 0);
   if (max_tokens <= 0) return hits;
   Begin(chain);

@@ -25,15 +25,14 @@ int64_t SegmentBlocks(const RetentionRule& rule) {
   return rule.alignment / rule.spec.block_size;
 }
 
-void KeepSegmentTails(const Tail& tail, int64_t segment, int64_t begin, int64_t end,
-                      Bitmap& mask) {
+void KeepSegmentTails(const Tail& tail, int64_t segment, int64_t begin, int64_t end, Bitmap& mask) {
   for (int64_t i = std::max(begin, tail.shift); i < end; ++i) {
     if ((i - tail.shift) % segment >= segment - tail.blocks) mask.Set(i - begin);
   }
 }
 
-void KeepBoundaryTail(const RetentionRule& rule, const Tail& tail, int64_t boundary,
-                      int64_t begin, int64_t end, Bitmap& mask) {
+void KeepBoundaryTail(const RetentionRule& rule, const Tail& tail, int64_t boundary, int64_t begin,
+                      int64_t end, Bitmap& mask) {
   const int64_t aligned = boundary / rule.alignment * rule.alignment;
   const int64_t tail_end = aligned / rule.spec.block_size + tail.shift;
   const int64_t last = std::min(end, tail_end);

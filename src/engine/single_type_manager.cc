@@ -117,8 +117,7 @@ void SingleTypeManager::TakeCopies(std::vector<BlockCopy>& copies) {
   copies_.clear();
 }
 
-void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& request,
-                                    int64_t tokens) {
+void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   RequestBlocks& held = blocks(slot);
   const int64_t full = tokens / block_size();
   if (held.num_cached >= full) return;
@@ -126,8 +125,9 @@ void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& reques
                                              request.shared_prefix_boundary};
   const size_t known = request.shared_prefix_boundary == 0 ? 1 : 2;
   const RetentionRule rule{spec(), context_.alignment, context_.retention_interval};
-  const bool sparse = FillRetentionMask(rule, held.num_cached, full,
-                                        std::span(boundaries).first(known), keep_);
+  const bool sparse =
+      context_.rules >= EngineRules::kMain2026May &&
+      FillRetentionMask(rule, held.num_cached, full, std::span(boundaries).first(known), keep_);
   pool().CacheFullBlocks({request, group(), block_size(), held.table, held.num_cached, full,
                           sparse ? &keep_ : nullptr});
   held.num_cached = full;

@@ -24,17 +24,18 @@ struct GroupContext {
   GroupIdx group;
   int64_t alignment = 0;  // scheduler_block_size
   std::optional<int64_t> retention_interval;
+  EngineRules rules = EngineRules::kMain2026August;
   std::optional<int64_t> max_admission_blocks;
   BlockPool* pool = nullptr;
 };
 
 // Tokens that a step wants slots for. All are prefix lengths.
 struct SlotDemand {
-  int64_t tokens = 0;            // drafts included
-  int64_t main_tokens = 0;       // without drafts
-  int64_t local_computed = 0;    // computed here, this step's cache hit included
-  int64_t total_computed = 0;    // and loaded from outside
-  int64_t encoder_tokens = 0;    // cross attention
+  int64_t tokens = 0;          // drafts included
+  int64_t main_tokens = 0;     // without drafts
+  int64_t local_computed = 0;  // computed here, this step's cache hit included
+  int64_t total_computed = 0;  // and loaded from outside
+  int64_t encoder_tokens = 0;  // cross attention
   bool apply_admission_cap = false;
 };
 
@@ -54,8 +55,7 @@ class SingleTypeManager {
   // Blocks for tokens loaded from outside. Every group must have added its hit before.
   virtual void AllocateExternal(RequestSlot slot, const SlotDemand& demand);
   // Extends the table; appends what it took to `added`.
-  virtual void AllocateNew(RequestSlot slot, const SlotDemand& demand,
-                           std::vector<BlockId>& added);
+  virtual void AllocateNew(RequestSlot slot, const SlotDemand& demand, std::vector<BlockId>& added);
   // Caches the full blocks of the first `tokens` tokens that are not cached yet.
   virtual void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens);
   // Releases blocks that attention will not read again.

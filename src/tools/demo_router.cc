@@ -14,8 +14,8 @@
 namespace kvcast::tools {
 namespace {
 
-// A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a token
-// to compute.
+// A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a
+// token to compute.
 constexpr CostWeights kWeights = {
     .recompute_token = 1.0, .active_prefill_token = 1.0, .decode_block = 0.1};
 
@@ -80,22 +80,20 @@ std::vector<Candidate> DemoRouter::Impl::Candidates(std::span<const BlockHash> c
   const MutexLock lock(speculative_mutex);
   for (const WorkerMatch& match :
        index.Match(chain, cache.hash_block_size, prompt_tokens, {}, match_policy)) {
-    candidates.push_back(
-        {.worker = match.worker,
-         .reusable_tokens = match.gpu_tokens,
-         .speculative_tokens =
-             speculative.Match(match.worker, chain, cache.hash_block_size, now_ms),
-         .load = loads[match.worker.value]});
+    candidates.push_back({.worker = match.worker,
+                          .reusable_tokens = match.gpu_tokens,
+                          .speculative_tokens =
+                              speculative.Match(match.worker, chain, cache.hash_block_size, now_ms),
+                          .load = loads[match.worker.value]});
   }
   return candidates;
 }
 
 void DemoRouter::Impl::Book(int64_t number, size_t engine, int64_t prompt_tokens,
                             int64_t reusable_tokens) {
-  const Booking booking = {
-      .engine = engine,
-      .prefill_tokens = prompt_tokens - reusable_tokens,
-      .decode_blocks = CeilDiv(prompt_tokens, cache.scheduler_block_size)};
+  const Booking booking = {.engine = engine,
+                           .prefill_tokens = prompt_tokens - reusable_tokens,
+                           .decode_blocks = CeilDiv(prompt_tokens, cache.scheduler_block_size)};
   loads[engine].active_prefill_tokens += booking.prefill_tokens;
   bookings.emplace(number, booking);
 }
