@@ -73,11 +73,16 @@ int64_t HighestBoundary(const Bitmap& usable, int64_t step);
 // What one worker can reuse of one prompt.
 struct Reuse {
   int64_t tokens = 0;  // the reusable prefix
-  // Per group, in input order, the longest prefix that this group alone could serve.
+  // Per group, in input order, the longest prefix that this group, together with the groups of
+  // equal spec, could serve if there were no others.
   std::vector<int64_t> per_group_tokens;
 };
 
-// The highest boundary <= max_tokens that is a multiple of `alignment` and usable in all groups.
+// The highest boundary <= max_tokens that is a multiple of `alignment` and usable in all groups, as
+// an engine's own lookup finds it: groups with equal specs count as one (a block is resident if all
+// of them hold it), and where a rule depends on how far a lookup looks (EAGLE, hits inside blocks)
+// the groups are asked in vLLM's order, full attention first, each within what those before it
+// left.
 // Groups of a kind that is never cacheable do not take part (their per-group figure is max_tokens).
 // An engine looks up with max_tokens = prompt tokens - 1: the last token is always computed.
 // REQUIRES: unit divides alignment and every block size.

@@ -207,30 +207,4 @@ Bitmap UsableBoundaries(const GroupResidency& residency, int64_t unit, int64_t m
   return all;
 }
 
-Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t unit, int64_t alignment,
-                     int64_t max_tokens) {
-  KV_CHECK(unit > 0 && alignment % unit == 0);
-  Reuse reuse;
-  if (max_tokens < 0) max_tokens = 0;
-  const int64_t max_units = max_tokens / unit;
-  const int64_t step = alignment / unit;
-  Bitmap common;
-  for (const GroupResidency& group : groups) {
-    if (!IsCacheableKind(group.spec.kind)) {
-      reuse.per_group_tokens.push_back(max_tokens);
-      continue;
-    }
-    Bitmap usable = UsableBoundaries(group, unit, max_units, alignment);
-    reuse.per_group_tokens.push_back(HighestBoundary(usable, step) * unit);
-    if (common.size() == 0) {
-      common = std::move(usable);
-      continue;
-    }
-    const auto words = common.words();
-    for (size_t w = 0; w < words.size(); ++w) words[w] &= usable.words()[w];
-  }
-  if (common.size() != 0) reuse.tokens = HighestBoundary(common, step) * unit;
-  return reuse;
-}
-
 }  // namespace kvcast

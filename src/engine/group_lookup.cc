@@ -13,21 +13,24 @@ constexpr int64_t kSearchStride = 32;
 
 }  // namespace
 
-GroupLookup::GroupLookup(SpecGroup group, const BlockPool& pool, int64_t alignment)
-    : group_(std::move(group)),
+GroupLookup::GroupLookup(const internal::SpecGroup& group, const BlockPool& pool, int64_t alignment)
+    : spec_(group.spec),
       pool_(pool),
       alignment_(alignment),
-      inside_blocks_(alignment < group_.spec.block_size),
-      unit_(inside_blocks_ ? alignment : group_.spec.block_size) {
-  residency_.spec = group_.spec;
-  block_ids_.resize(group_.members.size());
-  partial_ids_.resize(group_.members.size());
+      inside_blocks_(alignment < group.spec.block_size),
+      unit_(internal::DropUnit(group.spec, alignment)),
+      block_ids_(group.members.size()),
+      partial_ids_(group.members.size()) {
+  residency_.spec = spec_;
+  for (const size_t member : group.members) {
+    members_.push_back(GroupIdx(static_cast<uint32_t>(member)));
+  }
 }
 
 void GroupLookup::Begin(std::span<const Digest> chain) {
   chain_ = chain;
   const auto units = static_cast<int64_t>(chain.size());
-  const int64_t blocks = units / (group_.spec.block_size / pool_.hash_unit());
+  const int64_t blocks = units / (spec_.block_size / pool_.hash_unit());
   residency_.blocks.Resize(blocks);
   probed_blocks_.Resize(blocks);
   for (auto& ids : block_ids_) ids.assign(static_cast<size_t>(blocks), kNullBlock);
@@ -39,8 +42,8 @@ void GroupLookup::Begin(std::span<const Digest> chain) {
 
 bool GroupLookup::FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& found,
                             int64_t at) {
-  for (size_t i = 0; i < group_.members.size(); ++i) {
-    const auto block = pool_.FindCached(digest, group_.members[i]);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const auto block = pool_.FindCached(digest, members_[i]);
     if (!block) return false;
     found[i][static_cast<size_t>(at)] = *block;
   }
@@ -51,7 +54,7 @@ bool GroupLookup::ProbeBlock(int64_t index) {
   if (index >= residency_.blocks.size()) return false;
   if (!probed_blocks_.Test(index)) {
     probed_blocks_.Set(index);
-    const int64_t units_per_block = group_.spec.block_size / pool_.hash_unit();
+    const int64_t units_per_block = spec_.block_size / pool_.hash_unit();
     const Digest& digest = BlockDigest(chain_, index, units_per_block);
     if (FindInAll(digest, block_ids_, index)) residency_.blocks.Set(index);
   }
@@ -73,7 +76,7 @@ void GroupLookup::ProbeForward(int64_t begin, int64_t end) {
 }
 
 void GroupLookup::ProbeFull(int64_t max_units) {
-  const int64_t units_per_block = group_.spec.block_size / unit_;
+  const int64_t units_per_block = spec_.block_size / unit_;
   int64_t run = 0;
   while (run < max_units / units_per_block && ProbeBlock(run)) ++run;
   const int64_t covered = run * units_per_block;
@@ -89,7 +92,7 @@ int64_t GroupLookup::HighestHit(int64_t max_units) const {
 }
 
 int64_t GroupLookup::SearchBackward(int64_t max_units) {
-  const int64_t units_per_block = group_.spec.block_size / unit_;
+  const int64_t units_per_block = spec_.block_size / unit_;
   int64_t hit = 0;
   // Blocks not asked for count as absent. That hides no boundary above one that is found: those
   // need only blocks further right.
@@ -111,33 +114,33 @@ int64_t GroupLookup::SearchBackward(int64_t max_units) {
 int64_t GroupLookup::LongestHit(int64_t max_tokens, bool drop_eagle) {
   residency_.spec.eagle = drop_eagle;
   const int64_t max_units = max_tokens / unit_;
-  const SpecKind kind = group_.spec.kind;
+  const SpecKind kind = spec_.kind;
   if (IsWindowKind(kind) || kind == SpecKind::kMamba) return SearchBackward(max_units);
   if (IsFullKind(kind)) {
     ProbeFull(max_units);
   } else {
-    const int64_t limit = max_tokens / group_.spec.block_size;
-    ProbeForward(FirstHeldBlock(limit * group_.spec.block_size), limit);
+    const int64_t limit = max_tokens / spec_.block_size;
+    ProbeForward(FirstHeldBlock(limit * spec_.block_size), limit);
   }
   return HighestHit(max_units);
 }
 
 int64_t GroupLookup::FirstHeldBlock(int64_t hit_tokens) const {
-  const GroupSpec& spec = group_.spec;
-  if (IsWindowKind(spec.kind)) {
-    const int64_t need = std::max<int64_t>(1, CeilDiv(spec.sliding_window - 1, spec.block_size));
-    return std::max<int64_t>(0, hit_tokens / spec.block_size - need);
+  if (IsWindowKind(spec_.kind)) {
+    const int64_t need = std::max<int64_t>(1, CeilDiv(spec_.sliding_window - 1, spec_.block_size));
+    return std::max<int64_t>(0, hit_tokens / spec_.block_size - need);
   }
-  if (spec.kind == SpecKind::kMamba) return std::max<int64_t>(0, hit_tokens - 1) / spec.block_size;
-  return SkippedTokens(spec, hit_tokens) / spec.block_size;
+  if (spec_.kind == SpecKind::kMamba)
+    return std::max<int64_t>(0, hit_tokens - 1) / spec_.block_size;
+  return SkippedTokens(spec_, hit_tokens) / spec_.block_size;
 }
 
 void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId>>& tables) const {
-  const int64_t block_size = group_.spec.block_size;
+  const int64_t block_size = spec_.block_size;
   const int64_t whole = hit_tokens / block_size;
   const int64_t first = FirstHeldBlock(hit_tokens);
-  for (size_t i = 0; i < group_.members.size(); ++i) {
-    std::vector<BlockId>& table = tables[group_.members[i].value];
+  for (size_t i = 0; i < members_.size(); ++i) {
+    std::vector<BlockId>& table = tables[members_[i].value];
     table.assign(static_cast<size_t>(CeilDiv(hit_tokens, block_size)), kNullBlock);
     for (int64_t j = first; j < whole; ++j) {
       table[static_cast<size_t>(j)] = block_ids_[i][static_cast<size_t>(j)];
@@ -145,7 +148,7 @@ void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId
     if (hit_tokens % block_size == 0) continue;
     // The tail is a block that is resident as a whole, or else the one of the partial entry that
     // reaches furthest: a full-attention block serves every boundary inside it.
-    if (IsFullKind(group_.spec.kind) && residency_.blocks.Test(whole)) {
+    if (IsFullKind(spec_.kind) && residency_.blocks.Test(whole)) {
       table.back() = block_ids_[i][static_cast<size_t>(whole)];
       continue;
     }

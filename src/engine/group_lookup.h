@@ -1,5 +1,6 @@
 // GroupLookup: the cache-hit lookup of the groups of one spec, as a probe of the pool.
 //
+// A block counts if all of the groups have it.
 // The pool is asked for no more blocks than the rule of the kind can need, and for each at most
 // once per request; what is found becomes a residency bitmap, and the rules of reuse.h decide.
 // SPDX-License-Identifier: Apache-2.0
@@ -11,25 +12,15 @@
 
 #include "kvcast/cache_manager.h"
 #include "kvcast/reuse.h"
+#include "src/cache/spec_groups.h"
 #include "src/engine/block_pool.h"
 
 namespace kvcast::engine {
 
-// Groups with equal specs are looked up together: a block counts only if all of them have it.
-struct SpecGroup {
-  GroupSpec spec;
-  std::vector<GroupIdx> members;
-};
-
 class GroupLookup {
  public:
   // `alignment`: grid of hit lengths in tokens. The pool outlives the lookup.
-  GroupLookup(SpecGroup group, const BlockPool& pool, int64_t alignment);
-
-  const GroupSpec& spec() const { return group_.spec; }
-  const std::vector<GroupIdx>& members() const { return group_.members; }
-  // What a hit gives up for a draft head.
-  int64_t drop_unit() const { return unit_; }
+  GroupLookup(const internal::SpecGroup& group, const BlockPool& pool, int64_t alignment);
 
   // Starts on another request. The chain is borrowed until the next Begin.
   void Begin(std::span<const Digest> chain);
@@ -52,7 +43,8 @@ class GroupLookup {
   int64_t SearchBackward(int64_t max_units);
   int64_t FirstHeldBlock(int64_t hit_tokens) const;
 
-  SpecGroup group_;
+  GroupSpec spec_;
+  std::vector<GroupIdx> members_;
   const BlockPool& pool_;
   int64_t alignment_;
   bool inside_blocks_;  // hits may end inside a block

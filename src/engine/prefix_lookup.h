@@ -1,7 +1,5 @@
 // PrefixLookup: the longest prefix that all groups of a pool can serve together.
-//
-// vLLM's fixed point: every spec group in turn accepts the candidate length or shortens it, until a
-// whole round leaves it alone. SPDX-License-Identifier: Apache-2.0
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
@@ -9,6 +7,7 @@
 #include <vector>
 
 #include "kvcast/cache_manager.h"
+#include "src/cache/spec_groups.h"
 #include "src/engine/block_pool.h"
 #include "src/engine/group_lookup.h"
 
@@ -26,22 +25,12 @@ class PrefixLookup {
   std::vector<int64_t> FindPerGroup(std::span<const Digest> chain, int64_t max_tokens);
 
  private:
-  struct Candidate {
-    int64_t tokens;
-    int64_t longest;  // the longest prefix that any group served on the way
-  };
   void Begin(std::span<const Digest> chain);
-  Candidate FixedPoint(int64_t max_tokens);
-  // One round over all groups; returns the shortened candidate.
-  int64_t Round(int64_t tokens, int64_t max_tokens, int64_t& longest);
-  int64_t SearchOne(size_t index, int64_t tokens, int64_t max_tokens);
-  bool OneRoundSuffices() const;
 
   size_t num_groups_;
-  bool unitary_;
-  std::vector<GroupLookup> lookups_;  // full kinds first
-  std::vector<int64_t> full_hits_;    // per lookup; full kinds only: -1 before the first search
-  std::vector<bool> eagle_verified_;  // per lookup
+  int64_t alignment_;
+  std::vector<internal::SpecGroup> groups_;
+  std::vector<GroupLookup> lookups_;  // one per spec group
 };
 
 }  // namespace kvcast::engine
