@@ -10,9 +10,7 @@
 namespace kvcast {
 namespace {
 
-Candidate Holding(uint32_t worker, int64_t reusable) {
-  return {WorkerId(worker), reusable, 0, {}};
-}
+Candidate Holding(uint32_t worker, int64_t reusable) { return {WorkerId(worker), reusable, 0, {}}; }
 
 TEST(SelectWorker, PrefersTheLongestReusablePrefix) {
   const std::vector<Candidate> candidates = {Holding(1, 16), Holding(2, 64), Holding(3, 32)};
