@@ -101,9 +101,9 @@ struct HttpServer::Impl {
   bool Bind(const HttpOptions& options) {
     if (options.port != 0) {
       port = options.port;
-      return server.bind_to_port(options.host, options.port);
+      return server.bind_to_port(options.address, options.port);
     }
-    port = server.bind_to_any_port(options.host);
+    port = server.bind_to_any_port(options.address);
     return port > 0;
   }
 
@@ -137,7 +137,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(impl)));
   if (!server->impl_->Bind(options) || !server->impl_->Listen()) {
     return Status(StatusCode::kUnavailable,
-                  "http: cannot listen on " + options.host + ":" + std::to_string(options.port));
+                  "http: cannot listen on " + options.address + ":" + std::to_string(options.port));
   }
   return server;
 }
