@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "kvcast/block_hash.h"
-#include "kvcast/router.h"
+#include "kvcast/prefix_index.h"
 #include "kvcast/subscriber.h"
 #include "kvcast/wire.h"
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -52,11 +53,26 @@ struct BlockStored {
   std::optional<std::string> ownership;  // secondary-tier identifier
   std::optional<std::string> session_id;
   std::optional<std::string> cache_salt;  // SGLang maps
-  // SGLang's trailing metadata map of array events, in wire order.
+  // SGLang's metadata map (the trailing element of array events), in wire order.
   std::optional<std::vector<std::pair<std::string, ExtraKey>>> metadata;
+  // Absolute position of the first token, where a producer sends it (AMD ATOM, map events).
+  std::optional<int64_t> token_offset;
 
   friend bool operator==(const BlockStored&, const BlockStored&) = default;
 };
+
+// The cache salt of the blocks, from cache_salt or SGLang's metadata; empty: none. (vLLM puts it
+// into extra_keys instead.) Borrowed from the event.
+inline std::string_view CacheSaltOf(const BlockStored& event) {
+  if (event.cache_salt) return *event.cache_salt;
+  if (!event.metadata) return {};
+  for (const auto& [key, value] : *event.metadata) {
+    if (key != "cache_salt") continue;
+    const auto* text = std::get_if<std::string>(&value.value);
+    return text ? std::string_view(*text) : std::string_view();
+  }
+  return {};
+}
 
 // Blocks that can no longer be reused: one physical copy per hash left the tier.
 struct BlockRemoved {

@@ -22,14 +22,17 @@ namespace kvcast {
 // truncated.
 struct WireLimits {
   size_t max_frame_bytes = 64u << 20;
-  uint32_t max_events = 4096;            // a batch
-  uint32_t max_hashes = 65536;           // an event
-  uint32_t max_hash_bytes = 256;         // real producers send up to 256 bytes
-  uint32_t max_tokens = 1u << 20;        // an event, pairs counted as two
-  uint32_t max_depth = 8;                // nesting
-  uint32_t max_string_bytes = 1024;      // tags, media, names, keys
-  uint64_t max_batch_hashes = 1u << 20;  // sums over the batch, so that small wire
-  uint64_t max_batch_tokens = 8u << 20;  // integers cannot blow up into large values
+  uint32_t max_events = 4096;          // a batch
+  uint32_t max_hashes = 65536;         // an event
+  uint32_t max_hash_bytes = 256;       // real producers send up to 256 bytes
+  uint32_t max_tokens = 1u << 20;      // an event, pairs counted as two
+  uint32_t max_extra_keys = 1u << 18;  // an event: entries, items of entries, metadata pairs
+  uint32_t max_depth = 8;              // nesting, the batch being 1; never more than 64
+  uint32_t max_string_bytes = 1024;    // tags, media, names, extra keys
+  // Sums over the batch, so that one-byte wire values cannot blow up into large ones.
+  uint64_t max_batch_hashes = 1u << 20;
+  uint64_t max_batch_tokens = 8u << 20;
+  uint64_t max_batch_extra_keys = 1u << 21;
 };
 
 // Why an event was not decoded.
@@ -38,7 +41,7 @@ enum class Reject : uint8_t {
   kNoTag,         // neither array nor map, or no tag in it
   kMissingField,  // a required field is absent
   kBadType,       // a field has a type that its meaning does not allow
-  kBadValue,      // type right, value out of range
+  kBadValue,      // type right, value out of range or not UTF-8
   kDuplicateKey,  // a map names a known key twice
   kLimit,         // a named limit was passed
 };
@@ -59,9 +62,10 @@ struct DecodeCounts {
 };
 
 // Decodes one payload into `batch` (replaced). Not ok: the payload is not MessagePack, is cut
-// short, has bytes left over, is not a batch, or passes a batch-wide limit; `batch` is then empty.
-// Ok: every event of the payload is either in `batch` or counted in `counts` (added to, never
-// reset). Cost: one pass, no allocation on the word of a length field. Thread-safe.
+// short, has bytes left over, is not a batch, or passes a batch-wide limit; `batch` is then empty
+// and `counts` as before. Ok: every event of the payload is either in `batch` or counted in
+// `counts` (added to, never reset). Cost: one pass, no allocation on the word of a length field.
+// Thread-safe.
 Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch,
                    DecodeCounts& counts);
 
@@ -94,7 +98,8 @@ std::optional<Dialect> ParseDialect(std::string_view name);
 
 // Appends the payload of `batch` to `out`, byte-equal to what that producer's encoder writes.
 // Fields that the dialect does not have are left out. Not ok (nothing appended): the batch holds
-// what MessagePack cannot carry. Thread-safe.
+// what no decoder would take back: text that is not UTF-8, a negative block size or window, tokens
+// that do not fill their positions, or a length of 2^32 and more. Thread-safe.
 Status EncodeBatch(const EventBatch& batch, Dialect dialect, std::vector<uint8_t>& out);
 
 }  // namespace kvcast

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/pickle_writer.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "src/hash/pickle_int.h"
@@ -105,20 +106,25 @@ void PickleWriter::WriteFloat(double value) {
 
 void PickleWriter::WriteText(std::string_view utf8, uint32_t object_tag) {
   BeginObject();
-  const bool singleton = IsSingletonText(utf8);
-  const bool shared = singleton || object_tag != 0;
-  const uint32_t tag = singleton ? 0 : object_tag;
-  if (shared && WriteReference(utf8, tag)) return;
+  // CPython's own singletons are the same object under any tag.
+  const Object object{utf8, true, IsSingletonText(utf8) ? 0 : object_tag, memo_size_};
+  const bool shared = object.tag != 0 || IsSingletonText(utf8);
+  if (shared && WriteReference(object)) return;
   const BlobHeader header = MakeBlobHeader(utf8.size(), kShortText, kText, kText8);
-  PutBlob({header.bytes, header.size}, utf8.data(), utf8.size());
-  if (shared) objects_.push_back({utf8, tag, memo_size_});
+  PutBlob({header.bytes, header.size}, utf8);
+  if (shared) objects_.push_back(object);
   Memoize();
 }
 
 void PickleWriter::WriteBytes(std::span<const uint8_t> bytes) {
   BeginObject();
-  const BlobHeader header = MakeBlobHeader(bytes.size(), kShortBytes, kBytes, kBytes8);
-  PutBlob({header.bytes, header.size}, bytes.data(), bytes.size());
+  const std::string_view data(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const Object object{data, false, 0, memo_size_};
+  const bool shared = data.size() <= 1;
+  if (shared && WriteReference(object)) return;
+  const BlobHeader header = MakeBlobHeader(data.size(), kShortBytes, kBytes, kBytes8);
+  PutBlob({header.bytes, header.size}, data);
+  if (shared) objects_.push_back(object);
   Memoize();
 }
 
@@ -189,31 +195,31 @@ void PickleWriter::Memoize() {
   ++memo_size_;
 }
 
-bool PickleWriter::WriteReference(std::string_view text, uint32_t tag) {
-  for (const Object& object : objects_) {
-    if (object.tag != tag || object.text != text) continue;
-    if (object.memo_index <= 0xff) {
-      PutOpcode(kBinGet);
-      out_.Put(static_cast<uint8_t>(object.memo_index));
-    } else {
-      PutOpcode(kLongBinGet);
-      uint8_t* at = out_.Room(4);
-      StoreLittle<uint32_t>(at, object.memo_index);
-      out_.SetEnd(at + 4);
-    }
-    return true;
+bool PickleWriter::WriteReference(const Object& object) {
+  const auto seen = std::find_if(objects_.begin(), objects_.end(), [&](const Object& other) {
+    return other.is_text == object.is_text && other.tag == object.tag && other.data == object.data;
+  });
+  if (seen == objects_.end()) return false;
+  if (seen->memo_index <= 0xff) {
+    PutOpcode(kBinGet);
+    out_.Put(static_cast<uint8_t>(seen->memo_index));
+  } else {
+    PutOpcode(kLongBinGet);
+    uint8_t* at = out_.Room(4);
+    StoreLittle<uint32_t>(at, seen->memo_index);
+    out_.SetEnd(at + 4);
   }
-  return false;
+  return true;
 }
 
-void PickleWriter::PutBlob(std::span<const uint8_t> header, const void* data, size_t size) {
-  if (size >= kPickleFrameTarget) {
+void PickleWriter::PutBlob(std::span<const uint8_t> header, std::string_view data) {
+  if (data.size() >= kPickleFrameTarget) {
     CommitFrame();
   } else {
     OpenFrame();
   }
   out_.Put(header.data(), header.size());
-  out_.Put(data, size);
+  out_.Put(data.data(), data.size());
 }
 
 }  // namespace kvcast::internal

@@ -16,7 +16,7 @@
 
 #include "kvcast/event.h"
 #include "kvcast/ids.h"
-#include "kvcast/router.h"
+#include "kvcast/prefix_index.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::tools {

@@ -47,12 +47,13 @@ void PrintExactness(FILE* out, const RunResult& run) {
 }
 
 void PrintPolicies(FILE* out, const std::vector<RunResult>& runs) {
-  std::fprintf(out, "\n%-34s %15s %15s %9s %8s\n", "same trace, routed by", "recomputed",
-               "reused tokens", "reused", "seconds");
+  std::fprintf(out, "\n%-28s %15s %15s %8s %12s %8s\n", "same trace, routed by", "recomputed",
+               "reused tokens", "reused", "first token", "took");
   for (const RunResult& run : runs) {
-    std::fprintf(out, "%-34s %15lld %15lld %8.1f%% %8.1f\n", RoutingPolicyTitle(run.policy),
-                 Print(run.recomputed_tokens()), Print(run.reused_tokens),
-                 Percent(run.reused_tokens, run.prompt_tokens), run.seconds);
+    std::fprintf(out, "%-28s %15lld %15lld %7.1f%% %10.2f s %6.1f s\n",
+                 RoutingPolicyTitle(run.policy), Print(run.recomputed_tokens()),
+                 Print(run.reused_tokens), Percent(run.reused_tokens, run.prompt_tokens),
+                 run.first_token_s, run.seconds);
   }
   std::fprintf(out, "\n");
 }
@@ -93,11 +94,13 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
        {{"batches", run.batches}, {"bytes", run.event_bytes}, {"lost", run.lost_batches}}},
       {"recomputed_tokens", json::object()},
       {"reused_tokens", json::object()},
+      {"first_token_s", json::object()},
       {"seconds", json::object()}};
   for (const RunResult& each : runs) {
     const char* name = RoutingPolicyName(each.policy);
     report["recomputed_tokens"][name] = each.recomputed_tokens();
     report["reused_tokens"][name] = each.reused_tokens;
+    report["first_token_s"][name] = each.first_token_s;
     report["seconds"][name] = each.seconds;
   }
   return report;

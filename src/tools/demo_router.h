@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "kvcast/block_hash.h"
-#include "kvcast/router.h"
+#include "kvcast/prefix_index.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
 #include "src/tools/commands.h"
@@ -35,8 +35,8 @@ class DemoRouter {
 
   // Chooses an engine for request `number` and books its load there. `now_s`: any steady clock.
   Decision Route(int64_t number, std::span<const TokenId> prompt, double now_s);
-  // The engine took the request in; its prefill is under way.
-  void OnAdmitted(int64_t number);
+  // The request's prefill is done: from here on it decodes.
+  void OnFirstToken(int64_t number);
   // The request is done or refused: its load is gone.
   void OnFinished(int64_t number);
   // The chain of any token list under the engines' scheme.

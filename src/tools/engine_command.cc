@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -99,6 +100,7 @@ SimHooks PublishingHooks(Publisher& publisher) {
     return publisher.next_seq();
   };
   hooks.admitted = [](const Admission&) {};
+  hooks.first_token = [](int64_t) {};
   hooks.finished = [](int64_t) {};
   hooks.refused = [](int64_t number) {
     std::fprintf(stderr, "kvcast: request %lld can never fit the pool, refused\n",
@@ -117,6 +119,9 @@ SimHooks ReportingHooks(Publisher& publisher, ControlClient& control) {
                       {"sampled", admission.sampled_tokens},
                       {"published", admission.published.value}}
                      .dump());
+  };
+  hooks.first_token = [&control](int64_t number) {
+    control.Send(json{{"type", "first_token"}, {"number", number}}.dump());
   };
   hooks.finished = [&control](int64_t number) {
     control.Send(json{{"type", "finished"}, {"number", number}}.dump());
@@ -157,7 +162,7 @@ int RunControlled(const EngineOptions& options, Publisher& publisher,
   bool running = true;
   while (running && StopSignal() == 0) {
     const double wait = pacer.wait_seconds();
-    auto message = line.Receive(static_cast<int64_t>(wait * 1000));
+    auto message = line.Receive(static_cast<int64_t>(std::ceil(wait * 1000)));
     while (message && running) {
       running = HandleControl(*message, engine);
       message = line.Receive(0);

@@ -166,6 +166,7 @@ void SimEngine::FinishStep() {
     entry->scheduled = 0;
     if (samples) {
       entry->request.tokens.push_back(OutputToken(entry->number, entry->sampled(), vocabulary_));
+      if (entry->sampled() == 1) hooks_.first_token(entry->number);
       if (entry->sampled() >= entry->output_tokens) {
         cache_->Free(entry->request);
         ++totals_.finished;

@@ -57,6 +57,7 @@ struct SimHooks {
   // Publishes the events of one moment and gives back the count of batches published so far.
   std::function<Seq(std::vector<Event>)> publish;
   std::function<void(const Admission&)> admitted;
+  std::function<void(int64_t number)> first_token;  // the prompt is computed
   std::function<void(int64_t number)> finished;
   std::function<void(int64_t number)> refused;
 };

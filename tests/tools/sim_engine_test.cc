@@ -22,6 +22,7 @@ struct Recorder {
   SimHooks hooks() {
     return {.publish = [this](std::vector<Event>) { return Seq(++batches); },
             .admitted = [this](const Admission& admission) { admissions.push_back(admission); },
+            .first_token = [](int64_t) {},
             .finished = [this](int64_t number) { finished.push_back(number); },
             .refused = [this](int64_t number) { refused.push_back(number); }};
   }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "kvcast/wire.h"
+#include "src/wire/event_decoder.h"
+#include "src/wire/reader.h"
+
+namespace kvcast {
+namespace {
+
+using wire::Kind;
+using wire::Reader;
+using wire::Value;
+
+Status Malformed(std::string message) { return {StatusCode::kMalformed, std::move(message)}; }
+Status CutShort() { return Malformed("the payload is cut short or is not MessagePack"); }
+Status NotABatch(std::string why) { return Malformed("not a batch: " + std::move(why)); }
+
+// Decodes one payload; holds what its parts share.
+class BatchDecoder {
+ public:
+  BatchDecoder(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch)
+      : in_(payload), limits_(limits), budget_(limits), batch_(batch) {}
+
+  Status Run();
+  const DecodeCounts& counts() const { return counts_; }
+
+ private:
+  Status ReadArray(uint64_t elements);
+  Status ReadMap(uint64_t pairs);
+  Status ReadPair(std::string_view key);
+  Status ReadTimestamp();
+  Status ReadEvents();
+  Status ReadEvent();
+  Status ReadRank();
+  Status SkipUnknown();
+
+  Reader in_;
+  const WireLimits& limits_;
+  wire::BatchBudget budget_;
+  EventBatch& batch_;
+  DecodeCounts counts_;
+  bool ts_seen_ = false;
+  bool events_seen_ = false;
+  bool rank_seen_ = false;
+};
+
+Status BatchDecoder::Run() {
+  Value head;
+  if (!in_.Next(head)) return CutShort();
+  if (!head.is_container()) return NotABatch("neither array nor map");
+  Status status = head.kind == Kind::kArray ? ReadArray(head.number) : ReadMap(head.number);
+  if (!status.ok()) return status;
+  if (!in_.at_end()) return Malformed("bytes left over behind the batch");
+  return {};
+}
+
+Status BatchDecoder::ReadArray(uint64_t elements) {
+  if (elements < 2) return NotABatch("fewer than two elements");
+  if (Status status = ReadTimestamp(); !status.ok()) return status;
+  if (Status status = ReadEvents(); !status.ok()) return status;
+  if (elements > 2) {
+    if (Status status = ReadRank(); !status.ok()) return status;
+  }
+  for (uint64_t i = 3; i < elements; ++i) {
+    if (Status status = SkipUnknown(); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status BatchDecoder::ReadMap(uint64_t pairs) {
+  for (uint64_t i = 0; i < pairs; ++i) {
+    Reader at_key = in_;
+    Value key;
+    if (!at_key.Next(key) || !in_.Skip()) return CutShort();
+    const std::string_view name = key.kind == Kind::kText ? key.as_view() : std::string_view();
+    if (Status status = ReadPair(name); !status.ok()) return status;
+  }
+  if (!ts_seen_) return NotABatch("no ts");
+  if (!events_seen_) return NotABatch("no events");
+  return {};
+}
+
+Status BatchDecoder::ReadPair(std::string_view key) {
+  const auto again = [](bool& seen) { return std::exchange(seen, true); };
+  if (key == "ts") return again(ts_seen_) ? NotABatch("ts twice") : ReadTimestamp();
+  if (key == "events") return again(events_seen_) ? NotABatch("events twice") : ReadEvents();
+  if (key == "data_parallel_rank" || key == "attn_dp_rank") {
+    return again(rank_seen_) ? NotABatch("rank twice") : ReadRank();
+  }
+  return SkipUnknown();
+}
+
+Status BatchDecoder::ReadTimestamp() {
+  Value value;
+  if (!in_.Next(value)) return CutShort();
+  if (value.kind != Kind::kFloat && !value.is_integer()) return NotABatch("ts is not a number");
+  batch_.ts = value.as_double();
+  return {};
+}
+
+Status BatchDecoder::ReadRank() {
+  Value value;
+  if (!in_.Next(value)) return CutShort();
+  if (value.kind == Kind::kNil) return {};
+  if (!value.is_integer()) return NotABatch("data_parallel_rank is not an integer");
+  if (value.kind == Kind::kUnsigned && value.number > INT64_MAX) {
+    return NotABatch("data_parallel_rank out of range");
+  }
+  batch_.data_parallel_rank = static_cast<int64_t>(value.number);
+  return {};
+}
+
+Status BatchDecoder::SkipUnknown() {
+  ++counts_.unknown_fields;
+  const uint32_t depth_max = wire::FieldReader::DepthMax(limits_);
+  switch (in_.SkipWithin(depth_max > 0 ? depth_max - 1 : 0)) {
+    case Reader::SkipResult::kOk:
+      return {};
+    case Reader::SkipResult::kTooDeep:
+      return {StatusCode::kLimit, "unknown field of the batch is nested too deep"};
+    case Reader::SkipResult::kMalformed:
+      break;
+  }
+  return CutShort();
+}
+
+Status BatchDecoder::ReadEvents() {
+  Value head;
+  if (!in_.Next(head)) return CutShort();
+  if (head.kind != Kind::kArray) return NotABatch("events is not an array");
+  if (head.number > limits_.max_events) {
+    return {StatusCode::kLimit, "more than max_events events in a batch"};
+  }
+  constexpr size_t kTrustedEvents = 32;
+  batch_.events.reserve(
+      std::min<size_t>(head.number, kTrustedEvents + in_.remaining() / sizeof(Event)));
+  for (uint64_t i = 0; i < head.number; ++i) {
+    if (Status status = ReadEvent(); !status.ok()) return status;
+  }
+  return {};
+}
+
+Status BatchDecoder::ReadEvent() {
+  const Reader start = in_;
+  const wire::EventContext context{limits_, budget_, counts_.unknown_fields};
+  const std::optional<Reject> reject =
+      wire::DecodeEvent(in_, context, batch_.events.emplace_back());
+  if (!reject) {
+    ++counts_.decoded;
+    return {};
+  }
+  batch_.events.pop_back();
+  if (budget_.exceeded) return {StatusCode::kLimit, "a limit of the whole batch was passed"};
+  ++counts_.rejected[static_cast<size_t>(*reject)];
+  in_ = start;
+  return in_.Skip() ? Status() : CutShort();
+}
+
+void Add(const DecodeCounts& from, DecodeCounts& to) {
+  to.decoded += from.decoded;
+  to.unknown_fields += from.unknown_fields;
+  for (size_t i = 0; i < kRejectReasons; ++i) to.rejected[i] += from.rejected[i];
+}
+
+}  // namespace
+
+std::string_view RejectName(Reject reason) {
+  switch (reason) {
+    case Reject::kUnknownEvent:
+      return "unknown_event";
+    case Reject::kNoTag:
+      return "no_tag";
+    case Reject::kMissingField:
+      return "missing_field";
+    case Reject::kBadType:
+      return "bad_type";
+    case Reject::kBadValue:
+      return "bad_value";
+    case Reject::kDuplicateKey:
+      return "duplicate_key";
+    case Reject::kLimit:
+      return "limit";
+  }
+  return "unknown";
+}
+
+Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch,
+                   DecodeCounts& counts) {
+  batch = {};
+  if (payload.size() > limits.max_frame_bytes) {
+    return {StatusCode::kLimit, "the payload is longer than max_frame_bytes"};
+  }
+  BatchDecoder decoder(payload, limits, batch);
+  Status status = decoder.Run();
+  if (status.ok()) {
+    Add(decoder.counts(), counts);
+  } else {
+    batch = {};
+  }
+  return status;
+}
+
+}  // namespace kvcast

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/wire/event_decoder.h"
+
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "src/wire/layout.h"
+
+namespace kvcast::wire {
+namespace {
+
+bool ReadField(FieldReader& in, Field field, BlockStored& event) {
+  switch (field) {
+    case Field::kBlockHashes:
+      return in.Hashes(event.block_hashes);
+    case Field::kParentBlockHash:
+      return in.Hash(event.parent_block_hash);
+    case Field::kTokenIds:
+      return in.Tokens(event);
+    case Field::kBlockSize:
+      return in.NonNegative(event.block_size);
+    case Field::kLoraId:
+      return in.Integer(event.lora_id);
+    case Field::kMedium:
+      return in.Text(event.medium);
+    case Field::kLoraName:
+      return in.Text(event.lora_name);
+    case Field::kExtraKeys:
+      return in.ExtraKeyEntries(event.extra_keys);
+    case Field::kGroupIdx:
+      return in.Integer(event.group_idx);
+    case Field::kSpecKind:
+      return in.Text(event.kv_cache_spec_kind);
+    case Field::kSlidingWindow:
+      return in.NonNegative(event.kv_cache_spec_sliding_window);
+    case Field::kLocality:
+      return in.Text(event.locality);
+    case Field::kOwnership:
+      return in.Text(event.ownership);
+    case Field::kSessionId:
+      return in.Text(event.session_id);
+    case Field::kCacheSalt:
+      return in.Text(event.cache_salt);
+    case Field::kMetadata:
+      return in.Metadata(event.metadata);
+    case Field::kTokenOffset:
+      return in.NonNegative(event.token_offset);
+  }
+  return false;
+}
+
+bool ReadField(FieldReader& in, Field field, BlockRemoved& event) {
+  switch (field) {
+    case Field::kBlockHashes:
+      return in.Hashes(event.block_hashes);
+    case Field::kMedium:
+      return in.Text(event.medium);
+    case Field::kGroupIdx:
+      return in.Integer(event.group_idx);
+    case Field::kLocality:
+      return in.Text(event.locality);
+    case Field::kOwnership:
+      return in.Text(event.ownership);
+    default:
+      return in.SkipUnknown();
+  }
+}
+
+bool ReadField(FieldReader& in, Field, AllBlocksCleared&) { return in.SkipUnknown(); }
+
+// The field of a key, tried first where the producers' order puts it.
+std::optional<Field> FindField(std::span<const Field> named, size_t expected,
+                               std::string_view key) {
+  for (size_t i = 0; i < named.size(); ++i) {
+    const Field field = named[(expected + i) % named.size()];
+    if (FieldKey(field) == key) return field;
+  }
+  return std::nullopt;
+}
+
+template <typename EventType>
+bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventType& event) {
+  FieldSet seen;
+  bool type_seen = false;
+  for (uint64_t i = 0; i < pairs; ++i) {
+    Value key;
+    if (!in.Peek(key)) return false;
+    if (key.kind != Kind::kText) {
+      if (!in.Skip() || !in.SkipUnknown()) return false;
+      continue;
+    }
+    if (!in.Any(key)) return false;
+    if (key.as_view() == kTypeKey) {
+      if (std::exchange(type_seen, true)) return in.Fail(Reject::kDuplicateKey);
+      if (!in.Skip()) return false;
+      continue;
+    }
+    const std::optional<Field> field = FindField(known.named, i > 0 ? i - 1 : 0, key.as_view());
+    if (!field) {
+      if (!in.SkipUnknown()) return false;
+      continue;
+    }
+    if (seen.Contains(*field)) return in.Fail(Reject::kDuplicateKey);
+    seen.Insert(*field);
+    if (!ReadField(in, *field, event)) return false;
+  }
+  return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
+}
+
+// Elements 7 and 8 of a BlockStored array: vLLM puts the LoRA name and the extra keys there, SGLang
+// a metadata map and a list of component names. Only the types tell them apart.
+bool ReadContestedElement(FieldReader& in, Field field, BlockStored& event) {
+  Value value;
+  if (!in.Peek(value)) return false;
+  if (field == Field::kLoraName) {
+    if (value.kind == Kind::kMap) return in.Metadata(event.metadata);
+    if (value.kind == Kind::kArray) return in.SkipUnknown();
+  } else if (value.kind == Kind::kMap && !event.metadata) {
+    return in.Metadata(event.metadata);
+  } else if (in.AtTextArray()) {
+    return in.SkipUnknown();
+  }
+  return ReadField(in, field, event);
+}
+
+bool ReadElement(FieldReader& in, Field field, BlockStored& event) {
+  if (field == Field::kLoraName || field == Field::kExtraKeys) {
+    return ReadContestedElement(in, field, event);
+  }
+  return ReadField(in, field, event);
+}
+bool ReadElement(FieldReader& in, Field field, BlockRemoved& event) {
+  return ReadField(in, field, event);
+}
+bool ReadElement(FieldReader& in, Field field, AllBlocksCleared& event) {
+  return ReadField(in, field, event);
+}
+
+template <typename EventType>
+bool ReadElements(FieldReader& in, const EventFields& known, uint64_t elements, EventType& event) {
+  FieldSet seen;
+  for (uint64_t i = 0; i < elements; ++i) {
+    if (i >= known.positional.size()) {
+      if (!in.SkipUnknown()) return false;
+      continue;
+    }
+    seen.Insert(known.positional[i]);
+    if (!ReadElement(in, known.positional[i], event)) return false;
+  }
+  return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
+}
+
+template <typename EventType>
+bool ReadEvent(FieldReader& in, EventKind kind, const Value& head, Event& event) {
+  EventType& typed = event.emplace<EventType>();
+  const EventFields& known = FieldsOf(kind);
+  if (head.kind == Kind::kMap) return ReadPairs(in, known, head.number, typed);
+  return ReadElements(in, known, head.number - 1, typed);
+}
+
+std::optional<EventKind> KindOfTag(const Value& tag) {
+  // One peer sends the index of the class instead of its name.
+  if (tag.kind == Kind::kUnsigned && tag.number < std::size(kEventTags)) {
+    return static_cast<EventKind>(tag.number);
+  }
+  if (tag.kind != Kind::kText) return std::nullopt;
+  for (size_t i = 0; i < std::size(kEventTags); ++i) {
+    if (tag.as_view() == kEventTags[i]) return static_cast<EventKind>(i);
+  }
+  return std::nullopt;
+}
+
+// Finds the value of the "type" key; it is the first one in all known producers.
+bool FindTag(Reader ahead, uint64_t pairs, Value& tag) {
+  for (uint64_t i = 0; i < pairs; ++i) {
+    Reader at_key = ahead;
+    Value key;
+    if (at_key.Next(key) && key.kind == Kind::kText && key.as_view() == kTypeKey) {
+      return at_key.Next(tag);
+    }
+    if (!ahead.Skip() || !ahead.Skip()) return false;
+  }
+  return false;
+}
+
+bool ReadTag(Reader& in, const Value& head, Value& tag) {
+  if (head.kind == Kind::kMap) return FindTag(in, head.number, tag);
+  return head.number > 0 && in.Next(tag);
+}
+
+bool DecodeBody(Reader& in, const Value& head, FieldReader& fields, Event& event) {
+  Value tag;
+  if (!head.is_container() || !ReadTag(in, head, tag)) return fields.Fail(Reject::kNoTag);
+  if (tag.kind != Kind::kText && !tag.is_integer()) return fields.Fail(Reject::kNoTag);
+  const std::optional<EventKind> kind = KindOfTag(tag);
+  if (!kind) return fields.Fail(Reject::kUnknownEvent);
+  switch (*kind) {
+    case EventKind::kStored:
+      return ReadEvent<BlockStored>(fields, *kind, head, event);
+    case EventKind::kRemoved:
+      return ReadEvent<BlockRemoved>(fields, *kind, head, event);
+    case EventKind::kCleared:
+      return ReadEvent<AllBlocksCleared>(fields, *kind, head, event);
+  }
+  return false;
+}
+
+std::optional<Reject> DecodeWhole(Reader& in, const Value& head, const EventContext& context,
+                                  Event& event) {
+  FieldReader fields(in, context.limits, context.budget);
+  const bool ok = DecodeBody(in, head, fields, event);
+  context.unknown_fields += fields.unknown_fields();
+  return ok ? std::nullopt : std::optional<Reject>(fields.reason());
+}
+
+}  // namespace
+
+std::optional<Reject> DecodeEvent(Reader& in, const EventContext& context, Event& event) {
+  Value head;
+  if (!in.Next(head)) return Reject::kBadValue;
+  if (head.kind != Kind::kBytes) return DecodeWhole(in, head, context, event);
+  Reader packed({head.data, static_cast<size_t>(head.number)});
+  if (!packed.Next(head)) return Reject::kBadValue;
+  const std::optional<Reject> reject = DecodeWhole(packed, head, context, event);
+  if (!reject && !packed.at_end()) return Reject::kBadValue;
+  return reject;
+}
+
+}  // namespace kvcast::wire

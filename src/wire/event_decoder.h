@@ -1,0 +1,25 @@
+// Decoding of one event, in whatever form it comes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "kvcast/event.h"
+#include "src/wire/field_reader.h"
+
+namespace kvcast::wire {
+
+// What all events of a batch share.
+struct EventContext {
+  const WireLimits& limits;
+  BatchBudget& budget;
+  uint64_t& unknown_fields;  // added to
+};
+
+// Decodes the event at the reader's position: a map with a "type", an array that starts with the
+// tag, or bytes that hold either. nullopt: done, the reader is behind the event. Otherwise why not;
+// the position and `event` are then undefined.
+std::optional<Reject> DecodeEvent(Reader& in, const EventContext& context, Event& event);
+
+}  // namespace kvcast::wire

@@ -1,0 +1,17 @@
+// Writing of single event fields.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kvcast/event.h"
+#include "src/wire/layout.h"
+#include "src/wire/writer.h"
+
+namespace kvcast::wire {
+
+// Whether the field would be written as nil. REQUIRES: the field is one of the event's.
+bool IsNil(const BlockStored& event, Field field);
+bool IsNil(const BlockRemoved& event, Field field);
+void WriteField(Writer& out, const BlockStored& event, Field field);
+void WriteField(Writer& out, const BlockRemoved& event, Field field);
+
+}  // namespace kvcast::wire

@@ -1,0 +1,101 @@
+// FieldReader: reads what event fields hold, within the limits of the batch.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvcast/event.h"
+#include "kvcast/wire.h"
+#include "src/wire/reader.h"
+
+namespace kvcast::wire {
+
+// What the batch as a whole may still use.
+struct BatchBudget {
+  uint64_t hashes;
+  uint64_t tokens;
+  uint64_t extra_keys;
+  bool exceeded = false;
+
+  explicit BatchBudget(const WireLimits& limits)
+      : hashes(limits.max_batch_hashes),
+        tokens(limits.max_batch_tokens),
+        extra_keys(limits.max_batch_extra_keys) {}
+};
+
+// Reads the values of one event. Every call that returns false has recorded a reason and leaves the
+// reader's position undefined.
+class FieldReader {
+ public:
+  // The level of an event's fields: batch, list of events, event, field.
+  static constexpr uint32_t kFieldDepth = 4;
+
+  FieldReader(Reader& in, const WireLimits& limits, BatchBudget& budget)
+      : in_(in), limits_(limits), budget_(budget), depth_max_(DepthMax(limits)) {}
+
+  // Containers may be nested this deep, whatever the limits say: reading recurses.
+  static uint32_t DepthMax(const WireLimits& limits) { return std::min(limits.max_depth, 64u); }
+
+  Reject reason() const { return reason_; }
+  uint64_t unknown_fields() const { return unknown_fields_; }
+  bool Fail(Reject reason) {
+    reason_ = reason;
+    return false;
+  }
+
+  // The next value, containers by their head.
+  bool Any(Value& value) { return in_.Next(value) || Fail(Reject::kBadValue); }
+  // The same without consuming it.
+  bool Peek(Value& value);
+  // Whether the next value is an array that starts with text.
+  bool AtTextArray() const;
+  // Passes over one value.
+  bool Skip() { return in_.Skip() || Fail(Reject::kBadValue); }
+  // The same for a value that nobody asked for: counts it and holds it to the depth limit.
+  bool SkipUnknown();
+
+  // nil clears the target.
+  bool Hash(std::optional<BlockHash>& hash);
+  bool Hashes(std::vector<BlockHash>& hashes);
+  // Sets token_ids and tokens_per_position.
+  bool Tokens(BlockStored& event);
+  bool Integer(std::optional<int64_t>& number);
+  bool NonNegative(int64_t& number);
+  bool NonNegative(std::optional<int64_t>& number);
+  bool Text(std::optional<std::string>& text);
+  bool ExtraKeyEntries(std::optional<std::vector<std::optional<ExtraKeys>>>& entries);
+  bool Metadata(std::optional<std::vector<std::pair<std::string, ExtraKey>>>& metadata);
+
+ private:
+  bool ArrayOrNil(Value& head, uint32_t depth);
+  bool HashOf(const Value& value, std::optional<BlockHash>& hash);
+  bool TextOf(const Value& value, std::string& text);
+  bool SingleTokens(size_t count, std::vector<TokenId>& tokens);
+  bool TokenPairs(size_t count, std::vector<TokenId>& tokens);
+  bool Token(TokenId& token);
+  bool Items(size_t count, uint32_t depth, std::vector<ExtraKey>& items);
+  bool Item(uint32_t depth, ExtraKey& key);
+  bool ItemOf(const Value& value, uint32_t depth, ExtraKey& key);
+
+  bool ChargeHashes(uint64_t count);
+  bool ChargeTokens(uint64_t count);
+  bool ChargeExtraKeys(uint64_t count);
+  bool ChargeBatch(uint64_t& left, uint64_t count);
+  template <typename T>
+  void ReserveWithin(std::vector<T>& values, size_t count) const;
+
+  Reader& in_;
+  const WireLimits& limits_;
+  BatchBudget& budget_;
+  const uint32_t depth_max_;
+  uint64_t event_extra_keys_ = 0;
+  uint64_t unknown_fields_ = 0;
+  Reject reason_ = Reject::kBadValue;
+};
+
+}  // namespace kvcast::wire

@@ -1,0 +1,84 @@
+// The fields of events on the wire: their names, and which of them each producer generation writes
+// in which order. The one table that encoder and decoder share.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "kvcast/wire.h"
+
+namespace kvcast::wire {
+
+// Stands for a bit in FieldSet, nothing more: the numbers never reach the wire.
+enum class Field : uint8_t {
+  kBlockHashes,
+  kParentBlockHash,
+  kTokenIds,
+  kBlockSize,
+  kLoraId,
+  kMedium,
+  kLoraName,
+  kExtraKeys,
+  kGroupIdx,
+  kSpecKind,
+  kSlidingWindow,
+  kLocality,
+  kOwnership,
+  kSessionId,
+  kCacheSalt,
+  kMetadata,
+  kTokenOffset,
+};
+inline constexpr size_t kFieldCount = 17;
+
+// The key of the field in map events.
+std::string_view FieldKey(Field field);
+
+class FieldSet {
+ public:
+  constexpr FieldSet() = default;
+  constexpr explicit FieldSet(std::span<const Field> fields) {
+    for (Field field : fields) Insert(field);
+  }
+  constexpr void Insert(Field field) { bits_ |= Bit(field); }
+  constexpr bool Contains(Field field) const { return (bits_ & Bit(field)) != 0; }
+  constexpr bool ContainsAll(FieldSet other) const { return (bits_ & other.bits_) == other.bits_; }
+
+ private:
+  static constexpr uint32_t Bit(Field field) { return 1u << static_cast<unsigned>(field); }
+  uint32_t bits_ = 0;
+};
+
+enum class EventKind : uint8_t { kStored, kRemoved, kCleared };
+inline constexpr std::string_view kEventTags[] = {"BlockStored", "BlockRemoved",
+                                                  "AllBlocksCleared"};
+inline constexpr std::string_view kTypeKey = "type";
+
+// What the decoder looks for in one kind of event.
+struct EventFields {
+  std::span<const Field> named;       // in map events, in the order in which vLLM writes them
+  std::span<const Field> positional;  // in array events, after the tag
+  FieldSet required;
+};
+const EventFields& FieldsOf(EventKind kind);
+
+// One event of one dialect. The fields beyond the first `always` are left out where nil; in array
+// events only trailing ones can be.
+struct EventLayout {
+  std::span<const Field> fields;
+  size_t always = 0;
+};
+
+struct Layout {
+  std::string_view name;
+  bool maps = false;  // events are maps
+  bool rank = true;   // the batch has its third element
+  EventLayout stored;
+  EventLayout removed;
+};
+const Layout& LayoutOf(Dialect dialect);
+
+}  // namespace kvcast::wire

@@ -1,0 +1,13 @@
+// UTF-8 validity, as MessagePack asks of text.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+
+namespace kvcast::wire {
+
+// False: a stray or missing continuation byte, an overlong form, a surrogate, or a code point above
+// U+10FFFF.
+bool IsUtf8(std::string_view text);
+
+}  // namespace kvcast::wire
