@@ -127,6 +127,7 @@ class TestEngine {
   }
 
   CacheManager& cache() { return *cache_; }
+  const CacheConfig& config() const { return cache_->config(); }
   int64_t free_blocks() const { return cache_->usage().free_blocks; }
 
   PrefixHit Lookup(CacheRequest& request) { return cache_->GetComputedBlocks(request); }
