@@ -16,9 +16,11 @@ namespace kvcast::tools {
 namespace {
 
 // A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a
-// token to compute.
-const CostWeights kWeights = {
-    .recompute_token = 1.0, .active_prefill_token = getenv("LOAD")?atof(getenv("LOAD")):1.0, .decode_block = getenv("DEC")?atof(getenv("DEC")):0.1, .affinity_token = getenv("AFF")?atof(getenv("AFF")):0};
+// token to compute. A prefix that only one group still holds is worth half of a real hit.
+constexpr CostWeights kWeights = {.recompute_token = 1.0,
+                                  .active_prefill_token = 1.0,
+                                  .decode_block = 0.1,
+                                  .affinity_token = 0.5};
 
 // What a routed request adds to its engine's load.
 struct Booking {
@@ -92,7 +94,7 @@ std::vector<Candidate> DemoRouter::Impl::Candidates(std::span<const BlockHash> c
                           .speculative_tokens =
                               speculative.Match(match.worker, chain, cache.hash_block_size, now_ms),
                           .resident_tokens = LongestOfAnyGroup(match),
-         .load = loads[match.worker.value]});
+                          .load = loads[match.worker.value]});
   }
   return candidates;
 }
