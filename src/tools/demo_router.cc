@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/demo_router.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -16,8 +17,8 @@ namespace {
 
 // A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a
 // token to compute.
-constexpr CostWeights kWeights = {
-    .recompute_token = 1.0, .active_prefill_token = 1.0, .decode_block = 0.1};
+const CostWeights kWeights = {
+    .recompute_token = 1.0, .active_prefill_token = getenv("LOAD")?atof(getenv("LOAD")):1.0, .decode_block = getenv("DEC")?atof(getenv("DEC")):0.1, .affinity_token = getenv("AFF")?atof(getenv("AFF")):0};
 
 // What a routed request adds to its engine's load.
 struct Booking {
@@ -26,6 +27,12 @@ struct Booking {
   int64_t decode_blocks = 0;
   bool decoding = false;
 };
+
+int64_t LongestOfAnyGroup(const WorkerMatch& match) {
+  int64_t longest = 0;
+  for (const int64_t tokens : match.per_group_tokens) longest = std::max(longest, tokens);
+  return longest;
+}
 
 WorkerId Worker(size_t engine) { return WorkerId(static_cast<uint32_t>(engine)); }
 
@@ -84,7 +91,8 @@ std::vector<Candidate> DemoRouter::Impl::Candidates(std::span<const BlockHash> c
                           .reusable_tokens = match.gpu_tokens,
                           .speculative_tokens =
                               speculative.Match(match.worker, chain, cache.hash_block_size, now_ms),
-                          .load = loads[match.worker.value]});
+                          .resident_tokens = LongestOfAnyGroup(match),
+         .load = loads[match.worker.value]});
   }
   return candidates;
 }

@@ -163,6 +163,7 @@ ScenarioStep ParseStep(const Json& value) {
   for (const Json& op : value.at("ops")) step.ops.push_back(ParseOp(op));
   step.published = value.value("published", true);
   for (const Json& event : value.at("events")) step.events.push_back(ScenarioEvent(event));
+  step.payload = HexToBytes(value.value("payload_hex", ""));
   for (const Json& probe : value.value("probes", Json::array())) {
     step.probes.push_back(ParseProbe(probe));
   }

@@ -85,6 +85,7 @@ struct ScenarioStep {
   std::vector<ScenarioOp> ops;
   bool published = true;
   std::vector<Event> events;
+  std::string payload;  // the batch as it was published; empty: not recorded
   std::vector<ScenarioProbe> probes;
   int64_t free_blocks = 0;
 };

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <iterator>
 
+#include "kvcast/wire.h"
+
 namespace kvcast::tools {
 namespace {
 
@@ -53,6 +55,23 @@ void DropUnsent(const Event& recorded, Event& ours) {
   if (const auto* sent = std::get_if<BlockRemoved>(&recorded)) {
     if (!sent->group_idx) std::get<BlockRemoved>(ours).group_idx.reset();
   }
+}
+
+// The recordings' clock.
+constexpr double kFirstStepTime = 1'700'000'000;
+constexpr double kStepSeconds = 0.25;
+
+// The layout in which the recorded engine published.
+Dialect DialectOf(const ScenarioConfig& config, const std::vector<Event>& events) {
+  if (!config.array_events) return kDefaultDialect;
+  if (config.cache.rules == EngineRules::kMain2026May) return Dialect::kVllm8;
+  for (const Event& event : events) {
+    const auto* stored = std::get_if<BlockStored>(&event);
+    const auto* removed = std::get_if<BlockRemoved>(&event);
+    if (stored != nullptr && stored->group_idx) return Dialect::kVllm7;
+    if (removed != nullptr && removed->group_idx) return Dialect::kVllm7;
+  }
+  return Dialect::kVllm6;
 }
 
 }  // namespace
@@ -184,7 +203,8 @@ void ScenarioReplay::CheckEventCount(const ScenarioOp& op) {
                                                 std::to_string(range.second) + ")");
 }
 
-void ScenarioReplay::CheckEvents(const std::vector<Event>& recorded) {
+void ScenarioReplay::CheckEvents(const ScenarioStep& step) {
+  const std::vector<Event>& recorded = step.events;
   Expect(static_cast<int64_t>(events_.size()), static_cast<int64_t>(recorded.size()), "events");
   for (size_t i = 0; i < recorded.size() && i < events_.size(); ++i) {
     if (config_.array_events) DropUnsent(recorded[i], events_[i]);
@@ -192,7 +212,21 @@ void ScenarioReplay::CheckEvents(const std::vector<Event>& recorded) {
                                           EventText(events_[i]) + ", recorded " +
                                           EventText(recorded[i]));
   }
+  if (!step.payload.empty()) CheckPayload(step);
   events_.clear();
+}
+
+void ScenarioReplay::CheckPayload(const ScenarioStep& step) {
+  EventBatch batch;
+  batch.ts = kFirstStepTime + static_cast<double>(step.step) * kStepSeconds;
+  batch.events = events_;
+  batch.data_parallel_rank = 0;
+  std::vector<uint8_t> bytes;
+  const Status status = EncodeBatch(batch, DialectOf(config_, step.events), bytes);
+  const bool equal = status.ok() && bytes.size() == step.payload.size() &&
+                     std::equal(bytes.begin(), bytes.end(), step.payload.begin(),
+                                [](uint8_t a, char b) { return a == static_cast<uint8_t>(b); });
+  check_(equal, where_ + ": payload differs");
 }
 
 void ScenarioReplay::RunProbe(const ScenarioProbe& probe) {
@@ -216,7 +250,7 @@ void ScenarioReplay::RunStep(const ScenarioStep& step) {
     CheckEventCount(op);
   }
   where_ = name;
-  if (step.published) CheckEvents(step.events);
+  if (step.published) CheckEvents(step);
   Expect(cache_->usage().free_blocks, step.free_blocks, "free_blocks");
   const Status invariants = cache_->CheckInvariants();
   check_(invariants.ok(), where_ + ": " + invariants.message());

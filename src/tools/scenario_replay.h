@@ -37,7 +37,8 @@ class ScenarioReplay {
   void RunProbe(const ScenarioProbe& probe);
   void CheckEventCount(const ScenarioOp& op);
   void CheckBoundary(const PrefixHit& hit, int64_t recorded);
-  void CheckEvents(const std::vector<Event>& recorded);
+  void CheckEvents(const ScenarioStep& step);
+  void CheckPayload(const ScenarioStep& step);
   void Expect(int64_t ours, int64_t recorded, const std::string& what);
   void ExpectBlocks(const BlockLists& ours, const BlockLists& recorded, const std::string& what);
   CacheRequest MakeRequest(const std::string& id, const ScenarioPrompt& prompt);
