@@ -34,7 +34,8 @@ void SetSocketOptions(socket_t socket) {
 }
 
 // Reads the body as it is. The library's own reading would take a body without a content type for
-// a form and limit it to 8 KiB.
+// a form and limit it to 8 KiB. The length is counted here as well, because not every release of
+// the library bounds chunked bodies.
 void HandlePost(const HttpRoute& route, size_t max_body_bytes, const httplib::Request& request,
                 httplib::Response& response, const httplib::ContentReader& reader) {
   if (request.is_multipart_form_data()) {
