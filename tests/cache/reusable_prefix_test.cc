@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
+
 #include "kvcast/reuse.h"
 
 namespace kvcast {
@@ -93,6 +96,53 @@ TEST(ReusablePrefix, EagleLeavesTheLastBlockToBeComputedAgain) {
   const std::vector<GroupResidency> groups = {Group(full, "111111"), Group(window, "001111")};
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 96).tokens, 80);
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 95).tokens, 0);
+}
+
+// Without EAGLE and inside-block hits, it is the highest boundary on the grid at which every group
+// holds what its kind needs, whatever order the groups are asked in.
+int64_t HighestCommonBoundary(const std::vector<GroupResidency>& groups, int64_t alignment,
+                              int64_t max_tokens) {
+  for (int64_t end = max_tokens / alignment * alignment; end > 0; end -= alignment) {
+    bool usable = true;
+    for (const GroupResidency& group : groups) {
+      const int64_t size = group.spec.block_size;
+      int64_t first = 0;
+      if (group.spec.kind == SpecKind::kMamba) first = end / size - 1;
+      if (IsWindowKind(group.spec.kind)) {
+        first = std::max<int64_t>(0, end / size - CeilDiv(group.spec.sliding_window - 1, size));
+      }
+      for (int64_t i = first; i < end / size; ++i) usable = usable && group.blocks.Test(i);
+    }
+    if (usable) return end;
+  }
+  return 0;
+}
+
+TEST(ReusablePrefix, IsTheHighestBoundaryThatAllGroupsCanServe) {
+  int hits = 0;
+  for (uint64_t seed = 1; seed <= 2000; ++seed) {
+    std::mt19937_64 random(seed);
+    const auto pick = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    std::vector<GroupResidency> groups;
+    const int64_t count = pick(1, 4);
+    for (int64_t g = 0; g < count; ++g) {
+      const int64_t size = int64_t{4} << pick(0, 2);
+      const GroupSpec specs[] = {Full(size), Window(pick(2, 100), size), Mamba(size)};
+      GroupResidency group{specs[pick(0, 2)], Bitmap(320 / size), {}};
+      const int64_t holes = pick(0, 4);
+      for (int64_t i = 0; i < group.blocks.size(); ++i) {
+        if (pick(0, 9) >= holes) group.blocks.Set(i);
+      }
+      groups.push_back(std::move(group));
+    }
+    const int64_t max_tokens = pick(0, 330);
+    const int64_t expected = HighestCommonBoundary(groups, 16, max_tokens);
+    hits += expected > 0 ? 1 : 0;
+    ASSERT_EQ(ReusablePrefix(groups, 4, 16, max_tokens).tokens, expected) << "seed " << seed;
+  }
+  EXPECT_GT(hits, 500);
 }
 
 }  // namespace

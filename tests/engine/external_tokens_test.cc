@@ -21,30 +21,30 @@ std::set<uint32_t> HeldBlocks(const TestEngine& engine, const CacheRequest& requ
 }
 
 // Every group hits locally, then blocks for external tokens are taken: no group may lose its hit.
+// The hits are the next blocks that the pool would give away.
 void LoadBehindHits(std::vector<GroupSpec> groups) {
   const auto count = static_cast<uint32_t>(groups.size());
-  TestEngine engine(Config(std::move(groups), 13 * count + 1));
+  TestEngine engine(Config(std::move(groups), 10 * count + 1));
   CacheRequest first = Request("0", Tokens(64));
+  CacheRequest filler = Request("filler", Tokens(96, 5000));
   engine.Start(first);
+  engine.Start(filler);
   engine.Free(first);
-  // Of the free blocks, the cached ones are needed by the hit.
+  engine.Free(filler);
   for (int round = 0; round < 2; ++round) {
     CacheRequest second = Request("1", Tokens(160));
     const PrefixHit hit = engine.Lookup(second);
     ASSERT_EQ(hit.tokens, 64);
     ASSERT_TRUE(engine.Allocate(
         second, {.new_tokens = 16, .external_tokens = 80, .hit = &hit, .delay_caching = true}));
-    for (uint32_t group = 0; group < count; ++group) {
-      EXPECT_EQ(engine.Table(second, group).size(), 10u);
-    }
-    HeldBlocks(engine, second, count);
+    EXPECT_EQ(HeldBlocks(engine, second, count).size(), 10u * count);
     engine.Free(second);
   }
 }
 
 TEST(ExternalTokens, AreAllocatedAfterEveryGroupHoldsItsHit) {
-  LoadBehindHits({Full(), Window(128)});
-  LoadBehindHits({Full(), Window(128), Window(256)});
+  LoadBehindHits({Full(), Window(512)});
+  LoadBehindHits({Full(), Window(512), Window(1024)});
 }
 
 TEST(ExternalTokens, AreNotCachedBeforeTheyHaveArrived) {

@@ -27,8 +27,8 @@ namespace {
 int64_t AllocationsOfOneLife(TestEngine& engine, CacheRequest& request) {
   const int64_t before = heap_allocations;
   CacheManager& cache = engine.cache();
-  const bool ok = cache.AllocateSlots(
-      request, {.new_tokens = static_cast<int64_t>(request.tokens.size())});
+  const bool ok =
+      cache.AllocateSlots(request, {.new_tokens = static_cast<int64_t>(request.tokens.size())});
   cache.Free(request);
   const int64_t spent = heap_allocations - before;
   EXPECT_TRUE(ok);
