@@ -1,5 +1,5 @@
-// Fuzz target: our decoder and a second one over msgpack-cxx must agree on what is MessagePack, what
-// is a batch, which events are rejected, and every value of the others.
+// Fuzz target: our decoder and a second one over msgpack-cxx must agree on what is MessagePack,
+// what is a batch, which events are rejected, and every value of the others.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>

@@ -48,7 +48,11 @@ uint32_t DepthOf(const Object& o) {
 bool ValidUtf8(const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
-    const int extra = lead < 0x80 ? 0 : lead >> 5 == 6 ? 1 : lead >> 4 == 14 ? 2 : lead >> 3 == 30 ? 3 : -1;
+    const int extra = lead < 0x80       ? 0
+                      : lead >> 5 == 6  ? 1
+                      : lead >> 4 == 14 ? 2
+                      : lead >> 3 == 30 ? 3
+                                        : -1;
     if (extra < 0 || i + static_cast<size_t>(extra) >= text.size()) return false;
     uint32_t point = extra == 0 ? lead : lead & (0x3fu >> extra);
     for (int k = 1; k <= extra; ++k) {
@@ -57,7 +61,8 @@ bool ValidUtf8(const std::string& text) {
       point = point << 6 | (next & 0x3f);
     }
     const uint32_t least[] = {0, 0x80, 0x800, 0x10000};
-    if (point < least[extra] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000)) return false;
+    if (point < least[extra] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
+      return false;
     i += static_cast<size_t>(extra) + 1;
   }
   return true;
@@ -230,15 +235,17 @@ int KindOf(const Object& tag) {
   if (IsUnsigned(tag)) return tag.via.u64 < 3 ? static_cast<int>(tag.via.u64) : -1;
   Require(IsText(tag));
   const std::string name = TextOf(tag);
-  return name == "BlockStored" ? 0 : name == "BlockRemoved" ? 1 : name == "AllBlocksCleared" ? 2 : -1;
+  return name == "BlockStored"        ? 0
+         : name == "BlockRemoved"     ? 1
+         : name == "AllBlocksCleared" ? 2
+                                      : -1;
 }
 
 const std::set<std::string>& NamesOf(int kind) {
   static const std::set<std::string> names[] = {
       {"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium",
-       "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind",
-       "kv_cache_spec_sliding_window", "locality", "ownership", "session_id", "cache_salt",
-       "metadata", "token_offset"},
+       "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
+       "locality", "ownership", "session_id", "cache_salt", "metadata", "token_offset"},
       {"block_hashes", "medium", "group_idx", "locality", "ownership"},
       {}};
   return names[kind];
@@ -267,9 +274,10 @@ int MapFields(const Object& o, const WireLimits& limits, Fields& fields) {
 // disagree.
 std::string StoredName(uint32_t index, const Object& value, const Fields& fields) {
   static const char* const names[] = {
-      "",       "block_hashes", "parent_block_hash", "token_ids", "block_size",         "lora_id",
-      "medium", "lora_name",    "extra_keys",        "group_idx", "kv_cache_spec_kind",
-      "kv_cache_spec_sliding_window"};
+      "",          "block_hashes",       "parent_block_hash",
+      "token_ids", "block_size",         "lora_id",
+      "medium",    "lora_name",          "extra_keys",
+      "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window"};
   if (index > 11) return "";
   if (index == 7 && IsMap(value)) return "metadata";
   if (index == 7 && IsArray(value)) return "";
@@ -347,10 +355,10 @@ void ReadMapEnvelope(const Object& o, const WireLimits& limits, Batch& batch) {
   for (uint32_t i = 0; i < o.via.map.size; ++i) {
     const auto& [key, value] = o.via.map.ptr[i];
     const std::string name = IsText(key) ? TextOf(key) : "";
-    const int part = name == "ts"                                               ? 0
-                     : name == "events"                                         ? 1
+    const int part = name == "ts"                                             ? 0
+                     : name == "events"                                       ? 1
                      : name == "data_parallel_rank" || name == "attn_dp_rank" ? 2
-                                                                                : -1;
+                                                                              : -1;
     if (part < 0) {
       RequireShallow(value, limits);
     } else if (std::exchange(parts[part], &value) != nullptr) {
