@@ -63,6 +63,56 @@ void ForEachPrefetched(const ResidencyMap& map, std::span<const BlockHash> hashe
   }
 }
 
+void AddCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Holder& place,
+               WorkerState& worker) {
+  uint64_t& held = worker.residencies[static_cast<size_t>(place.tier)];
+  ForEachPrefetched(map, hashes, [&](const BlockHash& hash, int64_t) {
+    if (map.Add(hash, place)) ++held;
+  });
+  worker.counters.stored_blocks += hashes.size();
+}
+
+void RemoveCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Holder& place,
+                  WorkerState& worker) {
+  uint64_t& held = worker.residencies[static_cast<size_t>(place.tier)];
+  ForEachPrefetched(map, hashes, [&](const BlockHash& hash, int64_t) {
+    const ResidencyMap::Removal removal = map.Remove(hash, place);
+    if (removal == ResidencyMap::Removal::kNotHeld) {
+      ++worker.counters.unknown_removes;
+      return;
+    }
+    ++worker.counters.removed_blocks;
+    if (removal == ResidencyMap::Removal::kLastCopy) --held;
+  });
+}
+
+// The plans of a query, found by the slot of their worker.
+class PlanTable {
+ public:
+  explicit PlanTable(size_t slots) : plan_of_slot_(slots, kNone) {}
+
+  void Add(WorkerSlot slot, const WorkerState& worker, const QueryShape& shape) {
+    if (plan_of_slot_[slot] != kNone) return;  // asked for twice
+    plan_of_slot_[slot] = static_cast<uint32_t>(plans_.size());
+    plans_.emplace_back(worker.id, worker.catalogue, shape);
+  }
+  void MarkHolders(const ResidencyMap& map, std::span<const BlockHash> chain) {
+    ForEachPrefetched(map, chain, [&](const BlockHash& hash, int64_t position) {
+      for (const Holder& holder : map.Find(hash)) {
+        const uint32_t plan = plan_of_slot_[holder.slot];
+        if (holder.tier == Tier::kGpu && plan != kNone) plans_[plan].Mark(holder.group, position);
+      }
+    });
+  }
+  const std::vector<MatchPlan>& plans() const { return plans_; }
+
+ private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  std::vector<uint32_t> plan_of_slot_;
+  std::vector<MatchPlan> plans_;
+};
+
 }  // namespace
 
 class PrefixIndex::Impl {
@@ -88,8 +138,8 @@ class PrefixIndex::Impl {
   void ApplyEvent(WorkerSlot slot, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
   std::vector<WorkerSlot> Participants(std::span<const WorkerId> ids, int64_t unit) const
       KV_REQUIRES_SHARED(mutex_);
-  std::vector<MatchPlan> Probe(std::span<const BlockHash> chain, const QueryShape& shape,
-                               std::span<const WorkerId> ids) const;
+  PlanTable Probe(std::span<const BlockHash> chain, const QueryShape& shape,
+                  std::span<const WorkerId> ids) const;
 
   mutable SharedMutex mutex_;
   ResidencyMap map_ KV_GUARDED_BY(mutex_){router::ProcessSeed()};
@@ -175,30 +225,15 @@ void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const BlockStored& event) {
   const Tier tier = router::TierOf(event.medium);
   if (!worker.Accept(worker.catalogue.Store(event, tier))) return;
   const Holder place{.slot = slot, .group = GroupCatalogue::GroupOf(event.group_idx), .tier = tier};
-  ResidencyMap& map = map_;
-  ForEachPrefetched(map, event.block_hashes, [&](const BlockHash& hash, int64_t) {
-    if (map.Add(hash, place)) ++worker.residencies[static_cast<size_t>(tier)];
-  });
-  worker.counters.stored_blocks += event.block_hashes.size();
+  AddCopies(map_, event.block_hashes, place, worker);
 }
 
 void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const BlockRemoved& event) {
   WorkerState& worker = *slots_[slot];
-  if (!worker.Accept(worker.catalogue.Remove(event))) return;
   const Tier tier = router::TierOf(event.medium);
+  if (!worker.Accept(worker.catalogue.Remove(event))) return;
   const Holder place{.slot = slot, .group = GroupCatalogue::GroupOf(event.group_idx), .tier = tier};
-  ResidencyMap& map = map_;
-  ForEachPrefetched(map, event.block_hashes, [&](const BlockHash& hash, int64_t) {
-    const ResidencyMap::Removal removal = map.Remove(hash, place);
-    if (removal == ResidencyMap::Removal::kNotHeld) {
-      ++worker.counters.unknown_removes;
-      return;
-    }
-    ++worker.counters.removed_blocks;
-    if (removal == ResidencyMap::Removal::kLastCopy) {
-      --worker.residencies[static_cast<size_t>(tier)];
-    }
-  });
+  RemoveCopies(map_, event.block_hashes, place, worker);
 }
 
 void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const AllBlocksCleared&) {
@@ -225,35 +260,24 @@ std::vector<WorkerSlot> PrefixIndex::Impl::Participants(std::span<const WorkerId
   return slots;
 }
 
-std::vector<MatchPlan> PrefixIndex::Impl::Probe(std::span<const BlockHash> chain,
-                                                const QueryShape& shape,
-                                                std::span<const WorkerId> ids) const {
-  constexpr uint32_t kNone = ~uint32_t{0};
-  std::vector<MatchPlan> plans;
+PlanTable PrefixIndex::Impl::Probe(std::span<const BlockHash> chain, const QueryShape& shape,
+                                   std::span<const WorkerId> ids) const {
   ReaderLock lock(mutex_);
-  std::vector<uint32_t> plan_of_slot(slots_.size(), kNone);
+  PlanTable table(slots_.size());
   for (const WorkerSlot slot : Participants(ids, shape.unit)) {
-    if (plan_of_slot[slot] != kNone) continue;  // named twice in `ids`
-    plan_of_slot[slot] = static_cast<uint32_t>(plans.size());
-    plans.emplace_back(slots_[slot]->id, slots_[slot]->catalogue, shape);
+    table.Add(slot, *slots_[slot], shape);
   }
-  const auto used = chain.first(static_cast<size_t>(shape.units));
-  const ResidencyMap& map = map_;
-  ForEachPrefetched(map, used, [&](const BlockHash& hash, int64_t position) {
-    for (const Holder& holder : map.Find(hash)) {
-      const uint32_t plan = plan_of_slot[holder.slot];
-      if (holder.tier == Tier::kGpu && plan != kNone) plans[plan].Mark(holder.group, position);
-    }
-  });
-  return plans;
+  table.MarkHolders(map_, chain.first(static_cast<size_t>(shape.units)));
+  return table;
 }
 
 std::vector<WorkerMatch> PrefixIndex::Impl::Match(std::span<const BlockHash> chain,
                                                   const QueryShape& shape,
                                                   std::span<const WorkerId> ids) const {
+  const PlanTable table = Probe(chain, shape, ids);
   // The rules run on private bitmaps, outside the lock.
   std::vector<WorkerMatch> matches;
-  for (const MatchPlan& plan : Probe(chain, shape, ids)) matches.push_back(plan.Evaluate());
+  for (const MatchPlan& plan : table.plans()) matches.push_back(plan.Evaluate());
   return matches;
 }
 

@@ -21,9 +21,12 @@ bool Better(const Choice& a, const Choice& b) {
 double Cost(const Candidate& candidate, int64_t prompt_tokens, const CostWeights& weights) {
   const int64_t reusable = std::max(candidate.reusable_tokens, candidate.speculative_tokens);
   const int64_t recompute = prompt_tokens - std::clamp<int64_t>(reusable, 0, prompt_tokens);
+  const int64_t resident = std::clamp<int64_t>(candidate.resident_tokens, 0, prompt_tokens);
+  const int64_t beyond = std::max<int64_t>(resident - (prompt_tokens - recompute), 0);
   return weights.recompute_token * static_cast<double>(recompute) +
          weights.active_prefill_token * static_cast<double>(candidate.load.active_prefill_tokens) +
-         weights.decode_block * static_cast<double>(candidate.load.decode_blocks);
+         weights.decode_block * static_cast<double>(candidate.load.decode_blocks) -
+         weights.affinity_token * static_cast<double>(beyond);
 }
 
 std::optional<Choice> SelectWorker(std::span<const Candidate> candidates, int64_t prompt_tokens,

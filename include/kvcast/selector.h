@@ -21,17 +21,24 @@ struct Candidate {
   WorkerId worker;
   int64_t reusable_tokens = 0;     // exact: PrefixIndex::Match
   int64_t speculative_tokens = 0;  // expected soon: SpeculativePrefixes::Match
+  // Longest prefix that at least one group still holds: the largest of WorkerMatch's per-group
+  // figures. Not reusable beyond reusable_tokens, but worth staying close to, see affinity_token.
+  int64_t resident_tokens = 0;
   WorkerLoad load;
 };
 
 // The cost of a worker, in tokens to compute:
 //   recompute_token * (prompt - reusable) + active_prefill_token * load.active_prefill_tokens
-//   + decode_block * load.decode_blocks
+//   + decode_block * load.decode_blocks - affinity_token * max(resident - reusable, 0)
 // where reusable is the larger of the exact and the speculative figure, at most the prompt.
 struct CostWeights {
   double recompute_token = 1.0;
   double active_prefill_token = 1.0;  // work ahead in the queue delays the prompt like its own
   double decode_block = 1.0;          // depends on model and machine: measure yours
+  // A worker that holds a prefix in one group only must compute it again, like any other; but it
+  // then keeps the missing groups' blocks at that boundary for the next turn, and the fleet does not
+  // hold the prefix twice. Below recompute_token, so that a real hit always counts for more.
+  double affinity_token = 0.0;
 };
 
 struct Choice {

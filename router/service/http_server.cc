@@ -34,7 +34,8 @@ void SetSocketOptions(socket_t socket) {
 }
 
 // Reads the body as it is. The library's own reading would take a body without a content type for
-// a form and limit it to 8 KiB.
+// a form and limit it to 8 KiB. The length is counted here as well, because not every release of
+// the library bounds chunked bodies.
 void HandlePost(const HttpRoute& route, size_t max_body_bytes, const httplib::Request& request,
                 httplib::Response& response, const httplib::ContentReader& reader) {
   if (request.is_multipart_form_data()) {
@@ -101,9 +102,9 @@ struct HttpServer::Impl {
   bool Bind(const HttpOptions& options) {
     if (options.port != 0) {
       port = options.port;
-      return server.bind_to_port(options.host, options.port);
+      return server.bind_to_port(options.address, options.port);
     }
-    port = server.bind_to_any_port(options.host);
+    port = server.bind_to_any_port(options.address);
     return port > 0;
   }
 
@@ -137,7 +138,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options
   std::unique_ptr<HttpServer> server(new HttpServer(std::move(impl)));
   if (!server->impl_->Bind(options) || !server->impl_->Listen()) {
     return Status(StatusCode::kUnavailable,
-                  "http: cannot listen on " + options.host + ":" + std::to_string(options.port));
+                  "http: cannot listen on " + options.address + ":" + std::to_string(options.port));
   }
   return server;
 }

@@ -26,5 +26,6 @@ Status RunWireConformance(const std::vector<std::string>& paths, ConformanceRepo
 Status RunFramesConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunHashConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunEngineConformance(const std::vector<std::string>& paths, ConformanceReport& report);
+Status RunRouterConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 
 }  // namespace kvcast::tools

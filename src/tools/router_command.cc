@@ -44,7 +44,7 @@ Status ParseAddress(const std::string& text, router::HttpOptions& http) {
   if (!port || *port > 65535 || colon == 0) {
     return BadFlag("--http: expected ADDR:PORT, got '" + text + "'");
   }
-  http.host = text.substr(0, colon);
+  http.address = text.substr(0, colon);
   http.port = static_cast<int>(*port);
   return {};
 }
@@ -69,7 +69,7 @@ int RunRouter(const RouterCommandOptions& options) {
   auto service = RouterService::Start(*router);
   if (!service.ok()) return Fail(service.status());
   std::fprintf(stderr, "kvcast router: %zu sources, http://%s:%d\n", router->sources.size(),
-               router->http.host.c_str(), (*service)->http_port());
+               router->http.address.c_str(), (*service)->http_port());
   while (StopSignal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   (*service)->Stop();
   return 0;

@@ -65,7 +65,7 @@ TEST(HttpServer, OptionsOutOfRangeAreErrors) {
   options.threads = 0;
   EXPECT_EQ(HttpServer::Start(options, {}).status().code(), StatusCode::kInvalidArgument);
   options = {};
-  options.host = "203.0.113.1";
+  options.address = "203.0.113.1";
   EXPECT_EQ(HttpServer::Start(options, {}).status().code(), StatusCode::kUnavailable);
 }
 

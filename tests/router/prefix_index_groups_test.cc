@@ -46,7 +46,7 @@ TEST(PrefixIndexGroups, AModelWithoutFullAttentionIsServedByItsWindows) {
 }
 
 TEST(PrefixIndexGroups, RemoveInOneGroupLeavesTheOthers) {
-  OneWorker worker(Registered({Full(), Full()}));
+  OneWorker worker(Registered({Full(), Window(17)}));
   const auto chain = Hashes(1, 2);
   worker.Apply(Batch(Store(chain, 0), Store(chain, 1), Remove(Hashes(2, 1), 1)));
   const auto matches = worker.index.Match(chain, 16, 40);

@@ -10,7 +10,9 @@
 namespace kvcast {
 namespace {
 
-Candidate Holding(uint32_t worker, int64_t reusable) { return {WorkerId(worker), reusable, 0, {}}; }
+Candidate Holding(uint32_t worker, int64_t reusable) {
+  return {.worker = WorkerId(worker), .reusable_tokens = reusable};
+}
 
 TEST(SelectWorker, PrefersTheLongestReusablePrefix) {
   const std::vector<Candidate> candidates = {Holding(1, 16), Holding(2, 64), Holding(3, 32)};
@@ -51,6 +53,24 @@ TEST(SelectWorker, SpeculativeTokensCountButAreReportedApart) {
   EXPECT_EQ(choice->worker, WorkerId(1));
   EXPECT_EQ(choice->reusable_tokens, 16);
   EXPECT_EQ(choice->speculative_tokens, 96);
+}
+
+TEST(SelectWorker, AffinityKeepsAPromptWhereOneGroupStillHoldsItsPrefix) {
+  Candidate partial = Holding(2, 0);
+  partial.resident_tokens = 80;
+  const std::vector<Candidate> candidates = {Holding(1, 0), partial};
+  EXPECT_EQ(SelectWorker(candidates, 100, {})->worker, WorkerId(1));
+  const auto choice = SelectWorker(candidates, 100, {.affinity_token = 0.5});
+  EXPECT_EQ(choice->worker, WorkerId(2));
+  EXPECT_EQ(choice->cost, 60);
+  EXPECT_EQ(choice->reusable_tokens, 0);
+}
+
+TEST(SelectWorker, RealHitOutweighsAnEquallyLongPrefixOfOneGroup) {
+  Candidate partial = Holding(1, 0);
+  partial.resident_tokens = 80;
+  const std::vector<Candidate> candidates = {partial, Holding(2, 80)};
+  EXPECT_EQ(SelectWorker(candidates, 100, {.affinity_token = 0.9})->worker, WorkerId(2));
 }
 
 TEST(SelectWorker, OnlyAllowedWorkersAreChosen) {

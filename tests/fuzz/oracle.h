@@ -1,0 +1,32 @@
+// A second decoder of event batches, written over msgpack-cxx's object model and straight from the
+// rules in schemas/README.md. Slow and simple; shares no code with the real one.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <msgpack.hpp>
+#include <optional>
+#include <vector>
+
+#include "kvcast/event.h"
+#include "kvcast/wire.h"
+
+namespace kvcast::oracle {
+
+// One event; nullopt: rejected.
+std::optional<Event> DecodeEvent(const msgpack::object& object, const WireLimits& limits);
+
+struct Batch {
+  double ts = 0;
+  std::optional<int64_t> data_parallel_rank;
+  std::vector<Event> events;
+  uint64_t rejected = 0;
+};
+// nullopt: not a batch, or a limit of the batch envelope was passed. Sums over the batch are not
+// looked at.
+std::optional<Batch> DecodeBatch(const msgpack::object& object, const WireLimits& limits);
+
+// The whole input as one MessagePack value; nullopt: it is not exactly that.
+std::optional<msgpack::object_handle> Unpack(const char* data, size_t size);
+
+}  // namespace kvcast::oracle
