@@ -67,8 +67,8 @@ struct IndexCounters {
 struct WorkerMatch {
   WorkerId worker;
   int64_t gpu_tokens = 0;  // the reusable prefix
-  // By group_idx: what the group, together with those of equal spec, could serve without the others;
-  // 0 for a group that takes no part.
+  // By group_idx: what the group, together with those of equal spec, could serve without the
+  // others; 0 for a group that takes no part.
   std::vector<int64_t> per_group_tokens;
 };
 

@@ -36,8 +36,8 @@ struct CostWeights {
   double active_prefill_token = 1.0;  // work ahead in the queue delays the prompt like its own
   double decode_block = 1.0;          // depends on model and machine: measure yours
   // A worker that holds a prefix in one group only must compute it again, like any other; but it
-  // then keeps the missing groups' blocks at that boundary for the next turn, and the fleet does not
-  // hold the prefix twice. Below recompute_token, so that a real hit always counts for more.
+  // then keeps the missing groups' blocks at that boundary for the next turn, and the fleet does
+  // not hold the prefix twice. Below recompute_token, so that a real hit always counts for more.
   double affinity_token = 0.0;
 };
 
