@@ -32,9 +32,9 @@ struct HttpRoute {
 
 struct HttpOptions {
   std::string address = "127.0.0.1";
-  int port = 0;                     // 0: any free one
-  size_t max_body_bytes = 4 << 20;  // longer bodies get 413
-  int threads = 8;                  // an idle keep-alive connection holds one
+  int port = 0;                      // 0: any free one
+  size_t max_body_bytes = 16 << 20;  // longer bodies get 413
+  int threads = 8;                   // an idle keep-alive connection holds one
 };
 
 class HttpServer {
