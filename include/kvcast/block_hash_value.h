@@ -2,8 +2,8 @@
 //
 // vLLM sends the last 8 bytes of the digest as an unsigned integer (default) or the whole digest as
 // bytes; older engines and SGLang send negative integers. The form is part of the value: the
-// integer 5 and the one-byte string "\x05" are different hashes. SPDX-License-Identifier:
-// Apache-2.0
+// integer 5 and the one-byte string "\x05" are different hashes.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
