@@ -56,7 +56,8 @@ struct MultimodalItem {
   int64_t offset = 0;
   int64_t length = 0;
   // vLLM's pickle schemes write an identifier that is the same Python object as an earlier one of
-  // the same block as a back-reference. Items with equal, non-zero tags are the same object.
+  // the same block as a back-reference, and an equal but distinct one in full. Equal identifiers
+  // with equal, non-zero tags are the same object; a single character below U+0100 always is.
   uint32_t object_tag = 0;
 };
 
@@ -68,9 +69,11 @@ struct PromptEmbeddings {
 
 // What besides tokens makes a prompt's blocks different.
 struct HashInputs {
-  std::string lora_name;                 // empty: none
-  std::vector<MultimodalItem> mm_items;  // sorted by offset
-  std::string cache_salt;                // empty: none; enters the first block only
+  std::string lora_name;  // empty: none
+  // Sorted by offset, as in the engine. Any other order, and offsets and lengths that no prompt
+  // has, are safe: they give what the engine's walk over the items gives.
+  std::vector<MultimodalItem> mm_items;
+  std::string cache_salt;  // empty: none; enters the first block only
   std::optional<PromptEmbeddings> prompt_embeddings;
 
   bool empty() const {
@@ -79,7 +82,9 @@ struct HashInputs {
 };
 
 // The extra keys of the positions [begin, end), in hash order: LoRA name, (identifier, offset -
-// begin) of each overlapping multimodal item, salt (begin = 0 only), digest of the embedding slice.
+// begin) of each overlapping multimodal item, salt (begin = 0 only), SHA-256 of the embedding
+// slice, which past the last row is empty and still counts.
+// Source: vLLM's generate_block_hash_extra_keys from the first item on, as its events carry them.
 ExtraKeys ExtraKeysFor(const HashInputs& inputs, int64_t begin, int64_t end);
 
 // Seed text of NONE_HASH that vLLM uses for the SHA-256 family since 2026-08 if PYTHONHASHSEED is
@@ -104,20 +109,28 @@ class BlockHasher {
   // NONE_HASH. Not always the size of a digest: see FromNoneHash.
   const Digest& none_hash() const;
 
-  // Digest of one block. parent = nullptr means NONE_HASH.
-  Digest HashBlock(const Digest* parent, std::span<const TokenId> tokens, const ExtraKeys& extra);
+  // Digest of one block. parent = nullptr means NONE_HASH. object_tags[i], where given, is the
+  // MultimodalItem::object_tag of extra[i]; keys without one are objects of their own.
+  Digest HashBlock(const Digest* parent, std::span<const TokenId> tokens, const ExtraKeys& extra,
+                   std::span<const uint32_t> object_tags = {});
 
   // The exact bytes that HashBlock digests; for tests and tools.
   std::string Preimage(const Digest* parent, std::span<const TokenId> tokens,
-                       const ExtraKeys& extra);
+                       const ExtraKeys& extra, std::span<const uint32_t> object_tags = {});
 
   // Appends to `chain` the digests of all complete units of `unit` tokens that it does not hold
   // yet: chain[i] covers tokens [i*unit, (i+1)*unit). REQUIRES: unit > 0.
+  // An empty chain means a request that arrives with `tokens`, a chain that is continued one that
+  // has grown by output tokens. They differ where several multimodal items touch the first unit
+  // that was not complete on arrival: the engine then takes only the last item into account, and
+  // so does this function.
+  // Without extra keys nothing is allocated but room in `chain`.
   void ExtendChain(std::span<const TokenId> tokens, int64_t unit, const HashInputs& inputs,
                    std::vector<Digest>& chain);
 
  private:
   struct Impl;
+  static Result<BlockHasher> Create(HashAlgorithm algorithm);
   explicit BlockHasher(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };

@@ -2,7 +2,12 @@
 // wire-compatible with vLLM's ZmqEventPublisher.
 //
 // Live message: [topic][sequence number, 8 bytes big-endian][payload]. Replay: see
-// schemas/README.md. SPDX-License-Identifier: Apache-2.0
+// schemas/README.md.
+//
+// Threads: the caller encodes; one thread owns the PUB socket and one the ROUTER socket. The ring
+// of published batches is all they share. Except for inproc endpoints, which need the process-wide
+// ZeroMQ context, a publisher has a context of its own.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
@@ -30,8 +35,8 @@ struct PublisherConfig {
   Dialect dialect = kDefaultDialect;
   ReplayLayout replay_layout = ReplayLayout::kTopicSeqPayload;
   // The ring holds what replay can give and what is not sent yet. The oldest batch goes when either
-  // bound is passed.
-  size_t ring_batches = 10000;
+  // bound is passed; the newest always stays.
+  size_t ring_batches = 10000;  // > 0
   size_t ring_bytes = 256u << 20;
   int send_hwm = 100000;  // PUB high-water mark, messages per subscriber
 };
@@ -39,8 +44,8 @@ struct PublisherConfig {
 // The endpoint of one data-parallel rank: tcp adds the rank to the port (port 0 stays 0), inproc
 // appends "_dp<rank>", rank 0 and empty are unchanged, anything else is an error for rank > 0.
 Result<std::string> EndpointForRank(std::string_view endpoint, int64_t rank);
-// Whether a PUB socket binds the endpoint (wildcard, "::", ipc, inproc, port 0, loopback) or
-// connects.
+// Whether a PUB socket binds the endpoint (wildcard "*", "::" or 0.0.0.0, ipc, inproc, port 0,
+// numeric loopback 127.x) or connects. The replay ROUTER always binds.
 bool BindsEndpoint(std::string_view endpoint);
 
 struct PublisherCounters {
@@ -49,29 +54,30 @@ struct PublisherCounters {
   uint64_t encode_errors = 0;  // batches refused; no sequence number spent
   uint64_t live_dropped = 0;   // left the ring before they were sent live (the gap is visible)
   uint64_t replay_requests = 0;
-  uint64_t replay_batches = 0;
+  uint64_t replay_batches = 0;  // sent in replies
   uint64_t replay_rejects = 0;  // malformed requests, not answered
-  uint64_t replay_dropped = 0;  // replies to clients that went away or would not read
+  uint64_t replay_dropped = 0;  // requests not served to the end: the client went away, or more
+                                // clients or requests waited than the server serves at once
 };
 
-// One publisher per data-parallel rank. Publish may be called from one thread at a time; counters
-// and endpoints from any. Destruction sends what is queued for up to one second.
+// One publisher per data-parallel rank. Publish and PublishPayload may be called from one thread at
+// a time, everything else from any. Destruction sends what is queued for up to one second.
 class Publisher {
  public:
-  // Binds (or connects) and starts the sending and the replay thread. Errors: bad endpoint, address
-  // in use.
+  // Binds (or connects) and starts the sending and the replay thread. Errors: kInvalidArgument for
+  // a bad endpoint or config, kUnavailable for an address in use; the message names the endpoint.
   static Result<std::unique_ptr<Publisher>> Create(const PublisherConfig& config);
   ~Publisher();
 
   // Encodes the batch, gives it the next sequence number and queues it. Never blocks on a socket or
   // a subscriber. A batch without a rank gets the publisher's. Error: the batch cannot be encoded.
   Result<Seq> Publish(EventBatch batch);
-  // Publishes bytes as they are.
-  Seq PublishPayload(std::span<const uint8_t> payload);
+  // Publishes bytes as they are. Error: they are empty, which in a replay would read as its end.
+  Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
   // Sequence number that the next batch will get: also the count of batches published so far.
   Seq next_seq() const;
-  // As bound, port 0 resolved.
+  // As bound, port 0 resolved. replay_endpoint is empty if there is no replay.
   const std::string& endpoint() const;
   const std::string& replay_endpoint() const;
   PublisherCounters counters() const;

@@ -1,0 +1,62 @@
+// A router that asks: follows one engine's events and tells how much of a prompt it can reuse.
+//
+//   route_request ENDPOINT REPLAY_ENDPOINT     (as printed by engine_publish)
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <numeric>
+#include <thread>
+
+#include "kvcast/block_hash.h"
+#include "kvcast/prefix_index.h"
+#include "kvcast/subscriber.h"
+#include "kvcast/wire.h"
+
+namespace {
+
+using namespace kvcast;
+
+constexpr WorkerId kEngine{0};
+
+std::vector<BlockHash> HashChain(BlockHasher& hasher, const std::vector<TokenId>& prompt) {
+  std::vector<Digest> digests;
+  hasher.ExtendChain(prompt, /*unit=*/16, HashInputs{}, digests);
+  std::vector<BlockHash> chain;
+  for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, EventHashForm::kInt64));
+  return chain;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3) return std::fprintf(stderr, "usage: route_request ENDPOINT REPLAY_ENDPOINT\n"), 2;
+  auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256, kDefaultHashSeed);
+  if (!hasher.ok()) return std::fprintf(stderr, "%s\n", hasher.status().ToString().c_str()), 1;
+
+  // Groups, kinds and windows are learned from the events.
+  PrefixIndex index;
+  if (!index.AddWorker(kEngine, {.name = "engine"}).ok()) return 1;
+  std::atomic<int> batches{0};
+  SubscriberSink sink;
+  sink.on_batch = [&](WorkerId worker, Seq, std::span<const uint8_t> payload) {
+    EventBatch batch;
+    DecodeCounts counts;
+    if (DecodeBatch(payload, WireLimits{}, batch, counts).ok()) index.Apply(worker, batch);
+    ++batches;
+  };
+  sink.on_reset = [&](WorkerId worker, ResetReason) { index.ClearWorker(worker); };
+  auto subscriber = Subscriber::Create({}, sink);
+  if (!subscriber.ok()) return 1;
+  const Status added = (*subscriber)->Add({kEngine, argv[1], argv[2], ""});
+  if (!added.ok()) return std::fprintf(stderr, "%s\n", added.ToString().c_str()), 1;
+
+  for (int i = 0; i < 100 && batches == 0; ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
+  std::vector<TokenId> prompt(150);
+  std::iota(prompt.begin(), prompt.end(), 0);  // shares 128 tokens with engine_publish's requests
+  for (const WorkerMatch& match : index.Match(HashChain(*hasher, prompt), 16, 150)) {
+    std::printf("engine can reuse %lld of 150 tokens\n", static_cast<long long>(match.gpu_tokens));
+  }
+}

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "src/base/check.h"
+#include "src/hash/block_template.h"
+#include "src/hash/extra_keys.h"
+#include "src/hash/hash_algorithm.h"
+#include "src/hash/preimage.h"
+#include "src/hash/sha256.h"
+#include "src/hash/xxh3.h"
+
+namespace kvcast {
+
+using internal::BlockKeys;
+using internal::BlockTemplate;
+using internal::ByteBuffer;
+using internal::Serialisation;
+using internal::Sha256;
+
+struct BlockHasher::Impl {
+  explicit Impl(HashAlgorithm a) : algorithm(a), form(internal::SerialisationOf(a)), shared(form) {}
+
+  const HashAlgorithm algorithm;
+  const Serialisation form;
+  std::optional<Sha256> sha256;  // none: XXH3
+  Digest none_hash;
+  // The block at hand.
+  ByteBuffer preimage;
+  BlockKeys keys;
+  // Blocks with no keys but `shared_lora`.
+  BlockTemplate shared;
+  std::string shared_lora;
+
+  Digest DigestPreimage() {
+    return sha256 ? (*sha256)(preimage.bytes()) : internal::Xxh3(preimage.bytes());
+  }
+  void WritePreimage(const Digest* parent, std::span<const TokenId> tokens, const ExtraKeys& extra,
+                     std::span<const uint32_t> object_tags) {
+    internal::WriteBlockPreimage(form, (parent ? *parent : none_hash).bytes(), tokens, extra,
+                                 object_tags, preimage);
+  }
+  void SetSharedKeys(const std::string& lora_name) {
+    if (lora_name == shared_lora) return;
+    shared.SetKeys(lora_name.empty() ? ExtraKeys{} : ExtraKeys{ExtraKey::Text(lora_name)});
+    shared_lora = lora_name;
+  }
+};
+
+namespace {
+
+// Makes room for `count` digests in all, growing by doubling: a chain that grows by one unit per
+// call must not be copied each time.
+void ReserveChain(std::vector<Digest>& chain, size_t count) {
+  if (count > chain.capacity()) chain.reserve(std::max(count, 2 * chain.capacity()));
+}
+
+}  // namespace
+
+BlockHasher::BlockHasher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BlockHasher::BlockHasher(BlockHasher&&) noexcept = default;
+BlockHasher& BlockHasher::operator=(BlockHasher&&) noexcept = default;
+BlockHasher::~BlockHasher() = default;
+
+Result<BlockHasher> BlockHasher::Create(HashAlgorithm algorithm) {
+  auto impl = std::make_unique<Impl>(algorithm);
+  if (internal::UsesSha256(algorithm)) {
+    impl->sha256 = Sha256::Create();
+    if (!impl->sha256) return Status(StatusCode::kUnavailable, "OpenSSL offers no SHA-256");
+  }
+  return BlockHasher(std::move(impl));
+}
+
+Result<BlockHasher> BlockHasher::FromSeed(HashAlgorithm algorithm, std::string_view seed) {
+  Result<BlockHasher> hasher = Create(algorithm);
+  if (!hasher.ok()) return hasher;
+  Impl& impl = *hasher->impl_;
+  internal::WriteSeedPreimage(impl.form, seed, impl.preimage);
+  impl.none_hash = impl.DigestPreimage();
+  return hasher;
+}
+
+Result<BlockHasher> BlockHasher::FromNoneHash(HashAlgorithm algorithm,
+                                              std::span<const uint8_t> none_hash) {
+  Digest digest;
+  if (none_hash.empty() || none_hash.size() > digest.data.size()) {
+    return Status(StatusCode::kInvalidArgument,
+                  "NONE_HASH must have 1 to 32 bytes, not " + std::to_string(none_hash.size()));
+  }
+  Result<BlockHasher> hasher = Create(algorithm);
+  if (!hasher.ok()) return hasher;
+  std::copy(none_hash.begin(), none_hash.end(), digest.data.begin());
+  digest.size = static_cast<uint8_t>(none_hash.size());
+  hasher->impl_->none_hash = digest;
+  return hasher;
+}
+
+HashAlgorithm BlockHasher::algorithm() const { return impl_->algorithm; }
+
+const Digest& BlockHasher::none_hash() const { return impl_->none_hash; }
+
+Digest BlockHasher::HashBlock(const Digest* parent, std::span<const TokenId> tokens,
+                              const ExtraKeys& extra, std::span<const uint32_t> object_tags) {
+  impl_->WritePreimage(parent, tokens, extra, object_tags);
+  return impl_->DigestPreimage();
+}
+
+std::string BlockHasher::Preimage(const Digest* parent, std::span<const TokenId> tokens,
+                                  const ExtraKeys& extra, std::span<const uint32_t> object_tags) {
+  impl_->WritePreimage(parent, tokens, extra, object_tags);
+  return std::string(impl_->preimage.view());
+}
+
+void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
+                              const HashInputs& inputs, std::vector<Digest>& chain) {
+  KV_CHECK(unit > 0);
+  const auto step = static_cast<size_t>(unit);
+  const size_t units = tokens.size() / step;
+  if (chain.size() >= units) return;
+  ReserveChain(chain, units);
+  impl_->SetSharedKeys(inputs.lora_name);
+  const bool shared_fits = impl_->shared.Fits(step);
+  // A chain that is continued starts at the last multimodal item, as in the engine.
+  size_t cursor = chain.empty() || inputs.mm_items.empty() ? 0 : inputs.mm_items.size() - 1;
+  for (size_t i = chain.size(); i < units; ++i) {
+    const auto begin = static_cast<int64_t>(i * step);
+    const auto block = tokens.subspan(i * step, step);
+    const Digest& parent = i == 0 ? impl_->none_hash : chain[i - 1];
+    if (shared_fits && !internal::MayHaveOwnKeys(inputs, begin, begin + unit, cursor)) {
+      impl_->shared.Write(parent, block, impl_->preimage);
+    } else {
+      BlockKeys& keys = impl_->keys;
+      internal::CollectBlockKeys(inputs, begin, begin + unit, cursor, keys);
+      impl_->WritePreimage(&parent, block, keys.keys, keys.object_tags);
+    }
+    chain.push_back(impl_->DigestPreimage());
+  }
+}
+
+}  // namespace kvcast

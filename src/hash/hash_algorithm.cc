@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/hash/hash_algorithm.h"
+
+#include "src/base/check.h"
+
+namespace kvcast {
+namespace {
+
+constexpr std::string_view kNames[] = {"sha256", "sha256_cbor", "xxhash", "xxhash_cbor"};
+
+}  // namespace
+
+std::string_view HashAlgorithmName(HashAlgorithm algorithm) {
+  return kNames[static_cast<size_t>(algorithm)];
+}
+
+std::optional<HashAlgorithm> ParseHashAlgorithm(std::string_view name) {
+  for (size_t i = 0; i < std::size(kNames); ++i) {
+    if (kNames[i] == name) return static_cast<HashAlgorithm>(i);
+  }
+  return std::nullopt;
+}
+
+uint64_t Digest::low64() const {
+  KV_CHECK(size >= 8);
+  uint64_t value = 0;
+  for (size_t i = size - 8; i < size; ++i) value = value << 8 | data[i];
+  return value;
+}
+
+BlockHash ToEventHash(const Digest& digest, EventHashForm form) {
+  if (form == EventHashForm::kBytes) return BlockHash::FromBytes(digest.bytes());
+  return BlockHash::FromUnsigned(digest.low64());
+}
+
+}  // namespace kvcast

@@ -1,0 +1,37 @@
+// SHA-256 by OpenSSL, with the algorithm fetched once and the context reused: both implicit steps
+// of the one-shot call cost more than digesting a block.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+
+#include "kvcast/block_hash.h"
+
+// OpenSSL's EVP_MD_CTX.
+struct evp_md_ctx_st;
+
+namespace kvcast::internal {
+
+class Sha256 {
+ public:
+  // nullopt: OpenSSL has no SHA-256 to offer, or no memory.
+  static std::optional<Sha256> Create();
+
+  Digest operator()(std::span<const uint8_t> bytes);
+
+ private:
+  struct Free {
+    void operator()(evp_md_ctx_st* context) const;
+  };
+  explicit Sha256(std::unique_ptr<evp_md_ctx_st, Free> context) : context_(std::move(context)) {}
+
+  std::unique_ptr<evp_md_ctx_st, Free> context_;
+};
+
+// Digest without a context to reuse; for the rare large input.
+Digest Sha256Once(std::span<const uint8_t> bytes);
+
+}  // namespace kvcast::internal

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <charconv>
+
+#include "kvcast/publisher.h"
+
+namespace kvcast {
+namespace {
+
+constexpr int64_t kMaxPort = 65535;
+
+bool Contains(std::string_view text, std::string_view part) {
+  return text.find(part) != std::string_view::npos;
+}
+
+Status BadEndpoint(std::string_view endpoint, std::string_view why) {
+  return Status(StatusCode::kInvalidArgument,
+                "endpoint " + std::string(endpoint) + ": " + std::string(why));
+}
+
+// The text after the last colon, so that IPv6 addresses work. "*" means any port, like 0.
+std::optional<int64_t> ParsePort(std::string_view text) {
+  if (text == "*") return 0;
+  int64_t port = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), port);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  if (port < 0 || port > kMaxPort) return std::nullopt;
+  return port;
+}
+
+Result<std::string> TcpEndpointForRank(std::string_view endpoint, int64_t rank) {
+  const size_t colon = endpoint.rfind(':');
+  const std::optional<int64_t> port = ParsePort(endpoint.substr(colon + 1));
+  if (!port) return BadEndpoint(endpoint, "no port after the last colon");
+  if (*port == 0) return std::string(endpoint);
+  if (rank > kMaxPort - *port) return BadEndpoint(endpoint, "port plus rank passes 65535");
+  return std::string(endpoint.substr(0, colon + 1)) + std::to_string(*port + rank);
+}
+
+}  // namespace
+
+Result<std::string> EndpointForRank(std::string_view endpoint, int64_t rank) {
+  if (rank < 0) return BadEndpoint(endpoint, "data-parallel rank is negative");
+  if (rank == 0 || endpoint.empty()) return std::string(endpoint);
+  if (Contains(endpoint, "inproc")) return std::string(endpoint) + "_dp" + std::to_string(rank);
+  if (Contains(endpoint, "tcp")) return TcpEndpointForRank(endpoint, rank);
+  return BadEndpoint(endpoint, "only tcp and inproc have one endpoint per rank");
+}
+
+bool BindsEndpoint(std::string_view endpoint) {
+  if (Contains(endpoint, "*") || Contains(endpoint, "::")) return true;
+  if (endpoint.starts_with("ipc://") || endpoint.starts_with("inproc://")) return true;
+  if (endpoint.ends_with(":0")) return true;
+  return endpoint.starts_with("tcp://127.") || endpoint.starts_with("tcp://0.0.0.0:");
+}
+
+}  // namespace kvcast

@@ -1,0 +1,45 @@
+// HoldBack: batches that came before their turn, by sequence number. Bounded by count and bytes;
+// when full, the new batch is refused: the ones nearest to their turn came first.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "src/stream/frames.h"
+
+namespace kvcast::stream {
+
+class HoldBack {
+ public:
+  struct Held {
+    uint64_t seq = 0;
+    std::vector<uint8_t> payload;
+  };
+
+  HoldBack(size_t max_batches, size_t max_bytes)
+      : max_batches_(max_batches), max_bytes_(max_bytes) {}
+
+  // Copies the payload. False: full. A number that is held already stays as it is.
+  bool Add(const Batch& batch);
+  // Borrowed until the next call that changes anything.
+  std::optional<Frame> Find(uint64_t seq) const;
+  // The lowest held number.
+  std::optional<uint64_t> first_seq() const;
+  // Takes the batch of this number, and forgets all before it.
+  std::optional<Held> Take(uint64_t seq);
+  void Clear();
+
+  size_t batches() const { return held_.size(); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  const size_t max_batches_;
+  const size_t max_bytes_;
+  std::map<uint64_t, std::vector<uint8_t>> held_;
+  size_t bytes_ = 0;
+};
+
+}  // namespace kvcast::stream

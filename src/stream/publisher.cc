@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/publisher.h"
+
+#include <atomic>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "src/stream/live_sender.h"
+#include "src/stream/replay_ring.h"
+#include "src/stream/replay_server.h"
+#include "src/stream/socket.h"
+
+namespace kvcast {
+namespace {
+
+using stream::Context;
+using stream::Socket;
+
+// How long destruction waits for subscribers to take what was sent.
+constexpr int kFlushMs = 1000;
+// A replay request is a few bytes; a client that sends more than this in a frame is cut off.
+constexpr int64_t kMaxRequestFrameBytes = 64 << 10;
+
+Status CheckConfig(const PublisherConfig& config) {
+  if (config.endpoint.empty()) return {StatusCode::kInvalidArgument, "no endpoint to publish on"};
+  if (config.ring_batches == 0) return {StatusCode::kInvalidArgument, "ring_batches is 0"};
+  if (config.send_hwm < 0) return {StatusCode::kInvalidArgument, "send_hwm is negative"};
+  return Status();
+}
+
+// A context of its own makes destruction wait for exactly this publisher's messages and frees its
+// ports before it returns. Only inproc endpoints need the shared one.
+std::shared_ptr<Context> ContextFor(const std::string& endpoint, const std::string& replay) {
+  const bool inproc = endpoint.starts_with("inproc://") || replay.starts_with("inproc://");
+  return inproc ? Context::Shared() : Context::Create();
+}
+
+Result<Socket> OpenSocket(std::shared_ptr<Context> context, int type, const std::string& endpoint,
+                          int send_hwm, int linger_ms) {
+  Result<Socket> socket = Socket::Create(std::move(context), type);
+  if (!socket.ok()) return socket;
+  socket->SetOption(ZMQ_SNDHWM, send_hwm);
+  socket->SetOption(ZMQ_LINGER, linger_ms);
+  if (endpoint.find('[') != std::string::npos) socket->SetOption(ZMQ_IPV6, 1);
+  return socket;
+}
+
+Result<Socket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> context,
+                       const std::string& endpoint) {
+  Result<Socket> pub = OpenSocket(std::move(context), ZMQ_PUB, endpoint, config.send_hwm, kFlushMs);
+  if (!pub.ok()) return pub;
+  const Status status = BindsEndpoint(endpoint) ? pub->Bind(endpoint) : pub->Connect(endpoint);
+  if (!status.ok()) return status;
+  return pub;
+}
+
+// A mandatory ROUTER without a high-water mark never drops silently; ReplayCredit is the bound.
+// Replies in flight do not hold up destruction: a client that does not read would.
+Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& endpoint) {
+  Result<Socket> router = OpenSocket(std::move(context), ZMQ_ROUTER, endpoint, /*send_hwm=*/0,
+                                     /*linger_ms=*/0);
+  if (!router.ok()) return router;
+  router->SetOption(ZMQ_ROUTER_MANDATORY, 1);
+  router->SetOption(ZMQ_MAXMSGSIZE, kMaxRequestFrameBytes);
+  if (Status status = router->Bind(endpoint); !status.ok()) return status;
+  return router;
+}
+
+}  // namespace
+
+// Parts in the order in which they start; they stop in reverse.
+class Publisher::Impl {
+ public:
+  explicit Impl(const PublisherConfig& c) : config(c), ring(c.ring_batches, c.ring_bytes) {}
+  ~Impl() { ring.Close(); }
+
+  Status Open();
+  Status OpenReplay(std::shared_ptr<Context> context, const std::string& endpoint_of_rank);
+  Result<Seq> Append(std::vector<uint8_t> payload);
+
+  const PublisherConfig config;
+  std::string endpoint;
+  std::string replay_endpoint;
+  size_t payload_size_hint = 0;
+  std::atomic<uint64_t> encode_errors{0};
+  stream::ReplayRing ring;
+  std::unique_ptr<stream::LiveSender> live;
+  std::unique_ptr<stream::ReplayServer> replay;
+};
+
+Status Publisher::Impl::Open() {
+  const Result<std::string> pub_of_rank =
+      EndpointForRank(config.endpoint, config.data_parallel_rank);
+  if (!pub_of_rank.ok()) return pub_of_rank.status();
+  const Result<std::string> replay_of_rank =
+      EndpointForRank(config.replay_endpoint, config.data_parallel_rank);
+  if (!replay_of_rank.ok()) return replay_of_rank.status();
+  const std::shared_ptr<Context> context = ContextFor(*pub_of_rank, *replay_of_rank);
+  Result<Socket> pub = OpenPub(config, context, *pub_of_rank);
+  if (!pub.ok()) return pub.status();
+  endpoint = pub->last_endpoint();
+  live = std::make_unique<stream::LiveSender>(std::move(pub).value(), config.topic, ring);
+  return replay_of_rank->empty() ? Status() : OpenReplay(context, *replay_of_rank);
+}
+
+Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
+                                   const std::string& endpoint_of_rank) {
+  Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
+  if (!waker.ok()) return waker.status();
+  Result<Socket> router = OpenRouter(std::move(context), endpoint_of_rank);
+  if (!router.ok()) return router.status();
+  replay_endpoint = router->last_endpoint();
+  replay = std::make_unique<stream::ReplayServer>(std::move(router).value(), *waker, config.topic,
+                                                  config.replay_layout, ring);
+  return Status();
+}
+
+Result<Seq> Publisher::Impl::Append(std::vector<uint8_t> payload) {
+  if (payload.empty()) {
+    return Status(StatusCode::kInvalidArgument, "an empty payload is the end marker of a replay");
+  }
+  return Seq(ring.Append(std::make_shared<const std::vector<uint8_t>>(std::move(payload))));
+}
+
+Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Publisher::~Publisher() = default;
+
+Result<std::unique_ptr<Publisher>> Publisher::Create(const PublisherConfig& config) {
+  if (Status status = CheckConfig(config); !status.ok()) return status;
+  auto impl = std::make_unique<Impl>(config);
+  try {
+    if (Status status = impl->Open(); !status.ok()) return status;
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kUnavailable, std::string("cannot start a thread: ") + error.what());
+  }
+  return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
+}
+
+Result<Seq> Publisher::Publish(EventBatch batch) {
+  if (!batch.data_parallel_rank) batch.data_parallel_rank = impl_->config.data_parallel_rank;
+  std::vector<uint8_t> payload;
+  payload.reserve(impl_->payload_size_hint);
+  if (Status status = EncodeBatch(batch, impl_->config.dialect, payload); !status.ok()) {
+    ++impl_->encode_errors;
+    return status;
+  }
+  impl_->payload_size_hint = payload.size();
+  return impl_->Append(std::move(payload));
+}
+
+Result<Seq> Publisher::PublishPayload(std::span<const uint8_t> payload) {
+  return impl_->Append({payload.begin(), payload.end()});
+}
+
+Seq Publisher::next_seq() const { return Seq(impl_->ring.next_seq()); }
+const std::string& Publisher::endpoint() const { return impl_->endpoint; }
+const std::string& Publisher::replay_endpoint() const { return impl_->replay_endpoint; }
+
+PublisherCounters Publisher::counters() const {
+  const stream::RingCounters ring = impl_->ring.counters();
+  PublisherCounters counters;
+  counters.batches = ring.batches;
+  counters.bytes = ring.bytes;
+  counters.encode_errors = impl_->encode_errors;
+  counters.live_dropped = ring.unsent_dropped;
+  if (impl_->replay == nullptr) return counters;
+  const stream::ReplayCounters& replay = impl_->replay->counters();
+  counters.replay_requests = replay.requests;
+  counters.replay_batches = replay.batches;
+  counters.replay_rejects = replay.rejects;
+  counters.replay_dropped = replay.dropped;
+  return counters;
+}
+
+}  // namespace kvcast

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/replay_ring.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/check.h"
+
+namespace kvcast::stream {
+
+ReplayRing::ReplayRing(size_t max_batches, size_t max_bytes)
+    : max_batches_(max_batches), max_bytes_(max_bytes) {
+  KV_CHECK(max_batches > 0);
+}
+
+bool ReplayRing::over_bounds() const {
+  return payloads_.size() > max_batches_ || (held_bytes_ > max_bytes_ && payloads_.size() > 1);
+}
+
+uint64_t ReplayRing::Append(Payload payload) {
+  // Freed after the lock: a large batch may push out many.
+  std::vector<Payload> dropped;
+  bool wake = false;
+  uint64_t seq = 0;
+  {
+    MutexLock lock(mutex_);
+    KV_CHECK(!closed_);
+    seq = next_seq_++;
+    held_bytes_ += payload->size();
+    total_bytes_ += payload->size();
+    payloads_.push_back(std::move(payload));
+    while (over_bounds()) {
+      held_bytes_ -= payloads_.front()->size();
+      dropped.push_back(std::move(payloads_.front()));
+      payloads_.pop_front();
+    }
+    if (next_unsent_ < first_seq()) {
+      unsent_dropped_ += first_seq() - next_unsent_;
+      next_unsent_ = first_seq();
+    }
+    wake = std::exchange(waiting_, false);
+  }
+  if (wake) unsent_.notify_one();
+  return seq;
+}
+
+void ReplayRing::CopyFrom(uint64_t start, uint64_t end, size_t limit,
+                          std::vector<RingEntry>& out) const {
+  uint64_t seq = std::max(start, first_seq());
+  end = std::min(end, next_seq_);
+  for (; seq < end && limit > 0; ++seq, --limit) {
+    out.push_back({seq, payloads_[seq - first_seq()]});
+  }
+}
+
+void ReplayRing::Read(uint64_t start, uint64_t end, size_t limit,
+                      std::vector<RingEntry>& out) const {
+  MutexLock lock(mutex_);
+  CopyFrom(start, end, limit, out);
+}
+
+bool ReplayRing::TakeUnsent(size_t limit, std::vector<RingEntry>& out) {
+  MutexLock lock(mutex_);
+  while (next_unsent_ == next_seq_) {
+    if (closed_) return false;
+    waiting_ = true;
+    unsent_.wait(mutex_);
+  }
+  CopyFrom(next_unsent_, next_seq_, limit, out);
+  next_unsent_ = out.back().seq + 1;
+  return true;
+}
+
+void ReplayRing::Close() {
+  {
+    MutexLock lock(mutex_);
+    closed_ = true;
+  }
+  unsent_.notify_one();
+}
+
+uint64_t ReplayRing::next_seq() const {
+  MutexLock lock(mutex_);
+  return next_seq_;
+}
+
+RingCounters ReplayRing::counters() const {
+  MutexLock lock(mutex_);
+  return {next_seq_, total_bytes_, unsent_dropped_};
+}
+
+}  // namespace kvcast::stream

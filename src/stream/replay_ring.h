@@ -1,0 +1,75 @@
+// ReplayRing: the last published batches by sequence number, for replay and for sending.
+//
+// Bounded by count and by bytes; the oldest batch goes first, the newest always stays. It is also
+// the send queue: one consumer takes what has not been sent yet, and what left the ring before that
+// is counted.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "src/base/mutex.h"
+
+namespace kvcast::stream {
+
+// Shared between the ring and the sockets that still send it; whoever lets go last frees it.
+using Payload = std::shared_ptr<const std::vector<uint8_t>>;
+
+struct RingEntry {
+  uint64_t seq = 0;
+  Payload payload;
+};
+
+struct RingCounters {
+  uint64_t batches = 0;  // ever appended: also the next sequence number
+  uint64_t bytes = 0;    // of them
+  uint64_t unsent_dropped = 0;
+};
+
+// Thread-safe. No call waits for more than a short copy, except TakeUnsent, which waits for work.
+class ReplayRing {
+ public:
+  // REQUIRES: max_batches > 0.
+  ReplayRing(size_t max_batches, size_t max_bytes);
+
+  // Gives the payload the next sequence number.
+  uint64_t Append(Payload payload);
+
+  // Appends to `out` up to `limit` held batches from the first held one >= start on, below `end`.
+  void Read(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out) const;
+
+  // Waits until batches are unsent, appends up to `limit` of them to `out` and takes them as sent.
+  // False: the ring is closed and everything was taken.
+  bool TakeUnsent(size_t limit, std::vector<RingEntry>& out);
+  // Append must not be called any more; TakeUnsent ends when nothing is left.
+  void Close();
+
+  uint64_t next_seq() const;
+  RingCounters counters() const;
+
+ private:
+  uint64_t first_seq() const KV_REQUIRES(mutex_) { return next_seq_ - payloads_.size(); }
+  bool over_bounds() const KV_REQUIRES(mutex_);
+  void CopyFrom(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out) const
+      KV_REQUIRES(mutex_);
+
+  const size_t max_batches_;
+  const size_t max_bytes_;
+
+  mutable Mutex mutex_;
+  std::condition_variable_any unsent_;
+  std::deque<Payload> payloads_ KV_GUARDED_BY(mutex_);  // [first_seq, next_seq)
+  uint64_t next_seq_ KV_GUARDED_BY(mutex_) = 0;
+  uint64_t next_unsent_ KV_GUARDED_BY(mutex_) = 0;
+  size_t held_bytes_ KV_GUARDED_BY(mutex_) = 0;
+  uint64_t total_bytes_ KV_GUARDED_BY(mutex_) = 0;
+  uint64_t unsent_dropped_ KV_GUARDED_BY(mutex_) = 0;
+  bool waiting_ KV_GUARDED_BY(mutex_) = false;
+  bool closed_ KV_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace kvcast::stream

@@ -1,0 +1,93 @@
+// ReplayServer: the thread that owns the ROUTER socket and answers replay requests from the ring.
+//
+// Clients are served in turns of kTurnBatches, so that none waits for another. One that does not
+// read is paused at its credit (see replay_credit.h) and goes on when it reads; what left the ring
+// meanwhile is missing from its replies.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kvcast/publisher.h"
+#include "src/stream/replay_credit.h"
+#include "src/stream/replay_ring.h"
+#include "src/stream/socket.h"
+
+namespace kvcast::stream {
+
+struct ReplayCounters {
+  std::atomic<uint64_t> requests{0};
+  std::atomic<uint64_t> batches{0};
+  std::atomic<uint64_t> rejects{0};
+  std::atomic<uint64_t> dropped{0};
+};
+
+class ReplayServer {
+ public:
+  static constexpr size_t kTurnBatches = 256;
+  static constexpr size_t kMaxClients = 64;            // beyond: the longest stalled one is dropped
+  static constexpr size_t kMaxRequestsPerClient = 16;  // waiting; beyond: the new one is dropped
+
+  // Starts the thread. `router` is bound, with ZMQ_ROUTER_MANDATORY and no high-water mark; `ring`
+  // must outlive the server. Throws std::system_error if no thread can start.
+  ReplayServer(Socket router, std::shared_ptr<Waker> waker, std::string topic, ReplayLayout layout,
+               const ReplayRing& ring);
+  // Ends at once: replies that were not sent are lost.
+  ~ReplayServer();
+
+  const ReplayCounters& counters() const { return counters_; }
+
+ private:
+  // Held batches from `next` on, below `end`, then the end marker.
+  struct Request {
+    uint64_t next = 0;
+    uint64_t end = 0;
+  };
+  struct Client {
+    std::string identity;
+    std::shared_ptr<ReplayCredit> credit;
+    std::deque<Request> requests;  // served front first
+    bool paused = false;
+
+    bool runnable() const { return !paused && !requests.empty(); }
+  };
+  using Clients = std::list<Client>;
+  enum class Turn : uint8_t { kServed, kGone };
+
+  void Run();
+  void WaitForWork();
+  void ReceiveRequests();
+  void AddRequest(Frame identity, uint64_t start);
+  Client& FindOrAddClient(Frame identity);
+  void MakeRoom();
+  void ServeClients();
+  Turn ServeTurn(Client& client);
+  bool HasCredit(Client& client);
+  SendResult SendBatch(Client& client, const RingEntry& entry);
+  SendResult SendEnd(Client& client);
+  SendResult SendReply(Client& client, Frame topic, uint64_t seq, Payload payload);
+  void Drop(Clients::iterator client);
+
+  Socket router_;
+  const std::shared_ptr<Waker> waker_;
+  const std::string topic_;
+  const ReplayLayout layout_;
+  const ReplayRing& ring_;
+
+  Clients clients_;  // the one that was served last is at the back
+  std::vector<RingEntry> slice_;
+  Multipart message_;
+
+  ReplayCounters counters_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace kvcast::stream

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/subscriber.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "src/base/mutex.h"
+#include "src/stream/source_link.h"
+#include "src/stream/waker.h"
+
+namespace kvcast {
+namespace {
+
+using stream::SourceLink;
+
+int64_t SteadyMs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
+}
+
+using Links = std::vector<std::unique_ptr<SourceLink>>;
+
+void EraseWorker(Links& links, WorkerId worker) {
+  std::erase_if(links, [worker](const auto& link) { return link->worker() == worker; });
+}
+
+Status CheckConfig(const SubscriberConfig& config) {
+  if (config.replay_timeout_ms <= 0) {
+    return {StatusCode::kInvalidArgument, "replay_timeout_ms must be positive"};
+  }
+  if (config.probe_interval_ms < 0 || config.recv_hwm < 0) {
+    return {StatusCode::kInvalidArgument, "probe_interval_ms or recv_hwm is negative"};
+  }
+  return Status();
+}
+
+}  // namespace
+
+std::string_view SourceStateName(SourceState state) {
+  switch (state) {
+    case SourceState::kConnecting:
+      return "connecting";
+    case SourceState::kReplaying:
+      return "replaying";
+    case SourceState::kSynced:
+      return "synced";
+    case SourceState::kDegraded:
+      return "degraded";
+  }
+  return "unknown";
+}
+
+std::string_view ResetReasonName(ResetReason reason) {
+  switch (reason) {
+    case ResetReason::kRestart:
+      return "restart";
+    case ResetReason::kLostBatches:
+      return "lost_batches";
+  }
+  return "unknown";
+}
+
+class Subscriber::Impl {
+ public:
+  Impl(const SubscriberConfig& config, SubscriberSink sink, std::shared_ptr<stream::Waker> waker)
+      : config_(config),
+        sink_(std::move(sink)),
+        now_ms_(config.now_ms ? config.now_ms : SteadyMs),
+        waker_(std::move(waker)),
+        thread_([this] { Run(); }) {}
+  ~Impl();
+
+  Status Add(const SourceConfig& source);
+  void Remove(WorkerId worker);
+  SourceStatus status(WorkerId worker) const;
+
+ private:
+  void Run();
+  bool TakeCommands();
+  void WaitForWork();
+  void Work();
+  SourceLink* FindLink(WorkerId worker);
+
+  const SubscriberConfig config_;
+  const SubscriberSink sink_;
+  const std::function<int64_t()> now_ms_;
+  // The shared one, because inproc publishers of this process are in it.
+  const std::shared_ptr<stream::Context> context_ = stream::Context::Shared();
+  const std::shared_ptr<stream::Waker> waker_;
+
+  mutable Mutex mutex_;
+  std::condition_variable_any removed_;
+  std::map<WorkerId, SourceStatus> statuses_ KV_GUARDED_BY(mutex_);  // followed, or about to be
+  Links to_add_ KV_GUARDED_BY(mutex_);
+  std::vector<WorkerId> to_remove_ KV_GUARDED_BY(mutex_);
+  bool stopping_ KV_GUARDED_BY(mutex_) = false;
+
+  // Owned by the thread.
+  Links links_;
+  std::vector<zmq_pollitem_t> poll_items_;
+
+  std::thread thread_;  // last: it uses the rest
+};
+
+Subscriber::Impl::~Impl() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  waker_->Wake();
+  thread_.join();
+}
+
+Status Subscriber::Impl::Add(const SourceConfig& source) {
+  {
+    MutexLock lock(mutex_);
+    if (!statuses_.try_emplace(source.worker).second) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "worker " + std::to_string(source.worker.value) + " is followed already");
+    }
+  }
+  Result<std::unique_ptr<SourceLink>> link = SourceLink::Open(source, config_, context_, sink_);
+  MutexLock lock(mutex_);
+  if (!link.ok()) {
+    statuses_.erase(source.worker);
+    return link.status();
+  }
+  to_add_.push_back(std::move(link).value());
+  waker_->Wake();
+  return Status();
+}
+
+void Subscriber::Impl::Remove(WorkerId worker) {
+  const bool called_by_sink = std::this_thread::get_id() == thread_.get_id();
+  if (called_by_sink) {
+    if (SourceLink* link = FindLink(worker)) link->Mute();
+  }
+  MutexLock lock(mutex_);
+  if (statuses_.erase(worker) == 0) return;
+  EraseWorker(to_add_, worker);
+  to_remove_.push_back(worker);
+  waker_->Wake();
+  if (called_by_sink) return;
+  while (std::ranges::find(to_remove_, worker) != to_remove_.end()) removed_.wait(mutex_);
+}
+
+SourceLink* Subscriber::Impl::FindLink(WorkerId worker) {
+  for (const auto& link : links_) {
+    if (link->worker() == worker) return link.get();
+  }
+  return nullptr;
+}
+
+SourceStatus Subscriber::Impl::status(WorkerId worker) const {
+  MutexLock lock(mutex_);
+  const auto it = statuses_.find(worker);
+  return it == statuses_.end() ? SourceStatus() : it->second;
+}
+
+void Subscriber::Impl::Run() {
+  while (TakeCommands()) {
+    WaitForWork();
+    Work();
+  }
+  links_.clear();
+}
+
+// False: stop.
+bool Subscriber::Impl::TakeCommands() {
+  waker_->Drain();
+  MutexLock lock(mutex_);
+  if (stopping_) return false;
+  for (WorkerId worker : to_remove_) EraseWorker(links_, worker);
+  to_remove_.clear();
+  for (auto& link : to_add_) links_.push_back(std::move(link));
+  to_add_.clear();
+  removed_.notify_all();
+  return true;
+}
+
+void Subscriber::Impl::WaitForWork() {
+  poll_items_.assign(1, {nullptr, waker_->descriptor(), ZMQ_POLLIN, 0});
+  int64_t deadline = stream::Source::kNever;
+  for (const auto& link : links_) {
+    link->AddPollItems(poll_items_);
+    deadline = std::min(deadline, link->deadline_ms());
+  }
+  const bool timed = deadline != stream::Source::kNever;
+  const int64_t timeout_ms = timed ? std::max<int64_t>(deadline - now_ms_(), 0) : -1;
+  zmq_poll(poll_items_.data(), static_cast<int>(poll_items_.size()), timeout_ms);
+}
+
+void Subscriber::Impl::Work() {
+  const int64_t now_ms = now_ms_();
+  for (const auto& link : links_) {
+    link->Work(now_ms);
+    const SourceStatus status = link->status();
+    MutexLock lock(mutex_);
+    const auto it = statuses_.find(link->worker());
+    if (it != statuses_.end()) it->second = status;
+  }
+}
+
+Subscriber::Subscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Subscriber::~Subscriber() = default;
+
+Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& config,
+                                                       SubscriberSink sink) {
+  if (Status status = CheckConfig(config); !status.ok()) return status;
+  Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
+  if (!waker.ok()) return waker.status();
+  try {
+    auto impl = std::make_unique<Impl>(config, std::move(sink), *waker);
+    return std::unique_ptr<Subscriber>(new Subscriber(std::move(impl)));
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kUnavailable, std::string("cannot start a thread: ") + error.what());
+  }
+}
+
+Status Subscriber::Add(const SourceConfig& source) { return impl_->Add(source); }
+void Subscriber::Remove(WorkerId worker) { impl_->Remove(worker); }
+SourceStatus Subscriber::status(WorkerId worker) const { return impl_->status(worker); }
+
+}  // namespace kvcast

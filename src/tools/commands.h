@@ -1,0 +1,83 @@
+// The subcommands of `kvcast`: their options, filled by the command line, and their entry points.
+// Each entry point returns the process's exit code: 0 success, 1 failure, 2 usage.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvcast/status.h"
+
+namespace kvcast::tools {
+
+// Options of the simulated model and its cache, shared by `engine` and `demo`.
+struct CacheOptions {
+  std::string model = "hybrid";
+  int64_t blocks = 0;               // pool of one engine; 0: the model's default
+  std::string retention = "dense";  // dense, or the interval in tokens
+  std::string hash_algorithm = "sha256";
+  std::string hash_seed;            // empty: the engine's default seed
+  std::string hash_form = "int64";  // int64, bytes
+  int64_t vocabulary = 128000;
+  int64_t max_batched_tokens = 8192;
+  double prefill_rate = 30000;  // tokens per second
+};
+
+struct EngineOptions {
+  CacheOptions cache;
+  std::string name = "engine";
+  std::string endpoint = "tcp://127.0.0.1:5557";
+  std::string replay_endpoint = "tcp://127.0.0.1:5657";
+  std::string topic;
+  int64_t rank = 0;
+  std::string dialect = "map";
+  std::string trace;     // empty: the bundled slice
+  int64_t requests = 0;  // 0: all of the trace
+  double speed = 1;      // trace seconds per second
+  std::string control;   // endpoint to take requests from instead of a trace
+  bool json = false;
+};
+int RunEngine(const EngineOptions& options);
+
+struct DemoOptions {
+  CacheOptions cache;
+  int64_t engines = 4;
+  int64_t requests = 1000;
+  double speed = 0;   // 0: chosen so that one run takes about 12 s
+  std::string trace;  // empty: the bundled slice
+  std::string dialect = "map";
+  bool json = false;
+};
+int RunDemo(const DemoOptions& options);
+
+struct RouterCommandOptions {
+  std::string http = "127.0.0.1:8080";
+  // NAME=ENDPOINT[,REPLAY_ENDPOINT]
+  std::vector<std::string> sources;
+  std::string hash_algorithm = "sha256";
+  std::string hash_seed;
+};
+int RunRouter(const RouterCommandOptions& options);
+
+struct TailOptions {
+  std::vector<std::string> endpoints = {"tcp://127.0.0.1:5557"};
+  std::string topic;
+  int64_t count = 0;  // stop after so many batches; 0: never
+  bool json = false;
+};
+int RunTail(const TailOptions& options);
+
+struct ConformanceOptions {
+  std::string kind;
+  std::vector<std::string> paths;
+  bool json = false;
+};
+int RunConformance(const ConformanceOptions& options);
+
+// Prints "kvcast: <text>" as one line on stderr; gives back `exit_code`.
+int Fail(const std::string& text, int exit_code = 1);
+// Fail with a Status: invalid arguments are usage errors (2), everything else failures (1).
+int Fail(const Status& status);
+
+}  // namespace kvcast::tools

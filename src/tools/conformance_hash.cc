@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <utility>
+
+#include "src/hash/extra_keys.h"
+#include "src/hash/hash_algorithm.h"
+#include "src/hash/sha256.h"
+#include "src/hash/xxh3.h"
+#include "src/tools/conformance.h"
+#include "src/tools/hash_record.h"
+
+namespace kvcast::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::span<const uint8_t> AsBytes(std::string_view text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+std::string_view AsText(std::span<const uint8_t> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string Hex(std::string_view bytes) {
+  constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  for (const char c : bytes) {
+    const auto byte = static_cast<uint8_t>(c);
+    hex.push_back(kDigits[byte >> 4]);
+    hex.push_back(kDigits[byte & 15]);
+  }
+  return hex;
+}
+
+// Counts the checks of one file and keeps the line of the first difference.
+class FileChecks {
+ public:
+  FileChecks(std::string path, ConformanceReport& report)
+      : path_(std::move(path)), report_(report) {}
+
+  void set_record(std::string name) { record_ = std::move(name); }
+
+  void Check(bool equal, const std::string& what, std::string_view detail = {}) {
+    ++report_.compared;
+    if (equal) {
+      ++report_.equal;
+      return;
+    }
+    if (std::exchange(differs_, true)) return;
+    report_.first_differences.push_back(path_ + ": " + record_ + ": " + what + std::string(detail));
+  }
+  void CheckBytes(std::string_view ours, std::string_view recorded, const std::string& what) {
+    if (ours == recorded) return Check(true, what);
+    Check(false, what, " is " + Hex(ours) + ", recorded " + Hex(recorded));
+  }
+  // Lists that do not have one entry per block of ours.
+  bool CheckCount(size_t ours, size_t recorded, const std::string& what) {
+    if (ours == recorded) return true;
+    Check(false, what,
+          ": " + std::to_string(ours) + " entries, recorded " + std::to_string(recorded));
+    return false;
+  }
+  void Unsupported() { ++report_.unsupported; }
+
+ private:
+  const std::string path_;
+  ConformanceReport& report_;
+  std::string record_;
+  bool differs_ = false;
+};
+
+std::string Block(size_t index, std::string_view what) {
+  return "block " + std::to_string(index) + ": " + std::string(what);
+}
+
+// A seed that names no text: the engine drew NONE_HASH, so it cannot be computed, only taken.
+bool MayBeDrawn(const HashRecord& record) {
+  return !record.seed || record.seed->empty() || *record.seed == "random" ||
+         *record.seed == "unset";
+}
+
+void CheckSeedPreimage(const HashRecord& record, HashAlgorithm algorithm, std::string_view seed,
+                       FileChecks& checks) {
+  if (!record.none_hash_preimage) return;
+  internal::ByteBuffer preimage;
+  internal::WriteSeedPreimage(internal::SerialisationOf(algorithm), seed, preimage);
+  checks.CheckBytes(preimage.view(), *record.none_hash_preimage, "NONE_HASH preimage");
+}
+
+// The drawn text is unknown, but its recorded bytes still have to digest to NONE_HASH.
+void CheckDrawnPreimage(const HashRecord& record, HashAlgorithm algorithm, FileChecks& checks) {
+  if (!record.none_hash_preimage) return;
+  const auto bytes = AsBytes(*record.none_hash_preimage);
+  const Digest digest =
+      internal::UsesSha256(algorithm) ? internal::Sha256Once(bytes) : internal::Xxh3(bytes);
+  checks.CheckBytes(AsText(digest.bytes()), record.none_hash, "digest of NONE_HASH preimage");
+}
+
+// The hasher of a record, with NONE_HASH computed and compared where a seed text gives it.
+Result<BlockHasher> MakeHasher(const HashRecord& record, HashAlgorithm algorithm,
+                               FileChecks& checks) {
+  const std::string seed = record.seed.value_or(std::string(kDefaultHashSeed));
+  Result<BlockHasher> seeded = BlockHasher::FromSeed(algorithm, seed);
+  if (!seeded.ok()) return seeded;
+  const std::string_view none_hash = AsText(seeded->none_hash().bytes());
+  if (none_hash != record.none_hash && MayBeDrawn(record)) {
+    CheckDrawnPreimage(record, algorithm, checks);
+    return BlockHasher::FromNoneHash(algorithm, AsBytes(record.none_hash));
+  }
+  checks.CheckBytes(none_hash, record.none_hash, "NONE_HASH");
+  CheckSeedPreimage(record, algorithm, seed, checks);
+  return seeded;
+}
+
+void CheckDigests(const HashRecord& record, std::span<const Digest> chain, FileChecks& checks) {
+  if (checks.CheckCount(chain.size(), record.block_hashes.size(), "block_hashes")) {
+    for (size_t i = 0; i < chain.size(); ++i) {
+      checks.CheckBytes(AsText(chain[i].bytes()), record.block_hashes[i], Block(i, "digest"));
+    }
+  }
+  if (checks.CheckCount(chain.size(), record.int64.size(), "int64")) {
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const BlockHash hash = ToEventHash(chain[i], EventHashForm::kInt64);
+      checks.Check(hash.integer() == record.int64[i], Block(i, "int64"),
+                   " is " + std::to_string(hash.integer()));
+    }
+  }
+}
+
+void CheckExtraKeys(const HashRecord& record, size_t blocks, FileChecks& checks) {
+  if (!record.extra_keys) return;
+  if (!checks.CheckCount(blocks, record.extra_keys->size(), "extra_keys")) return;
+  for (size_t i = 0; i < blocks; ++i) {
+    const int64_t begin = static_cast<int64_t>(i) * record.block_size;
+    const ExtraKeys keys = ExtraKeysFor(record.inputs, begin, begin + record.block_size);
+    checks.Check(keys == (*record.extra_keys)[i], Block(i, "extra keys"), " differ");
+  }
+}
+
+void CheckPreimages(const HashRecord& record, std::span<const Digest> chain, BlockHasher& hasher,
+                    FileChecks& checks) {
+  if (!record.preimages) return;
+  if (!checks.CheckCount(chain.size(), record.preimages->size(), "preimages_hex")) return;
+  const auto unit = static_cast<size_t>(record.block_size);
+  size_t cursor = 0;
+  internal::BlockKeys keys;
+  for (size_t i = 0; i < chain.size(); ++i) {
+    const auto begin = static_cast<int64_t>(i * unit);
+    internal::CollectBlockKeys(record.inputs, begin, begin + record.block_size, cursor, keys);
+    const std::string preimage = hasher.Preimage(i == 0 ? nullptr : &chain[i - 1],
+                                                 std::span(record.tokens).subspan(i * unit, unit),
+                                                 keys.keys, keys.object_tags);
+    checks.CheckBytes(preimage, (*record.preimages)[i], Block(i, "preimage"));
+  }
+}
+
+Status CheckRecord(const HashRecord& record, FileChecks& checks) {
+  checks.set_record(record.name);
+  const std::optional<HashAlgorithm> algorithm = ParseHashAlgorithm(record.algorithm);
+  if (!algorithm) {
+    checks.Unsupported();
+    return Status();
+  }
+  Result<BlockHasher> hasher = MakeHasher(record, *algorithm, checks);
+  if (!hasher.ok()) return hasher.status();
+  std::vector<Digest> chain;
+  hasher->ExtendChain(record.tokens, record.block_size, record.inputs, chain);
+  CheckDigests(record, chain, checks);
+  CheckExtraKeys(record, chain.size(), checks);
+  CheckPreimages(record, chain, *hasher, checks);
+  return Status();
+}
+
+Status CheckFile(const fs::path& path, ConformanceReport& report) {
+  std::ifstream file(path);
+  if (!file) return Status(StatusCode::kNotFound, path.string() + ": cannot be read");
+  FileChecks checks(path.string(), report);
+  std::string line;
+  size_t records = 0;
+  for (size_t number = 1; std::getline(file, line); ++number) {
+    if (line.empty()) continue;
+    const auto place = [&] { return path.string() + ":" + std::to_string(number) + ": "; };
+    const Result<HashRecord> record = ParseHashRecord(line);
+    if (!record.ok()) return Status(record.status().code(), place() + record.status().message());
+    const Status status = CheckRecord(*record, checks);
+    if (!status.ok()) return Status(status.code(), place() + status.message());
+    ++records;
+  }
+  if (records == 0) return Status(StatusCode::kMalformed, path.string() + ": no block-hash record");
+  ++report.files;
+  return Status();
+}
+
+bool IsHashFile(const fs::path& path) {
+  if (path.extension() != ".jsonl") return false;
+  if (path.filename().string().starts_with("block_hashes")) return true;
+  std::ifstream file(path);
+  std::string line;
+  return std::getline(file, line) && LooksLikeHashRecord(line);
+}
+
+// The files of this class under `folder`, in the order of their names.
+Result<std::vector<fs::path>> FindHashFiles(const fs::path& folder) {
+  std::vector<fs::path> found;
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    std::error_code ignored;
+    if (it->is_regular_file(ignored) && IsHashFile(it->path())) found.push_back(it->path());
+  }
+  if (error) return Status(StatusCode::kNotFound, folder.string() + ": " + error.message());
+  if (found.empty()) {
+    return Status(StatusCode::kNotFound, folder.string() + ": holds no block-hash file");
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+Status CheckPath(const fs::path& path, ConformanceReport& report) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (!fs::exists(status)) return Status(StatusCode::kNotFound, path.string() + ": does not exist");
+  if (!fs::is_directory(status)) return CheckFile(path, report);
+  const Result<std::vector<fs::path>> files = FindHashFiles(path);
+  if (!files.ok()) return files.status();
+  for (const fs::path& file : *files) {
+    const Status checked = CheckFile(file, report);
+    if (!checked.ok()) return checked;
+  }
+  return Status();
+}
+
+}  // namespace
+
+Status RunHashConformance(const std::vector<std::string>& paths, ConformanceReport& report) {
+  for (const std::string& path : paths) {
+    const Status status = CheckPath(path, report);
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+}  // namespace kvcast::tools

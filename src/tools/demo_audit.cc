@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/tools/demo_audit.h"
+
+#include <algorithm>
+
+#include "src/base/check.h"
+
+namespace kvcast::tools {
+namespace {
+
+constexpr WorkerId kOnlyWorker{0};  // each audited worker has an index of its own
+
+}  // namespace
+
+ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t unit)
+    : unit_(unit) {
+  for (size_t i = 0; i < workers; ++i) {
+    workers_.push_back(std::make_unique<Worker>());
+    KV_CHECK(workers_.back()->index.AddWorker(kOnlyWorker, config).ok());
+  }
+}
+
+void ExactnessAudit::OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch) {
+  const MutexLock lock(mutex_);
+  Worker& state = *workers_[worker];
+  // After a loss the numbers no longer match and its admissions stay pending: never counted as
+  // equal.
+  if (seq != state.applied + state.batches.size()) return;
+  state.batches.push_back(std::move(batch));
+  Advance(state);
+}
+
+void ExactnessAudit::OnAdmission(size_t worker, AuditedAdmission admission) {
+  const MutexLock lock(mutex_);
+  Worker& state = *workers_[worker];
+  state.admissions.push_back(std::move(admission));
+  Advance(state);
+}
+
+void ExactnessAudit::Advance(Worker& worker) {
+  while (!worker.admissions.empty()) {
+    const AuditedAdmission& next = worker.admissions.front();
+    while (worker.applied < next.published && !worker.batches.empty()) {
+      worker.index.Apply(kOnlyWorker, *worker.batches.front());
+      worker.batches.pop_front();
+      ++worker.applied;
+    }
+    if (worker.applied < next.published) return;
+    Compare(worker, next);
+    worker.admissions.pop_front();
+  }
+}
+
+void ExactnessAudit::Compare(Worker& worker, const AuditedAdmission& admission) {
+  int64_t predicted = -1;
+  const auto matches = worker.index.Match(*admission.chain, unit_, admission.total_tokens);
+  if (!matches.empty()) predicted = matches.front().gpu_tokens;
+  ++totals_.compared;
+  if (predicted == admission.hit_tokens) {
+    ++totals_.equal;
+    return;
+  }
+  totals_.over_tokens += std::max<int64_t>(predicted - admission.hit_tokens, 0);
+  totals_.under_tokens += std::max<int64_t>(admission.hit_tokens - predicted, 0);
+  if (totals_.first_difference.empty()) {
+    totals_.first_difference = "request " + std::to_string(admission.request) + " after batch " +
+                               std::to_string(admission.published) + ": index " +
+                               std::to_string(predicted) + ", engine " +
+                               std::to_string(admission.hit_tokens);
+  }
+}
+
+int64_t ExactnessAudit::pending() const {
+  const MutexLock lock(mutex_);
+  int64_t count = 0;
+  for (const auto& worker : workers_) count += static_cast<int64_t>(worker->admissions.size());
+  return count;
+}
+
+AuditTotals ExactnessAudit::totals() const {
+  const MutexLock lock(mutex_);
+  return totals_;
+}
+
+}  // namespace kvcast::tools

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/tools/demo_router.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+#include "kvcast/selector.h"
+#include "kvcast/speculative_prefixes.h"
+#include "kvcast/subscriber.h"
+#include "kvcast/wire.h"
+#include "src/base/mutex.h"
+#include "src/tools/engine_setup.h"
+
+namespace kvcast::tools {
+namespace {
+
+// A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a
+// token to compute. A prefix that only one group still holds is worth half of a real hit.
+constexpr CostWeights kWeights = {.recompute_token = 1.0,
+                                  .active_prefill_token = 1.0,
+                                  .decode_block = 0.1,
+                                  .affinity_token = 0.5};
+
+// What a routed request adds to its engine's load.
+struct Booking {
+  size_t engine = 0;
+  int64_t prefill_tokens = 0;
+  int64_t decode_blocks = 0;
+  bool decoding = false;
+};
+
+int64_t LongestOfAnyGroup(const WorkerMatch& match) {
+  int64_t longest = 0;
+  for (const int64_t tokens : match.per_group_tokens) longest = std::max(longest, tokens);
+  return longest;
+}
+
+WorkerId Worker(size_t engine) { return WorkerId(static_cast<uint32_t>(engine)); }
+
+}  // namespace
+
+struct DemoRouter::Impl {
+  Impl(RoutingPolicy routing, CacheConfig cache_config, BlockHasher block_hasher,
+       EventHashForm hash_form, ExactnessAudit& exactness_audit)
+      : policy(routing),
+        cache(std::move(cache_config)),
+        hasher(std::move(block_hasher)),
+        form(hash_form),
+        audit(exactness_audit) {}
+
+  void OnBatch(WorkerId worker, Seq seq, std::span<const uint8_t> payload);
+  std::vector<Candidate> Candidates(std::span<const BlockHash> chain, int64_t prompt_tokens,
+                                    int64_t now_ms);
+  void Book(int64_t number, size_t engine, int64_t prompt_tokens, int64_t reusable_tokens);
+
+  const RoutingPolicy policy;
+  const CacheConfig cache;
+  BlockHasher hasher;
+  const EventHashForm form;
+  ExactnessAudit& audit;
+  PrefixIndex index;
+  Mutex speculative_mutex;
+  SpeculativePrefixes speculative KV_GUARDED_BY(speculative_mutex);
+  RoundRobin round_robin;
+  std::vector<WorkerLoad> loads;
+  std::unordered_map<int64_t, Booking> bookings;
+  std::unique_ptr<Subscriber> subscriber;  // last: its thread uses the rest
+};
+
+void DemoRouter::Impl::OnBatch(WorkerId worker, Seq seq, std::span<const uint8_t> payload) {
+  auto batch = std::make_shared<EventBatch>();
+  DecodeCounts counts;
+  // A batch that cannot be decoded is missing in the audit, which then cannot call the run exact.
+  if (!DecodeBatch(payload, WireLimits{}, *batch, counts).ok()) return;
+  index.Apply(worker, *batch);
+  {
+    const MutexLock lock(speculative_mutex);
+    speculative.Confirm(worker, *batch);
+  }
+  audit.OnBatch(worker.value, seq.value, std::move(batch));
+}
+
+std::vector<Candidate> DemoRouter::Impl::Candidates(std::span<const BlockHash> chain,
+                                                    int64_t prompt_tokens, int64_t now_ms) {
+  const auto match_policy =
+      policy == RoutingPolicy::kFullOnly ? MatchPolicy::kFullOnly : MatchPolicy::kExact;
+  std::vector<Candidate> candidates;
+  const MutexLock lock(speculative_mutex);
+  for (const WorkerMatch& match :
+       index.Match(chain, cache.hash_block_size, prompt_tokens, {}, match_policy)) {
+    candidates.push_back({.worker = match.worker,
+                          .reusable_tokens = match.gpu_tokens,
+                          .speculative_tokens =
+                              speculative.Match(match.worker, chain, cache.hash_block_size, now_ms),
+                          .resident_tokens = LongestOfAnyGroup(match),
+                          .load = loads[match.worker.value]});
+  }
+  return candidates;
+}
+
+void DemoRouter::Impl::Book(int64_t number, size_t engine, int64_t prompt_tokens,
+                            int64_t reusable_tokens) {
+  const Booking booking = {.engine = engine,
+                           .prefill_tokens = prompt_tokens - reusable_tokens,
+                           .decode_blocks = CeilDiv(prompt_tokens, cache.scheduler_block_size)};
+  loads[engine].active_prefill_tokens += booking.prefill_tokens;
+  bookings.emplace(number, booking);
+}
+
+DemoRouter::DemoRouter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+DemoRouter::~DemoRouter() = default;
+
+Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& options,
+                                                       const std::vector<EngineEndpoints>& engines,
+                                                       RoutingPolicy policy,
+                                                       ExactnessAudit& audit) {
+  auto cache = MakeCacheConfig(options.cache);
+  if (!cache.ok()) return cache.status();
+  auto hasher = MakeHasher(options.cache.hash_algorithm, options.cache.hash_seed);
+  if (!hasher.ok()) return hasher.status();
+  auto form = MakeHashForm(options.cache);
+  if (!form.ok()) return form.status();
+  auto impl = std::make_unique<Impl>(policy, *cache, std::move(hasher).value(), *form, audit);
+  impl->loads.resize(engines.size());
+
+  SubscriberSink sink;
+  sink.on_batch = [raw = impl.get()](WorkerId worker, Seq seq, std::span<const uint8_t> payload) {
+    raw->OnBatch(worker, seq, payload);
+  };
+  sink.on_reset = [raw = impl.get()](WorkerId worker, ResetReason) {
+    raw->index.ClearWorker(worker);
+  };
+  auto subscriber = Subscriber::Create({}, std::move(sink));
+  if (!subscriber.ok()) return subscriber.status();
+  impl->subscriber = std::move(subscriber).value();
+  for (size_t i = 0; i < engines.size(); ++i) {
+    const WorkerConfig config = {.name = engines[i].name,
+                                 .groups = cache->groups,
+                                 .hash_block_size = cache->hash_block_size,
+                                 .alignment = HitAlignment(*cache)};
+    if (const Status added = impl->index.AddWorker(Worker(i), config); !added.ok()) return added;
+    const SourceConfig source = {.worker = Worker(i),
+                                 .endpoint = engines[i].endpoint,
+                                 .replay_endpoint = engines[i].replay_endpoint};
+    if (const Status added = impl->subscriber->Add(source); !added.ok()) return added;
+  }
+  return std::unique_ptr<DemoRouter>(new DemoRouter(std::move(impl)));
+}
+
+DemoRouter::Decision DemoRouter::Route(int64_t number, std::span<const TokenId> prompt,
+                                       double now_s) {
+  const auto tokens = static_cast<int64_t>(prompt.size());
+  const auto now_ms = static_cast<int64_t>(now_s * 1000);
+  Decision decision;
+  decision.chain = Chain(prompt);
+  const auto candidates = impl_->Candidates(*decision.chain, tokens, now_ms);
+  WorkerId chosen;
+  if (impl_->policy == RoutingPolicy::kRoundRobin) {
+    chosen = impl_->round_robin.Next(candidates).value_or(WorkerId(0));
+  } else if (const auto choice = SelectWorker(candidates, tokens, kWeights)) {
+    chosen = choice->worker;
+  }
+  decision.engine = chosen.value;
+  for (const Candidate& candidate : candidates) {
+    if (candidate.worker == chosen) decision.predicted_tokens = candidate.reusable_tokens;
+  }
+  impl_->Book(number, decision.engine, tokens, decision.predicted_tokens);
+  const MutexLock lock(impl_->speculative_mutex);
+  impl_->speculative.Routed(chosen, *decision.chain, now_ms);
+  return decision;
+}
+
+void DemoRouter::OnFirstToken(int64_t number) {
+  const auto it = impl_->bookings.find(number);
+  if (it == impl_->bookings.end() || it->second.decoding) return;
+  WorkerLoad& load = impl_->loads[it->second.engine];
+  load.active_prefill_tokens -= it->second.prefill_tokens;
+  load.decode_blocks += it->second.decode_blocks;
+  it->second.decoding = true;
+}
+
+void DemoRouter::OnFinished(int64_t number) {
+  OnFirstToken(number);
+  const auto it = impl_->bookings.find(number);
+  if (it == impl_->bookings.end()) return;
+  impl_->loads[it->second.engine].decode_blocks -= it->second.decode_blocks;
+  impl_->bookings.erase(it);
+}
+
+std::shared_ptr<const std::vector<BlockHash>> DemoRouter::Chain(std::span<const TokenId> tokens) {
+  std::vector<Digest> digests;
+  impl_->hasher.ExtendChain(tokens, impl_->cache.hash_block_size, HashInputs{}, digests);
+  auto chain = std::make_shared<std::vector<BlockHash>>();
+  chain->reserve(digests.size());
+  for (const Digest& digest : digests) chain->push_back(ToEventHash(digest, impl_->form));
+  return chain;
+}
+
+uint64_t DemoRouter::lost_batches() const {
+  uint64_t lost = 0;
+  for (size_t i = 0; i < impl_->loads.size(); ++i) {
+    lost += impl_->subscriber->status(Worker(i)).lost;
+  }
+  return lost;
+}
+
+}  // namespace kvcast::tools

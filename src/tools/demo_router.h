@@ -1,0 +1,53 @@
+// DemoRouter: the router of a demo run, put together from the library's parts: subscriber, decoder,
+// prefix index, selector.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kvcast/block_hash.h"
+#include "kvcast/prefix_index.h"
+#include "kvcast/status.h"
+#include "kvcast/subscriber.h"
+#include "src/tools/commands.h"
+#include "src/tools/demo_audit.h"
+#include "src/tools/demo_fleet.h"
+#include "src/tools/demo_run.h"
+
+namespace kvcast::tools {
+
+class DemoRouter {
+ public:
+  struct Decision {
+    size_t engine = 0;
+    int64_t predicted_tokens = 0;  // reusable prefix by the policy's rule
+    std::shared_ptr<const std::vector<BlockHash>> chain;
+  };
+
+  // Follows all engines. `audit` gets every batch and must outlive this object.
+  static Result<std::unique_ptr<DemoRouter>> Create(const DemoOptions& options,
+                                                    const std::vector<EngineEndpoints>& engines,
+                                                    RoutingPolicy policy, ExactnessAudit& audit);
+  ~DemoRouter();
+
+  // Chooses an engine for request `number` and books its load there. `now_s`: any steady clock.
+  Decision Route(int64_t number, std::span<const TokenId> prompt, double now_s);
+  // The request's prefill is done: from here on it decodes.
+  void OnFirstToken(int64_t number);
+  // The request is done or refused: its load is gone.
+  void OnFinished(int64_t number);
+  // The chain of any token list under the engines' scheme.
+  std::shared_ptr<const std::vector<BlockHash>> Chain(std::span<const TokenId> tokens);
+  // Batches that no source could deliver.
+  uint64_t lost_batches() const;
+
+ private:
+  struct Impl;
+  explicit DemoRouter(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvcast::tools

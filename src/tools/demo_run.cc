@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/tools/demo_run.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "src/tools/demo_fleet.h"
+#include "src/tools/demo_router.h"
+#include "src/tools/engine_setup.h"
+#include "src/tools/progress.h"
+#include "src/tools/stop.h"
+
+namespace kvcast::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+constexpr double kStallSeconds = 30;  // no message from any engine while requests are open
+constexpr double kStopDeadlineSeconds = 10;
+constexpr double kAuditDeadlineSeconds = 10;
+
+std::vector<std::string> EngineArguments(const DemoOptions& options, double speed) {
+  const CacheOptions& cache = options.cache;
+  std::vector<std::string> arguments = {"--model",
+                                        cache.model,
+                                        "--retention",
+                                        cache.retention,
+                                        "--hash-algo",
+                                        cache.hash_algorithm,
+                                        "--hash-form",
+                                        cache.hash_form,
+                                        "--dialect",
+                                        options.dialect,
+                                        "--max-batched-tokens",
+                                        std::to_string(cache.max_batched_tokens),
+                                        "--prefill-rate",
+                                        std::to_string(cache.prefill_rate),
+                                        "--speed",
+                                        std::to_string(speed)};
+  if (cache.blocks > 0) {
+    arguments.insert(arguments.end(), {"--blocks", std::to_string(cache.blocks)});
+  }
+  if (!cache.hash_seed.empty()) {
+    arguments.insert(arguments.end(), {"--hash-seed", cache.hash_seed});
+  }
+  return arguments;
+}
+
+WorkerConfig WorkerConfigFor(const CacheConfig& cache, const std::string& name) {
+  WorkerConfig config;
+  config.name = name;
+  config.groups = cache.groups;
+  config.hash_block_size = cache.hash_block_size;
+  config.alignment = HitAlignment(cache);
+  return config;
+}
+
+class RoutedRun {
+ public:
+  RoutedRun(const DemoOptions& options, const std::vector<TraceRequest>& trace,
+            RoutingPolicy policy, double speed, const CacheConfig& cache)
+      : options_(options),
+        trace_(trace),
+        speed_(speed),
+        audit_(static_cast<size_t>(options.engines), WorkerConfigFor(cache, "audited"),
+               cache.hash_block_size),
+        predicted_(trace.size(), 0),
+        routed_at_(trace.size(), 0),
+        chains_(trace.size()) {
+    result_.policy = policy;
+  }
+
+  Result<RunResult> Run();
+
+ private:
+  Status RouteAll(Progress& progress);
+  Status AwaitAll(Progress& progress);
+  Status AwaitAudit();
+  Status Listen(double seconds);
+  void RouteOne(size_t number);
+  void OnMessage(const ControlMessage& message);
+  void OnAdmitted(size_t engine, const json& report);
+  void OnTotals(size_t engine, const json& report);
+  double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
+  size_t EngineIndex(const std::string& name) const;
+
+  const DemoOptions& options_;
+  const std::vector<TraceRequest>& trace_;
+  const double speed_;
+  const Clock::time_point start_ = Clock::now();
+  double last_message_s_ = 0;
+  ExactnessAudit audit_;
+  std::unique_ptr<EngineFleet> fleet_;
+  std::unique_ptr<DemoRouter> router_;  // after audit_: its thread feeds the audit
+  std::vector<int64_t> predicted_;
+  std::vector<double> routed_at_;
+  double first_token_sum_s_ = 0;
+  int64_t first_tokens_ = 0;
+  std::vector<std::shared_ptr<const std::vector<BlockHash>>> chains_;
+  int64_t done_ = 0;
+  RunResult result_;
+};
+
+Result<RunResult> RoutedRun::Run() {
+  auto fleet = EngineFleet::Start(options_.engines, EngineArguments(options_, speed_));
+  if (!fleet.ok()) return fleet.status();
+  fleet_ = std::move(fleet).value();
+  for (const EngineEndpoints& engine : fleet_->engines()) {
+    result_.engines.push_back({.name = engine.name});
+  }
+  auto router = DemoRouter::Create(options_, fleet_->engines(), result_.policy, audit_);
+  if (!router.ok()) return router.status();
+  router_ = std::move(router).value();
+
+  Progress progress(RoutingPolicyTitle(result_.policy), static_cast<int64_t>(trace_.size()));
+  Status status = RouteAll(progress);
+  if (status.ok()) status = AwaitAll(progress);
+  if (status.ok()) status = AwaitAudit();
+  progress.Finish();
+  if (!status.ok()) return status;
+  result_.seconds = now();
+  result_.first_token_s =
+      first_token_sum_s_ / static_cast<double>(std::max<int64_t>(first_tokens_, 1));
+  result_.audit = audit_.totals();
+  result_.lost_batches = router_->lost_batches();
+  fleet_->Stop(kStopDeadlineSeconds, [this](const ControlMessage& message) { OnMessage(message); });
+  return result_;
+}
+
+Status RoutedRun::RouteAll(Progress& progress) {
+  const double first = now();
+  for (size_t i = 0; i < trace_.size(); ++i) {
+    const double due = first + trace_[i].arrival_s / speed_;
+    do {
+      if (const Status status = Listen(std::max(due - now(), 0.0)); !status.ok()) return status;
+    } while (now() < due);
+    RouteOne(i);
+    progress.Update(done_);
+  }
+  return {};
+}
+
+Status RoutedRun::AwaitAll(Progress& progress) {
+  while (done_ < static_cast<int64_t>(trace_.size())) {
+    if (const Status status = Listen(0.1); !status.ok()) return status;
+    progress.Update(done_);
+    if (now() - last_message_s_ > kStallSeconds) {
+      return {StatusCode::kUnavailable, "no engine said anything for " +
+                                            std::to_string(static_cast<int>(kStallSeconds)) + " s"};
+    }
+  }
+  return {};
+}
+
+// The last batches may still be on their way when the last request is done.
+Status RoutedRun::AwaitAudit() {
+  const double deadline = now() + kAuditDeadlineSeconds;
+  while (audit_.pending() > 0) {
+    if (const Status status = Listen(0.01); !status.ok()) return status;
+    if (now() > deadline) {
+      return {StatusCode::kUnavailable, std::to_string(audit_.pending()) +
+                                            " admissions could not be checked: events are missing"};
+    }
+  }
+  return {};
+}
+
+// Handles what the engines say for up to `seconds`.
+Status RoutedRun::Listen(double seconds) {
+  if (StopSignal() != 0) return {StatusCode::kUnavailable, "interrupted"};
+  if (const Status alive = fleet_->CheckAlive(); !alive.ok()) return alive;
+  const double until = now() + seconds;
+  auto message =
+      fleet_->control().Receive(static_cast<int64_t>(std::ceil(std::min(seconds, 0.1) * 1000)));
+  while (message) {
+    OnMessage(*message);
+    if (now() > until) return {};
+    message = fleet_->control().Receive(0);
+  }
+  return {};
+}
+
+void RoutedRun::RouteOne(size_t number) {
+  const std::vector<TokenId> prompt = PromptTokens(trace_[number], options_.cache.vocabulary);
+  const auto decision = router_->Route(static_cast<int64_t>(number), prompt, now() * speed_);
+  predicted_[number] = decision.predicted_tokens;
+  routed_at_[number] = now();
+  chains_[number] = decision.chain;
+  const json header = {
+      {"type", "request"}, {"number", number}, {"output", trace_[number].output_length}};
+  // An engine that is gone is found by CheckAlive.
+  (void)fleet_->control().Send(fleet_->engines()[decision.engine].name, header.dump(),
+                               PackTokens(prompt));
+}
+
+void RoutedRun::OnMessage(const ControlMessage& message) {
+  const json report = json::parse(message.header, nullptr, false);
+  const size_t engine = EngineIndex(message.peer);
+  if (!report.is_object() || engine >= result_.engines.size()) return;
+  last_message_s_ = now();
+  const std::string type = report.value("type", "");
+  if (type == "totals") return OnTotals(engine, report);
+  const auto number = report.value("number", int64_t{-1});
+  if (number < 0 || number >= static_cast<int64_t>(trace_.size())) return;
+  if (type == "admitted") return OnAdmitted(engine, report);
+  if (type == "first_token") {
+    first_token_sum_s_ += (now() - routed_at_[static_cast<size_t>(number)]) * speed_;
+    ++first_tokens_;
+    return router_->OnFirstToken(number);
+  }
+  if (type != "finished" && type != "refused") return;
+  router_->OnFinished(number);
+  ++done_;
+  if (type == "refused") ++result_.refused;
+}
+
+void RoutedRun::OnAdmitted(size_t engine, const json& report) {
+  const auto number = report.value("number", int64_t{0});
+  const auto hit = report.value("hit", int64_t{0});
+  const auto prompt = report.value("prompt", int64_t{0});
+  const auto sampled = report.value("sampled", int64_t{0});
+  auto chain = chains_[static_cast<size_t>(number)];
+  if (sampled == 0) {
+    ++result_.requests;
+    result_.prompt_tokens += prompt;
+    result_.reused_tokens += hit;
+    EngineResult& totals = result_.engines[engine];
+    ++totals.requests;
+    totals.prompt_tokens += prompt;
+    totals.reused_tokens += hit;
+    const int64_t error = predicted_[static_cast<size_t>(number)] - hit;
+    ++result_.live.compared;
+    result_.live.equal += error == 0 ? 1 : 0;
+    result_.live.over_tokens += std::max<int64_t>(error, 0);
+    result_.live.under_tokens += std::max<int64_t>(-error, 0);
+  } else {
+    // The request was preempted and came back with the tokens that it had sampled.
+    auto tokens = PromptTokens(trace_[static_cast<size_t>(number)], options_.cache.vocabulary);
+    for (int64_t k = 0; k < sampled; ++k) {
+      tokens.push_back(OutputToken(number, k, options_.cache.vocabulary));
+    }
+    chain = router_->Chain(tokens);
+  }
+  audit_.OnAdmission(engine, {.request = number,
+                              .hit_tokens = hit,
+                              .total_tokens = prompt + sampled,
+                              .published = report.value("published", uint64_t{0}),
+                              .chain = std::move(chain)});
+}
+
+void RoutedRun::OnTotals(size_t engine, const json& report) {
+  result_.engines[engine].preempted = report.value("preempted", int64_t{0});
+  result_.engines[engine].recomputed_after_preemption =
+      report.value("recomputed_after_preemption", int64_t{0});
+  result_.batches += report.value("batches", uint64_t{0});
+  result_.event_bytes += report.value("bytes", uint64_t{0});
+}
+
+size_t RoutedRun::EngineIndex(const std::string& name) const {
+  const auto& engines = fleet_->engines();
+  const auto it = std::find_if(engines.begin(), engines.end(),
+                               [&](const EngineEndpoints& engine) { return engine.name == name; });
+  return static_cast<size_t>(it - engines.begin());
+}
+
+}  // namespace
+
+const char* RoutingPolicyName(RoutingPolicy policy) {
+  switch (policy) {
+    case RoutingPolicy::kKvcast:
+      return "kvcast";
+    case RoutingPolicy::kFullOnly:
+      return "full_only";
+    case RoutingPolicy::kRoundRobin:
+      return "round_robin";
+  }
+  return "unknown";
+}
+
+const char* RoutingPolicyTitle(RoutingPolicy policy) {
+  switch (policy) {
+    case RoutingPolicy::kKvcast:
+      return "kvcast (all groups)";
+    case RoutingPolicy::kFullOnly:
+      return "full-attention blocks only";
+    case RoutingPolicy::kRoundRobin:
+      return "round robin";
+  }
+  return "unknown";
+}
+
+Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
+                            RoutingPolicy policy, double speed) {
+  auto cache = MakeCacheConfig(options.cache);
+  if (!cache.ok()) return cache.status();
+  RoutedRun run(options, trace, policy, speed, *cache);
+  return run.Run();
+}
+
+}  // namespace kvcast::tools

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/tools/engine_setup.h"
+
+#include <string_view>
+
+#include "src/tools/number.h"
+#include "src/tools/presets.h"
+
+namespace kvcast::tools {
+namespace {
+
+Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
+
+Result<std::optional<int64_t>> ParseRetention(const std::string& text) {
+  if (text == "dense") return std::optional<int64_t>();
+  const auto value = ParseNumber(text);
+  if (!value) {
+    return BadFlag("--retention: expected 'dense' or a number of tokens, got '" + text + "'");
+  }
+  return value;
+}
+
+}  // namespace
+
+Result<CacheConfig> MakeCacheConfig(const CacheOptions& options) {
+  auto preset = FindModelPreset(options.model);
+  if (!preset.ok()) return BadFlag("--model: " + preset.status().message());
+  auto retention = ParseRetention(options.retention);
+  if (!retention.ok()) return retention.status();
+  CacheConfig config;
+  config.groups = preset->groups;
+  config.num_blocks = options.blocks > 0 ? options.blocks : preset->default_blocks;
+  config.max_model_len = int64_t{1} << 18;
+  config.max_in_flight_tokens = options.max_batched_tokens;
+  config.retention_interval = *retention;
+  return ValidateCacheConfig(std::move(config));
+}
+
+Result<BlockHasher> MakeHasher(const std::string& algorithm, const std::string& seed) {
+  const auto parsed = ParseHashAlgorithm(algorithm);
+  if (!parsed) {
+    return BadFlag("--hash-algo: expected sha256, sha256_cbor, xxhash or xxhash_cbor, got '" +
+                   algorithm + "'");
+  }
+  return BlockHasher::FromSeed(*parsed, seed.empty() ? kDefaultHashSeed : std::string_view(seed));
+}
+
+Result<EventHashForm> MakeHashForm(const CacheOptions& options) {
+  if (options.hash_form == "int64") return EventHashForm::kInt64;
+  if (options.hash_form == "bytes") return EventHashForm::kBytes;
+  return BadFlag("--hash-form: expected int64 or bytes, got '" + options.hash_form + "'");
+}
+
+Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& options) {
+  auto config = MakeCacheConfig(options);
+  if (!config.ok()) return config.status();
+  auto hasher = MakeHasher(options.hash_algorithm, options.hash_seed);
+  if (!hasher.ok()) return hasher.status();
+  auto form = MakeHashForm(options);
+  if (!form.ok()) return form.status();
+  return CacheManager::Create(*config, std::move(hasher).value(), *form, /*emit_events=*/true);
+}
+
+SimEngineConfig MakeSimConfig(const CacheOptions& options) {
+  SimEngineConfig config;
+  config.max_batched_tokens = options.max_batched_tokens;
+  config.prefill_tokens_per_s = options.prefill_rate;
+  return config;
+}
+
+}  // namespace kvcast::tools

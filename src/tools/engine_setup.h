@@ -1,0 +1,22 @@
+// From command-line options to the parts of an engine.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "kvcast/block_hash.h"
+#include "kvcast/cache_manager.h"
+#include "kvcast/status.h"
+#include "src/tools/commands.h"
+#include "src/tools/sim_engine.h"
+
+namespace kvcast::tools {
+
+// Each error names the flag.
+Result<CacheConfig> MakeCacheConfig(const CacheOptions& options);
+Result<BlockHasher> MakeHasher(const std::string& algorithm, const std::string& seed);
+Result<EventHashForm> MakeHashForm(const CacheOptions& options);
+Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& options);
+SimEngineConfig MakeSimConfig(const CacheOptions& options);
+
+}  // namespace kvcast::tools

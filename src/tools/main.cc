@@ -1,0 +1,140 @@
+// The `kvcast` program: one subcommand each for what users run.
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "src/tools/commands.h"
+
+namespace kvcast::tools {
+namespace {
+
+using Command = std::function<int()>;
+
+void AddCacheFlags(CLI::App& app, CacheOptions& options) {
+  app.add_option("--model", options.model, "hybrid, full, full-swa, gemma3 or gpt-oss")
+      ->capture_default_str();
+  app.add_option("--blocks", options.blocks, "blocks in each engine's pool (default: the model's)")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+  app.add_option(
+         "--retention", options.retention,
+         "window blocks to keep: dense, or the interval in tokens (0: replay boundaries only)")
+      ->capture_default_str();
+  app.add_option("--hash-algo", options.hash_algorithm,
+                 "sha256, sha256_cbor, xxhash or xxhash_cbor")
+      ->capture_default_str();
+  app.add_option("--hash-seed", options.hash_seed,
+                 "seed text of NONE_HASH (default: vllm-none-hash)");
+  app.add_option("--hash-form", options.hash_form, "hashes in events: int64 or bytes")
+      ->capture_default_str();
+  app.add_option("--max-batched-tokens", options.max_batched_tokens, "tokens scheduled in one step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+  app.add_option("--prefill-rate", options.prefill_rate,
+                 "simulated prefill speed, tokens per second")
+      ->check(CLI::Range(1.0, 1e12))
+      ->capture_default_str();
+}
+
+void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
+  CLI::App* sub =
+      app.add_subcommand("engine", "one simulated engine: replays a trace, publishes events");
+  AddCacheFlags(*sub, options.cache);
+  sub->add_option("--name", options.name, "name on the control line")->capture_default_str();
+  sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")
+      ->capture_default_str();
+  sub->add_option("--replay-endpoint", options.replay_endpoint, "ROUTER endpoint; empty: no replay")
+      ->capture_default_str();
+  sub->add_option("--topic", options.topic, "topic frame");
+  sub->add_option("--rank", options.rank, "data-parallel rank; added to the ports")
+      ->check(CLI::Range(int64_t{0}, int64_t{1023}));
+  sub->add_option("--dialect", options.dialect,
+                  "map, positional, sglang, vllm-1..11 or sglang-1..5")
+      ->capture_default_str();
+  sub->add_option("--trace", options.trace,
+                  "Mooncake trace, plain, .gz or .zst (default: bundled)");
+  sub->add_option("--requests", options.requests, "stop after so many requests of the trace");
+  sub->add_option("--speed", options.speed, "trace seconds per second")->capture_default_str();
+  sub->add_option("--control", options.control,
+                  "take requests from a demo at this endpoint instead");
+  sub->add_flag("--json", options.json, "print totals as one JSON object");
+  sub->callback([&] { command = [&] { return RunEngine(options); }; });
+}
+
+void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
+  CLI::App* sub =
+      app.add_subcommand("demo", "engines, a router and a real trace, over real sockets");
+  AddCacheFlags(*sub, options.cache);
+  sub->add_option("--engines", options.engines, "engine processes")->capture_default_str();
+  sub->add_option("--requests", options.requests, "requests of the trace")->capture_default_str();
+  sub->add_option("--speed", options.speed, "trace seconds per second (default: a run takes 12 s)");
+  sub->add_option("--trace", options.trace,
+                  "Mooncake trace, plain, .gz or .zst (default: bundled)");
+  sub->add_option("--dialect", options.dialect, "event dialect of the engines")
+      ->capture_default_str();
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunDemo(options); }; });
+}
+
+void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("router", "follow engines and answer queries over HTTP");
+  sub->add_option("--http", options.http, "ADDR:PORT to listen on; port 0 takes a free port")
+      ->capture_default_str();
+  sub->add_option("--source", options.sources, "NAME=ENDPOINT[,REPLAY_ENDPOINT]; may be repeated");
+  sub->add_option("--hash-algo", options.hash_algorithm, "the engines' hash algorithm")
+      ->capture_default_str();
+  sub->add_option("--hash-seed", options.hash_seed, "the engines' NONE_HASH seed text");
+  sub->callback([&] { command = [&] { return RunRouter(options); }; });
+}
+
+void AddTail(CLI::App& app, TailOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("tail", "follow event streams and print them");
+  sub->add_option("endpoint", options.endpoints, "PUB endpoints")->capture_default_str();
+  sub->add_option("--topic", options.topic, "topic prefix");
+  sub->add_option("--count", options.count, "stop after so many batches");
+  sub->add_flag("--json", options.json, "one JSON object a batch");
+  sub->callback([&] { command = [&] { return RunTail(options); }; });
+}
+
+void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("conformance", "compare recorded data with our own code");
+  sub->add_option("class", options.kind, "wire, frames, hash, engine or router")
+      ->required()
+      ->check(CLI::IsMember({"wire", "frames", "hash", "engine", "router"}));
+  sub->add_option("path", options.paths, "files or folders")->required();
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunConformance(options); }; });
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("kvcast: KV-cache event streams and an exact, group-aware prefix index");
+  app.set_version_flag("--version", KVCAST_VERSION);
+  app.require_subcommand(1);
+  Command command;
+  EngineOptions engine;
+  DemoOptions demo;
+  RouterCommandOptions router;
+  TailOptions tail;
+  ConformanceOptions conformance;
+  AddDemo(app, demo, command);
+  AddEngine(app, engine, command);
+  AddRouter(app, router, command);
+  AddTail(app, tail, command);
+  AddConformance(app, conformance, command);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForAllHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::ParseError& error) {
+    return Fail(std::string(error.what()) + " (see kvcast --help)", 2);
+  }
+  return command();
+}
+
+}  // namespace
+}  // namespace kvcast::tools
+
+int main(int argc, char** argv) { return kvcast::tools::Main(argc, argv); }

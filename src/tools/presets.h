@@ -1,0 +1,27 @@
+// Model presets: the KV-cache groups of typical models, with a pool size that makes a chat trace
+// evict.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/cache_spec.h"
+#include "kvcast/status.h"
+
+namespace kvcast::tools {
+
+struct ModelPreset {
+  std::string_view name;
+  std::string_view what;
+  std::vector<GroupSpec> groups;
+  int64_t default_blocks;  // pool of one engine, null block included
+};
+
+const std::vector<ModelPreset>& ModelPresets();
+
+// Error: lists the names there are.
+Result<ModelPreset> FindModelPreset(std::string_view name);
+
+}  // namespace kvcast::tools

@@ -1,0 +1,25 @@
+// A progress bar on a terminal, a line every 10 % otherwise; both on stderr.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace kvcast::tools {
+
+class Progress {
+ public:
+  Progress(std::string label, int64_t total);
+  // Repaints if there is something new to show.
+  void Update(int64_t done);
+  // Ends the bar's line.
+  void Finish();
+
+ private:
+  const std::string label_;
+  const int64_t total_;
+  const bool terminal_;
+  int64_t shown_percent_ = -1;
+};
+
+}  // namespace kvcast::tools

@@ -1,0 +1,107 @@
+// SimEngine: a scheduler over a real CacheManager, with the model replaced by a clock.
+//
+// Every step schedules like vLLM: running requests first (decode or the next chunk of a prefill),
+// then waiting ones; a running request that gets no block preempts the last one. Blocks, hits and
+// events are real; only the time that the model would take is computed.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvcast/cache_manager.h"
+#include "kvcast/ids.h"
+
+namespace kvcast::tools {
+
+struct SimEngineConfig {
+  int64_t max_batched_tokens = 8192;  // tokens scheduled in one step
+  int64_t max_running = 256;          // requests running at a time
+  // Time of one model step: base + prefill tokens / rate + decoded tokens * cost.
+  double step_base_s = 0.008;
+  double prefill_tokens_per_s = 30000;
+  double decode_token_s = 0.0001;
+};
+
+struct SimRequest {
+  int64_t number = 0;  // the caller's; also seeds the sampled tokens
+  std::vector<TokenId> prompt;
+  int64_t output_tokens = 1;
+};
+
+// What the engine saw when it let a request in.
+struct Admission {
+  int64_t number = 0;
+  int64_t hit_tokens = 0;  // its own lookup
+  int64_t prompt_tokens = 0;
+  int64_t sampled_tokens = 0;  // > 0: the request was preempted before and comes back
+  Seq published;               // batches published before the lookup, all its events included
+};
+
+struct SimTotals {
+  int64_t admitted = 0;  // first admissions
+  int64_t finished = 0;
+  int64_t refused = 0;  // can never fit
+  int64_t preempted = 0;
+  int64_t prompt_tokens = 0;     // of first admissions
+  int64_t reused_tokens = 0;     // of them
+  int64_t recomputed_again = 0;  // tokens computed a second time after preemption
+  int64_t steps = 0;
+};
+
+struct SimHooks {
+  // Publishes the events of one moment and gives back the count of batches published so far.
+  std::function<Seq(std::vector<Event>)> publish;
+  std::function<void(const Admission&)> admitted;
+  std::function<void(int64_t number)> first_token;  // the prompt is computed
+  std::function<void(int64_t number)> finished;
+  std::function<void(int64_t number)> refused;
+};
+
+class SimEngine {
+ public:
+  SimEngine(const SimEngineConfig& config, std::unique_ptr<CacheManager> cache, int64_t vocabulary,
+            SimHooks hooks);
+  ~SimEngine();
+
+  void Add(SimRequest request);
+  // No request is waiting or running.
+  bool idle() const { return waiting_.empty() && running_.empty(); }
+  // One scheduling pass and one model step. Returns the seconds that the step takes; 0 if nothing
+  // could be scheduled.
+  double Step();
+  // Publishes what is pending and forgets all cached blocks. False: requests are running.
+  bool ResetPrefixCache();
+
+  const SimTotals& totals() const { return totals_; }
+  const CacheManager& cache() const { return *cache_; }
+
+ private:
+  struct Running;
+  using RunningPtr = std::unique_ptr<Running>;
+
+  void ScheduleRunning(int64_t& budget);
+  void ScheduleWaiting(int64_t& budget);
+  bool AllocateOrPreempt(size_t index, int64_t tokens);
+  void PreemptLast();
+  bool Admit(Running& request, int64_t& budget);
+  void PublishPending();
+  double StepSeconds() const;
+  void FinishStep();
+
+  const SimEngineConfig config_;
+  const std::unique_ptr<CacheManager> cache_;
+  const int64_t vocabulary_;
+  const SimHooks hooks_;
+  std::deque<RunningPtr> waiting_;
+  std::vector<RunningPtr> running_;
+  bool preempted_in_step_ = false;
+  Seq published_;
+  SimTotals totals_;
+};
+
+}  // namespace kvcast::tools

@@ -1,0 +1,82 @@
+#!/usr/bin/python3
+"""House rules that a program can check, over every source file that the tree holds.
+
+usage: tidy.py SOURCE_DIR
+SPDX-License-Identifier: Apache-2.0
+"""
+import pathlib
+import re
+import sys
+
+FOLDERS = ("include", "src", "router", "cuda", "tests", "bench", "examples")
+LIBRARIES = ("include/", "src/base/", "src/wire/", "src/hash/", "src/cache/", "src/engine/", "src/stream/")
+MAX_LINES = 800
+MAX_COLUMNS = 100
+MAX_FUNCTION_LINES = 70
+MAX_ABSTRACT_CLASSES = 6
+
+BANNED = [  # (where, pattern, why)
+    (LIBRARIES, r"\b(printf|fprintf|puts|std::cout|std::cerr)\b", "a library never prints"),
+    (LIBRARIES, r"\bsleep_for\b|\busleep\(|\bnanosleep\(", "a library never sleeps"),
+    (LIBRARIES, r"\brand\(\)|\bsystem_clock\b", "randomness and wall clock are injected"),
+    (("include/",), r"#include <(absl|zmq|msgpack|nlohmann|httplib|openssl|xxhash|prometheus|cuda)",
+     "public headers include the standard library only"),
+    (("include/", "src/", "router/"), r"\b(TODO|FIXME|XXX)\b", "finish it, or say it in the documentation"),
+]
+ALLOWED = {("src/base/check.cc", "a library never prints")}
+
+
+def functions(lines):
+    """(first line, length) of each brace-to-brace block that starts in column 0."""
+    start = None
+    for number, line in enumerate(lines, 1):
+        if start is None and re.match(r"^[A-Za-z].*\{$", line) and not re.match(r"^(namespace|class|struct|enum|union|extern)\b", line):
+            start = number
+        elif start is not None and line.startswith("}"):
+            yield start, number - start + 1
+            start = None
+
+
+def check(root, path, problems):
+    name = path.relative_to(root).as_posix()
+    text = path.read_text(encoding="utf-8")
+    lines = text.splitlines()
+    if "SPDX-License-Identifier: Apache-2.0" not in text:
+        problems.append(f"{name}: no SPDX licence line")
+    if len(lines) > MAX_LINES:
+        problems.append(f"{name}: {len(lines)} lines, more than {MAX_LINES}")
+    for number, line in enumerate(lines, 1):
+        if len(line) > MAX_COLUMNS and "http" not in line and '"' not in line and "R\"" not in line:
+            problems.append(f"{name}:{number}: {len(line)} columns, more than {MAX_COLUMNS}")
+        code = re.sub(r"//.*", "", line)
+        for where, pattern, why in BANNED:
+            if name.startswith(where) and re.search(pattern, code) and (name, why) not in ALLOWED:
+                problems.append(f"{name}:{number}: {why}")
+    for start, length in functions(lines):
+        if length > MAX_FUNCTION_LINES:
+            problems.append(f"{name}:{start}: function of {length} lines, more than {MAX_FUNCTION_LINES}")
+    return len(re.findall(r"\)\s*(?:const\s*)?(?:noexcept\s*)?= 0;", text)) > 0
+
+
+def main():
+    root = pathlib.Path(sys.argv[1]).resolve()
+    problems, files, abstract = [], 0, []
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in (".h", ".cc", ".cu", ".cuh") and path.is_file():
+                files += 1
+                if check(root, path, problems):
+                    abstract.append(path.name)
+    if len(abstract) > MAX_ABSTRACT_CLASSES:
+        problems.append(f"{len(abstract)} files with abstract classes, more than {MAX_ABSTRACT_CLASSES}: {abstract}")
+    architecture = (root / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for folder in sorted(p.name for p in root.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        if folder not in ("build",) and f"`{folder}" not in architecture:
+            problems.append(f"ARCHITECTURE.md does not name the folder {folder}")
+    print("\n".join(problems))
+    print(f"{files} files, {len(problems)} problems")
+    return 1 if problems or files == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

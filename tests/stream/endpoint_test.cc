@@ -1,0 +1,63 @@
+// Which endpoint each data-parallel rank uses, and whether the publisher binds or connects it.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "kvcast/publisher.h"
+
+namespace kvcast {
+namespace {
+
+std::string ForRank(std::string_view endpoint, int64_t rank) {
+  const Result<std::string> result = EndpointForRank(endpoint, rank);
+  return result.ok() ? *result : "error " + std::string(StatusCodeName(result.status().code()));
+}
+
+TEST(EndpointForRank, RankZeroAndEmptyAreUnchanged) {
+  EXPECT_EQ(ForRank("tcp://*:5557", 0), "tcp://*:5557");
+  EXPECT_EQ(ForRank("ipc:///run/kv.sock", 0), "ipc:///run/kv.sock");
+  EXPECT_EQ(ForRank("", 3), "");
+}
+
+TEST(EndpointForRank, TcpAddsTheRankToThePort) {
+  EXPECT_EQ(ForRank("tcp://*:5557", 1), "tcp://*:5558");
+  EXPECT_EQ(ForRank("tcp://*:5657", 1), "tcp://*:5658");
+  EXPECT_EQ(ForRank("tcp://[::1]:5557", 2), "tcp://[::1]:5559");
+}
+
+TEST(EndpointForRank, InprocAppendsTheRank) {
+  EXPECT_EQ(ForRank("inproc://cache", 2), "inproc://cache_dp2");
+}
+
+TEST(EndpointForRank, PortZeroStaysZeroOnEveryRank) {
+  EXPECT_EQ(ForRank("tcp://*:0", 3), "tcp://*:0");
+  EXPECT_EQ(ForRank("tcp://127.0.0.1:*", 3), "tcp://127.0.0.1:*");
+}
+
+TEST(EndpointForRank, OtherTransportsHaveNoRanks) {
+  EXPECT_EQ(ForRank("ipc:///run/kv.sock", 1), "error invalid_argument");
+}
+
+TEST(EndpointForRank, PortThatIsNoneOrTooLargeIsAnError) {
+  EXPECT_EQ(ForRank("tcp://host", 1), "error invalid_argument");
+  EXPECT_EQ(ForRank("tcp://host:port", 1), "error invalid_argument");
+  EXPECT_EQ(ForRank("tcp://host:-5", 1), "error invalid_argument");
+  EXPECT_EQ(ForRank("tcp://host:65535", 1), "error invalid_argument");
+  EXPECT_EQ(ForRank("tcp://host:5557", INT64_MAX), "error invalid_argument");
+  EXPECT_EQ(ForRank("tcp://host:5557", -1), "error invalid_argument");
+}
+
+TEST(BindsEndpoint, WildcardsIpcInprocAndLoopbackBind) {
+  for (const char* endpoint :
+       {"tcp://*:5557", "tcp://[::]:5557", "tcp://[::1]:5557", "ipc:///run/kv.sock",
+        "inproc://cache", "tcp://10.0.0.1:0", "tcp://127.0.0.1:5557", "tcp://0.0.0.0:5557"}) {
+    EXPECT_TRUE(BindsEndpoint(endpoint)) << endpoint;
+  }
+}
+
+TEST(BindsEndpoint, HostsAreConnectedTo) {
+  EXPECT_FALSE(BindsEndpoint("tcp://router.example:5557"));
+  EXPECT_FALSE(BindsEndpoint("tcp://10.0.0.1:5557"));
+}
+
+}  // namespace
+}  // namespace kvcast

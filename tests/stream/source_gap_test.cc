@@ -1,0 +1,149 @@
+// A gap in the live stream: closed by replay, or given up honestly.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/stream/source_harness.h"
+
+namespace kvcast::stream {
+namespace {
+
+TEST(SourceGap, IsClosedByReplayFromTheLastAppliedBatch) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(6);
+  EXPECT_EQ(source.TakeRequest(), 2u);
+  EXPECT_EQ(source.state(), SourceState::kReplaying);
+  source.Replay(2, 7);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(3, 7));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+  EXPECT_EQ(source.status().gaps, 1u);
+  EXPECT_EQ(source.status().lost, 0u);
+}
+
+TEST(SourceGap, IsClosedBeforeTheReplayEnds) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(5);
+  source.Reply(2);
+  source.Reply(3);
+  source.Reply(4);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(3, 6));
+  source.Live(6);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(6, 7));
+}
+
+TEST(SourceGap, ThatReplayCannotFillIsGivenUpAfterThreeTries) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(1);
+  source.Live(2);
+  for (int attempt = 1; attempt <= Source::kMaxTries; ++attempt) {
+    EXPECT_EQ(source.TakeRequest(), 0u) << attempt;
+    EXPECT_EQ(source.TakeDeliveries(), Texts{}) << attempt;
+    source.Reply(0);
+    source.Reply(2);  // number 1 was spent on a batch that was never sent
+    source.End();
+  }
+  EXPECT_EQ(source.TakeRequest(), std::nullopt);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.2"}));
+  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.status().lost, 1u);
+  source.Live(3);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(3, 4));
+  EXPECT_EQ(source.state(), SourceState::kDegraded);
+}
+
+TEST(SourceGap, BehindTheRingIsGivenUpAtOnce) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(20);
+  source.Replay(15, 21);
+  EXPECT_EQ(source.TakeDeliveries().front(), "reset lost_batches");
+  EXPECT_EQ(source.status().next_seq, 21u);
+  EXPECT_EQ(source.status().lost, 12u);
+  EXPECT_EQ(source.status().first_seq, 15u);
+  EXPECT_EQ(source.state(), SourceState::kDegraded);
+}
+
+TEST(SourceGap, ProgressGrantsNewTries) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(1);
+  source.Live(9);
+  for (uint64_t seq = 1; seq < 9; ++seq) {
+    source.Reply(seq - 1);
+    source.Reply(seq);
+    source.End();  // a server that stops after each batch
+  }
+  EXPECT_EQ(source.TakeDeliveries(), Batches(1, 10));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceGap, TwoHolesAreGivenUpOneByOne) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(1);
+  source.Live(2);
+  source.Live(4);
+  for (int attempt = 0; attempt < 2 * Source::kMaxTries; ++attempt) source.End();
+  EXPECT_EQ(source.TakeDeliveries(),
+            (Texts{"reset lost_batches", "0.2", "reset lost_batches", "0.4"}));
+  EXPECT_EQ(source.status().lost, 2u);
+}
+
+TEST(SourceGap, WithoutReplayIsALossAtOnce) {
+  SourceHarness source(/*can_replay=*/false);
+  source.JoinAndApply(3);
+  source.Live(5);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.5"}));
+  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.status().lost, 2u);
+}
+
+TEST(SourceGap, UnansweredReplayIsGivenUpAfterThreeTimeouts) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(5);
+  for (int i = 0; i < Source::kMaxTries - 1; ++i) source.WaitUntilDue();
+  EXPECT_EQ(source.TakeDeliveries(), Texts{});
+  source.WaitUntilDue();
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.5"}));
+}
+
+TEST(SourceGap, FullHoldBackIsFetchedAgain) {
+  SourceLimits limits;
+  limits.hold_back_batches = 2;
+  SourceHarness source(/*can_replay=*/true, limits);
+  source.JoinAndApply(1);
+  for (uint64_t seq = 2; seq < 8; ++seq) source.Live(seq);
+  source.Replay(0, 4);  // the ring as it was when the first gap was seen
+  EXPECT_EQ(source.TakeDeliveries(), Batches(1, 4));
+  EXPECT_EQ(source.state(), SourceState::kReplaying) << "numbers seen live are still missing";
+  EXPECT_EQ(source.TakeRequest(), 3u);
+  source.Replay(3, 8);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(4, 8));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceGap, BytesBoundTheHoldBack) {
+  HoldBack hold_back(/*max_batches=*/100, /*max_bytes=*/10);
+  const Bytes payload(6);
+  EXPECT_TRUE(hold_back.Add({5, payload}));
+  EXPECT_FALSE(hold_back.Add({6, payload}));
+  EXPECT_EQ(hold_back.bytes(), 6u);
+  EXPECT_TRUE(hold_back.Take(5));
+  EXPECT_TRUE(hold_back.Add({6, payload}));
+}
+
+TEST(SourceGap, RepeatedLiveBatchIsDroppedWhileHeldBackToo) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(5);
+  source.Live(5);
+  source.Replay(2, 6);
+  source.Live(5);
+  source.Live(4);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(3, 6));
+  EXPECT_EQ(source.status().duplicates, 3u);
+  EXPECT_EQ(source.status().resets, 0u);
+}
+
+}  // namespace
+}  // namespace kvcast::stream

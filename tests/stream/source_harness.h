@@ -1,0 +1,86 @@
+// A Source driven by hand: what it delivers and asks for, as text.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "src/stream/source.h"
+#include "tests/stream/stream_test_util.h"
+
+namespace kvcast::stream {
+
+class SourceHarness {
+ public:
+  explicit SourceHarness(bool can_replay, SourceLimits limits = {})
+      : source_(limits, can_replay, Hooks()) {}
+
+  // Connects, is told that nothing was published yet, and applies 0..end-1 live.
+  void JoinAndApply(uint64_t end) {
+    Connect();
+    if (TakeRequest()) End();
+    LiveUpTo(end);
+    TakeDeliveries();
+  }
+
+  void Connect() { source_.OnConnected(now_ms); }
+  void Disconnect() { source_.OnDisconnected(); }
+  void Live(uint64_t seq, int epoch = 0) {
+    const Bytes payload = TestPayload(seq, epoch);
+    source_.OnLive({seq, payload}, now_ms);
+  }
+  void LiveUpTo(uint64_t end, int epoch = 0) {
+    for (uint64_t seq = 0; seq < end; ++seq) Live(seq, epoch);
+  }
+  void Reply(uint64_t seq, int epoch = 0) {
+    const Bytes payload = TestPayload(seq, epoch);
+    source_.OnReply({ReplyKind::kBatch, {seq, payload}}, now_ms);
+  }
+  void End() { source_.OnReply({ReplyKind::kEnd, {}}, now_ms); }
+  // The replies begin..end-1 and the end marker, as a ring that holds those gives them.
+  void Replay(uint64_t begin, uint64_t end, int epoch = 0) {
+    for (uint64_t seq = begin; seq < end; ++seq) Reply(seq, epoch);
+    End();
+  }
+  void WaitUntilDue() {
+    now_ms = source_.deadline_ms();
+    source_.OnTimer(now_ms);
+  }
+
+  // Start of the request that was made since the last call, if any; the last of several.
+  std::optional<uint64_t> TakeRequest() { return std::exchange(request_, std::nullopt); }
+  std::vector<std::string> TakeDeliveries() { return std::exchange(deliveries_, {}); }
+  SourceStatus status() const { return source_.status(); }
+  SourceState state() const { return source_.status().state; }
+  bool replay_open() const { return open_; }
+  int64_t deadline_ms() const { return source_.deadline_ms(); }
+
+  int64_t now_ms = 1000;
+
+ private:
+  SourceHooks Hooks() {
+    SourceHooks hooks;
+    hooks.apply = [this](const Batch& batch) {
+      deliveries_.emplace_back(batch.payload.begin(), batch.payload.end());
+    };
+    hooks.reset = [this](ResetReason reason) {
+      deliveries_.push_back("reset " + std::string(ResetReasonName(reason)));
+    };
+    hooks.request_replay = [this](uint64_t start) {
+      request_ = start;
+      open_ = true;
+    };
+    hooks.close_replay = [this] { open_ = false; };
+    return hooks;
+  }
+
+  std::vector<std::string> deliveries_;
+  std::optional<uint64_t> request_;
+  bool open_ = false;
+  Source source_;
+};
+
+using Texts = std::vector<std::string>;
+
+}  // namespace kvcast::stream

@@ -1,0 +1,150 @@
+// A restarted publisher: its batches are never mixed with those of the one before.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/stream/source_harness.h"
+
+namespace kvcast::stream {
+namespace {
+
+TEST(SourceRestart, SeqZeroAgainIsARestart) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(0, /*epoch=*/1);
+  source.Live(1, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset restart", "1.0", "1.1"}));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceRestart, SeqZeroAgainIsARestartEvenWithEqualBytes) {
+  SourceHarness source(/*can_replay=*/false);
+  source.JoinAndApply(3);
+  source.Live(0);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset restart", "0.0"}));
+}
+
+TEST(SourceRestart, LowerSeqWithOtherBytesIsARestartJoinedByReplay) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(5);
+  source.Live(2, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
+  EXPECT_EQ(source.TakeRequest(), 0u);
+  EXPECT_EQ(source.state(), SourceState::kReplaying);
+  source.Replay(0, 3, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 3, 1));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceRestart, LowerSeqTooOldToCompareIsARestart) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(FingerprintWindow::kBatches + 10);
+  source.Live(5);
+  EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
+}
+
+TEST(SourceRestart, SameBatchAgainIsADuplicate) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(5);
+  source.Live(4);
+  source.Live(3);
+  EXPECT_EQ(source.TakeDeliveries(), Texts{});
+  EXPECT_EQ(source.status().duplicates, 2u);
+}
+
+TEST(SourceRestart, HigherSeqIsFoundByTheOverlap) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(7, /*epoch=*/1);  // looks like a gap
+  EXPECT_EQ(source.TakeRequest(), 2u);
+  source.Reply(2, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
+  EXPECT_EQ(source.TakeRequest(), 0u) << "a new request: the rest of the old one must not mix in";
+  source.Replay(0, 8, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 8, 1));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceRestart, ReconnectIsNotTrustedBeforeTheOverlap) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Disconnect();
+  EXPECT_EQ(source.state(), SourceState::kConnecting);
+  source.Connect();
+  EXPECT_EQ(source.TakeRequest(), 2u);
+  source.Live(3, /*epoch=*/1);  // fits exactly, but is of another life
+  EXPECT_EQ(source.TakeDeliveries(), Texts{});
+  source.Reply(2, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
+  source.Replay(0, 4, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 4, 1));
+}
+
+TEST(SourceRestart, ReconnectToTheSamePublisherGoesOn) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Disconnect();
+  source.Connect();
+  source.Live(6);
+  source.Replay(2, 7);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(3, 7));
+  EXPECT_EQ(source.status().resets, 0u);
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceRestart, PublisherThatIsBehindIsANewOne) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Disconnect();
+  source.Connect();
+  source.End();  // it has nothing from 2 on
+  EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
+  EXPECT_EQ(source.TakeRequest(), 0u);
+  source.Replay(0, 1, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 1, 1));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceRestart, OverlapThatLeftTheRingAfterAReconnectIsALoss) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Disconnect();
+  source.Connect();
+  source.Replay(3, 5);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.3", "0.4"}));
+  EXPECT_EQ(source.state(), SourceState::kDegraded);
+}
+
+TEST(SourceRestart, ReconnectWithoutReplayIsALoss) {
+  SourceHarness source(/*can_replay=*/false);
+  source.JoinAndApply(3);
+  source.Disconnect();
+  source.Connect();
+  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  source.Live(3);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.3"}));
+  EXPECT_EQ(source.state(), SourceState::kDegraded);
+}
+
+TEST(SourceRestart, EndsTheDegradedState) {
+  SourceHarness source(/*can_replay=*/false);
+  source.JoinAndApply(1);
+  source.Live(5);
+  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  source.Live(0, /*epoch=*/1);
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceRestart, HeldBackBatchesOfTheOldLifeAreForgotten) {
+  SourceHarness source(/*can_replay=*/true);
+  source.Connect();
+  source.Live(5);  // joining: held back
+  source.Disconnect();
+  source.Connect();
+  source.Replay(0, 5, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 5, 1));
+  source.Live(5, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(5, 6, 1));
+}
+
+}  // namespace
+}  // namespace kvcast::stream

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# The command line's promises: exit code 2 for usage and 1 for failure, one clear line on stderr each,
+# nothing left running.
+# usage: cli_test.sh KVCAST SOURCE_DIR
+set -uo pipefail
+kvcast=$1; source=$2
+out=$(mktemp -d)
+trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$out"' EXIT
+failures=0
+
+fail() { echo "FAILED: $1"; sed 's/^/  | /' "$out/err"; failures=$((failures + 1)); }
+
+# expect CODE TEXT COMMAND...: exit code CODE and exactly one line on stderr, which holds TEXT.
+expect() {
+  local code=$1 text=$2; shift 2
+  timeout 60 "$@" >"$out/out" 2>"$out/err"
+  local got=$?
+  [ $got = "$code" ] || fail "$*: exit code $got, not $code"
+  [ "$(wc -l <"$out/err")" = 1 ] || fail "$*: $(wc -l <"$out/err") lines on stderr, not 1"
+  grep -qF -- "$text" "$out/err" || fail "$*: stderr does not say '$text'"
+}
+
+expect 2 'unknown' "$kvcast" demo --model nothing
+expect 2 '--nonsense' "$kvcast" demo --nonsense
+expect 2 'subcommand' "$kvcast"
+expect 2 '--engines' "$kvcast" demo --engines 0
+expect 2 '--blocks' "$kvcast" demo --blocks 1
+expect 2 '--retention' "$kvcast" demo --retention sometimes
+expect 2 '--hash-algo' "$kvcast" engine --hash-algo md5
+expect 2 '--dialect' "$kvcast" engine --dialect klingon
+expect 1 '/nonexistent/trace' "$kvcast" demo --trace /nonexistent/trace
+expect 1 ':1: not a JSON object' "$kvcast" demo --trace "$source/README.md"
+expect 1 'is a folder' "$kvcast" engine --trace "$source" --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
+expect 1 '/nonexistent' "$kvcast" conformance wire /nonexistent
+expect 2 'class' "$kvcast" conformance
+expect 2 'source' "$kvcast" router --http 127.0.0.1:0 --source nonsense
+
+# A port in use: the second engine says which.
+"$kvcast" engine --endpoint tcp://127.0.0.1:0 --replay-endpoint '' --requests 50 --speed 0.01 \
+  >/dev/null 2>"$out/first" &
+first=$!
+for _ in $(seq 100); do grep -q 'events on' "$out/first" && break; sleep 0.1; done
+endpoint=$(sed -n 's/.*events on \(tcp:[^,]*\),.*/\1/p' "$out/first")
+expect 1 "$endpoint" "$kvcast" engine --endpoint "$endpoint" --replay-endpoint '' --requests 1
+kill $first; wait $first 2>/dev/null
+
+# An engine killed in mid-demo: one line that names it, exit code 1, no process left.
+"$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/demo" &
+demo=$!
+victim=
+for _ in $(seq 100); do victim=$(pgrep -P $demo -f 'engine-1' | head -1); [ -n "$victim" ] && break; sleep 0.1; done
+for _ in $(seq 100); do grep -q '0 %' "$out/demo" && break; sleep 0.1; done
+kill -9 "$victim"
+wait $demo; code=$?
+cp "$out/demo" "$out/err"
+[ $code = 1 ] || fail "demo with a killed engine: exit code $code, not 1"
+[ "$(grep -c '^kvcast: ' "$out/demo")" = 1 ] || fail 'demo with a killed engine: not one line'
+grep -q 'engine-1 killed by signal 9' "$out/demo" || fail 'demo with a killed engine: does not name it'
+[ -z "$(pgrep -P $demo)" ] || fail 'demo with a killed engine: processes left'
+
+# Ctrl-C: everything ends, soon.
+"$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/demo" &
+demo=$!
+for _ in $(seq 100); do grep -q '0 %' "$out/demo" && break; sleep 0.1; done
+children=$(pgrep -P $demo)
+kill -INT $demo
+for _ in $(seq 100); do kill -0 $demo 2>/dev/null || break; sleep 0.1; done
+wait $demo; code=$?
+cp "$out/demo" "$out/err"
+[ $code = 130 ] || fail "interrupted demo: exit code $code, not 130"
+for child in $children; do kill -0 "$child" 2>/dev/null && fail "interrupted demo: process $child left"; done
+
+[ $failures = 0 ] && echo 'all command line checks passed'
+exit $((failures > 0))

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# A short demo of one model is exact and ends with one JSON object.
+# usage: demo_test.sh KVCAST MODEL
+set -euo pipefail
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+timeout 110 "$1" demo --model "$2" --requests 120 --speed 12 --json >"$out/json" 2>"$out/err" || {
+  cat "$out/err" "$out/json"; exit 1; }
+tail -1 "$out/json" | /usr/bin/python3 -c '
+import json, sys
+report = json.load(sys.stdin)
+exact = report["exactness"]
+assert report["requests"] == 120, report["requests"]
+assert exact["compared"] >= 120 and exact["equal"] == exact["compared"], exact
+assert report["stream"]["lost"] == 0, report["stream"]
+assert set(report["recomputed_tokens"]) == {"kvcast", "full_only", "round_robin"}
+print(report["model"], exact)
+'

@@ -1,0 +1,123 @@
+// The simulated engine: every request ends, blocks come back, and admissions report what was
+// published.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/tools/sim_engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "src/tools/engine_setup.h"
+
+namespace kvcast::tools {
+namespace {
+
+struct Recorder {
+  std::vector<Admission> admissions;
+  std::vector<int64_t> finished;
+  std::vector<int64_t> refused;
+  uint64_t batches = 0;
+
+  SimHooks hooks() {
+    return {.publish = [this](std::vector<Event>) { return Seq(++batches); },
+            .admitted = [this](const Admission& admission) { admissions.push_back(admission); },
+            .first_token = [](int64_t) {},
+            .finished = [this](int64_t number) { finished.push_back(number); },
+            .refused = [this](int64_t number) { refused.push_back(number); }};
+  }
+};
+
+std::unique_ptr<CacheManager> Cache(const std::string& model, int64_t blocks) {
+  CacheOptions options;
+  options.model = model;
+  options.blocks = blocks;
+  auto cache = MakeCacheManager(options);
+  EXPECT_TRUE(cache.ok()) << cache.status().ToString();
+  return std::move(cache).value();
+}
+
+std::vector<TokenId> Prompt(int64_t length, TokenId first) {
+  std::vector<TokenId> tokens(static_cast<size_t>(length));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+void RunUntilIdle(SimEngine& engine) {
+  for (int step = 0; step < 100000 && !engine.idle(); ++step) engine.Step();
+  ASSERT_TRUE(engine.idle());
+}
+
+TEST(SimEngine, FinishesEveryRequestAndGivesBackEveryBlock) {
+  Recorder recorder;
+  SimEngine engine({}, Cache("hybrid", 2000), 1000, recorder.hooks());
+  const int64_t free_before = engine.cache().usage().free_blocks;
+  for (int64_t i = 0; i < 20; ++i) engine.Add({i, Prompt(500, 100 * i), 10});
+  RunUntilIdle(engine);
+  EXPECT_EQ(recorder.finished.size(), 20u);
+  EXPECT_EQ(engine.totals().admitted, 20);
+  EXPECT_EQ(engine.cache().usage().free_blocks, free_before);
+  EXPECT_TRUE(engine.cache().CheckInvariants().ok());
+}
+
+TEST(SimEngine, SecondRequestWithTheSamePromptReusesAllButTheLastBlock) {
+  Recorder recorder;
+  SimEngine engine({}, Cache("hybrid", 2000), 1000, recorder.hooks());
+  engine.Add({0, Prompt(512, 0), 1});
+  RunUntilIdle(engine);
+  engine.Add({1, Prompt(512, 0), 1});
+  RunUntilIdle(engine);
+  ASSERT_EQ(recorder.admissions.size(), 2u);
+  EXPECT_EQ(recorder.admissions[0].hit_tokens, 0);
+  EXPECT_EQ(recorder.admissions[1].hit_tokens, 496);
+}
+
+TEST(SimEngine, AdmissionCountsOnlyBatchesPublishedBeforeItsLookup) {
+  Recorder recorder;
+  SimEngine engine({}, Cache("full", 2000), 1000, recorder.hooks());
+  engine.Add({0, Prompt(160, 0), 1});
+  engine.Add({1, Prompt(160, 0), 1});
+  engine.Step();
+  ASSERT_EQ(recorder.admissions.size(), 2u);
+  EXPECT_EQ(recorder.admissions[0].published, Seq(0));
+  // The first request's stores went out before the second one's lookup, which then hits them.
+  EXPECT_EQ(recorder.admissions[1].published, Seq(1));
+  EXPECT_EQ(recorder.admissions[1].hit_tokens, 144);
+}
+
+TEST(SimEngine, PreemptedRequestsComeBackWithTheirSampledTokens) {
+  Recorder recorder;
+  SimEngine engine({}, Cache("full", 41), 1000, recorder.hooks());
+  for (int64_t i = 0; i < 4; ++i) engine.Add({i, Prompt(140, 1000 * i), 200});
+  RunUntilIdle(engine);
+  EXPECT_EQ(recorder.finished.size(), 4u);
+  EXPECT_GT(engine.totals().preempted, 0);
+  const auto came_back =
+      std::count_if(recorder.admissions.begin(), recorder.admissions.end(),
+                    [](const Admission& admission) { return admission.sampled_tokens > 0; });
+  EXPECT_GT(came_back, 0);
+}
+
+TEST(SimEngine, RequestThatCanNeverFitIsRefusedAndTheRestGoOn) {
+  Recorder recorder;
+  SimEngine engine({}, Cache("full", 20), 1000, recorder.hooks());
+  engine.Add({0, Prompt(1000, 0), 1});
+  engine.Add({1, Prompt(100, 0), 1});
+  RunUntilIdle(engine);
+  EXPECT_THAT(recorder.refused, ::testing::ElementsAre(0));
+  EXPECT_THAT(recorder.finished, ::testing::ElementsAre(1));
+}
+
+TEST(SimEngine, LongPromptIsPrefilledInChunks) {
+  Recorder recorder;
+  SimEngineConfig config;
+  config.max_batched_tokens = 256;
+  SimEngine engine(config, Cache("hybrid", 2000), 1000, recorder.hooks());
+  engine.Add({0, Prompt(1000, 0), 1});
+  RunUntilIdle(engine);
+  EXPECT_EQ(engine.totals().steps, 4);
+  EXPECT_EQ(recorder.finished.size(), 1u);
+}
+
+}  // namespace
+}  // namespace kvcast::tools
