@@ -1,7 +1,8 @@
 // Reader: a bounded cursor over MessagePack bytes.
 //
 // It never reads past its end, never allocates, and believes a count or a length only as far as
-// bytes remain for it. SPDX-License-Identifier: Apache-2.0
+// bytes remain for it.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // Fuzz target: whatever is decoded must survive encoding in every form of dialect and decoding
-// again. SPDX-License-Identifier: Apache-2.0
+// again.
+// SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>
 #include <span>

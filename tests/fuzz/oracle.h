@@ -13,6 +13,22 @@
 
 namespace kvcast::oracle {
 
+inline bool IsText(const msgpack::object& o) { return o.type == msgpack::type::STR; }
+inline bool IsNil(const msgpack::object& o) { return o.type == msgpack::type::NIL; }
+inline bool IsArray(const msgpack::object& o) { return o.type == msgpack::type::ARRAY; }
+inline bool IsMap(const msgpack::object& o) { return o.type == msgpack::type::MAP; }
+inline bool IsUnsigned(const msgpack::object& o) {
+  return o.type == msgpack::type::POSITIVE_INTEGER;
+}
+inline bool IsNegative(const msgpack::object& o) {
+  return o.type == msgpack::type::NEGATIVE_INTEGER;
+}
+inline bool IsFloat(const msgpack::object& o) {
+  return o.type == msgpack::type::FLOAT32 || o.type == msgpack::type::FLOAT64;
+}
+// Levels of containers in a value: 0 for scalars.
+uint32_t DepthOf(const msgpack::object& o);
+
 // One event; nullopt: rejected.
 std::optional<Event> DecodeEvent(const msgpack::object& object, const WireLimits& limits);
 
