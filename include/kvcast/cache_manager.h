@@ -101,7 +101,8 @@ class CacheManager {
 
   // Slots for the next step. False: not enough free blocks, nothing changed except that blocks out
   // of the window were released. New block ids per group are appended to `new_blocks` if it is
-  // given. REQUIRES: new_tokens + external_tokens > 0; `hit` only with the first allocation.
+  // given. False too if the arguments contradict each other: nothing to compute or load, a negative
+  // count, or a hit that is not one of this manager or not at the start of a request.
   bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                      std::vector<std::vector<BlockId>>* new_blocks = nullptr);
 

@@ -28,7 +28,7 @@ Status ReplayLines(const std::string& path, const std::vector<std::string_view>&
     }
     const auto step = ParseScenarioStep(lines[i]);
     if (!step.ok()) return Malformed(path, i + 1, step.status());
-    replay.RunStep(*step);
+    if (!replay.RunStep(*step)) return {};
   }
   return {};
 }
