@@ -90,7 +90,8 @@ class CacheManager {
   const CacheConfig& config() const;
   CacheUsage usage() const;
 
-  // A scheduling pass begins: states that Mamba groups cached in the pass before can be used.
+  // A scheduling pass begins: states that Mamba groups cached in the pass before can be used. To be
+  // called before the first lookup of every pass.
   void BeginStep();
 
   // Longest cached prefix of the request's tokens, at most tokens - 1.
@@ -101,7 +102,8 @@ class CacheManager {
 
   // Slots for the next step. False: not enough free blocks, nothing changed except that blocks out
   // of the window were released. New block ids per group are appended to `new_blocks` if it is
-  // given. REQUIRES: new_tokens + external_tokens > 0; `hit` only with the first allocation.
+  // given. False too if the arguments contradict each other: nothing to compute or load, a negative
+  // count, or a hit that is not one of this manager or not at the start of a request.
   bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                      std::vector<std::vector<BlockId>>* new_blocks = nullptr);
 
@@ -109,9 +111,10 @@ class CacheManager {
   // delay_caching is set or tokens are sampled after it (asynchronous scheduling).
   void CacheBlocks(CacheRequest& request, int64_t computed_tokens);
 
-  // The copies queued since the last call, in order.
+  // The copies queued since the last call, in order: to be run before the step. Only caches with
+  // PartialHitsEnabled need any.
   std::vector<BlockCopy> TakeCopies();
-  // The copies have run.
+  // Copies that were taken have run: their blocks lose the reference that kept them.
   void ReleaseCopies(std::span<const BlockCopy> copies);
 
   // True if the whole sequence could ever be held by an otherwise empty pool.

@@ -12,6 +12,8 @@ namespace {
 
 // Block sizes, windows and lengths stay below this, so that their products fit 64 bits.
 constexpr int64_t kMaxTokens = int64_t{1} << 31;
+// A pool keeps about 100 bytes per block.
+constexpr int64_t kMaxBlocks = int64_t{1} << 26;
 
 Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
 
@@ -71,7 +73,7 @@ Status CheckScalars(const CacheConfig& config) {
     return Invalid("watermark must be at least 0 and below 1");
   }
   return FirstError({
-      CheckRange("num_blocks", config.num_blocks, 1, kMaxTokens),
+      CheckRange("num_blocks", config.num_blocks, 1, kMaxBlocks),
       CheckRange("max_model_len", config.max_model_len, 1, kMaxTokens),
       CheckRange("max_in_flight_tokens", config.max_in_flight_tokens, 1, kMaxTokens),
       CheckRange("hash_block_size", config.hash_block_size, 0, kMaxTokens),

@@ -3,7 +3,8 @@
 // Every spec group in turn accepts the candidate or shortens it, until a round leaves it alone. For
 // groups whose rules look at a boundary alone this is the highest boundary usable in all of them;
 // where a rule depends on the limit of the search (EAGLE, hits inside blocks) the order of the
-// searches decides, and it is this one. SPDX-License-Identifier: Apache-2.0
+// searches decides, and it is this one.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

@@ -2,10 +2,10 @@
 #include "kvcast/cache_manager.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
-#include "src/base/check.h"
 #include "src/engine/group_managers.h"
 #include "src/engine/prefix_lookup.h"
 #include "src/engine/table_audit.h"
@@ -35,6 +35,38 @@ int64_t SinkBlocks(const CacheConfig& config) {
   int64_t blocks = 0;
   for (const GroupSpec& group : config.groups) blocks += group.sink_tokens / group.block_size;
   return blocks;
+}
+
+// Nothing is negative, and something is to be done.
+bool AreTokensValid(const AllocateArgs& args) {
+  const int64_t tokens[] = {args.computed_tokens,  args.new_tokens,      args.lookahead_tokens,
+                            args.in_flight_tokens, args.external_tokens, args.encoder_tokens};
+  const bool negative =
+      std::any_of(std::begin(tokens), std::end(tokens), [](int64_t count) { return count < 0; });
+  return !negative && args.new_tokens + args.external_tokens > 0;
+}
+
+// The tables of a hit cover its tokens, with blocks that exist.
+bool IsHitValid(const PrefixHit& hit, const CacheConfig& config) {
+  if (hit.tokens == 0 && hit.blocks.empty()) return true;
+  if (hit.tokens < 0 || hit.blocks.size() != config.groups.size()) return false;
+  for (size_t i = 0; i < hit.blocks.size(); ++i) {
+    const GroupSpec& spec = config.groups[i];
+    const int64_t blocks = IsCacheableKind(spec.kind) ? CeilDiv(hit.tokens, spec.block_size) : 0;
+    if (static_cast<int64_t>(hit.blocks[i].size()) != blocks) return false;
+    for (const BlockId block : hit.blocks[i]) {
+      if (block.value >= static_cast<uint64_t>(config.num_blocks)) return false;
+    }
+  }
+  return true;
+}
+
+// A hit is where a request's computed tokens begin.
+bool AreArgsValid(const AllocateArgs& args, bool first, const CacheConfig& config) {
+  if (!AreTokensValid(args)) return false;
+  if (args.hit == nullptr) return true;
+  const bool at_start = first && args.computed_tokens == 0;
+  return (at_start || args.hit->tokens == 0) && IsHitValid(*args.hit, config);
 }
 
 }  // namespace
@@ -104,7 +136,7 @@ class CacheManager::Impl {
     if (!config.enable_caching || args.delay_caching) return;
     // Drafts may be rejected: they are not cached.
     const auto known = static_cast<int64_t>(request.tokens.size());
-    managers.CacheBlocks(slot, request, std::min(demand.total_computed + args.new_tokens, known));
+    managers.CacheBlocks(slot, request, std::min(demand.main_tokens, known));
   }
 
   void Annotate(BlockStored& event) const {
@@ -172,9 +204,9 @@ std::vector<int64_t> CacheManager::GetComputedTokensPerGroup(CacheRequest& reque
 
 bool CacheManager::AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                                  std::vector<std::vector<BlockId>>* new_blocks) {
-  KV_CHECK(args.new_tokens + args.external_tokens > 0);
-  impl_->ExtendChain(request);
   const bool first = !impl_->slots.Find(request.id).has_value();
+  if (!AreArgsValid(args, first, impl_->config)) return false;
+  impl_->ExtendChain(request);
   const RequestSlot slot = impl_->slots.Acquire(request.id);
   const SlotDemand demand = impl_->DemandOf(args);
   if (!impl_->Admit(slot, request, args, demand)) {

@@ -3,12 +3,16 @@
 
 #include <absl/container/flat_hash_map.h>
 
+#include <algorithm>
+
 #include "src/base/check.h"
 
 namespace kvcast::engine {
 namespace {
 
 constexpr uint32_t kNone = UINT32_MAX;
+// Room that is taken at once; larger pools grow into theirs.
+constexpr size_t kReservedEntries = size_t{1} << 16;
 
 struct KeyHash {
   size_t operator()(const BlockKey& key) const { return HashOf(key); }
@@ -28,8 +32,9 @@ struct Record {
 class CachedBlockMap::Impl {
  public:
   explicit Impl(uint32_t num_blocks) : first_of_block(num_blocks, kNone) {
-    first_of_key.reserve(num_blocks);
-    records.reserve(num_blocks);
+    const size_t expected = std::min<size_t>(num_blocks, kReservedEntries);
+    first_of_key.reserve(expected);
+    records.reserve(expected);
   }
 
   uint32_t FindRecord(const BlockKey& key, BlockId block) const {

@@ -1,5 +1,6 @@
 // Groups that take no part in prefix caching: cross attention holds the encoder's states of its own
-// request, encoder-only layers hold nothing. SPDX-License-Identifier: Apache-2.0
+// request, encoder-only layers hold nothing.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include "src/engine/single_type_manager.h"

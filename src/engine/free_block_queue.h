@@ -1,7 +1,8 @@
 // FreeBlockQueue: the blocks that may be taken, in the order in which they will be.
 //
 // A doubly linked list threaded through an array indexed by block id: every operation is O(1) per
-// block and allocates nothing. SPDX-License-Identifier: Apache-2.0
+// block and allocates nothing.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

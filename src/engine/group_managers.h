@@ -1,7 +1,8 @@
 // GroupManagers: the managers of all groups of a pool, driven together.
 //
 // Knows in which order groups act (which decides block ids and event order) and how far each may be
-// cached; everything about one group is its manager's. SPDX-License-Identifier: Apache-2.0
+// cached; everything about one group is its manager's.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // RequestSlots: small dense numbers for the requests that hold blocks, so that per-group state is
-// an array element. SPDX-License-Identifier: Apache-2.0
+// an array element.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ class RequestSlots {
   ~RequestSlots();
 
   std::optional<RequestSlot> Find(const std::string& request_id) const;
-  // The slot of a request; the lowest number that was given back last if it has none yet.
+  // The slot of a request; a slot that was given back, or else a new one, if it has none yet.
   RequestSlot Acquire(const std::string& request_id);
   // REQUIRES: the request has a slot.
   void Release(const std::string& request_id);

@@ -119,7 +119,7 @@ void SingleTypeManager::TakeCopies(std::vector<BlockCopy>& copies) {
 
 void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   RequestBlocks& held = blocks(slot);
-  const int64_t full = tokens / block_size();
+  const int64_t full = std::min(tokens / block_size(), static_cast<int64_t>(held.table.size()));
   if (held.num_cached >= full) return;
   const std::array<int64_t, 2> boundaries = {request.prompt_tokens - 1,
                                              request.shared_prefix_boundary};

@@ -125,9 +125,18 @@ CacheRequest ScenarioReplay::MakeRequest(const std::string& id, const ScenarioPr
   return request;
 }
 
+CacheRequest& ScenarioReplay::Known(const std::string& id) {
+  const auto [found, added] = requests_.try_emplace(id);
+  if (!added) return found->second;
+  check_(false, where_ + ": request " + id + " was never added");
+  diverged_ = true;
+  found->second.id = id;
+  return found->second;
+}
+
 void ScenarioReplay::RunLookup(const ScenarioOp& op) {
   PrefixHit& hit = lookups_[op.request];
-  hit = cache_->GetComputedBlocks(requests_.at(op.request));
+  hit = cache_->GetComputedBlocks(Known(op.request));
   Expect(hit.tokens, op.hit, "hit");
   ExpectBlocks(hit.blocks, op.blocks, "hit blocks");
   CheckBoundary(hit, op.boundary);
@@ -144,9 +153,10 @@ void ScenarioReplay::RunAlloc(const ScenarioOp& op) {
   args.apply_watermark = waiting && !running_.empty();
   if (waiting) args.hit = &lookups_[op.request];
   BlockLists blocks;
-  const bool ok = cache_->AllocateSlots(requests_.at(op.request), args, &blocks);
+  const bool ok = cache_->AllocateSlots(Known(op.request), args, &blocks);
   Expect(ok ? 1 : 0, op.ok ? 1 : 0, "ok");
   if (ok) running_.insert(op.request);
+  diverged_ |= ok != op.ok;
   if (ok && op.ok) ExpectBlocks(blocks, op.blocks, "new blocks");
 }
 
@@ -174,13 +184,13 @@ void ScenarioReplay::RunOp(const ScenarioOp& op) {
     case OpKind::kCowRelease:
       return RunCopyRelease(op);
     case OpKind::kOutput:
-      for (const auto& [request, token] : op.sampled) requests_.at(request).tokens.push_back(token);
+      for (const auto& [request, token] : op.sampled) Known(request).tokens.push_back(token);
       return;
     case OpKind::kCache:
-      return cache_->CacheBlocks(requests_.at(op.request), op.computed);
+      return cache_->CacheBlocks(Known(op.request), op.computed);
     case OpKind::kFree:
       running_.erase(op.request);
-      return cache_->Free(requests_.at(op.request));
+      return cache_->Free(Known(op.request));
     case OpKind::kAbort:
     case OpKind::kAdvance:
       return;
@@ -241,13 +251,14 @@ void ScenarioReplay::RunProbe(const ScenarioProbe& probe) {
   }
 }
 
-void ScenarioReplay::RunStep(const ScenarioStep& step) {
+bool ScenarioReplay::RunStep(const ScenarioStep& step) {
   const std::string name = "step " + std::to_string(step.step);
   for (const ScenarioOp& op : step.ops) {
     where_ = name + " " + OpText(op);
     RunOp(op);
     if (op.free_blocks) Expect(cache_->usage().free_blocks, *op.free_blocks, "free");
     CheckEventCount(op);
+    if (diverged_) return false;
   }
   where_ = name;
   if (step.published) CheckEvents(step);
@@ -258,6 +269,7 @@ void ScenarioReplay::RunStep(const ScenarioStep& step) {
     where_ = name + " probe " + std::to_string(i);
     RunProbe(step.probes[i]);
   }
+  return true;
 }
 
 void ScenarioReplay::CheckFinal(const ScenarioFinal& recorded) {

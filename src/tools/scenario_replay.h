@@ -23,7 +23,8 @@ class ScenarioReplay {
 
   static Result<ScenarioReplay> Create(const ScenarioConfig& config, Check check);
 
-  void RunStep(const ScenarioStep& step);
+  // False: the run has taken another course than the recorded one and cannot go on.
+  bool RunStep(const ScenarioStep& step);
   void CheckFinal(const ScenarioFinal& recorded);
 
  private:
@@ -31,6 +32,7 @@ class ScenarioReplay {
       : config_(config), cache_(std::move(cache)), check_(std::move(check)) {}
 
   void RunOp(const ScenarioOp& op);
+  CacheRequest& Known(const std::string& id);
   void RunLookup(const ScenarioOp& op);
   void RunAlloc(const ScenarioOp& op);
   void RunCopyRelease(const ScenarioOp& op);
@@ -51,6 +53,7 @@ class ScenarioReplay {
   std::set<std::string> running_;
   std::vector<Event> events_;  // not published yet
   std::string where_;          // "step 3 alloc r1"
+  bool diverged_ = false;
 };
 
 }  // namespace kvcast::tools
