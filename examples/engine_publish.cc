@@ -27,6 +27,7 @@ CacheConfig SmallHybridCache() {
 
 // One request: look up its prefix, compute the rest of the prompt in one step, finish.
 int64_t Serve(CacheManager& cache, Publisher& publisher, CacheRequest& request) {
+  cache.BeginStep();
   const PrefixHit hit = cache.GetComputedBlocks(request);
   const auto tokens = static_cast<int64_t>(request.tokens.size());
   if (!cache.AllocateSlots(request, {.new_tokens = tokens - hit.tokens, .hit = &hit})) return -1;

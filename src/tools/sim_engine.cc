@@ -44,10 +44,13 @@ void SimEngine::Add(SimRequest request) {
 double SimEngine::Step() {
   int64_t budget = config_.max_batched_tokens;
   preempted_in_step_ = false;
+  cache_->BeginStep();
   ScheduleRunning(budget);
   // A step that had to preempt admits nobody: the pool is full.
   if (!preempted_in_step_) ScheduleWaiting(budget);
   PublishPending();
+  // The model would copy here; there is no content to copy.
+  cache_->ReleaseCopies(cache_->TakeCopies());
   if (budget == config_.max_batched_tokens) return 0;
   ++totals_.steps;
   const double seconds = StepSeconds();
