@@ -19,7 +19,7 @@ const std::vector<ModelPreset>& ModelPresets() {
       {"hybrid",
        "1 full-attention + 3 sliding-window groups, window 1024",
        {Full(), Window(1024), Window(1024), Window(1024)},
-       300000},
+       120000},
       {"full", "1 full-attention group", {Full()}, 75000},
       {"full-swa",
        "1 full-attention + 1 sliding-window group, window 1024",
