@@ -51,6 +51,7 @@ class LossyPublisher {
       pub_.Send({data, frames[i].size()}, /*more=*/i + 1 < frames.size());
     }
   }
+  uint64_t next_seq() const { return ring_.next_seq(); }
   static std::string Text(uint64_t seq) {
     const SeqFrame frame = EncodeSeq(seq);
     return {frame.begin(), frame.end()};
