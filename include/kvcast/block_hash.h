@@ -69,19 +69,17 @@ struct PromptEmbeddings {
 
 // What besides tokens makes a prompt's blocks different.
 struct HashInputs {
-  std::string lora_name;                 // empty: none
-  std::vector<MultimodalItem> mm_items;  // sorted by offset
-  std::string cache_salt;                // empty: none; enters the first block only
+  std::string lora_name;  // empty: none
+  // Sorted by offset, as in the engine. Any other order, and offsets and lengths that no prompt
+  // has, are safe: they give what the engine's walk over the items gives.
+  std::vector<MultimodalItem> mm_items;
+  std::string cache_salt;  // empty: none; enters the first block only
   std::optional<PromptEmbeddings> prompt_embeddings;
 
   bool empty() const {
     return lora_name.empty() && mm_items.empty() && cache_salt.empty() && !prompt_embeddings;
   }
 };
-
-// Whether the inputs are such as an engine can have: items sorted by offset, no offset, length or
-// end out of range, whole embedding rows. Inputs that are not give unspecified hashes, no failure.
-Status Validate(const HashInputs& inputs);
 
 // The extra keys of the positions [begin, end), in hash order: LoRA name, (identifier, offset -
 // begin) of each overlapping multimodal item, salt (begin = 0 only), SHA-256 of the embedding

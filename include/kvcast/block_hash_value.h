@@ -20,7 +20,9 @@ class BlockHash {
   static constexpr size_t kInlineBytes = 32;
 
   // The unsigned integer 0.
-  BlockHash() : BlockHash(FromUnsigned(0)) {}
+  BlockHash() : BlockHash(uint64_t{0}) {}
+  // An unsigned integer, for building lists in place; elsewhere say FromUnsigned.
+  explicit BlockHash(uint64_t value) : size_(8) { std::memcpy(inline_, &value, 8); }
   BlockHash(const BlockHash& other) { CopyFrom(other); }
   BlockHash(BlockHash&& other) noexcept { StealFrom(other); }
   BlockHash& operator=(const BlockHash& other) {
@@ -39,7 +41,7 @@ class BlockHash {
   }
   ~BlockHash() { Release(); }
 
-  static BlockHash FromUnsigned(uint64_t value) { return BlockHash(Form::kUnsigned, &value, 8); }
+  static BlockHash FromUnsigned(uint64_t value) { return BlockHash(value); }
   // Non-negative values become kUnsigned, so that equal numbers are equal hashes.
   static BlockHash FromSigned(int64_t value) {
     return BlockHash(value < 0 ? Form::kNegative : Form::kUnsigned, &value, 8);

@@ -31,6 +31,8 @@ struct CacheRequest {
   std::optional<int64_t> lora_id;
   std::optional<std::string> session_id;
   bool skip_prefix_lookup = false;  // e.g. prompt logprobs are wanted
+  // kv_cache_report_mode "full": a lookup that hits announces the hit's blocks again.
+  bool report_hits = false;
 
   // Kept by the manager.
   std::vector<Digest> chain;           // one digest per complete hash unit of `tokens`
@@ -48,17 +50,34 @@ struct PrefixHit {
 
 struct AllocateArgs {
   int64_t computed_tokens = 0;     // already computed before this step, hits of `hit` not counted
-  int64_t new_tokens = 0;          // to be computed in this step; > 0
+  int64_t new_tokens = 0;          // to be computed in this step
   int64_t lookahead_tokens = 0;    // draft slots beyond them
   int64_t in_flight_tokens = 0;    // scheduled, not processed
+  int64_t external_tokens = 0;     // loaded from another tier behind the hit
+  int64_t encoder_tokens = 0;      // cross attention
   const PrefixHit* hit = nullptr;  // first allocation of a request: the lookup's result
   bool full_sequence_must_fit = false;  // admission gate for waiting requests
   bool apply_watermark = false;
+  int64_t reserved_blocks = 0;  // free blocks that are promised to others
+  bool delay_caching = false;   // the blocks' content arrives later: call CacheBlocks then
+};
+
+// A block to be copied before the step runs, because a request goes on inside a block that is
+// cached up to the middle. Both blocks are held until ReleaseCopies.
+struct BlockCopy {
+  BlockId source;
+  BlockId target;
 };
 
 struct CacheUsage {
   int64_t total_blocks = 0;  // null block not counted
   int64_t free_blocks = 0;   // cached blocks that nobody uses count as free
+};
+
+// A cached hash of one group and the number of blocks that hold it.
+struct CachedKey {
+  Digest digest;
+  int64_t copies = 0;
 };
 
 class CacheManager {
@@ -71,14 +90,29 @@ class CacheManager {
   const CacheConfig& config() const;
   CacheUsage usage() const;
 
+  // A scheduling pass begins: states that Mamba groups cached in the pass before can be used.
+  void BeginStep();
+
   // Longest cached prefix of the request's tokens, at most tokens - 1.
   PrefixHit GetComputedBlocks(CacheRequest& request);
 
+  // Per group, the longest prefix of the request's tokens that this group alone could serve.
+  std::vector<int64_t> GetComputedTokensPerGroup(CacheRequest& request);
+
   // Slots for the next step. False: not enough free blocks, nothing changed except that blocks out
   // of the window were released. New block ids per group are appended to `new_blocks` if it is
-  // given.
+  // given. REQUIRES: new_tokens + external_tokens > 0; `hit` only with the first allocation.
   bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                      std::vector<std::vector<BlockId>>* new_blocks = nullptr);
+
+  // Caches the blocks of the first `computed_tokens` tokens. AllocateSlots does this itself unless
+  // delay_caching is set or tokens are sampled after it (asynchronous scheduling).
+  void CacheBlocks(CacheRequest& request, int64_t computed_tokens);
+
+  // The copies queued since the last call, in order.
+  std::vector<BlockCopy> TakeCopies();
+  // The copies have run.
+  void ReleaseCopies(std::span<const BlockCopy> copies);
 
   // True if the whole sequence could ever be held by an otherwise empty pool.
   bool CanEverFit(int64_t total_tokens) const;
@@ -89,14 +123,22 @@ class CacheManager {
   // Forgets all cached blocks. False: blocks are in use, nothing changed.
   bool ResetPrefixCache();
 
-  // Drops these blocks from the cache; blocks in use stay allocated.
-  void EvictBlocks(std::span<const BlockId> blocks);
+  // Drops these blocks from the cache; blocks in use stay allocated. An id that the pool does not
+  // have is an error, and nothing changed.
+  Status EvictBlocks(std::span<const BlockId> blocks);
 
   // Events since the last call, in order of occurrence, annotated with kind and window.
   std::vector<Event> TakeEvents();
 
   // Block table of a running request in one group; empty if the request holds nothing.
   std::span<const BlockId> BlockTable(const CacheRequest& request, GroupIdx group) const;
+
+  // Leading blocks of a running request that all running requests share; 0 for kinds that release
+  // blocks early.
+  int64_t CommonPrefixBlocks(const CacheRequest& request, GroupIdx group) const;
+
+  // All cached hashes of a group, in no particular order. O(pool).
+  std::vector<CachedKey> CachedKeys(GroupIdx group) const;
 
   // Cross-checks every invariant of the pool and the tables: O(pool). For tests and debug builds.
   Status CheckInvariants() const;

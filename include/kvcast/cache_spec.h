@@ -58,9 +58,26 @@ struct GroupSpec {
   MambaMode mamba_mode = MambaMode::kNone;
   int64_t speculative_blocks = 0;     // Mamba: state blocks for draft tokens
   int64_t extra_retained_tokens = 0;  // window kinds with multi-module MTP
-  bool eagle = false;                 // the last hit block must be recomputed for the draft head
+  int64_t sink_tokens = 0;            // sink: blocks for these are reserved at start
+  // R-SWA (reported as full attention): decode sees the prompt and this many last tokens. 0: off.
+  int64_t reference_window = 0;
+  bool eagle = false;  // the last hit block must be recomputed for the draft head
 
   friend bool operator==(const GroupSpec&, const GroupSpec&) = default;
+};
+
+// Whose caching rules apply. Each generation of vLLM has those of the one before, and more.
+enum class EngineRules : uint8_t {
+  // v0.19 to v0.21: every full block that was computed is cached; freed blocks are taken in the
+  // order
+  // in which they were freed.
+  kV021,
+  // main of May 2026 (v0.22): blocks that cannot serve a hit on the alignment grid are not cached.
+  kMain2026May,
+  // main from June 2026 on: freed blocks that are not cached are taken before any cached one; the
+  // end
+  // of a prompt is cached inside its block.
+  kMain2026August,
 };
 
 // The cache of one engine: groups that share one pool of blocks.
@@ -75,14 +92,28 @@ struct CacheConfig {
   // Alignment of hits and of what is cached. 0: least common multiple of the block sizes.
   int64_t scheduler_block_size = 0;
   bool enable_caching = true;
+  // Draft tokens of multi-module MTP: the last mtp_lookahead_tokens - 1 computed tokens may be
+  // prefilled again and are not cached yet.
+  int64_t mtp_lookahead_tokens = 0;
   // prefix_cache_retention_interval: nullopt keeps every block of a window that may serve a hit
   // (dense); 0 keeps replay boundaries only; r > 0 also one boundary every r tokens.
   std::optional<int64_t> retention_interval;
+  EngineRules rules = EngineRules::kMain2026August;
   double watermark = 0;  // share of the pool kept free when a waiting request is admitted
 };
 
-// Checks `config` and fills in what 0 stands for. Every error names the field.
+// Checks `config`, fills in what 0 stands for, and sets `eagle` in all groups whose specs equal
+// that of an EAGLE group: equal groups are looked up together. Every error names the field.
 Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
+
+// True if hits may end inside a block: a Mamba group keeps states at aligned step ends in blocks
+// larger than the hash unit, and every other group can look up at hash units or has blocks of one
+// unit. REQUIRES: a validated config.
+bool PartialHitsEnabled(const CacheConfig& config);
+
+// Grid of hit lengths in tokens: the hash unit with partial hits, else scheduler_block_size.
+// REQUIRES: a validated config.
+int64_t HitAlignment(const CacheConfig& config);
 
 // Blocks that one sequence of `group` can hold at a time, or nullopt where that grows with the
 // sequence: window cdiv(min(W-1+X+I, L), bs)+1, chunked cdiv(min(C+I, L), bs). One formula for

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -59,6 +60,19 @@ struct BlockStored {
 
   friend bool operator==(const BlockStored&, const BlockStored&) = default;
 };
+
+// The cache salt of the blocks, from cache_salt or SGLang's metadata; empty: none. (vLLM puts it
+// into extra_keys instead.) Borrowed from the event.
+inline std::string_view CacheSaltOf(const BlockStored& event) {
+  if (event.cache_salt) return *event.cache_salt;
+  if (!event.metadata) return {};
+  for (const auto& [key, value] : *event.metadata) {
+    if (key != "cache_salt") continue;
+    const auto* text = std::get_if<std::string>(&value.value);
+    return text ? std::string_view(*text) : std::string_view();
+  }
+  return {};
+}
 
 // Blocks that can no longer be reused: one physical copy per hash left the tier.
 struct BlockRemoved {

@@ -52,23 +52,37 @@ struct GroupResidency {
 
 // Boundaries of one group in steps of `unit` tokens: bit b of the result is set iff a prefix of
 // b*unit tokens is usable in this group. The result has max_units + 1 bits; bit 0 is always set.
+// `alignment` is the grid of the lookup that asks (0: the group's block size): EAGLE gives up one
+// step of it near the start of a prompt, see below. Bits off that grid are not meaningful.
 // REQUIRES: unit divides residency.spec.block_size.
 // Rules (vLLM's find_longest_cache_hit of each manager, as boundaries):
-//   full, MLA, sink   every block before b is resident
+//   full, MLA, sink   every block before b is resident; inside a block: a partial entry at or after
+//                     b ends there, or the whole block lies below max_units and is resident
 //   sliding window W  the last ceil((W-1)/block_size) blocks before b are resident
 //   chunked local C   the blocks from floor(b/C)*C to b are resident
-//   Mamba             the state that ends at b is resident
-//   EAGLE             the rule holds at b and the block after b is resident too
-Bitmap UsableBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units);
+//   Mamba             the state that ends at b is resident (EAGLE changes nothing here)
+//   EAGLE             the rule holds at b and the block after b is resident too; on a grid coarser
+//                     than the block, a window that reaches the start of the prompt loses a whole
+//                     step of the grid, and one that would need blocks before it serves nothing
+Bitmap UsableBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units,
+                        int64_t alignment = 0);
+
+// The highest set bit that is a multiple of `step`, or 0. REQUIRES: step > 0.
+int64_t HighestBoundary(const Bitmap& usable, int64_t step);
 
 // What one worker can reuse of one prompt.
 struct Reuse {
   int64_t tokens = 0;  // the reusable prefix
-  // Per group, in input order, the longest prefix that this group alone could serve.
+  // Per group, in input order, the longest prefix that this group, together with the groups of
+  // equal spec, could serve if there were no others.
   std::vector<int64_t> per_group_tokens;
 };
 
-// The highest boundary <= max_tokens that is a multiple of `alignment` and usable in all groups.
+// The highest boundary <= max_tokens that is a multiple of `alignment` and usable in all groups, as
+// an engine's own lookup finds it: groups with equal specs count as one (a block is resident if all
+// of them hold it), and where a rule depends on how far a lookup looks (EAGLE, hits inside blocks)
+// the groups are asked in vLLM's order, full attention first, each within what those before it
+// left.
 // Groups of a kind that is never cacheable do not take part (their per-group figure is max_tokens).
 // An engine looks up with max_tokens = prompt tokens - 1: the last token is always computed.
 // REQUIRES: unit divides alignment and every block size.

@@ -61,11 +61,11 @@ struct DecodeCounts {
   }
 };
 
-// Decodes one payload into `batch` (replaced). Not ok: the payload is not MessagePack, is cut
-// short, has bytes left over, is not a batch, or passes a batch-wide limit; `batch` is then empty
-// and `counts` as before. Ok: every event of the payload is either in `batch` or counted in
-// `counts` (added to, never reset). Cost: one pass, no allocation on the word of a length field.
-// Thread-safe.
+// Decodes one payload into `batch` (replaced; its memory is used again). Not ok: the payload is not
+// MessagePack, is cut short, has bytes left over, is not a batch, or passes a batch-wide limit;
+// `batch` is then empty and `counts` as before. Ok: every event of the payload is either in `batch`
+// or counted in `counts` (added to, never reset). Cost: one pass, no allocation on the word of a
+// length field. Thread-safe.
 Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch,
                    DecodeCounts& counts);
 

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "src/base/check.h"
+#include "src/hash/block_template.h"
 #include "src/hash/extra_keys.h"
 #include "src/hash/hash_algorithm.h"
 #include "src/hash/preimage.h"
@@ -11,17 +12,24 @@
 namespace kvcast {
 
 using internal::BlockKeys;
+using internal::BlockTemplate;
 using internal::ByteBuffer;
 using internal::Serialisation;
 using internal::Sha256;
 
 struct BlockHasher::Impl {
-  HashAlgorithm algorithm;
-  Serialisation form;
+  explicit Impl(HashAlgorithm a) : algorithm(a), form(internal::SerialisationOf(a)), shared(form) {}
+
+  const HashAlgorithm algorithm;
+  const Serialisation form;
   std::optional<Sha256> sha256;  // none: XXH3
   Digest none_hash;
+  // The block at hand.
   ByteBuffer preimage;
   BlockKeys keys;
+  // Blocks with no keys but `shared_lora`.
+  BlockTemplate shared;
+  std::string shared_lora;
 
   Digest DigestPreimage() {
     return sha256 ? (*sha256)(preimage.bytes()) : internal::Xxh3(preimage.bytes());
@@ -30,6 +38,11 @@ struct BlockHasher::Impl {
                      std::span<const uint32_t> object_tags) {
     internal::WriteBlockPreimage(form, (parent ? *parent : none_hash).bytes(), tokens, extra,
                                  object_tags, preimage);
+  }
+  void SetSharedKeys(const std::string& lora_name) {
+    if (lora_name == shared_lora) return;
+    shared.SetKeys(lora_name.empty() ? ExtraKeys{} : ExtraKeys{ExtraKey::Text(lora_name)});
+    shared_lora = lora_name;
   }
 };
 
@@ -49,9 +62,7 @@ BlockHasher& BlockHasher::operator=(BlockHasher&&) noexcept = default;
 BlockHasher::~BlockHasher() = default;
 
 Result<BlockHasher> BlockHasher::Create(HashAlgorithm algorithm) {
-  auto impl = std::make_unique<Impl>();
-  impl->algorithm = algorithm;
-  impl->form = internal::SerialisationOf(algorithm);
+  auto impl = std::make_unique<Impl>(algorithm);
   if (internal::UsesSha256(algorithm)) {
     impl->sha256 = Sha256::Create();
     if (!impl->sha256) return Status(StatusCode::kUnavailable, "OpenSSL offers no SHA-256");
@@ -106,18 +117,21 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
   const size_t units = tokens.size() / step;
   if (chain.size() >= units) return;
   ReserveChain(chain, units);
+  impl_->SetSharedKeys(inputs.lora_name);
+  const bool shared_fits = impl_->shared.Fits(step);
   // A chain that is continued starts at the last multimodal item, as in the engine.
   size_t cursor = chain.empty() || inputs.mm_items.empty() ? 0 : inputs.mm_items.size() - 1;
-  BlockKeys& keys = impl_->keys;
-  keys.keys.clear();
-  keys.object_tags.clear();
   for (size_t i = chain.size(); i < units; ++i) {
-    if (!inputs.empty()) {
-      const auto begin = static_cast<int64_t>(i * step);
+    const auto begin = static_cast<int64_t>(i * step);
+    const auto block = tokens.subspan(i * step, step);
+    const Digest& parent = i == 0 ? impl_->none_hash : chain[i - 1];
+    if (shared_fits && !internal::MayHaveOwnKeys(inputs, begin, begin + unit, cursor)) {
+      impl_->shared.Write(parent, block, impl_->preimage);
+    } else {
+      BlockKeys& keys = impl_->keys;
       internal::CollectBlockKeys(inputs, begin, begin + unit, cursor, keys);
+      impl_->WritePreimage(&parent, block, keys.keys, keys.object_tags);
     }
-    impl_->WritePreimage(i == 0 ? nullptr : &chain[i - 1], tokens.subspan(i * step, step),
-                         keys.keys, keys.object_tags);
     chain.push_back(impl_->DigestPreimage());
   }
 }

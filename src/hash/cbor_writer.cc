@@ -5,12 +5,11 @@
 #include <cmath>
 #include <optional>
 
-#include "src/hash/cbor_head.h"
+#include "src/hash/store.h"
 
 namespace kvcast::internal {
 namespace {
 
-enum Major : uint8_t { kBytes = 2 << 5, kText = 3 << 5, kArray = 4 << 5 };
 enum Simple : uint8_t { kFalse = 0xf4, kTrue = 0xf5, kNull = 0xf6 };
 enum FloatHead : uint8_t { kHalf = 0xf9, kSingle = 0xfa, kDouble = 0xfb };
 
@@ -58,10 +57,10 @@ void CborWriter::WriteNone() { out_.Put(kNull); }
 void CborWriter::WriteBool(bool value) { out_.Put(value ? kTrue : kFalse); }
 
 void CborWriter::WriteInt(int64_t value) {
-  out_.SetEnd(PutCborInt(out_.Room(kCborHeadMax), value));
+  out_.SetEnd(PutCborInts(out_.Room(kCborHeadMax), {&value, 1}));
 }
 
-void CborWriter::WriteUnsigned(uint64_t value) { PutHead(0, value); }
+void CborWriter::WriteUnsigned(uint64_t value) { PutHead(kCborUnsigned, value); }
 
 void CborWriter::WriteFloat(double value) {
   if (std::isnan(value)) return PutFloat<uint16_t>(out_, kHalf, 0x7e00);
@@ -74,25 +73,23 @@ void CborWriter::WriteFloat(double value) {
 }
 
 void CborWriter::WriteText(std::string_view utf8, uint32_t) {
-  PutHead(kText, utf8.size());
+  PutHead(kCborText, utf8.size());
   out_.Put(utf8.data(), utf8.size());
 }
 
 void CborWriter::WriteBytes(std::span<const uint8_t> bytes) {
-  PutHead(kBytes, bytes.size());
+  PutHead(kCborBytes, bytes.size());
   out_.Put(bytes.data(), bytes.size());
 }
 
 void CborWriter::WriteInts(std::span<const TokenId> values) {
   BeginTuple(values.size());
-  uint8_t* at = out_.Room(values.size() * kCborHeadMax);
-  for (TokenId value : values) at = PutCborInt(at, value);
-  out_.SetEnd(at);
+  out_.SetEnd(PutCborInts(out_.Room(values.size() * kCborHeadMax), values));
 }
 
-void CborWriter::BeginTuple(size_t size) { PutHead(kArray, size); }
+void CborWriter::BeginTuple(size_t size) { PutHead(kCborArray, size); }
 
-void CborWriter::PutHead(uint8_t major, uint64_t argument) {
+void CborWriter::PutHead(CborMajor major, uint64_t argument) {
   out_.SetEnd(PutCborHead(out_.Room(kCborHeadMax), major, argument));
 }
 

@@ -9,6 +9,7 @@
 
 #include "kvcast/ids.h"
 #include "src/hash/byte_buffer.h"
+#include "src/hash/cbor_int.h"
 
 namespace kvcast::internal {
 
@@ -34,7 +35,7 @@ class CborWriter {
   void Finish() {}
 
  private:
-  void PutHead(uint8_t major, uint64_t argument);
+  void PutHead(CborMajor major, uint64_t argument);
 
   ByteBuffer& out_;
 };

@@ -53,6 +53,12 @@ std::span<const uint8_t> Rows(const PromptEmbeddings& embeddings, int64_t begin,
 
 }  // namespace
 
+bool MayHaveOwnKeys(const HashInputs& inputs, int64_t begin, int64_t end, size_t cursor) {
+  const auto& items = inputs.mm_items;
+  return inputs.prompt_embeddings || (begin == 0 && !inputs.cache_salt.empty()) ||
+         (cursor < items.size() && items[cursor].offset < end && End(items.back()) > begin);
+}
+
 void CollectBlockKeys(const HashInputs& inputs, int64_t begin, int64_t end, size_t& cursor,
                       BlockKeys& block) {
   block.keys.clear();
@@ -74,28 +80,6 @@ ExtraKeys ExtraKeysFor(const HashInputs& inputs, int64_t begin, int64_t end) {
   internal::BlockKeys block;
   internal::CollectBlockKeys(inputs, begin, end, cursor, block);
   return std::move(block.keys);
-}
-
-Status Validate(const HashInputs& inputs) {
-  const auto invalid = [](std::string message) {
-    return Status(StatusCode::kInvalidArgument, std::move(message));
-  };
-  int64_t previous = 0;
-  for (const MultimodalItem& item : inputs.mm_items) {
-    int64_t end;
-    if (item.offset < 0 || item.length < 0 ||
-        __builtin_add_overflow(item.offset, item.length, &end)) {
-      return invalid("multimodal item " + item.identifier + ": offset or length out of range");
-    }
-    if (item.offset < previous) return invalid("multimodal items are not sorted by offset");
-    previous = item.offset;
-  }
-  const auto& embeddings = inputs.prompt_embeddings;
-  if (embeddings &&
-      (embeddings->row_bytes == 0 || embeddings->data.size() % embeddings->row_bytes != 0)) {
-    return invalid("prompt embeddings are not a whole number of rows");
-  }
-  return Status();
 }
 
 }  // namespace kvcast

@@ -15,6 +15,10 @@ struct BlockKeys {
   std::vector<uint32_t> object_tags;
 };
 
+// Whether a block may have keys besides the LoRA name; if not, its keys are those of its
+// neighbours.
+bool MayHaveOwnKeys(const HashInputs& inputs, int64_t begin, int64_t end, size_t cursor);
+
 // Replaces `block` by the keys of the positions [begin, end). `cursor` is the first multimodal item
 // to look at; it moves past the items that end inside the block, so a walk over adjacent blocks
 // from cursor 0 visits each item only where it matters.

@@ -3,14 +3,20 @@
 
 #include <bit>
 
+#include "src/hash/store.h"
+
 namespace kvcast::internal {
 namespace {
 
+constexpr uint8_t kBinInt = 'J';
 constexpr uint8_t kLong1 = 0x8a;
 
-}  // namespace
+// BININT1, BININT2 and BININT; the size is that of opcode and value.
+constexpr uint8_t kOpcode[] = {'K', 'M', kBinInt};
+constexpr uint8_t kSize[] = {2, 3, 5};
 
-uint8_t* PutPickleLong(uint8_t* at, int64_t value) {
+// LONG1 with the fewest two's complement bytes: every integer outside 32 bits.
+uint8_t* PutLong(uint8_t* at, int64_t value) {
   const uint64_t bits = static_cast<uint64_t>(value);
   const int magnitude_bits = 64 - std::countl_zero(value < 0 ? ~bits : bits);
   const int bytes = magnitude_bits / 8 + 1;
@@ -20,7 +26,33 @@ uint8_t* PutPickleLong(uint8_t* at, int64_t value) {
   return at + 2 + bytes;
 }
 
-uint8_t* PutPickleLongUnsigned(uint8_t* at, uint64_t value) {
+inline uint8_t* PutInt(uint8_t* at, int64_t value) {
+  const uint64_t bits = static_cast<uint64_t>(value);
+  if (bits <= 0x7fffffff) {
+    // Chosen without a branch: token ids mix the widths, and a mispredicted branch costs more than
+    // the rest of the function.
+    const unsigned width = (bits > 0xff) + (bits > 0xffff);
+    StoreLittle<uint64_t>(at, bits << 8 | kOpcode[width]);
+    return at + kSize[width];
+  }
+  if (value < 0 && value >= INT32_MIN) {
+    *at = kBinInt;
+    StoreLittle<uint32_t>(at + 1, static_cast<uint32_t>(bits));
+    return at + 5;
+  }
+  return PutLong(at, value);
+}
+
+}  // namespace
+
+uint8_t* PutPickleInts(uint8_t* at, std::span<const TokenId> values) {
+  for (const TokenId value : values) at = PutInt(at, value);
+  return at;
+}
+
+uint8_t* PutPickleUnsigned(uint8_t* at, uint64_t value) {
+  if (value <= INT64_MAX) return PutInt(at, static_cast<int64_t>(value));
+  // A ninth byte, because the eighth would be read as a sign.
   at[0] = kLong1;
   at[1] = 9;
   StoreLittle<uint64_t>(at + 2, value);

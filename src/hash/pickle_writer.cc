@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/pickle_writer.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "src/hash/pickle_int.h"
+#include "src/hash/store.h"
 
 namespace kvcast::internal {
 namespace {
 
 constexpr size_t kFrameHeaderSize = 9;
-constexpr size_t kFrameSizeTarget = 64 * 1024;
 constexpr size_t kFrameSizeMin = 4;
 
 enum Opcode : uint8_t {
@@ -86,14 +87,13 @@ void PickleWriter::WriteBool(bool value) {
 void PickleWriter::WriteInt(int64_t value) {
   BeginObject();
   OpenFrame();
-  out_.SetEnd(PutPickleInt(out_.Room(kPickleIntMax), value));
+  out_.SetEnd(PutPickleInts(out_.Room(kPickleIntMax), {&value, 1}));
 }
 
 void PickleWriter::WriteUnsigned(uint64_t value) {
-  if (value <= INT64_MAX) return WriteInt(static_cast<int64_t>(value));
   BeginObject();
   OpenFrame();
-  out_.SetEnd(PutPickleLongUnsigned(out_.Room(kPickleIntMax), value));
+  out_.SetEnd(PutPickleUnsigned(out_.Room(kPickleIntMax), value));
 }
 
 void PickleWriter::WriteFloat(double value) {
@@ -106,31 +106,34 @@ void PickleWriter::WriteFloat(double value) {
 
 void PickleWriter::WriteText(std::string_view utf8, uint32_t object_tag) {
   BeginObject();
-  const bool singleton = IsSingletonText(utf8);
-  const bool shared = singleton || object_tag != 0;
-  const uint32_t tag = singleton ? 0 : object_tag;
-  if (shared && WriteReference(utf8, tag)) return;
+  // CPython's own singletons are the same object under any tag.
+  const Object object{utf8, true, IsSingletonText(utf8) ? 0 : object_tag, memo_size_};
+  const bool shared = object.tag != 0 || IsSingletonText(utf8);
+  if (shared && WriteReference(object)) return;
   const BlobHeader header = MakeBlobHeader(utf8.size(), kShortText, kText, kText8);
-  PutBlob({header.bytes, header.size}, utf8.data(), utf8.size());
-  if (shared) objects_.push_back({utf8, tag, memo_size_});
+  PutBlob({header.bytes, header.size}, utf8);
+  if (shared) objects_.push_back(object);
   Memoize();
 }
 
 void PickleWriter::WriteBytes(std::span<const uint8_t> bytes) {
   BeginObject();
-  const BlobHeader header = MakeBlobHeader(bytes.size(), kShortBytes, kBytes, kBytes8);
-  PutBlob({header.bytes, header.size}, bytes.data(), bytes.size());
+  const std::string_view data(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const Object object{data, false, 0, memo_size_};
+  const bool shared = data.size() <= 1;
+  if (shared && WriteReference(object)) return;
+  const BlobHeader header = MakeBlobHeader(data.size(), kShortBytes, kBytes, kBytes8);
+  PutBlob({header.bytes, header.size}, data);
+  if (shared) objects_.push_back(object);
   Memoize();
 }
 
 void PickleWriter::WriteInts(std::span<const TokenId> values) {
   BeginTuple(values.size());
-  if (frame_length() + values.size() * kPickleIntMax < kFrameSizeTarget) {
+  if (frame_length() + values.size() * kPickleIntMax < kPickleFrameTarget) {
     // No frame can end inside, so the boundary check per integer is left out.
     OpenFrame();
-    uint8_t* at = out_.Room(values.size() * kPickleIntMax);
-    for (TokenId value : values) at = PutPickleInt(at, value);
-    out_.SetEnd(at);
+    out_.SetEnd(PutPickleInts(out_.Room(values.size() * kPickleIntMax), values));
   } else {
     for (TokenId value : values) WriteInt(value);
   }
@@ -155,7 +158,7 @@ void PickleWriter::Finish() {
 }
 
 void PickleWriter::BeginObject() {
-  if (frame_start_ != kNoFrame && frame_length() >= kFrameSizeTarget) CommitFrame();
+  if (frame_start_ != kNoFrame && frame_length() >= kPickleFrameTarget) CommitFrame();
 }
 
 void PickleWriter::OpenFrame() {
@@ -192,31 +195,31 @@ void PickleWriter::Memoize() {
   ++memo_size_;
 }
 
-bool PickleWriter::WriteReference(std::string_view text, uint32_t tag) {
-  for (const Object& object : objects_) {
-    if (object.tag != tag || object.text != text) continue;
-    if (object.memo_index <= 0xff) {
-      PutOpcode(kBinGet);
-      out_.Put(static_cast<uint8_t>(object.memo_index));
-    } else {
-      PutOpcode(kLongBinGet);
-      uint8_t* at = out_.Room(4);
-      StoreLittle<uint32_t>(at, object.memo_index);
-      out_.SetEnd(at + 4);
-    }
-    return true;
+bool PickleWriter::WriteReference(const Object& object) {
+  const auto seen = std::find_if(objects_.begin(), objects_.end(), [&](const Object& other) {
+    return other.is_text == object.is_text && other.tag == object.tag && other.data == object.data;
+  });
+  if (seen == objects_.end()) return false;
+  if (seen->memo_index <= 0xff) {
+    PutOpcode(kBinGet);
+    out_.Put(static_cast<uint8_t>(seen->memo_index));
+  } else {
+    PutOpcode(kLongBinGet);
+    uint8_t* at = out_.Room(4);
+    StoreLittle<uint32_t>(at, seen->memo_index);
+    out_.SetEnd(at + 4);
   }
-  return false;
+  return true;
 }
 
-void PickleWriter::PutBlob(std::span<const uint8_t> header, const void* data, size_t size) {
-  if (size >= kFrameSizeTarget) {
+void PickleWriter::PutBlob(std::span<const uint8_t> header, std::string_view data) {
+  if (data.size() >= kPickleFrameTarget) {
     CommitFrame();
   } else {
     OpenFrame();
   }
   out_.Put(header.data(), header.size());
-  out_.Put(data, size);
+  out_.Put(data.data(), data.size());
 }
 
 }  // namespace kvcast::internal

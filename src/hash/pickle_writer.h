@@ -20,6 +20,9 @@
 
 namespace kvcast::internal {
 
+// A frame ends at the first object boundary at or past this many bytes.
+inline constexpr size_t kPickleFrameTarget = 64 * 1024;
+
 class PickleWriter {
  public:
   // Starts a pickle at the end of `out`, which must outlive the writer.
@@ -33,6 +36,7 @@ class PickleWriter {
   // UTF-8. Equal text under an equal, non-zero tag is the same Python object, and so is equal text
   // of one character below U+0100 or none, which CPython keeps one object of.
   void WriteText(std::string_view utf8, uint32_t object_tag = 0);
+  // Up to one byte is the same object, too.
   void WriteBytes(std::span<const uint8_t> bytes);
   // Same as BeginTuple, WriteInt for each, EndTuple, but fast.
   void WriteInts(std::span<const TokenId> values);
@@ -45,8 +49,10 @@ class PickleWriter {
   void Finish();
 
  private:
+  // A text or byte string that may come again.
   struct Object {
-    std::string_view text;
+    std::string_view data;
+    bool is_text;
     uint32_t tag;
     uint32_t memo_index;
   };
@@ -58,8 +64,8 @@ class PickleWriter {
   size_t frame_length() const;
   void PutOpcode(uint8_t opcode);
   void Memoize();
-  bool WriteReference(std::string_view text, uint32_t tag);
-  void PutBlob(std::span<const uint8_t> header, const void* data, size_t size);
+  bool WriteReference(const Object& object);
+  void PutBlob(std::span<const uint8_t> header, std::string_view data);
 
   ByteBuffer& out_;
   size_t frame_start_ = kNoFrame;

@@ -51,14 +51,17 @@ void WriteExtra(Writer& writer, const ExtraKeys& extra, std::span<const uint32_t
 }
 
 template <typename Writer>
-void WriteBlock(Writer writer, std::span<const uint8_t> parent, std::span<const TokenId> tokens,
-                const ExtraKeys& extra, std::span<const uint32_t> object_tags) {
+size_t WriteBlock(ByteBuffer& out, std::span<const uint8_t> parent, std::span<const TokenId> tokens,
+                  const ExtraKeys& extra, std::span<const uint32_t> object_tags) {
+  Writer writer(out);
   writer.BeginTuple(3);
   writer.WriteBytes(parent);
   writer.WriteInts(tokens);
+  const size_t tokens_end = out.size();
   WriteExtra(writer, extra, object_tags);
   writer.EndTuple(3);
   writer.Finish();
+  return tokens_end;
 }
 
 template <typename Writer>
@@ -78,15 +81,13 @@ void WriteSeedPreimage(Serialisation form, std::string_view seed, ByteBuffer& ou
   }
 }
 
-void WriteBlockPreimage(Serialisation form, std::span<const uint8_t> parent,
-                        std::span<const TokenId> tokens, const ExtraKeys& extra,
-                        std::span<const uint32_t> object_tags, ByteBuffer& out) {
+size_t WriteBlockPreimage(Serialisation form, std::span<const uint8_t> parent,
+                          std::span<const TokenId> tokens, const ExtraKeys& extra,
+                          std::span<const uint32_t> object_tags, ByteBuffer& out) {
   out.Clear();
-  if (form == Serialisation::kPickle) {
-    WriteBlock(PickleWriter(out), parent, tokens, extra, object_tags);
-  } else {
-    WriteBlock(CborWriter(out), parent, tokens, extra, object_tags);
-  }
+  return form == Serialisation::kPickle
+             ? WriteBlock<PickleWriter>(out, parent, tokens, extra, object_tags)
+             : WriteBlock<CborWriter>(out, parent, tokens, extra, object_tags);
 }
 
 }  // namespace kvcast::internal

@@ -13,10 +13,12 @@ namespace kvcast::internal {
 
 enum class Serialisation : uint8_t { kPickle, kCbor };
 
-// Both replace the content of `out`.
+// Replaces the content of `out`.
 void WriteSeedPreimage(Serialisation form, std::string_view seed, ByteBuffer& out);
-void WriteBlockPreimage(Serialisation form, std::span<const uint8_t> parent,
-                        std::span<const TokenId> tokens, const ExtraKeys& extra,
-                        std::span<const uint32_t> object_tags, ByteBuffer& out);
+
+// Replaces the content of `out`; returns where in it the part after the tokens starts.
+size_t WriteBlockPreimage(Serialisation form, std::span<const uint8_t> parent,
+                          std::span<const TokenId> tokens, const ExtraKeys& extra,
+                          std::span<const uint32_t> object_tags, ByteBuffer& out);
 
 }  // namespace kvcast::internal

@@ -25,5 +25,7 @@ struct ConformanceReport {
 Status RunWireConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunFramesConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunHashConformance(const std::vector<std::string>& paths, ConformanceReport& report);
+Status RunEngineConformance(const std::vector<std::string>& paths, ConformanceReport& report);
+Status RunRouterConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 
 }  // namespace kvcast::tools

@@ -13,6 +13,8 @@ Status RunKind(const ConformanceOptions& options, ConformanceReport& report) {
   if (options.kind == "wire") return RunWireConformance(options.paths, report);
   if (options.kind == "frames") return RunFramesConformance(options.paths, report);
   if (options.kind == "hash") return RunHashConformance(options.paths, report);
+  if (options.kind == "engine") return RunEngineConformance(options.paths, report);
+  if (options.kind == "router") return RunRouterConformance(options.paths, report);
   return {StatusCode::kInvalidArgument, "unknown conformance class '" + options.kind + "'"};
 }
 

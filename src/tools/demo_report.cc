@@ -46,15 +46,25 @@ void PrintExactness(FILE* out, const RunResult& run) {
                static_cast<unsigned long long>(run.lost_batches));
 }
 
+// Round robin promises nothing.
+std::string WrongPromises(const RunResult& run) {
+  if (run.policy == RoutingPolicy::kRoundRobin) return "-";
+  return std::to_string(run.live.over_tokens + run.live.under_tokens);
+}
+
 void PrintPolicies(FILE* out, const std::vector<RunResult>& runs) {
-  std::fprintf(out, "\n%-34s %15s %15s %9s %8s\n", "same trace, routed by", "recomputed",
-               "reused tokens", "reused", "seconds");
+  std::fprintf(out, "\n%-28s %11s %18s %15s %12s %7s\n", "same trace, routed by", "recomputed",
+               "reused", "wrong promises", "first token", "took");
   for (const RunResult& run : runs) {
-    std::fprintf(out, "%-34s %15lld %15lld %8.1f%% %8.1f\n", RoutingPolicyTitle(run.policy),
-                 Print(run.recomputed_tokens()), Print(run.reused_tokens),
-                 Percent(run.reused_tokens, run.prompt_tokens), run.seconds);
+    std::fprintf(out, "%-28s %11lld %10lld %6.1f%% %15s %10.2f s %5.1f s\n",
+                 RoutingPolicyTitle(run.policy), Print(run.recomputed_tokens()),
+                 Print(run.reused_tokens), Percent(run.reused_tokens, run.prompt_tokens),
+                 WrongPromises(run).c_str(), run.first_token_s, run.seconds);
   }
-  std::fprintf(out, "\n");
+  std::fprintf(
+      out,
+      "(tokens; wrong promises: promised and not there, or there and not promised; first token: "
+      "mean, in trace seconds)\n\n");
 }
 
 json EnginesJson(const RunResult& run) {
@@ -93,11 +103,16 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
        {{"batches", run.batches}, {"bytes", run.event_bytes}, {"lost", run.lost_batches}}},
       {"recomputed_tokens", json::object()},
       {"reused_tokens", json::object()},
+      {"promised", json::object()},
+      {"first_token_s", json::object()},
       {"seconds", json::object()}};
   for (const RunResult& each : runs) {
     const char* name = RoutingPolicyName(each.policy);
     report["recomputed_tokens"][name] = each.recomputed_tokens();
     report["reused_tokens"][name] = each.reused_tokens;
+    report["promised"][name] = {{"over_tokens", each.live.over_tokens},
+                                {"under_tokens", each.live.under_tokens}};
+    report["first_token_s"][name] = each.first_token_s;
     report["seconds"][name] = each.seconds;
   }
   return report;

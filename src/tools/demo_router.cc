@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/demo_router.h"
 
+#include <algorithm>
 #include <unordered_map>
 #include <utility>
 
@@ -14,10 +15,12 @@
 namespace kvcast::tools {
 namespace {
 
-// A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a token
-// to compute.
-constexpr CostWeights kWeights = {
-    .recompute_token = 1.0, .active_prefill_token = 1.0, .decode_block = 0.1};
+// A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a
+// token to compute. A prefix that only one group still holds is worth half of a real hit.
+constexpr CostWeights kWeights = {.recompute_token = 1.0,
+                                  .active_prefill_token = 1.0,
+                                  .decode_block = 0.1,
+                                  .affinity_token = 0.5};
 
 // What a routed request adds to its engine's load.
 struct Booking {
@@ -26,6 +29,12 @@ struct Booking {
   int64_t decode_blocks = 0;
   bool decoding = false;
 };
+
+int64_t LongestOfAnyGroup(const WorkerMatch& match) {
+  int64_t longest = 0;
+  for (const int64_t tokens : match.per_group_tokens) longest = std::max(longest, tokens);
+  return longest;
+}
 
 WorkerId Worker(size_t engine) { return WorkerId(static_cast<uint32_t>(engine)); }
 
@@ -80,22 +89,21 @@ std::vector<Candidate> DemoRouter::Impl::Candidates(std::span<const BlockHash> c
   const MutexLock lock(speculative_mutex);
   for (const WorkerMatch& match :
        index.Match(chain, cache.hash_block_size, prompt_tokens, {}, match_policy)) {
-    candidates.push_back(
-        {.worker = match.worker,
-         .reusable_tokens = match.gpu_tokens,
-         .speculative_tokens =
-             speculative.Match(match.worker, chain, cache.hash_block_size, now_ms),
-         .load = loads[match.worker.value]});
+    candidates.push_back({.worker = match.worker,
+                          .reusable_tokens = match.gpu_tokens,
+                          .speculative_tokens =
+                              speculative.Match(match.worker, chain, cache.hash_block_size, now_ms),
+                          .resident_tokens = LongestOfAnyGroup(match),
+                          .load = loads[match.worker.value]});
   }
   return candidates;
 }
 
 void DemoRouter::Impl::Book(int64_t number, size_t engine, int64_t prompt_tokens,
                             int64_t reusable_tokens) {
-  const Booking booking = {
-      .engine = engine,
-      .prefill_tokens = prompt_tokens - reusable_tokens,
-      .decode_blocks = CeilDiv(prompt_tokens, cache.scheduler_block_size)};
+  const Booking booking = {.engine = engine,
+                           .prefill_tokens = prompt_tokens - reusable_tokens,
+                           .decode_blocks = CeilDiv(prompt_tokens, cache.scheduler_block_size)};
   loads[engine].active_prefill_tokens += booking.prefill_tokens;
   bookings.emplace(number, booking);
 }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "src/tools/demo_fleet.h"
@@ -67,6 +68,7 @@ class RoutedRun {
         audit_(static_cast<size_t>(options.engines), WorkerConfigFor(cache, "audited"),
                cache.hash_block_size),
         predicted_(trace.size(), 0),
+        routed_at_(trace.size(), 0),
         chains_(trace.size()) {
     result_.policy = policy;
   }
@@ -94,6 +96,9 @@ class RoutedRun {
   std::unique_ptr<EngineFleet> fleet_;
   std::unique_ptr<DemoRouter> router_;  // after audit_: its thread feeds the audit
   std::vector<int64_t> predicted_;
+  std::vector<double> routed_at_;
+  double first_token_sum_s_ = 0;
+  int64_t first_tokens_ = 0;
   std::vector<std::shared_ptr<const std::vector<BlockHash>>> chains_;
   int64_t done_ = 0;
   RunResult result_;
@@ -117,6 +122,8 @@ Result<RunResult> RoutedRun::Run() {
   progress.Finish();
   if (!status.ok()) return status;
   result_.seconds = now();
+  result_.first_token_s =
+      first_token_sum_s_ / static_cast<double>(std::max<int64_t>(first_tokens_, 1));
   result_.audit = audit_.totals();
   result_.lost_batches = router_->lost_batches();
   fleet_->Stop(kStopDeadlineSeconds, [this](const ControlMessage& message) { OnMessage(message); });
@@ -166,7 +173,8 @@ Status RoutedRun::Listen(double seconds) {
   if (StopSignal() != 0) return {StatusCode::kUnavailable, "interrupted"};
   if (const Status alive = fleet_->CheckAlive(); !alive.ok()) return alive;
   const double until = now() + seconds;
-  auto message = fleet_->control().Receive(static_cast<int64_t>(std::min(seconds, 0.1) * 1000));
+  auto message =
+      fleet_->control().Receive(static_cast<int64_t>(std::ceil(std::min(seconds, 0.1) * 1000)));
   while (message) {
     OnMessage(*message);
     if (now() > until) return {};
@@ -177,8 +185,9 @@ Status RoutedRun::Listen(double seconds) {
 
 void RoutedRun::RouteOne(size_t number) {
   const std::vector<TokenId> prompt = PromptTokens(trace_[number], options_.cache.vocabulary);
-  const auto decision = router_->Route(static_cast<int64_t>(number), prompt, now());
+  const auto decision = router_->Route(static_cast<int64_t>(number), prompt, now() * speed_);
   predicted_[number] = decision.predicted_tokens;
+  routed_at_[number] = now();
   chains_[number] = decision.chain;
   const json header = {
       {"type", "request"}, {"number", number}, {"output", trace_[number].output_length}};
@@ -197,7 +206,11 @@ void RoutedRun::OnMessage(const ControlMessage& message) {
   const auto number = report.value("number", int64_t{-1});
   if (number < 0 || number >= static_cast<int64_t>(trace_.size())) return;
   if (type == "admitted") return OnAdmitted(engine, report);
-  if (type == "first_token") return router_->OnFirstToken(number);
+  if (type == "first_token") {
+    first_token_sum_s_ += (now() - routed_at_[static_cast<size_t>(number)]) * speed_;
+    ++first_tokens_;
+    return router_->OnFirstToken(number);
+  }
   if (type != "finished" && type != "refused") return;
   router_->OnFinished(number);
   ++done_;

@@ -51,6 +51,7 @@ struct RunResult {
   uint64_t event_bytes = 0;
   uint64_t lost_batches = 0;
   double seconds = 0;
+  double first_token_s = 0;  // mean time from routing to the first token, in trace seconds
 
   int64_t recomputed_tokens() const { return prompt_tokens - reused_tokens; }
 };

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -161,7 +162,7 @@ int RunControlled(const EngineOptions& options, Publisher& publisher,
   bool running = true;
   while (running && StopSignal() == 0) {
     const double wait = pacer.wait_seconds();
-    auto message = line.Receive(static_cast<int64_t>(wait * 1000));
+    auto message = line.Receive(static_cast<int64_t>(std::ceil(wait * 1000)));
     while (message && running) {
       running = HandleControl(*message, engine);
       message = line.Receive(0);

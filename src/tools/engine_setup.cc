@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/engine_setup.h"
 
-#include <charconv>
 #include <string_view>
 
+#include "src/tools/number.h"
 #include "src/tools/presets.h"
 
 namespace kvcast::tools {
@@ -13,13 +13,11 @@ Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, 
 
 Result<std::optional<int64_t>> ParseRetention(const std::string& text) {
   if (text == "dense") return std::optional<int64_t>();
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto parsed = std::from_chars(text.data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end || value < 0) {
+  const auto value = ParseNumber(text);
+  if (!value) {
     return BadFlag("--retention: expected 'dense' or a number of tokens, got '" + text + "'");
   }
-  return std::optional<int64_t>(value);
+  return value;
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ Status Damaged(const std::string& path, const char* format) {
 Result<std::string> ReadRaw(const std::string& path, size_t max_bytes) {
   std::error_code error;
   if (std::filesystem::is_directory(path, error)) {
-    return Status(StatusCode::kInvalidArgument, path + ": is a folder, not a file");
+    return Status(StatusCode::kNotFound, path + ": is a folder, not a file");
   }
   std::unique_ptr<FILE, int (*)(FILE*)> file(std::fopen(path.c_str(), "rb"), &std::fclose);
   if (!file) {

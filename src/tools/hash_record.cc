@@ -195,9 +195,6 @@ void ReadInputs(FieldReader& reader, const Json& record, HashRecord& out) {
   ReadMultimodal(reader, out.inputs);
   ReadEmbeddings(reader, record, out.inputs);
   ReadTokens(reader, out);
-  if (const Status status = Validate(out.inputs); !status.ok()) {
-    reader.Fail("inputs", status.message());
-  }
 }
 
 void ReadResults(FieldReader& reader, HashRecord& out) {

@@ -97,9 +97,9 @@ void AddTail(CLI::App& app, TailOptions& options, Command& command) {
 
 void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("conformance", "compare recorded data with our own code");
-  sub->add_option("class", options.kind, "wire, frames or hash")
+  sub->add_option("class", options.kind, "wire, frames, hash, engine or router")
       ->required()
-      ->check(CLI::IsMember({"wire", "frames", "hash"}));
+      ->check(CLI::IsMember({"wire", "frames", "hash", "engine", "router"}));
   sub->add_option("path", options.paths, "files or folders")->required();
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunConformance(options); }; });

@@ -42,18 +42,23 @@ class BatchDecoder {
   wire::BatchBudget budget_;
   EventBatch& batch_;
   DecodeCounts counts_;
+  size_t decoded_ = 0;  // events at the front of batch_ that are this batch's
   bool ts_seen_ = false;
   bool events_seen_ = false;
   bool rank_seen_ = false;
 };
 
 Status BatchDecoder::Run() {
+  batch_.ts = 0;
+  batch_.data_parallel_rank.reset();
   Value head;
   if (!in_.Next(head)) return CutShort();
   if (!head.is_container()) return NotABatch("neither array nor map");
   Status status = head.kind == Kind::kArray ? ReadArray(head.number) : ReadMap(head.number);
   if (!status.ok()) return status;
   if (!in_.at_end()) return Malformed("bytes left over behind the batch");
+  counts_.decoded = decoded_;
+  batch_.events.resize(decoded_);
   return {};
 }
 
@@ -135,8 +140,8 @@ Status BatchDecoder::ReadEvents() {
     return {StatusCode::kLimit, "more than max_events events in a batch"};
   }
   constexpr size_t kTrustedEvents = 32;
-  batch_.events.reserve(
-      std::min<size_t>(head.number, kTrustedEvents + in_.remaining() / sizeof(Event)));
+  const size_t trusted = kTrustedEvents + in_.remaining() / sizeof(Event);
+  batch_.events.reserve(std::min<size_t>(head.number, trusted));
   for (uint64_t i = 0; i < head.number; ++i) {
     if (Status status = ReadEvent(); !status.ok()) return status;
   }
@@ -146,13 +151,12 @@ Status BatchDecoder::ReadEvents() {
 Status BatchDecoder::ReadEvent() {
   const Reader start = in_;
   const wire::EventContext context{limits_, budget_, counts_.unknown_fields};
-  const std::optional<Reject> reject =
-      wire::DecodeEvent(in_, context, batch_.events.emplace_back());
+  if (decoded_ == batch_.events.size()) batch_.events.emplace_back();
+  const std::optional<Reject> reject = wire::DecodeEvent(in_, context, batch_.events[decoded_]);
   if (!reject) {
-    ++counts_.decoded;
+    ++decoded_;
     return {};
   }
-  batch_.events.pop_back();
   if (budget_.exceeded) return {StatusCode::kLimit, "a limit of the whole batch was passed"};
   ++counts_.rejected[static_cast<size_t>(*reject)];
   in_ = start;
@@ -189,8 +193,8 @@ std::string_view RejectName(Reject reason) {
 
 Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch,
                    DecodeCounts& counts) {
-  batch = {};
   if (payload.size() > limits.max_frame_bytes) {
+    batch = {};
     return {StatusCode::kLimit, "the payload is longer than max_frame_bytes"};
   }
   BatchDecoder decoder(payload, limits, batch);

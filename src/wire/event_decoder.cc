@@ -69,41 +69,47 @@ bool ReadField(FieldReader& in, Field field, BlockRemoved& event) {
 
 bool ReadField(FieldReader& in, Field, AllBlocksCleared&) { return in.SkipUnknown(); }
 
-// The field of a key, tried first where the producers' order puts it.
-std::optional<Field> FindField(std::span<const Field> named, size_t expected,
-                               std::string_view key) {
-  for (size_t i = 0; i < named.size(); ++i) {
-    const Field field = named[(expected + i) % named.size()];
-    if (FieldKey(field) == key) return field;
+// Index of the key's field; named.size() if it is none. Starts at `expected`, where the producers'
+// order puts it, and wraps.
+size_t FindField(std::span<const Field> named, size_t expected, std::string_view key) {
+  for (size_t i = expected; i < named.size(); ++i) {
+    if (FieldKey(named[i]) == key) return i;
   }
-  return std::nullopt;
+  for (size_t i = 0; i < expected; ++i) {
+    if (FieldKey(named[i]) == key) return i;
+  }
+  return named.size();
 }
 
 template <typename EventType>
 bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventType& event) {
   FieldSet seen;
   bool type_seen = false;
+  size_t expected = 0;
   for (uint64_t i = 0; i < pairs; ++i) {
-    Value key;
-    if (!in.Peek(key)) return false;
-    if (key.kind != Kind::kText) {
+    Kind kind;
+    if (!in.PeekKind(kind)) return false;
+    if (kind != Kind::kText) {
       if (!in.Skip() || !in.SkipUnknown()) return false;
       continue;
     }
+    Value key;
     if (!in.Any(key)) return false;
     if (key.as_view() == kTypeKey) {
       if (std::exchange(type_seen, true)) return in.Fail(Reject::kDuplicateKey);
       if (!in.Skip()) return false;
       continue;
     }
-    const std::optional<Field> field = FindField(known.named, i > 0 ? i - 1 : 0, key.as_view());
-    if (!field) {
+    const size_t index = FindField(known.named, expected, key.as_view());
+    if (index == known.named.size()) {
       if (!in.SkipUnknown()) return false;
       continue;
     }
-    if (seen.Contains(*field)) return in.Fail(Reject::kDuplicateKey);
-    seen.Insert(*field);
-    if (!ReadField(in, *field, event)) return false;
+    const Field field = known.named[index];
+    if (seen.Contains(field)) return in.Fail(Reject::kDuplicateKey);
+    seen.Insert(field);
+    expected = index + 1;
+    if (!ReadField(in, field, event)) return false;
   }
   return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
 }
@@ -111,12 +117,12 @@ bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventT
 // Elements 7 and 8 of a BlockStored array: vLLM puts the LoRA name and the extra keys there, SGLang
 // a metadata map and a list of component names. Only the types tell them apart.
 bool ReadContestedElement(FieldReader& in, Field field, BlockStored& event) {
-  Value value;
-  if (!in.Peek(value)) return false;
+  Kind kind;
+  if (!in.PeekKind(kind)) return false;
   if (field == Field::kLoraName) {
-    if (value.kind == Kind::kMap) return in.Metadata(event.metadata);
-    if (value.kind == Kind::kArray) return in.SkipUnknown();
-  } else if (value.kind == Kind::kMap && !event.metadata) {
+    if (kind == Kind::kMap) return in.Metadata(event.metadata);
+    if (kind == Kind::kArray) return in.SkipUnknown();
+  } else if (kind == Kind::kMap && !event.metadata) {
     return in.Metadata(event.metadata);
   } else if (in.AtTextArray()) {
     return in.SkipUnknown();
@@ -151,9 +157,38 @@ bool ReadElements(FieldReader& in, const EventFields& known, uint64_t elements, 
   return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
 }
 
+// Empties an event but keeps the memory of its long lists; the required fields are always read, so
+// an engaged token_ids cannot stay behind.
+void Clear(BlockStored& event) {
+  std::vector<BlockHash> hashes;
+  std::vector<TokenId> tokens;
+  hashes.swap(event.block_hashes);
+  if (event.token_ids) tokens.swap(*event.token_ids);
+  event = BlockStored();
+  hashes.clear();
+  event.block_hashes.swap(hashes);
+  event.token_ids.emplace().swap(tokens);
+}
+void Clear(BlockRemoved& event) {
+  std::vector<BlockHash> hashes = std::move(event.block_hashes);
+  event = BlockRemoved();
+  hashes.clear();
+  event.block_hashes = std::move(hashes);
+}
+void Clear(AllBlocksCleared&) {}
+
+// The slot of an earlier batch is used again where it holds the same kind of event.
+template <typename EventType>
+EventType& Emptied(Event& event) {
+  auto* same = std::get_if<EventType>(&event);
+  if (same == nullptr) return event.emplace<EventType>();
+  Clear(*same);
+  return *same;
+}
+
 template <typename EventType>
 bool ReadEvent(FieldReader& in, EventKind kind, const Value& head, Event& event) {
-  EventType& typed = event.emplace<EventType>();
+  EventType& typed = Emptied<EventType>(event);
   const EventFields& known = FieldsOf(kind);
   if (head.kind == Kind::kMap) return ReadPairs(in, known, head.number, typed);
   return ReadElements(in, known, head.number - 1, typed);

@@ -24,11 +24,6 @@ void FieldReader::ReserveWithin(std::vector<T>& values, size_t count) const {
   values.reserve(std::min(count, (kTrustedBytes + in_.remaining()) / sizeof(T)));
 }
 
-bool FieldReader::Peek(Value& value) {
-  Reader ahead = in_;
-  return ahead.Next(value) || Fail(Reject::kBadValue);
-}
-
 bool FieldReader::AtTextArray() const {
   Reader ahead = in_;
   Value value;
@@ -83,7 +78,7 @@ bool FieldReader::ChargeExtraKeys(uint64_t count) {
   return ChargeBatch(budget_.extra_keys, count);
 }
 
-bool FieldReader::HashOf(const Value& value, std::optional<BlockHash>& hash) {
+bool FieldReader::HashOf(const Value& value, BlockHash& hash) {
   switch (value.kind) {
     case Kind::kUnsigned:
       hash = BlockHash::FromUnsigned(value.number);
@@ -104,7 +99,8 @@ bool FieldReader::HashOf(const Value& value, std::optional<BlockHash>& hash) {
 bool FieldReader::Hash(std::optional<BlockHash>& hash) {
   hash.reset();
   Value value;
-  return Any(value) && (value.kind == Kind::kNil || HashOf(value, hash));
+  if (!Any(value)) return false;
+  return value.kind == Kind::kNil || HashOf(value, hash.emplace());
 }
 
 bool FieldReader::Hashes(std::vector<BlockHash>& hashes) {
@@ -113,11 +109,16 @@ bool FieldReader::Hashes(std::vector<BlockHash>& hashes) {
   if (value.kind == Kind::kNil) return Fail(Reject::kBadType);
   const size_t count = value.number;
   if (!ChargeHashes(count)) return false;
+  hashes.clear();
   ReserveWithin(hashes, count);
-  std::optional<BlockHash> hash;
+  BlockHash hash;
   for (size_t i = 0; i < count; ++i) {
+    if (uint64_t number = 0; in_.NextUint64(number)) {
+      hashes.emplace_back(number);
+      continue;
+    }
     if (!Any(value) || !HashOf(value, hash)) return false;
-    hashes.push_back(*std::move(hash));
+    hashes.push_back(std::move(hash));
   }
   return true;
 }
@@ -165,16 +166,20 @@ bool FieldReader::TokenPairs(size_t count, std::vector<TokenId>& tokens) {
 }
 
 bool FieldReader::Tokens(BlockStored& event) {
-  event.token_ids.reset();
   event.tokens_per_position = 1;
   Value head;
   if (!ArrayOrNil(head, kFieldDepth)) return false;
-  if (head.kind == Kind::kNil) return true;
-  std::vector<TokenId>& tokens = event.token_ids.emplace();
+  if (head.kind == Kind::kNil) {
+    event.token_ids.reset();
+    return true;
+  }
+  if (!event.token_ids) event.token_ids.emplace();
+  std::vector<TokenId>& tokens = *event.token_ids;
+  tokens.clear();
   if (head.number == 0) return true;
-  Value first;
-  if (!Peek(first)) return false;
-  if (first.kind != Kind::kArray) return SingleTokens(head.number, tokens);
+  Kind first;
+  if (!PeekKind(first)) return false;
+  if (first != Kind::kArray) return SingleTokens(head.number, tokens);
   event.tokens_per_position = 2;
   return TokenPairs(head.number, tokens);
 }

@@ -50,8 +50,8 @@ class FieldReader {
 
   // The next value, containers by their head.
   bool Any(Value& value) { return in_.Next(value) || Fail(Reject::kBadValue); }
-  // The same without consuming it.
-  bool Peek(Value& value);
+  // What it is, kUnsigned for all integers, without consuming it.
+  bool PeekKind(Kind& kind) { return in_.PeekKind(kind) || Fail(Reject::kBadValue); }
   // Whether the next value is an array that starts with text.
   bool AtTextArray() const;
   // Passes over one value.
@@ -73,7 +73,7 @@ class FieldReader {
 
  private:
   bool ArrayOrNil(Value& head, uint32_t depth);
-  bool HashOf(const Value& value, std::optional<BlockHash>& hash);
+  bool HashOf(const Value& value, BlockHash& hash);
   bool TextOf(const Value& value, std::string& text);
   bool SingleTokens(size_t count, std::vector<TokenId>& tokens);
   bool TokenPairs(size_t count, std::vector<TokenId>& tokens);

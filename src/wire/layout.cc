@@ -7,26 +7,6 @@
 namespace kvcast::wire {
 namespace {
 
-constexpr std::array<std::string_view, kFieldCount> kFieldKeys = {
-    "block_hashes",
-    "parent_block_hash",
-    "token_ids",
-    "block_size",
-    "lora_id",
-    "medium",
-    "lora_name",
-    "extra_keys",
-    "group_idx",
-    "kv_cache_spec_kind",
-    "kv_cache_spec_sliding_window",
-    "locality",
-    "ownership",
-    "session_id",
-    "cache_salt",
-    "metadata",
-    "token_offset",
-};
-
 // Each vLLM generation added to the end of the one before, so its layout is a prefix of these.
 constexpr Field kVllmStored[] = {
     Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,      Field::kBlockSize,
@@ -109,8 +89,6 @@ constexpr std::array<EventFields, 3> kEventFields = {{
 }};
 
 }  // namespace
-
-std::string_view FieldKey(Field field) { return kFieldKeys[static_cast<size_t>(field)]; }
 
 const EventFields& FieldsOf(EventKind kind) { return kEventFields[static_cast<size_t>(kind)]; }
 

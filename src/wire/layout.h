@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -32,10 +33,28 @@ enum class Field : uint8_t {
   kMetadata,
   kTokenOffset,
 };
-inline constexpr size_t kFieldCount = 17;
 
-// The key of the field in map events.
-std::string_view FieldKey(Field field);
+// The keys in map events, by Field.
+inline constexpr std::array<std::string_view, 17> kFieldKeys = {
+    "block_hashes",
+    "parent_block_hash",
+    "token_ids",
+    "block_size",
+    "lora_id",
+    "medium",
+    "lora_name",
+    "extra_keys",
+    "group_idx",
+    "kv_cache_spec_kind",
+    "kv_cache_spec_sliding_window",
+    "locality",
+    "ownership",
+    "session_id",
+    "cache_salt",
+    "metadata",
+    "token_offset",
+};
+inline std::string_view FieldKey(Field field) { return kFieldKeys[static_cast<size_t>(field)]; }
 
 class FieldSet {
  public:

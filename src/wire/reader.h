@@ -1,7 +1,8 @@
 // Reader: a bounded cursor over MessagePack bytes.
 //
 // It never reads past its end, never allocates, and believes a count or a length only as far as
-// bytes remain for it. SPDX-License-Identifier: Apache-2.0
+// bytes remain for it.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>
@@ -47,6 +48,12 @@ struct Value {
   }
 };
 
+inline uint64_t Load16(const uint8_t* bytes) {
+  return static_cast<uint64_t>(bytes[0]) << 8 | bytes[1];
+}
+inline uint64_t Load32(const uint8_t* bytes) { return Load16(bytes) << 16 | Load16(bytes + 2); }
+inline uint64_t Load64(const uint8_t* bytes) { return Load32(bytes) << 32 | Load32(bytes + 4); }
+
 class Reader {
  public:
   explicit Reader(std::span<const uint8_t> bytes)
@@ -58,10 +65,29 @@ class Reader {
   // Reads one value. Text, bytes and extensions are consumed with their content, containers only
   // with their head. False (position undefined): cut short, more declared than bytes remain, or
   // the byte 0xc1, which MessagePack never uses.
-  bool Next(Value& value);
+  bool Next(Value& value) {
+    if (at_end()) return false;
+    const uint8_t lead = *next_++;
+    if (lead >= 0xa0) return NextLong(lead, value);
+    value.kind = lead < 0x80 ? Kind::kUnsigned : lead < 0x90 ? Kind::kMap : Kind::kArray;
+    value.number = lead < 0x80 ? lead : lead & 0x0fu;
+    return CountFits(value);
+  }
 
-  // Reads up to `count` unsigned integers of at most 32 bits, stopping before the first value of
-  // another form or near the end. Returns how many it wrote to `out`.
+  // The kind of the next value, kUnsigned for all integers; nothing is consumed. False: as Next.
+  bool PeekKind(Kind& kind) const;
+
+  // Reads one value if it stands in the 9-byte form that 64-bit hashes take. False: it does not,
+  // and nothing is consumed.
+  bool NextUint64(uint64_t& number) {
+    if (remaining() < 9 || *next_ != 0xcf) return false;
+    number = Load64(next_ + 1);
+    next_ += 9;
+    return true;
+  }
+
+  // Reads up to `count` unsigned integers of at most 32 bits at once, stopping before the first
+  // value of another form or near the end. Returns how many it wrote to `out`.
   size_t NextSmallIntegers(size_t count, int64_t* out);
 
   // Passes over one value with everything in it, however deep. False: as Next.
@@ -72,10 +98,11 @@ class Reader {
   SkipResult SkipWithin(uint32_t depth_max);
 
  private:
+  bool NextLong(uint8_t lead, Value& value);
   bool NextSized(uint8_t lead, Value& value);
   bool TakeNumber(unsigned width, uint64_t& number);
   bool TakeContent(Value& value, uint64_t length);
-  bool CountFits(Value& value) const { return value.children() <= remaining(); }
+  bool CountFits(const Value& value) const { return value.children() <= remaining(); }
 
   const uint8_t* next_;
   const uint8_t* end_;

@@ -72,7 +72,7 @@ TEST(ReadFile, RefusesWhatIsLargerThanTheLimitOnceDecompressed) {
 }
 
 TEST(ReadFile, FolderAndMissingFileAreErrors) {
-  EXPECT_EQ(ReadFile(::testing::TempDir()).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadFile(::testing::TempDir()).status().code(), StatusCode::kNotFound);
   EXPECT_EQ(ReadFile("/nonexistent/file").status().code(), StatusCode::kNotFound);
 }
 

@@ -1,0 +1,120 @@
+// The prefix index: which blocks each worker holds, per tier and group, and what that is worth for
+// a prompt.
+//
+// Engine-hash mode: the index is keyed by the hashes that the events carry, and a query brings the
+// engine's own hash chain for the prompt. Token ids, parents and positions of events are not
+// needed, so sparse stores, late joins and mixed block sizes need no special case.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvcast/block_hash_value.h"
+#include "kvcast/cache_spec.h"
+#include "kvcast/event.h"
+#include "kvcast/ids.h"
+#include "kvcast/status.h"
+
+namespace kvcast {
+
+// Bounds. A worker that passes one is refused; an event that does is counted as bad.
+inline constexpr size_t kMaxIndexWorkers = 65535;
+inline constexpr int64_t kMaxGroups = 64;                // a worker
+inline constexpr int64_t kMaxBlockSize = 1 << 20;        // tokens
+inline constexpr int64_t kMaxWindow = int64_t{1} << 40;  // tokens, windows and chunks
+
+// What is known of a worker when it is registered. Groups are also learned from its events.
+struct WorkerConfig {
+  std::string name;
+  // Groups by group_idx; empty: learn kind, window and block size from the events. Chunk size and
+  // EAGLE are not on the wire: an engine that has either must be registered with its groups.
+  std::vector<GroupSpec> groups;
+  int64_t hash_block_size = 0;  // tokens per hash of the chain; 0: gcd of the known block sizes
+  // Hits are multiples of it: the engine's scheduler_block_size, or its hash_block_size where
+  // partial hits are on. 0: vLLM's rule over the known groups (lcm of the block sizes, or the hash
+  // unit if a Mamba group's blocks are larger than it and all other larger blocks are full or
+  // Mamba).
+  int64_t alignment = 0;
+};
+
+// Where a block lies. Medium of the event: GPU or absent is kGpu, a name that starts with "cpu" (in
+// any case) is kCpu, everything else kStorage.
+enum class Tier : uint8_t { kGpu, kCpu, kStorage };
+inline constexpr int kTiers = 3;
+
+// Which hits count. The others re-create what routers in the field do, so that it can be measured.
+enum class MatchPolicy : uint8_t {
+  kExact,     // the reuse rule over all groups
+  kFullOnly,  // groups of full kinds alone, no EAGLE, no partial blocks
+};
+
+struct IndexCounters {
+  uint64_t stored_blocks = 0;    // hashes of applied stores, copies included
+  uint64_t removed_blocks = 0;   // copies taken away by removes
+  uint64_t clears = 0;           // AllBlocksCleared events
+  uint64_t unknown_removes = 0;  // removes of a hash that is not held (ignored)
+  uint64_t bad_events = 0;       // group or block size out of range, or against the known groups
+  uint64_t unknown_kinds = 0;    // events of a group whose kind has no reuse rule (not indexed)
+  uint64_t assumed_kinds = 0;    // stores without a kind, taken for full_attention
+  uint64_t residencies = 0;      // (tier, group, hash) entries now
+};
+
+// One worker's answer.
+struct WorkerMatch {
+  WorkerId worker;
+  int64_t gpu_tokens = 0;  // the reusable prefix
+  // By group_idx: what the group, together with those of equal spec, could serve without the
+  // others; 0 for a group that takes no part.
+  std::vector<int64_t> per_group_tokens;
+};
+
+// Thread-safe. One writer per worker at a time (the order of a worker's batches is its meaning);
+// any number of readers. Apply locks queries out while it runs.
+class PrefixIndex {
+ public:
+  PrefixIndex();
+  ~PrefixIndex();
+  PrefixIndex(const PrefixIndex&) = delete;
+  PrefixIndex& operator=(const PrefixIndex&) = delete;
+
+  // Not ok: registered already, too many workers, or groups and sizes that do not fit together (the
+  // message names the field).
+  Status AddWorker(WorkerId worker, const WorkerConfig& config);
+  // Forgets the worker and all it holds. No-op if unknown.
+  // Cost of this and of the next two: one pass over the index if the worker holds anything.
+  void RemoveWorker(WorkerId worker);
+  // Forgets what the worker holds; keeps its registration, learned groups and counters.
+  void ClearWorker(WorkerId worker);
+  // As ClearWorker, and forgets the learned groups: the engine began anew, maybe with another
+  // model.
+  void RestartWorker(WorkerId worker);
+
+  // Applies one decoded batch; events of an unknown worker are dropped. A query sees all of the
+  // batch or nothing of it. Copies are counted: n stores of a (tier, group, hash) take n removes.
+  // AllBlocksCleared empties the GPU tier alone.
+  void Apply(WorkerId worker, const EventBatch& batch);
+
+  // Reusable prefix per worker of a prompt of `prompt_tokens` tokens whose hash chain (at `unit`
+  // tokens per hash) is `chain`. Never promises more than prompt_tokens - 1. Workers with another
+  // hash unit are left out; one whose unit is not known yet answers 0. `workers` empty: all, in
+  // order of registration. Workers that are not registered are left out.
+  std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, int64_t unit,
+                                 int64_t prompt_tokens, std::span<const WorkerId> workers = {},
+                                 MatchPolicy policy = MatchPolicy::kExact) const;
+
+  // What is known of the worker's groups now, by group_idx; kUnknown where nothing is.
+  std::vector<GroupSpec> Groups(WorkerId worker) const;
+  // Tokens per hash of the worker's chain; 0: not known yet, or no such worker.
+  int64_t hash_block_size(WorkerId worker) const;
+  IndexCounters counters(WorkerId worker) const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/group_catalogue.h"
+
+#include <algorithm>
+#include <cctype>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+// No prompt reaches it; stands for an alignment that no hit can meet. Times a unit it fits 64 bits.
+constexpr int64_t kUnreachableUnits = int64_t{1} << 40;
+
+bool InRange(int64_t value, int64_t max) { return value >= 1 && value <= max; }
+
+bool StartsWithIgnoringCase(std::string_view text, std::string_view prefix) {
+  return text.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), text.begin(),
+                                                    [](unsigned char a, unsigned char b) {
+                                                      return std::tolower(a) == std::tolower(b);
+                                                    });
+}
+
+Status Invalid(size_t group, std::string_view what) {
+  return Status(StatusCode::kInvalidArgument,
+                "groups[" + std::to_string(group) + "]." + std::string(what));
+}
+
+Status CheckGroup(const GroupSpec& spec, size_t index, int64_t unit) {
+  if (!InRange(spec.block_size, kMaxBlockSize)) return Invalid(index, "block_size: out of range");
+  if (unit > 0 && spec.block_size % unit != 0) {
+    return Invalid(index, "block_size: not a multiple of hash_block_size");
+  }
+  if (IsWindowKind(spec.kind) && !InRange(spec.sliding_window, kMaxWindow)) {
+    return Invalid(index, "sliding_window: out of range");
+  }
+  if (spec.kind == SpecKind::kChunkedLocalAttention &&
+      (!InRange(spec.chunk_size, kMaxWindow) || spec.chunk_size % spec.block_size != 0)) {
+    return Invalid(index, "chunk_size: not a multiple of block_size");
+  }
+  return Status();
+}
+
+}  // namespace
+
+Tier TierOf(const std::optional<std::string>& medium) {
+  if (!medium) return Tier::kGpu;
+  if (medium->size() == 3 && StartsWithIgnoringCase(*medium, kMediumGpu)) return Tier::kGpu;
+  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kCpu : Tier::kStorage;
+}
+
+Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
+  if (config.groups.size() > static_cast<size_t>(kMaxGroups)) {
+    return Status(StatusCode::kInvalidArgument, "groups: too many");
+  }
+  if (config.hash_block_size < 0 || config.hash_block_size > kMaxBlockSize) {
+    return Status(StatusCode::kInvalidArgument, "hash_block_size: out of range");
+  }
+  if (config.alignment < 0 || config.alignment > kMaxWindow) {
+    return Status(StatusCode::kInvalidArgument, "alignment: out of range");
+  }
+  GroupCatalogue catalogue;
+  catalogue.registered_ = !config.groups.empty();
+  catalogue.fixed_unit_ = catalogue.unit_ = config.hash_block_size;
+  catalogue.fixed_alignment_ = config.alignment;
+  for (size_t i = 0; i < config.groups.size(); ++i) {
+    if (Status status = CheckGroup(config.groups[i], i, config.hash_block_size); !status.ok()) {
+      return status;
+    }
+    catalogue.groups_.push_back({config.groups[i], Source::kRegistered});
+    catalogue.NoteBlockSize(config.groups[i].block_size);
+  }
+  if (catalogue.unit_ > 0 && config.alignment % catalogue.unit_ != 0) {
+    return Status(StatusCode::kInvalidArgument, "alignment: not a multiple of hash_block_size");
+  }
+  catalogue.UpdateAlignment();
+  return catalogue;
+}
+
+std::optional<size_t> GroupCatalogue::Resolve(const std::optional<int64_t>& group_idx) const {
+  const int64_t index = group_idx.value_or(0);
+  const int64_t limit = registered_ ? static_cast<int64_t>(groups_.size()) : kMaxGroups;
+  if (index < 0 || index >= limit) return std::nullopt;
+  return static_cast<size_t>(index);
+}
+
+GroupCatalogue::Verdict GroupCatalogue::KindVerdict(size_t index) const {
+  if (index >= groups_.size() || groups_[index].source == Source::kUnseen) return Verdict::kIndex;
+  return IsCacheableKind(groups_[index].spec.kind) ? Verdict::kIndex : Verdict::kUnknownKind;
+}
+
+GroupCatalogue::Verdict GroupCatalogue::Store(const BlockStored& event, Tier tier) {
+  const std::optional<size_t> index = Resolve(event.group_idx);
+  if (!index) return Verdict::kBad;
+  if (tier != Tier::kGpu) return KindVerdict(*index);
+  if (registered_) return CheckRegistered(groups_[*index], event);
+  return Learn(*index, event);
+}
+
+GroupCatalogue::Verdict GroupCatalogue::Remove(const BlockRemoved& event) const {
+  const std::optional<size_t> index = Resolve(event.group_idx);
+  return index ? KindVerdict(*index) : Verdict::kBad;
+}
+
+bool GroupCatalogue::SizeFits(const Group& group, int64_t block_size) const {
+  if (!InRange(block_size, kMaxBlockSize)) return false;
+  if (fixed_unit_ > 0 && block_size % fixed_unit_ != 0) return false;
+  const int64_t size = group.spec.block_size;
+  if (size == 0) return true;
+  // A smaller block is the partial entry of a larger one. A larger one than registered is wrong; a
+  // larger one than learned shows that the first were partial.
+  return size % block_size == 0 || (!registered_ && block_size % size == 0);
+}
+
+GroupCatalogue::Verdict GroupCatalogue::CheckRegistered(const Group& group,
+                                                        const BlockStored& event) {
+  if (!IsCacheableKind(group.spec.kind)) return Verdict::kUnknownKind;
+  if (!SizeFits(group, event.block_size)) return Verdict::kBad;
+  NoteBlockSize(event.block_size);
+  return Verdict::kIndex;
+}
+
+bool GroupCatalogue::LearnKind(Group& group, const BlockStored& event) {
+  if (!event.kv_cache_spec_kind) {
+    if (group.source == Source::kUnseen) {
+      group.spec.kind = SpecKind::kFullAttention;
+      group.source = Source::kAssumed;
+    }
+    return true;
+  }
+  const SpecKind kind = ParseSpecKind(*event.kv_cache_spec_kind);
+  if (group.source == Source::kNamed && kind != group.spec.kind) return false;
+  group.spec.kind = kind;
+  group.source = Source::kNamed;
+  return true;
+}
+
+bool GroupCatalogue::LearnSizes(Group& group, const BlockStored& event) {
+  if (!SizeFits(group, event.block_size)) return false;
+  group.spec.block_size = std::max(group.spec.block_size, event.block_size);
+  const std::optional<int64_t>& window = event.kv_cache_spec_sliding_window;
+  if (!IsWindowKind(group.spec.kind) || !window) return true;
+  if (!InRange(*window, kMaxWindow)) return false;
+  if (group.spec.sliding_window > 0 && group.spec.sliding_window != *window) return false;
+  group.spec.sliding_window = *window;
+  return true;
+}
+
+GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& event) {
+  // Learned on a copy: an event that contradicts what is known must teach nothing.
+  Group group = index < groups_.size() ? groups_[index] : Group{};
+  if (!LearnKind(group, event)) return Verdict::kBad;
+  const bool indexed = IsCacheableKind(group.spec.kind);
+  if (indexed && !LearnSizes(group, event)) return Verdict::kBad;
+  if (index >= groups_.size()) groups_.resize(index + 1);
+  groups_[index] = group;
+  if (!indexed) return Verdict::kUnknownKind;
+  NoteBlockSize(event.block_size);
+  return group.source == Source::kAssumed ? Verdict::kIndexAssumed : Verdict::kIndex;
+}
+
+void GroupCatalogue::NoteBlockSize(int64_t block_size) {
+  if (fixed_unit_ == 0) unit_ = std::gcd(unit_, block_size);
+  UpdateAlignment();
+}
+
+// vLLM enables partial hits if some Mamba group has blocks larger than the hash unit (mode "align":
+// in mode "all" the unit is the block) and all other such groups can be looked up finely.
+bool GroupCatalogue::PartialHitsEnabled() const {
+  bool mamba = false;
+  for (const Group& group : groups_) {
+    if (!group.known() || group.spec.block_size == unit_) continue;
+    if (!IsFullKind(group.spec.kind) && group.spec.kind != SpecKind::kMamba) return false;
+    mamba |= group.spec.kind == SpecKind::kMamba;
+  }
+  return mamba;
+}
+
+int64_t GroupCatalogue::AlignmentByRule() const {
+  if (unit_ == 0 || PartialHitsEnabled()) return unit_;
+  const int64_t unreachable = unit_ * kUnreachableUnits;
+  int64_t alignment = unit_;
+  for (const Group& group : groups_) {
+    if (!group.known()) continue;
+    const int64_t factor = group.spec.block_size / std::gcd(alignment, group.spec.block_size);
+    if (alignment > unreachable / factor) return unreachable;
+    alignment *= factor;
+  }
+  return alignment;
+}
+
+void GroupCatalogue::UpdateAlignment() {
+  if (fixed_alignment_ == 0 || unit_ == 0) {
+    alignment_ = AlignmentByRule();
+  } else {
+    alignment_ = std::lcm(fixed_alignment_, unit_);
+  }
+}
+
+std::vector<GroupSpec> GroupCatalogue::Specs() const {
+  std::vector<GroupSpec> specs;
+  specs.reserve(groups_.size());
+  for (const Group& group : groups_) specs.push_back(group.spec);
+  return specs;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,80 @@
+// GroupCatalogue: what is known of one worker's KV-cache groups, by registration or from its
+// stores.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvcast/cache_spec.h"
+#include "kvcast/event.h"
+#include "kvcast/prefix_index.h"
+#include "kvcast/status.h"
+
+namespace kvcast::router {
+
+Tier TierOf(const std::optional<std::string>& medium);
+
+// Thread-compatible value.
+class GroupCatalogue {
+ public:
+  // Not ok: groups and sizes of `config` do not fit together.
+  static Result<GroupCatalogue> FromConfig(const WorkerConfig& config);
+
+  // What becomes of an event.
+  enum class Verdict : uint8_t {
+    kIndex,
+    kIndexAssumed,  // indexed; no kind given, none known: taken for full attention
+    kUnknownKind,   // not indexed: the group's kind has no reuse rule
+    kBad,           // not indexed: out of range, or against what is known of the group
+  };
+  // Learns from a store where no groups are registered. Only GPU stores teach: other tiers
+  // announce chunks and placeholders, whose block size says nothing about the group.
+  Verdict Store(const BlockStored& event, Tier tier);
+  Verdict Remove(const BlockRemoved& event) const;
+
+  // An absent group_idx is group 0. REQUIRES: the event's verdict was kIndex or kIndexAssumed.
+  static uint8_t GroupOf(const std::optional<int64_t>& group_idx) {
+    return static_cast<uint8_t>(group_idx.value_or(0));
+  }
+
+  // By group_idx; kUnknown where no store was seen.
+  std::vector<GroupSpec> Specs() const;
+  // Tokens per hash; 0: not known yet.
+  int64_t unit() const { return unit_; }
+  // Alignment of hits, a multiple of unit(); 0: not known yet.
+  int64_t alignment() const { return alignment_; }
+
+ private:
+  enum class Source : uint8_t { kUnseen, kAssumed, kNamed, kRegistered };
+  struct Group {
+    // Unseen: kind kUnknown, block size 0.
+    GroupSpec spec{.kind = SpecKind::kUnknown, .block_size = 0};
+    Source source = Source::kUnseen;
+
+    bool known() const { return source != Source::kUnseen && IsCacheableKind(spec.kind); }
+  };
+
+  std::optional<size_t> Resolve(const std::optional<int64_t>& group_idx) const;
+  Verdict KindVerdict(size_t index) const;
+  Verdict CheckRegistered(const Group& group, const BlockStored& event);
+  Verdict Learn(size_t index, const BlockStored& event);
+  static bool LearnKind(Group& group, const BlockStored& event);
+  bool LearnSizes(Group& group, const BlockStored& event);
+  bool SizeFits(const Group& group, int64_t block_size) const;
+  void NoteBlockSize(int64_t block_size);
+  bool PartialHitsEnabled() const;
+  int64_t AlignmentByRule() const;
+  void UpdateAlignment();
+
+  std::vector<Group> groups_;
+  bool registered_ = false;
+  int64_t fixed_unit_ = 0;       // registered; 0: gcd of the block sizes
+  int64_t fixed_alignment_ = 0;  // registered; 0: by rule
+  int64_t unit_ = 0;
+  int64_t alignment_ = 0;
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/prefix_index.h"
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <numeric>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "router/group_catalogue.h"
+#include "router/match_plan.h"
+#include "router/residency_map.h"
+#include "router/seeded_hash.h"
+#include "src/base/check.h"
+#include "src/base/mutex.h"
+
+namespace kvcast {
+
+using router::GroupCatalogue;
+using router::Holder;
+using router::MatchPlan;
+using router::QueryShape;
+using router::ResidencyMap;
+using router::WorkerSlot;
+using Verdict = GroupCatalogue::Verdict;
+
+namespace {
+
+// Hashes ahead of the one in work whose table lines are being loaded.
+constexpr size_t kPrefetchDistance = 8;
+
+struct WorkerState {
+  WorkerId id;
+  WorkerConfig config;
+  GroupCatalogue catalogue;
+  IndexCounters counters;
+  std::array<uint64_t, kTiers> residencies{};
+  uint64_t order = 0;  // of registration
+
+  uint64_t total() const {
+    return std::accumulate(residencies.begin(), residencies.end(), uint64_t{0});
+  }
+  // Counts what became of an event; whether it changes residency.
+  bool Accept(Verdict verdict) {
+    if (verdict == Verdict::kBad) ++counters.bad_events;
+    if (verdict == Verdict::kUnknownKind) ++counters.unknown_kinds;
+    if (verdict == Verdict::kIndexAssumed) ++counters.assumed_kinds;
+    return verdict == Verdict::kIndex || verdict == Verdict::kIndexAssumed;
+  }
+};
+
+// Calls `visit(hash)` for each, with the table line of a later one on its way.
+template <typename Visit>
+void ForEachPrefetched(const ResidencyMap& map, std::span<const BlockHash> hashes, Visit visit) {
+  const size_t ahead = std::min(kPrefetchDistance, hashes.size());
+  for (size_t i = 0; i < ahead; ++i) map.Prefetch(hashes[i]);
+  for (size_t i = 0; i < hashes.size(); ++i) {
+    if (i + ahead < hashes.size()) map.Prefetch(hashes[i + ahead]);
+    visit(hashes[i], static_cast<int64_t>(i));
+  }
+}
+
+void AddCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Holder& place,
+               WorkerState& worker) {
+  uint64_t& held = worker.residencies[static_cast<size_t>(place.tier)];
+  ForEachPrefetched(map, hashes, [&](const BlockHash& hash, int64_t) {
+    if (map.Add(hash, place)) ++held;
+  });
+  worker.counters.stored_blocks += hashes.size();
+}
+
+void RemoveCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Holder& place,
+                  WorkerState& worker) {
+  uint64_t& held = worker.residencies[static_cast<size_t>(place.tier)];
+  ForEachPrefetched(map, hashes, [&](const BlockHash& hash, int64_t) {
+    const ResidencyMap::Removal removal = map.Remove(hash, place);
+    if (removal == ResidencyMap::Removal::kNotHeld) {
+      ++worker.counters.unknown_removes;
+      return;
+    }
+    ++worker.counters.removed_blocks;
+    if (removal == ResidencyMap::Removal::kLastCopy) --held;
+  });
+}
+
+// The plans of a query, found by the slot of their worker.
+class PlanTable {
+ public:
+  explicit PlanTable(size_t slots) : plan_of_slot_(slots, kNone) {}
+
+  void Add(WorkerSlot slot, const WorkerState& worker, const QueryShape& shape) {
+    if (plan_of_slot_[slot] != kNone) return;  // asked for twice
+    plan_of_slot_[slot] = static_cast<uint32_t>(plans_.size());
+    plans_.emplace_back(worker.id, worker.catalogue, shape);
+  }
+  void MarkHolders(const ResidencyMap& map, std::span<const BlockHash> chain) {
+    ForEachPrefetched(map, chain, [&](const BlockHash& hash, int64_t position) {
+      for (const Holder& holder : map.Find(hash)) {
+        const uint32_t plan = plan_of_slot_[holder.slot];
+        if (holder.tier == Tier::kGpu && plan != kNone) plans_[plan].Mark(holder.group, position);
+      }
+    });
+  }
+  const std::vector<MatchPlan>& plans() const { return plans_; }
+
+ private:
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  std::vector<uint32_t> plan_of_slot_;
+  std::vector<MatchPlan> plans_;
+};
+
+}  // namespace
+
+class PrefixIndex::Impl {
+ public:
+  Status AddWorker(WorkerId id, const WorkerConfig& config);
+  void RemoveWorker(WorkerId id);
+  void ClearWorker(WorkerId id, bool forget_groups);
+  void Apply(WorkerId id, const EventBatch& batch);
+  std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, const QueryShape& shape,
+                                 std::span<const WorkerId> ids) const;
+  // What `read` says of the worker; `absent` if there is none.
+  template <typename T, typename Read>
+  T ReadWorker(WorkerId id, T absent, Read read) const {
+    ReaderLock lock(mutex_);
+    const auto it = slot_of_.find(id);
+    return it == slot_of_.end() ? absent : read(*slots_[it->second]);
+  }
+
+ private:
+  void EraseTiers(WorkerSlot slot, std::optional<Tier> tier) KV_REQUIRES(mutex_);
+  void ApplyEvent(WorkerSlot slot, const BlockStored& event) KV_REQUIRES(mutex_);
+  void ApplyEvent(WorkerSlot slot, const BlockRemoved& event) KV_REQUIRES(mutex_);
+  void ApplyEvent(WorkerSlot slot, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
+  std::vector<WorkerSlot> Participants(std::span<const WorkerId> ids, int64_t unit) const
+      KV_REQUIRES_SHARED(mutex_);
+  PlanTable Probe(std::span<const BlockHash> chain, const QueryShape& shape,
+                  std::span<const WorkerId> ids) const;
+
+  mutable SharedMutex mutex_;
+  ResidencyMap map_ KV_GUARDED_BY(mutex_){router::ProcessSeed()};
+  std::unordered_map<WorkerId, WorkerSlot> slot_of_ KV_GUARDED_BY(mutex_);
+  std::vector<std::optional<WorkerState>> slots_ KV_GUARDED_BY(mutex_);
+  std::vector<WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
+  uint64_t registrations_ KV_GUARDED_BY(mutex_) = 0;
+};
+
+Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
+  Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(config);
+  if (!catalogue.ok()) return catalogue.status();
+  WriterLock lock(mutex_);
+  if (slot_of_.contains(id)) {
+    return Status(StatusCode::kFailedPrecondition, "worker is registered already");
+  }
+  if (slot_of_.size() >= kMaxIndexWorkers) return Status(StatusCode::kLimit, "too many workers");
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<WorkerSlot>(slots_.size()));
+    slots_.emplace_back();
+  }
+  const WorkerSlot slot = free_slots_.back();
+  free_slots_.pop_back();
+  slot_of_.emplace(id, slot);
+  WorkerState& worker = slots_[slot].emplace();
+  worker.id = id;
+  worker.config = config;
+  worker.catalogue = std::move(catalogue).value();
+  worker.order = registrations_++;
+  return Status();
+}
+
+void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
+  WriterLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return;
+  EraseTiers(it->second, std::nullopt);
+  slots_[it->second].reset();
+  free_slots_.push_back(it->second);
+  slot_of_.erase(it);
+}
+
+void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
+  WriterLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return;
+  EraseTiers(it->second, std::nullopt);
+  if (!forget_groups) return;
+  WorkerState& worker = *slots_[it->second];
+  Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(worker.config);
+  KV_CHECK(catalogue.ok());
+  worker.catalogue = std::move(catalogue).value();
+}
+
+void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
+  WorkerState& worker = *slots_[slot];
+  const uint64_t held = tier ? worker.residencies[static_cast<size_t>(*tier)] : worker.total();
+  if (held == 0) return;
+  const std::array<uint64_t, kTiers> dropped = map_.EraseSlot(slot, tier);
+  for (size_t i = 0; i < dropped.size(); ++i) worker.residencies[i] -= dropped[i];
+  KV_CHECK((tier ? worker.residencies[static_cast<size_t>(*tier)] : worker.total()) == 0);
+}
+
+void PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
+  WriterLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return;
+  const WorkerSlot slot = it->second;
+  for (const Event& event : batch.events) {
+    // No std::visit: the thread-safety analysis does not see a held lock inside a lambda.
+    if (const auto* stored = std::get_if<BlockStored>(&event)) {
+      ApplyEvent(slot, *stored);
+    } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
+      ApplyEvent(slot, *removed);
+    } else {
+      ApplyEvent(slot, std::get<AllBlocksCleared>(event));
+    }
+  }
+}
+
+void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const BlockStored& event) {
+  WorkerState& worker = *slots_[slot];
+  const Tier tier = router::TierOf(event.medium);
+  if (!worker.Accept(worker.catalogue.Store(event, tier))) return;
+  const Holder place{.slot = slot, .group = GroupCatalogue::GroupOf(event.group_idx), .tier = tier};
+  AddCopies(map_, event.block_hashes, place, worker);
+}
+
+void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const BlockRemoved& event) {
+  WorkerState& worker = *slots_[slot];
+  const Tier tier = router::TierOf(event.medium);
+  if (!worker.Accept(worker.catalogue.Remove(event))) return;
+  const Holder place{.slot = slot, .group = GroupCatalogue::GroupOf(event.group_idx), .tier = tier};
+  RemoveCopies(map_, event.block_hashes, place, worker);
+}
+
+void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const AllBlocksCleared&) {
+  ++slots_[slot]->counters.clears;
+  EraseTiers(slot, Tier::kGpu);
+}
+
+std::vector<WorkerSlot> PrefixIndex::Impl::Participants(std::span<const WorkerId> ids,
+                                                        int64_t unit) const {
+  std::vector<WorkerSlot> slots;
+  const auto add = [&](WorkerSlot slot, int64_t worker_unit) {
+    if (worker_unit == unit || worker_unit == 0) slots.push_back(slot);
+  };
+  for (const WorkerId id : ids) {
+    const auto it = slot_of_.find(id);
+    if (it != slot_of_.end()) add(it->second, slots_[it->second]->catalogue.unit());
+  }
+  if (!ids.empty()) return slots;
+  for (const auto& [id, slot] : slot_of_) add(slot, slots_[slot]->catalogue.unit());
+  std::vector<uint64_t> order(slots_.size());
+  for (const WorkerSlot slot : slots) order[slot] = slots_[slot]->order;
+  std::sort(slots.begin(), slots.end(),
+            [&order](WorkerSlot a, WorkerSlot b) { return order[a] < order[b]; });
+  return slots;
+}
+
+PlanTable PrefixIndex::Impl::Probe(std::span<const BlockHash> chain, const QueryShape& shape,
+                                   std::span<const WorkerId> ids) const {
+  ReaderLock lock(mutex_);
+  PlanTable table(slots_.size());
+  for (const WorkerSlot slot : Participants(ids, shape.unit)) {
+    table.Add(slot, *slots_[slot], shape);
+  }
+  table.MarkHolders(map_, chain.first(static_cast<size_t>(shape.units)));
+  return table;
+}
+
+std::vector<WorkerMatch> PrefixIndex::Impl::Match(std::span<const BlockHash> chain,
+                                                  const QueryShape& shape,
+                                                  std::span<const WorkerId> ids) const {
+  const PlanTable table = Probe(chain, shape, ids);
+  // The rules run on private bitmaps, outside the lock.
+  std::vector<WorkerMatch> matches;
+  for (const MatchPlan& plan : table.plans()) matches.push_back(plan.Evaluate());
+  return matches;
+}
+
+PrefixIndex::PrefixIndex() : impl_(std::make_unique<Impl>()) {}
+PrefixIndex::~PrefixIndex() = default;
+
+Status PrefixIndex::AddWorker(WorkerId worker, const WorkerConfig& config) {
+  return impl_->AddWorker(worker, config);
+}
+void PrefixIndex::RemoveWorker(WorkerId worker) { impl_->RemoveWorker(worker); }
+void PrefixIndex::ClearWorker(WorkerId worker) { impl_->ClearWorker(worker, false); }
+void PrefixIndex::RestartWorker(WorkerId worker) { impl_->ClearWorker(worker, true); }
+void PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) { impl_->Apply(worker, batch); }
+
+std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain, int64_t unit,
+                                            int64_t prompt_tokens,
+                                            std::span<const WorkerId> workers,
+                                            MatchPolicy policy) const {
+  if (unit <= 0 || unit > kMaxBlockSize) return {};
+  const int64_t usable = (std::max<int64_t>(prompt_tokens, 1) - 1) / unit;
+  const QueryShape shape{unit, std::min<int64_t>(std::ssize(chain), usable), policy};
+  return impl_->Match(chain, shape, workers);
+}
+
+std::vector<GroupSpec> PrefixIndex::Groups(WorkerId worker) const {
+  return impl_->ReadWorker(worker, std::vector<GroupSpec>(),
+                           [](const WorkerState& state) { return state.catalogue.Specs(); });
+}
+
+int64_t PrefixIndex::hash_block_size(WorkerId worker) const {
+  return impl_->ReadWorker(worker, int64_t{0},
+                           [](const WorkerState& state) { return state.catalogue.unit(); });
+}
+
+IndexCounters PrefixIndex::counters(WorkerId worker) const {
+  return impl_->ReadWorker(worker, IndexCounters(), [](const WorkerState& state) {
+    IndexCounters counters = state.counters;
+    counters.residencies = state.total();
+    return counters;
+  });
+}
+
+}  // namespace kvcast

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/metrics.h"
+
+#include <prometheus/metric_family.h>
+#include <prometheus/text_serializer.h>
+
+#include <array>
+#include <sstream>
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+struct WorkerMetric {
+  const char* name;
+  const char* help;
+  MetricType type;
+  uint64_t (*read)(const WorkerMetrics&);
+};
+
+constexpr MetricType kCounter = MetricType::Counter;
+constexpr MetricType kGauge = MetricType::Gauge;
+using W = const WorkerMetrics&;
+
+constexpr std::array kWorkerMetrics = {
+    WorkerMetric{"kvcast_source_batches_total", "Batches applied.", kCounter,
+                 [](W w) { return w.stream.batches; }},
+    WorkerMetric{"kvcast_source_gaps_total", "Gaps in the sequence numbers.", kCounter,
+                 [](W w) { return w.stream.gaps; }},
+    WorkerMetric{"kvcast_source_replays_total", "Replay requests sent.", kCounter,
+                 [](W w) { return w.stream.replays; }},
+    WorkerMetric{"kvcast_source_replayed_batches_total", "Batches that came by replay.", kCounter,
+                 [](W w) { return w.stream.replayed; }},
+    WorkerMetric{"kvcast_source_duplicate_batches_total", "Batches that came twice.", kCounter,
+                 [](W w) { return w.stream.duplicates; }},
+    WorkerMetric{"kvcast_source_resets_total", "Times the learned state was dropped.", kCounter,
+                 [](W w) { return w.stream.resets; }},
+    WorkerMetric{"kvcast_source_lost_batches_total", "Sequence numbers that never came.", kCounter,
+                 [](W w) { return w.stream.lost; }},
+    WorkerMetric{"kvcast_source_bad_messages_total", "Messages with broken frames.", kCounter,
+                 [](W w) { return w.stream.bad_messages; }},
+    WorkerMetric{"kvcast_source_next_sequence", "First sequence number not applied yet.", kGauge,
+                 [](W w) { return w.stream.next_seq; }},
+    WorkerMetric{"kvcast_wire_events_total", "Events decoded.", kCounter,
+                 [](W w) { return w.wire.decode.decoded; }},
+    WorkerMetric{"kvcast_wire_unknown_fields_total", "Fields skipped.", kCounter,
+                 [](W w) { return w.wire.decode.unknown_fields; }},
+    WorkerMetric{"kvcast_wire_undecodable_batches_total", "Payloads that are no batch.", kCounter,
+                 [](W w) { return w.wire.undecodable_batches; }},
+    WorkerMetric{"kvcast_index_stored_blocks_total", "Block copies stored.", kCounter,
+                 [](W w) { return w.index.stored_blocks; }},
+    WorkerMetric{"kvcast_index_removed_blocks_total", "Block copies removed.", kCounter,
+                 [](W w) { return w.index.removed_blocks; }},
+    WorkerMetric{"kvcast_index_clears_total", "AllBlocksCleared events.", kCounter,
+                 [](W w) { return w.index.clears; }},
+    WorkerMetric{"kvcast_index_unknown_removes_total", "Removes of blocks not held.", kCounter,
+                 [](W w) { return w.index.unknown_removes; }},
+    WorkerMetric{"kvcast_index_bad_events_total", "Events against the known groups.", kCounter,
+                 [](W w) { return w.index.bad_events; }},
+    WorkerMetric{"kvcast_index_unknown_kinds_total", "Events of groups without a reuse rule.",
+                 kCounter, [](W w) { return w.index.unknown_kinds; }},
+    WorkerMetric{"kvcast_index_assumed_kinds_total", "Stores taken for full attention.", kCounter,
+                 [](W w) { return w.index.assumed_kinds; }},
+    WorkerMetric{"kvcast_index_residencies", "Places (tier, group, hash) held.", kGauge,
+                 [](W w) { return w.index.residencies; }},
+};
+
+ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  const auto number = static_cast<double>(value);
+  if (type == MetricType::Counter) {
+    metric.counter.value = number;
+  } else {
+    metric.gauge.value = number;
+  }
+  return metric;
+}
+
+MetricFamily Single(const char* name, const char* help, uint64_t value) {
+  return {name, help, kCounter, {Sample(kCounter, {}, value)}};
+}
+
+MetricFamily StateFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{"kvcast_source_state", "1 for the state the source is in.", kGauge, {}};
+  constexpr std::array kStates = {SourceState::kConnecting, SourceState::kReplaying,
+                                  SourceState::kSynced, SourceState::kDegraded};
+  for (const WorkerMetrics& worker : workers) {
+    for (const SourceState state : kStates) {
+      Labels labels = {{"worker", worker.name}, {"state", std::string(SourceStateName(state))}};
+      family.metric.push_back(Sample(kGauge, std::move(labels), worker.state == state));
+    }
+  }
+  return family;
+}
+
+MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{"kvcast_wire_rejected_events_total", "Events not decoded.", kCounter, {}};
+  for (const WorkerMetrics& worker : workers) {
+    for (size_t i = 0; i < kRejectReasons; ++i) {
+      const std::string_view reason = RejectName(static_cast<Reject>(i));
+      Labels labels = {{"worker", worker.name}, {"reason", std::string(reason)}};
+      family.metric.push_back(Sample(kCounter, std::move(labels), worker.wire.decode.rejected[i]));
+    }
+  }
+  return family;
+}
+
+}  // namespace
+
+std::string RenderMetrics(const ServiceMetrics& metrics) {
+  std::vector<MetricFamily> families;
+  families.push_back(Single("kvcast_queries_total", "Queries answered.", metrics.queries));
+  families.push_back(Single("kvcast_bad_queries_total", "Queries refused.", metrics.bad_queries));
+  for (const WorkerMetric& entry : kWorkerMetrics) {
+    MetricFamily family{entry.name, entry.help, entry.type, {}};
+    for (const WorkerMetrics& worker : metrics.workers) {
+      family.metric.push_back(Sample(entry.type, {{"worker", worker.name}}, entry.read(worker)));
+    }
+    families.push_back(std::move(family));
+  }
+  families.push_back(StateFamily(metrics.workers));
+  families.push_back(RejectFamily(metrics.workers));
+  std::ostringstream page;
+  prometheus::TextSerializer().Serialize(page, families);
+  return page.str();
+}
+
+}  // namespace kvcast::router

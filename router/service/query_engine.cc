@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/query_engine.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+std::vector<BlockHash> ChainOf(const HashScheme& scheme, int64_t unit, const Query& query) {
+  std::vector<BlockHash> chain;
+  // A hasher per query: it is not shared between threads, and its cost is that of a few blocks.
+  Result<BlockHasher> hasher = BlockHasher::FromNoneHash(scheme.algorithm, scheme.none_hash);
+  if (!hasher.ok()) return chain;
+  std::vector<Digest> digests;
+  hasher->ExtendChain(query.tokens, unit, query.inputs, digests);
+  chain.reserve(digests.size());
+  for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, scheme.form));
+  return chain;
+}
+
+}  // namespace
+
+QueryEngine::QueryEngine(const PrefixIndex& index,
+                         const std::vector<std::unique_ptr<Source>>& sources, StatusOf status_of)
+    : index_(index), sources_(sources), status_of_(std::move(status_of)) {}
+
+Result<std::vector<const Source*>> QueryEngine::Select(
+    const std::vector<std::string>& names) const {
+  std::vector<const Source*> selected;
+  for (const auto& source : sources_) {
+    const bool named = std::find(names.begin(), names.end(), source->name()) != names.end();
+    if (names.empty() || named) selected.push_back(source.get());
+  }
+  for (const std::string& name : names) {
+    const bool known = std::any_of(selected.begin(), selected.end(), [&name](const Source* source) {
+      return source->name() == name;
+    });
+    if (!known) return Status(StatusCode::kInvalidArgument, "workers: unknown worker " + name);
+  }
+  return selected;
+}
+
+QueryEngine::Cohorts QueryEngine::Group(const std::vector<const Source*>& selected,
+                                        const Query& query) const {
+  Cohorts cohorts;
+  for (const Source* source : selected) {
+    ChainKey key{.scheme = {}, .unit = index_.hash_block_size(source->id())};
+    const bool other_unit = query.hash_block_size != 0 && query.hash_block_size != key.unit;
+    if (key.unit == 0 || other_unit) continue;
+    if (query.by_tokens) key.scheme = source->scheme();
+    cohorts[key].push_back(source->id());
+  }
+  return cohorts;
+}
+
+std::vector<WorkerMatch> QueryEngine::MatchCohort(const ChainKey& key,
+                                                  const std::vector<WorkerId>& workers,
+                                                  const Query& query) const {
+  if (query.by_tokens) {
+    return index_.Match(ChainOf(key.scheme, key.unit, query), key.unit, query.prompt_tokens,
+                        workers);
+  }
+  const int64_t beyond_hashes = std::ssize(query.hashes) * key.unit + 1;
+  const int64_t prompt_tokens = query.prompt_tokens == 0 ? beyond_hashes : query.prompt_tokens;
+  return index_.Match(query.hashes, key.unit, prompt_tokens, workers);
+}
+
+Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query) const {
+  Result<std::vector<const Source*>> selected = Select(query.workers);
+  if (!selected.ok()) return selected.status();
+  std::unordered_map<WorkerId, std::pair<WorkerMatch, int64_t>> matched;
+  for (const auto& [key, workers] : Group(*selected, query)) {
+    for (WorkerMatch& match : MatchCohort(key, workers, query)) {
+      matched[match.worker] = {std::move(match), key.unit};
+    }
+  }
+  std::vector<QueryAnswer> answers;
+  for (const Source* source : *selected) {
+    QueryAnswer& answer = answers.emplace_back();
+    answer.name = source->name();
+    // A worker without a match (unit unknown, or another one) can promise nothing.
+    answer.match.worker = source->id();
+    if (const auto it = matched.find(source->id()); it != matched.end()) {
+      std::tie(answer.match, answer.hash_block_size) = std::move(it->second);
+    }
+    const SourceStatus status = status_of_(source->id());
+    answer.state = source->State(status.state);
+    answer.next_seq = status.next_seq;
+  }
+  return answers;
+}
+
+}  // namespace kvcast::router

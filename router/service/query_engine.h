@@ -1,0 +1,48 @@
+// QueryEngine: from a query to one answer per worker.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvcast/prefix_index.h"
+#include "kvcast/status.h"
+#include "kvcast/subscriber.h"
+#include "router/service/query.h"
+#include "router/service/source.h"
+
+namespace kvcast::router {
+
+// Thread-safe. Borrows all it is given.
+class QueryEngine {
+ public:
+  using StatusOf = std::function<SourceStatus(WorkerId)>;
+  QueryEngine(const PrefixIndex& index, const std::vector<std::unique_ptr<Source>>& sources,
+              StatusOf status_of);
+
+  // One answer per worker asked for, in order of the sources. Not ok: an unknown worker name.
+  Result<std::vector<QueryAnswer>> Answer(const Query& query) const;
+
+ private:
+  // Workers that one hash chain serves.
+  struct ChainKey {
+    HashScheme scheme;
+    int64_t unit = 0;
+    friend auto operator<=>(const ChainKey&, const ChainKey&) = default;
+  };
+  using Cohorts = std::map<ChainKey, std::vector<WorkerId>>;
+
+  Result<std::vector<const Source*>> Select(const std::vector<std::string>& names) const;
+  Cohorts Group(const std::vector<const Source*>& selected, const Query& query) const;
+  std::vector<WorkerMatch> MatchCohort(const ChainKey& key, const std::vector<WorkerId>& workers,
+                                       const Query& query) const;
+
+  const PrefixIndex& index_;
+  const std::vector<std::unique_ptr<Source>>& sources_;
+  StatusOf status_of_;
+};
+
+}  // namespace kvcast::router

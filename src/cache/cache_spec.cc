@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/cache_spec.h"
+
+#include <algorithm>
+#include <array>
+
+namespace kvcast {
+namespace {
+
+constexpr std::array<std::string_view, 10> kKindNames = {
+    "full_attention", "mla_attention",          "sink_full_attention",
+    "sliding_window", "sliding_window_mla",     "chunked_local_attention",
+    "mamba",          "encoder_only_attention", "cross_attention",
+    "unknown",
+};
+
+}  // namespace
+
+std::string_view SpecKindName(SpecKind kind) {
+  const auto index = static_cast<size_t>(kind);
+  return index < kKindNames.size() ? kKindNames[index] : kKindNames.back();
+}
+
+SpecKind ParseSpecKind(std::string_view name) {
+  const auto found = std::find(kKindNames.begin(), kKindNames.end(), name);
+  if (found == kKindNames.end()) return SpecKind::kUnknown;
+  return static_cast<SpecKind>(found - kKindNames.begin());
+}
+
+std::optional<int64_t> MaxAdmissionBlocks(const GroupSpec& group, int64_t max_model_len,
+                                          int64_t max_in_flight_tokens) {
+  if (IsWindowKind(group.kind)) {
+    const int64_t held =
+        group.sliding_window - 1 + group.extra_retained_tokens + max_in_flight_tokens;
+    // One more, because the window may begin inside a block.
+    return CeilDiv(std::min(held, max_model_len), group.block_size) + 1;
+  }
+  if (group.kind == SpecKind::kChunkedLocalAttention) {
+    return CeilDiv(std::min(group.chunk_size + max_in_flight_tokens, max_model_len),
+                   group.block_size);
+  }
+  return std::nullopt;
+}
+
+int64_t SkippedTokens(const GroupSpec& group, int64_t computed_tokens) {
+  if (IsWindowKind(group.kind)) {
+    return std::max<int64_t>(
+        0, computed_tokens - group.sliding_window + 1 - group.extra_retained_tokens);
+  }
+  if (group.kind == SpecKind::kChunkedLocalAttention) {
+    return computed_tokens / group.chunk_size * group.chunk_size;
+  }
+  // A recurrent state replaces all states before it.
+  if (group.kind == SpecKind::kMamba) return std::max<int64_t>(0, computed_tokens - 1);
+  return 0;
+}
+
+}  // namespace kvcast

@@ -1,0 +1,120 @@
+// BlockPool: the physical blocks of one memory tier, shared by all KV-cache groups.
+//
+// A block is free or referenced; a free block may still be cached, and then stays reusable until it
+// is taken for new content. Block 0 is the null block: never allocated, never cached, ignored by
+// Touch and Free. Thread-compatible: one owner thread.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvcast/cache_manager.h"
+#include "kvcast/ids.h"
+#include "kvcast/reuse.h"
+#include "kvcast/status.h"
+#include "src/engine/block_key.h"
+#include "src/engine/cached_block_map.h"
+#include "src/engine/free_block_queue.h"
+#include "src/engine/pool_events.h"
+
+namespace kvcast::engine {
+
+inline constexpr BlockId kNullBlock{0};
+
+struct PoolOptions {
+  int64_t num_blocks = 0;  // the null block included
+  int64_t hash_unit = 16;  // tokens per hash
+  bool enable_caching = true;
+  bool emit_events = true;
+  bool reuse_uncached_first = true;
+  EventHashForm hash_form = EventHashForm::kInt64;
+  std::string medium = kMediumGpu;
+};
+
+// Full blocks [begin, end) of one group's block table, about to be cached.
+struct FullBlocks {
+  const CacheRequest& request;  // its chain reaches to the end of the last block
+  GroupIdx group;
+  int64_t block_size = 0;
+  std::span<const BlockId> table;
+  int64_t begin = 0;
+  int64_t end = 0;
+  const Bitmap* keep = nullptr;  // bit i: cache block begin + i; nullptr: all of them
+};
+
+// The start of one block that ends a prefix of `prefix_tokens` inside it.
+struct PartialBlock {
+  const CacheRequest& request;
+  GroupIdx group;
+  int64_t block_size = 0;
+  BlockId block;
+  int64_t prefix_tokens = 0;
+};
+
+class BlockPool {
+ public:
+  // REQUIRES: num_blocks >= 1, hash_unit > 0.
+  explicit BlockPool(const PoolOptions& options);
+
+  int64_t num_blocks() const { return static_cast<int64_t>(refs_.size()); }
+  int64_t num_free() const { return free_.size(); }
+  int64_t hash_unit() const { return options_.hash_unit; }
+  uint32_t ref_count(BlockId block) const { return refs_[block.value]; }
+  bool IsFreeCandidate(BlockId block) const { return block != kNullBlock && ref_count(block) == 0; }
+  const CachedBlockMap& cached() const { return cached_; }
+
+  // The block cached under (digest, group), the one that came first.
+  std::optional<BlockId> FindCached(const Digest& digest, GroupIdx group) const {
+    return cached_.Find({digest, group});
+  }
+
+  // Takes n blocks from the head of the queue and appends them to `out`; what they held leaves the
+  // cache, one BlockRemoved per key. REQUIRES: n <= num_free().
+  void Allocate(int64_t n, std::vector<BlockId>& out);
+  // Adds one reference to each block.
+  void Touch(std::span<const BlockId> blocks);
+  // Drops one reference of each block. Blocks without references go to the queue: those that are
+  // not cached to its head, cached ones to its tail, each in the order given (all of them to its
+  // tail without reuse_uncached_first).
+  void Free(std::span<const BlockId> blocks);
+
+  // Caches full blocks, those of the table that are not null and kept; one BlockStored for all,
+  // sent even if none is. A partial key that a block already has is removed first.
+  void CacheFullBlocks(const FullBlocks& blocks);
+  // Caches a block under the hash of a prefix that ends inside it. nullopt: the block is null, or
+  // the prefix is not one that a partial key can name.
+  std::optional<BlockKey> CachePartialBlock(const PartialBlock& partial);
+  // Announces leading blocks [0, count) again, null positions too; changes nothing.
+  void ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size, int64_t count);
+  // `to` takes over all keys of `from`; silent. REQUIRES: `to` has none.
+  void MoveKeys(BlockId from, BlockId to) { cached_.MoveKeys(from, to); }
+  // Drops all keys of these blocks. REQUIRES: ids are below num_blocks().
+  void Evict(std::span<const BlockId> blocks);
+  // Forgets all keys. False: a block is in use, nothing changed.
+  bool Reset();
+
+  std::vector<Event> TakeEvents() { return events_.Take(); }
+  std::vector<BlockId> FreeList() const { return free_.List(); }
+  Status CheckInvariants() const;
+
+ private:
+  void RemoveKeys(BlockId block);
+  void AnnounceFullBlocks(const FullBlocks& blocks);
+
+  PoolOptions options_;
+  std::vector<uint32_t> refs_;
+  FreeBlockQueue free_;
+  CachedBlockMap cached_;
+  PoolEvents events_;
+  // Scratch, kept for its capacity.
+  std::vector<BlockId> to_head_;
+  std::vector<BlockId> to_tail_;
+  std::vector<const Digest*> digests_;
+  std::vector<int64_t> begins_;
+};
+
+}  // namespace kvcast::engine

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/cache_manager.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "src/base/check.h"
+#include "src/engine/group_managers.h"
+#include "src/engine/prefix_lookup.h"
+#include "src/engine/table_audit.h"
+
+namespace kvcast {
+
+using engine::RequestSlot;
+using engine::SlotDemand;
+
+namespace {
+
+// A slot that no request ever has.
+constexpr RequestSlot kNoSlot{UINT32_MAX};
+
+engine::PoolOptions PoolOptionsOf(const CacheConfig& config, EventHashForm form, bool emit_events) {
+  engine::PoolOptions options;
+  options.num_blocks = config.num_blocks;
+  options.hash_unit = config.hash_block_size;
+  options.enable_caching = config.enable_caching;
+  options.emit_events = emit_events;
+  options.reuse_uncached_first = config.rules >= EngineRules::kMain2026August;
+  options.hash_form = form;
+  return options;
+}
+
+int64_t SinkBlocks(const CacheConfig& config) {
+  int64_t blocks = 0;
+  for (const GroupSpec& group : config.groups) blocks += group.sink_tokens / group.block_size;
+  return blocks;
+}
+
+}  // namespace
+
+class CacheManager::Impl {
+ public:
+  Impl(CacheConfig valid, BlockHasher block_hasher, EventHashForm form, bool emit_events)
+      : config(std::move(valid)),
+        hasher(std::move(block_hasher)),
+        pool(PoolOptionsOf(config, form, emit_events)),
+        managers(config, pool),
+        lookup(config, pool),
+        watermark_blocks(
+            static_cast<int64_t>(config.watermark * static_cast<double>(config.num_blocks))) {}
+
+  void ExtendChain(CacheRequest& request) {
+    if (!config.enable_caching) return;
+    hasher.ExtendChain(request.tokens, config.hash_block_size, request.hash_inputs, request.chain);
+  }
+
+  SlotDemand DemandOf(const AllocateArgs& args) const {
+    const int64_t limit = config.max_model_len;
+    SlotDemand demand;
+    demand.local_computed = args.computed_tokens + (args.hit == nullptr ? 0 : args.hit->tokens);
+    demand.total_computed = std::min(demand.local_computed + args.external_tokens, limit);
+    demand.main_tokens = std::min(demand.total_computed + args.new_tokens, limit);
+    demand.tokens =
+        std::min(demand.total_computed + args.new_tokens + args.lookahead_tokens, limit);
+    demand.encoder_tokens = args.encoder_tokens;
+    return demand;
+  }
+
+  // The admission gate: room for all that the request is known to need, at its peak.
+  bool WholeSequenceFits(RequestSlot slot, const CacheRequest& request, const AllocateArgs& args,
+                         SlotDemand demand) const {
+    demand.tokens = std::min(static_cast<int64_t>(request.tokens.size()), config.max_model_len);
+    demand.main_tokens = demand.tokens;
+    demand.apply_admission_cap = true;
+    const int64_t spare = args.apply_watermark ? watermark_blocks : 0;
+    return managers.BlocksToAllocate(slot, args.hit, demand) + spare <= pool.num_free();
+  }
+
+  bool StepFits(RequestSlot slot, const AllocateArgs& args, const SlotDemand& demand) const {
+    const int64_t spare = args.apply_watermark ? watermark_blocks : 0;
+    return managers.BlocksToAllocate(slot, args.hit, demand) + spare <=
+           pool.num_free() - args.reserved_blocks;
+  }
+
+  bool Admit(RequestSlot slot, const CacheRequest& request, const AllocateArgs& args,
+             const SlotDemand& demand) {
+    if (args.full_sequence_must_fit && !WholeSequenceFits(slot, request, args, demand)) {
+      return false;
+    }
+    // Even if the step does not fit: what attention has left behind is of no use to anybody.
+    managers.RemoveSkipped(slot, demand.total_computed - args.in_flight_tokens,
+                           request.prompt_tokens);
+    return StepFits(slot, args, demand);
+  }
+
+  void Allocate(RequestSlot slot, bool first, CacheRequest& request, const AllocateArgs& args,
+                const SlotDemand& demand, std::vector<std::vector<BlockId>>& added) {
+    if (first) {
+      managers.AddComputed(slot, args.hit, demand);
+      request.shared_prefix_boundary = args.hit == nullptr ? 0 : args.hit->shared_prefix_boundary;
+    }
+    managers.AllocateNew(slot, demand, added);
+    if (!config.enable_caching || args.delay_caching) return;
+    // Drafts may be rejected: they are not cached.
+    const auto known = static_cast<int64_t>(request.tokens.size());
+    managers.CacheBlocks(slot, request, std::min(demand.total_computed + args.new_tokens, known));
+  }
+
+  void Annotate(BlockStored& event) const {
+    if (!event.group_idx || static_cast<size_t>(*event.group_idx) >= config.groups.size()) return;
+    const GroupSpec& spec = config.groups[static_cast<size_t>(*event.group_idx)];
+    event.kv_cache_spec_kind = std::string(SpecKindName(spec.kind));
+    if (IsWindowKind(spec.kind)) event.kv_cache_spec_sliding_window = spec.sliding_window;
+  }
+
+  CacheConfig config;
+  BlockHasher hasher;
+  engine::BlockPool pool;
+  engine::GroupManagers managers;
+  engine::PrefixLookup lookup;
+  engine::RequestSlots slots;
+  int64_t watermark_blocks;
+  std::vector<std::vector<BlockId>> unreported;  // scratch, kept for its capacity
+};
+
+Result<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheConfig& config,
+                                                           BlockHasher hasher,
+                                                           EventHashForm hash_form,
+                                                           bool emit_events) {
+  Result<CacheConfig> valid = ValidateCacheConfig(config);
+  if (!valid.ok()) return valid.status();
+  if (SinkBlocks(*valid) >= valid->num_blocks) {
+    return Status(StatusCode::kInvalidArgument, "num_blocks is too small for the sink tokens");
+  }
+  auto impl = std::make_unique<Impl>(*std::move(valid), std::move(hasher), hash_form, emit_events);
+  return std::unique_ptr<CacheManager>(new CacheManager(std::move(impl)));
+}
+
+CacheManager::CacheManager(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+CacheManager::~CacheManager() = default;
+
+const CacheConfig& CacheManager::config() const { return impl_->config; }
+
+CacheUsage CacheManager::usage() const {
+  return {impl_->pool.num_blocks() - 1, impl_->pool.num_free()};
+}
+
+void CacheManager::BeginStep() { impl_->managers.BeginStep(); }
+
+PrefixHit CacheManager::GetComputedBlocks(CacheRequest& request) {
+  PrefixHit hit;
+  hit.blocks.resize(impl_->config.groups.size());
+  if (!impl_->config.enable_caching || request.skip_prefix_lookup) return hit;
+  impl_->ExtendChain(request);
+  hit = impl_->lookup.Find(request.chain, static_cast<int64_t>(request.tokens.size()) - 1);
+  if (!request.report_hits) return hit;
+  for (size_t i = 0; i < hit.blocks.size(); ++i) {
+    impl_->pool.ReportBlocks(request, GroupIdx(static_cast<uint32_t>(i)),
+                             impl_->config.groups[i].block_size,
+                             static_cast<int64_t>(hit.blocks[i].size()));
+  }
+  return hit;
+}
+
+std::vector<int64_t> CacheManager::GetComputedTokensPerGroup(CacheRequest& request) {
+  if (!impl_->config.enable_caching) return std::vector<int64_t>(impl_->config.groups.size(), 0);
+  impl_->ExtendChain(request);
+  return impl_->lookup.FindPerGroup(request.chain, static_cast<int64_t>(request.tokens.size()) - 1);
+}
+
+bool CacheManager::AllocateSlots(CacheRequest& request, const AllocateArgs& args,
+                                 std::vector<std::vector<BlockId>>* new_blocks) {
+  KV_CHECK(args.new_tokens + args.external_tokens > 0);
+  impl_->ExtendChain(request);
+  const bool first = !impl_->slots.Find(request.id).has_value();
+  const RequestSlot slot = impl_->slots.Acquire(request.id);
+  const SlotDemand demand = impl_->DemandOf(args);
+  if (!impl_->Admit(slot, request, args, demand)) {
+    if (first) impl_->slots.Release(request.id);
+    return false;
+  }
+  auto& added = new_blocks == nullptr ? impl_->unreported : *new_blocks;
+  if (new_blocks == nullptr) {
+    for (auto& blocks : added) blocks.clear();
+  }
+  added.resize(impl_->config.groups.size());
+  impl_->Allocate(slot, first, request, args, demand, added);
+  return true;
+}
+
+void CacheManager::CacheBlocks(CacheRequest& request, int64_t computed_tokens) {
+  const auto slot = impl_->slots.Find(request.id);
+  if (!slot || !impl_->config.enable_caching) return;
+  impl_->ExtendChain(request);
+  const auto known = static_cast<int64_t>(request.tokens.size());
+  impl_->managers.CacheBlocks(*slot, request, std::min(computed_tokens, known));
+}
+
+std::vector<BlockCopy> CacheManager::TakeCopies() {
+  std::vector<BlockCopy> copies;
+  impl_->managers.TakeCopies(copies);
+  return copies;
+}
+
+void CacheManager::ReleaseCopies(std::span<const BlockCopy> copies) {
+  std::vector<BlockId> blocks;
+  for (const BlockCopy& copy : copies) blocks.insert(blocks.end(), {copy.source, copy.target});
+  impl_->pool.Free(blocks);
+}
+
+bool CacheManager::CanEverFit(int64_t total_tokens) const {
+  SlotDemand demand;
+  demand.tokens = std::min(total_tokens, impl_->config.max_model_len);
+  demand.main_tokens = demand.tokens;
+  demand.apply_admission_cap = true;
+  const int64_t usable = usage().total_blocks - SinkBlocks(impl_->config);
+  return impl_->managers.BlocksToAllocate(kNoSlot, nullptr, demand) <= usable;
+}
+
+void CacheManager::Free(CacheRequest& request) {
+  const auto slot = impl_->slots.Find(request.id);
+  if (!slot) return;
+  impl_->managers.Free(*slot);
+  impl_->slots.Release(request.id);
+}
+
+bool CacheManager::ResetPrefixCache() { return impl_->pool.Reset(); }
+
+Status CacheManager::EvictBlocks(std::span<const BlockId> blocks) {
+  for (const BlockId block : blocks) {
+    if (block.value < static_cast<uint64_t>(impl_->pool.num_blocks())) continue;
+    return {StatusCode::kInvalidArgument, "no such block: " + std::to_string(block.value)};
+  }
+  impl_->pool.Evict(blocks);
+  return {};
+}
+
+std::vector<Event> CacheManager::TakeEvents() {
+  std::vector<Event> events = impl_->pool.TakeEvents();
+  for (Event& event : events) {
+    if (auto* stored = std::get_if<BlockStored>(&event)) impl_->Annotate(*stored);
+  }
+  return events;
+}
+
+std::span<const BlockId> CacheManager::BlockTable(const CacheRequest& request,
+                                                  GroupIdx group) const {
+  const auto slot = impl_->slots.Find(request.id);
+  if (!slot || group.value >= impl_->managers.size()) return {};
+  return impl_->managers[group.value].table(*slot);
+}
+
+int64_t CacheManager::CommonPrefixBlocks(const CacheRequest& request, GroupIdx group) const {
+  if (group.value >= impl_->managers.size()) return 0;
+  if (!IsFullKind(impl_->config.groups[group.value].kind)) return 0;
+  int64_t common = 0;
+  for (const BlockId block : BlockTable(request, group)) {
+    if (impl_->pool.ref_count(block) != impl_->slots.size()) break;
+    ++common;
+  }
+  return common;
+}
+
+std::vector<CachedKey> CacheManager::CachedKeys(GroupIdx group) const {
+  return engine::CachedKeysOf(impl_->pool, group);
+}
+
+Status CacheManager::CheckInvariants() const {
+  const Status pool = impl_->pool.CheckInvariants();
+  return pool.ok() ? engine::AuditTables(impl_->pool, impl_->managers, impl_->slots) : pool;
+}
+
+}  // namespace kvcast

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/free_block_queue.h"
+
+#include "src/base/check.h"
+
+namespace kvcast::engine {
+
+FreeBlockQueue::FreeBlockQueue(uint32_t num_blocks)
+    : links_(num_blocks + size_t{1}), sentinel_(num_blocks), size_(num_blocks) {
+  for (uint32_t i = 0; i <= num_blocks; ++i) {
+    links_[i] = {i == 0 ? num_blocks : i - 1, i == num_blocks ? 0 : i + 1};
+  }
+}
+
+BlockId FreeBlockQueue::PopFront() {
+  KV_CHECK(size_ > 0);
+  const BlockId id(links_[sentinel_].next);
+  Remove(id);
+  return id;
+}
+
+void FreeBlockQueue::Remove(BlockId id) {
+  KV_CHECK(id.value < sentinel_ && Contains(id));
+  Link& link = links_[id.value];
+  links_[link.prev].next = link.next;
+  links_[link.next].prev = link.prev;
+  link = {kNotQueued, kNotQueued};
+  --size_;
+}
+
+void FreeBlockQueue::InsertBefore(uint32_t position, BlockId id) {
+  KV_CHECK(id.value < sentinel_ && !Contains(id));
+  const uint32_t before = links_[position].prev;
+  links_[id.value] = {before, position};
+  links_[before].next = id.value;
+  links_[position].prev = id.value;
+  ++size_;
+}
+
+void FreeBlockQueue::Append(std::span<const BlockId> ids) {
+  for (const BlockId id : ids) InsertBefore(sentinel_, id);
+}
+
+void FreeBlockQueue::Prepend(std::span<const BlockId> ids) {
+  const uint32_t head = links_[sentinel_].next;
+  for (const BlockId id : ids) InsertBefore(head, id);
+}
+
+std::vector<BlockId> FreeBlockQueue::List() const {
+  std::vector<BlockId> ids;
+  for (uint32_t i = links_[sentinel_].next; i != sentinel_; i = links_[i].next) {
+    ids.push_back(BlockId(i));
+  }
+  return ids;
+}
+
+}  // namespace kvcast::engine

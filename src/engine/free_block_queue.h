@@ -1,0 +1,49 @@
+// FreeBlockQueue: the blocks that may be taken, in the order in which they will be.
+//
+// A doubly linked list threaded through an array indexed by block id: every operation is O(1) per
+// block and allocates nothing. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvcast/ids.h"
+
+namespace kvcast::engine {
+
+class FreeBlockQueue {
+ public:
+  // Holds all blocks [0, num_blocks) in ascending order.
+  explicit FreeBlockQueue(uint32_t num_blocks);
+
+  int64_t size() const { return size_; }
+  bool Contains(BlockId id) const { return links_[id.value].next != kNotQueued; }
+
+  // Takes the head. REQUIRES: size() > 0.
+  BlockId PopFront();
+  // REQUIRES: Contains(id).
+  void Remove(BlockId id);
+  // Adds blocks at the tail, or all of them before the head; their order is kept.
+  // REQUIRES: none of them is contained.
+  void Append(std::span<const BlockId> ids);
+  void Prepend(std::span<const BlockId> ids);
+
+  // All blocks from head to tail. For tests and invariant checks.
+  std::vector<BlockId> List() const;
+
+ private:
+  static constexpr uint32_t kNotQueued = UINT32_MAX;
+  struct Link {
+    uint32_t prev;
+    uint32_t next;
+  };
+  void InsertBefore(uint32_t position, BlockId id);
+
+  // The element after the last block is the sentinel that closes the ring.
+  std::vector<Link> links_;
+  uint32_t sentinel_;
+  int64_t size_;
+};
+
+}  // namespace kvcast::engine

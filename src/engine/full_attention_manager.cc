@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/full_attention_manager.h"
+
+#include <algorithm>
+
+namespace kvcast::engine {
+
+FullAttentionManager::FullAttentionManager(GroupContext context)
+    : SingleTypeManager(std::move(context)) {
+  if (spec().kind == SpecKind::kSinkFullAttention) {
+    pool().Allocate(spec().sink_tokens / block_size(), sink_blocks_);
+  }
+}
+
+void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& request,
+                                       int64_t tokens) {
+  SingleTypeManager::CacheBlocks(slot, request, tokens);
+  const int64_t unit = pool().hash_unit();
+  if (block_size() == unit || context().rules < EngineRules::kMain2026August) return;
+  // Only the last hash boundary of the prompt is worth an entry inside a block.
+  const int64_t boundary = request.prompt_tokens / unit * unit;
+  if (boundary == 0 || boundary > tokens || boundary % block_size() == 0) return;
+  const auto index = static_cast<size_t>(boundary / block_size());
+  const auto held = table(slot);
+  if (index >= held.size()) return;
+  pool().CachePartialBlock({request, group(), block_size(), held[index], boundary});
+}
+
+void FullAttentionManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
+                                         int64_t prompt_tokens) {
+  if (spec().reference_window == 0) return;
+  const int64_t window_begin = std::max(prompt_tokens, processed_tokens - spec().reference_window);
+  ReleaseRange(blocks(slot), CeilDiv(prompt_tokens, block_size()), window_begin / block_size());
+}
+
+}  // namespace kvcast::engine

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/group_lookup.h"
+
+#include <algorithm>
+
+#include "src/base/check.h"
+
+namespace kvcast::engine {
+namespace {
+
+// Blocks that a backward search asks for before it looks at the rule.
+constexpr int64_t kSearchStride = 32;
+
+}  // namespace
+
+GroupLookup::GroupLookup(const internal::SpecGroup& group, const BlockPool& pool, int64_t alignment)
+    : spec_(group.spec),
+      pool_(pool),
+      alignment_(alignment),
+      inside_blocks_(alignment < group.spec.block_size),
+      unit_(internal::DropUnit(group.spec, alignment)),
+      block_ids_(group.members.size()),
+      partial_ids_(group.members.size()) {
+  residency_.spec = spec_;
+  for (const size_t member : group.members) {
+    members_.push_back(GroupIdx(static_cast<uint32_t>(member)));
+  }
+}
+
+void GroupLookup::Begin(std::span<const Digest> chain) {
+  chain_ = chain;
+  const auto units = static_cast<int64_t>(chain.size());
+  const int64_t blocks = units / (spec_.block_size / pool_.hash_unit());
+  residency_.blocks.Resize(blocks);
+  probed_blocks_.Resize(blocks);
+  for (auto& ids : block_ids_) ids.assign(static_cast<size_t>(blocks), kNullBlock);
+  if (!inside_blocks_) return;
+  residency_.partial_ends.Resize(units);
+  probed_ends_.Resize(units);
+  for (auto& ids : partial_ids_) ids.assign(static_cast<size_t>(units), kNullBlock);
+}
+
+bool GroupLookup::FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& found,
+                            int64_t at) {
+  for (size_t i = 0; i < members_.size(); ++i) {
+    const auto block = pool_.FindCached(digest, members_[i]);
+    if (!block) return false;
+    found[i][static_cast<size_t>(at)] = *block;
+  }
+  return true;
+}
+
+bool GroupLookup::ProbeBlock(int64_t index) {
+  if (index >= residency_.blocks.size()) return false;
+  if (!probed_blocks_.Test(index)) {
+    probed_blocks_.Set(index);
+    const int64_t units_per_block = spec_.block_size / pool_.hash_unit();
+    const Digest& digest = BlockDigest(chain_, index, units_per_block);
+    if (FindInAll(digest, block_ids_, index)) residency_.blocks.Set(index);
+  }
+  return residency_.blocks.Test(index);
+}
+
+void GroupLookup::ProbePartialEnd(int64_t end_unit) {
+  const int64_t last = end_unit - 1;
+  if (last >= probed_ends_.size() || probed_ends_.Test(last)) return;
+  probed_ends_.Set(last);
+  if (FindInAll(chain_[static_cast<size_t>(last)], partial_ids_, last)) {
+    residency_.partial_ends.Set(last);
+  }
+}
+
+void GroupLookup::ProbeForward(int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end && ProbeBlock(i); ++i) {
+  }
+}
+
+void GroupLookup::ProbeFull(int64_t max_units) {
+  const int64_t units_per_block = spec_.block_size / unit_;
+  int64_t run = 0;
+  while (run < max_units / units_per_block && ProbeBlock(run)) ++run;
+  const int64_t covered = run * units_per_block;
+  for (int64_t end = std::min(covered + units_per_block - 1, max_units); end > covered; --end) {
+    ProbePartialEnd(end);
+    if (residency_.partial_ends.Test(end - 1)) return;
+  }
+}
+
+int64_t GroupLookup::HighestHit(int64_t max_units) const {
+  const Bitmap usable = UsableBoundaries(residency_, unit_, max_units, alignment_);
+  return HighestBoundary(usable, alignment_ / unit_) * unit_;
+}
+
+int64_t GroupLookup::SearchBackward(int64_t max_units) {
+  const int64_t units_per_block = spec_.block_size / unit_;
+  int64_t hit = 0;
+  // Blocks not asked for count as absent. That hides no boundary above one that is found: those
+  // need only blocks further right.
+  for (int64_t end = max_units; end > 0 && hit == 0;) {
+    const int64_t begin = std::max<int64_t>(0, end - kSearchStride * units_per_block);
+    for (int64_t at = end; at > begin; --at) {
+      if (at % units_per_block == 0) {
+        ProbeBlock(at / units_per_block - 1);
+      } else if (inside_blocks_) {
+        ProbePartialEnd(at);
+      }
+    }
+    end = begin;
+    hit = HighestHit(max_units);
+  }
+  return hit;
+}
+
+int64_t GroupLookup::LongestHit(int64_t max_tokens, bool drop_eagle) {
+  residency_.spec.eagle = drop_eagle;
+  const int64_t max_units = max_tokens / unit_;
+  const SpecKind kind = spec_.kind;
+  if (IsWindowKind(kind) || kind == SpecKind::kMamba) return SearchBackward(max_units);
+  if (IsFullKind(kind)) {
+    ProbeFull(max_units);
+  } else {
+    const int64_t limit = max_tokens / spec_.block_size;
+    ProbeForward(FirstHeldBlock(limit * spec_.block_size), limit);
+  }
+  return HighestHit(max_units);
+}
+
+int64_t GroupLookup::FirstHeldBlock(int64_t hit_tokens) const {
+  if (IsWindowKind(spec_.kind)) {
+    const int64_t need = std::max<int64_t>(1, CeilDiv(spec_.sliding_window - 1, spec_.block_size));
+    return std::max<int64_t>(0, hit_tokens / spec_.block_size - need);
+  }
+  if (spec_.kind == SpecKind::kMamba)
+    return std::max<int64_t>(0, hit_tokens - 1) / spec_.block_size;
+  return SkippedTokens(spec_, hit_tokens) / spec_.block_size;
+}
+
+void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId>>& tables) const {
+  const int64_t block_size = spec_.block_size;
+  const int64_t whole = hit_tokens / block_size;
+  const int64_t first = FirstHeldBlock(hit_tokens);
+  for (size_t i = 0; i < members_.size(); ++i) {
+    std::vector<BlockId>& table = tables[members_[i].value];
+    table.assign(static_cast<size_t>(CeilDiv(hit_tokens, block_size)), kNullBlock);
+    for (int64_t j = first; j < whole; ++j) {
+      table[static_cast<size_t>(j)] = block_ids_[i][static_cast<size_t>(j)];
+    }
+    if (hit_tokens % block_size == 0) continue;
+    // The tail is a block that is resident as a whole, or else the one of the partial entry that
+    // reaches furthest: a full-attention block serves every boundary inside it.
+    if (IsFullKind(spec_.kind) && residency_.blocks.Test(whole)) {
+      table.back() = block_ids_[i][static_cast<size_t>(whole)];
+      continue;
+    }
+    int64_t last = hit_tokens / unit_ - 1;
+    while (last < residency_.partial_ends.size() && !residency_.partial_ends.Test(last)) ++last;
+    KV_CHECK(last < residency_.partial_ends.size());
+    table.back() = partial_ids_[i][static_cast<size_t>(last)];
+  }
+}
+
+}  // namespace kvcast::engine

@@ -1,0 +1,61 @@
+// GroupLookup: the cache-hit lookup of the groups of one spec, as a probe of the pool.
+//
+// A block counts if all of the groups have it.
+// The pool is asked for no more blocks than the rule of the kind can need, and for each at most
+// once per request; what is found becomes a residency bitmap, and the rules of reuse.h decide.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvcast/cache_manager.h"
+#include "kvcast/reuse.h"
+#include "src/cache/spec_groups.h"
+#include "src/engine/block_pool.h"
+
+namespace kvcast::engine {
+
+class GroupLookup {
+ public:
+  // `alignment`: grid of hit lengths in tokens. The pool outlives the lookup.
+  GroupLookup(const internal::SpecGroup& group, const BlockPool& pool, int64_t alignment);
+
+  // Starts on another request. The chain is borrowed until the next Begin.
+  void Begin(std::span<const Digest> chain);
+
+  // The longest prefix of at most max_tokens that the groups can serve; with `drop_eagle`, that
+  // leaves the drop unit behind it to be computed again.
+  int64_t LongestHit(int64_t max_tokens, bool drop_eagle);
+
+  // Block tables of a hit that LongestHit found, or of a shorter one that is usable.
+  void FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId>>& tables) const;
+
+ private:
+  bool ProbeBlock(int64_t index);
+  void ProbePartialEnd(int64_t end_unit);
+  bool FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& found, int64_t at);
+
+  void ProbeFull(int64_t max_units);
+  void ProbeForward(int64_t begin, int64_t end);
+  int64_t HighestHit(int64_t max_units) const;
+  int64_t SearchBackward(int64_t max_units);
+  int64_t FirstHeldBlock(int64_t hit_tokens) const;
+
+  GroupSpec spec_;
+  std::vector<GroupIdx> members_;
+  const BlockPool& pool_;
+  int64_t alignment_;
+  bool inside_blocks_;  // hits may end inside a block
+  int64_t unit_;        // tokens per boundary: the hash unit if inside_blocks_, else a block
+  std::span<const Digest> chain_;
+
+  GroupResidency residency_;
+  Bitmap probed_blocks_;
+  Bitmap probed_ends_;
+  std::vector<std::vector<BlockId>> block_ids_;    // per member, by block
+  std::vector<std::vector<BlockId>> partial_ids_;  // per member, by hash unit
+};
+
+}  // namespace kvcast::engine

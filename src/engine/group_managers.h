@@ -1,0 +1,48 @@
+// GroupManagers: the managers of all groups of a pool, driven together.
+//
+// Knows in which order groups act (which decides block ids and event order) and how far each may be
+// cached; everything about one group is its manager's. SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kvcast/cache_manager.h"
+#include "src/engine/block_pool.h"
+#include "src/engine/single_type_manager.h"
+
+namespace kvcast::engine {
+
+class GroupManagers {
+ public:
+  // The pool outlives the managers. REQUIRES: a validated config, and blocks for its sinks.
+  GroupManagers(const CacheConfig& config, BlockPool& pool);
+
+  // Free blocks that all groups together will take. `hit`: nullptr without one.
+  int64_t BlocksToAllocate(RequestSlot slot, const PrefixHit* hit, const SlotDemand& demand) const;
+  // First allocation of a request: cache hits of all groups, then blocks for external tokens.
+  void AddComputed(RequestSlot slot, const PrefixHit* hit, const SlotDemand& demand);
+  // Appends the blocks taken per group to `added`, which has one element per group.
+  void AllocateNew(RequestSlot slot, const SlotDemand& demand,
+                   std::vector<std::vector<BlockId>>& added);
+  void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t computed_tokens);
+  void RemoveSkipped(RequestSlot slot, int64_t processed_tokens, int64_t prompt_tokens);
+  void Free(RequestSlot slot);
+  void BeginStep();
+  void TakeCopies(std::vector<BlockCopy>& copies);
+
+  size_t size() const { return managers_.size(); }
+  const SingleTypeManager& operator[](size_t group) const { return *managers_[group]; }
+
+ private:
+  int64_t CacheableTokens(const SingleTypeManager& manager, int64_t computed_tokens) const;
+
+  std::vector<std::unique_ptr<SingleTypeManager>> managers_;
+  bool unitary_;
+  int64_t cache_step_;       // tokens are cached in multiples of this
+  int64_t prefilled_again_;  // trailing tokens that multi-module MTP may prefill again
+};
+
+}  // namespace kvcast::engine

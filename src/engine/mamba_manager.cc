@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/mamba_manager.h"
+
+#include <algorithm>
+
+#include "src/base/check.h"
+
+namespace kvcast::engine {
+
+MambaManager::RunningState& MambaManager::state(RequestSlot slot) {
+  if (slot.value >= states_.size()) states_.resize(slot.value + size_t{1});
+  return states_[slot.value];
+}
+
+const MambaManager::RunningState* MambaManager::find_state(RequestSlot slot) const {
+  return slot.value < states_.size() ? &states_[slot.value] : nullptr;
+}
+
+SlotDemand MambaManager::WithSpeculativeBlocks(SlotDemand demand) const {
+  demand.tokens += block_size() * spec().speculative_blocks;
+  return demand;
+}
+
+int64_t MambaManager::RequiredBlocks(const SlotDemand& demand) const {
+  // Draft models have no recurrent layers; their tokens would break the alignment.
+  return CeilDiv(demand.main_tokens, block_size()) + spec().speculative_blocks;
+}
+
+bool MambaManager::WasCachedThisStep(BlockId block) const {
+  const CachedBlockMap& cached = pool().cached();
+  if (block == kNullBlock || !cached.HasKeys(block)) return false;
+  return std::find(cached_this_step_.begin(), cached_this_step_.end(), cached.PrimaryKey(block)) !=
+         cached_this_step_.end();
+}
+
+int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
+                                       const SlotDemand& demand) const {
+  if (!hits.empty() && WasCachedThisStep(hits.back())) return pool().num_blocks() + 1;
+  if (!aligned()) {
+    return SingleTypeManager::BlocksToAllocate(slot, hits, WithSpeculativeBlocks(demand));
+  }
+  const RequestBlocks* request = find_blocks(slot);
+  const auto held = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
+  const bool copies =
+      EndsInsideBlock(hits, demand) || (request != nullptr && request->shared_tail.has_value());
+  int64_t added = RequiredBlocks(demand) - static_cast<int64_t>(hits.size()) - held;
+  if (copies) added = std::max<int64_t>(added, 0) + 1;
+  if (added > 0) {
+    const RunningState* running = find_state(slot);
+    added = 1 + (copies ? 1 : 0);
+    if (running == nullptr || !running->allocated) added += spec().speculative_blocks;
+  }
+  return std::max<int64_t>(added, 0) + CountFreeCandidates(hits);
+}
+
+void MambaManager::AllocateNew(RequestSlot slot, const SlotDemand& demand,
+                               std::vector<BlockId>& added) {
+  if (!aligned()) {
+    SingleTypeManager::AllocateNew(slot, WithSpeculativeBlocks(demand), added);
+    return;
+  }
+  const RequestBlocks& request = blocks(slot);
+  const int64_t required = RequiredBlocks(demand);
+  if (required > static_cast<int64_t>(request.table.size()) || request.shared_tail) {
+    AllocateAligned(slot, required, added);
+  }
+  state(slot).allocated = true;
+}
+
+void MambaManager::AllocateAligned(RequestSlot slot, int64_t required,
+                                   std::vector<BlockId>& added) {
+  RequestBlocks& request = blocks(slot);
+  RunningState& running = state(slot);
+  const size_t old_size = request.table.size();
+  const auto old_count = static_cast<int64_t>(old_size);
+  if (running.allocated) {
+    running.last_state_block = old_count - 1 - spec().speculative_blocks;
+  } else if (old_count > 0) {
+    running.last_state_block = old_count - 1;  // the state that the cache hit restored
+  }
+  const int64_t skipped = required - spec().speculative_blocks - 1;
+  if (old_count < skipped) request.table.resize(static_cast<size_t>(skipped), kNullBlock);
+  if (running.allocated) MoveSpeculativeBlocks(request, old_size, skipped);
+
+  if (request.shared_tail) {
+    std::vector<BlockId> copy;
+    pool().Allocate(1, copy);
+    if (!running.allocated) added.push_back(copy[0]);
+    CopySharedTail(request, running.allocated, copy[0]);
+  }
+  GrowTable(request, required, nullptr);
+  added.insert(added.end(), request.table.begin() + static_cast<ptrdiff_t>(old_size),
+               request.table.end());
+}
+
+void MambaManager::MoveSpeculativeBlocks(RequestBlocks& request, size_t old_size, int64_t skipped) {
+  const auto speculative = static_cast<size_t>(spec().speculative_blocks);
+  const size_t first = old_size - std::min(old_size, speculative);
+  for (size_t i = first; i < old_size && static_cast<int64_t>(i) < skipped; ++i) {
+    request.table.push_back(request.table[i]);
+    request.table[i] = kNullBlock;
+  }
+}
+
+void MambaManager::CopySharedTail(RequestBlocks& request, bool running, BlockId copy) {
+  const SharedTail tail = *request.shared_tail;
+  request.shared_tail.reset();
+  if (!running) {
+    RedirectSharedTail(request, tail, copy);
+    return;
+  }
+  // A running request's table only grows, so it stays on its block, and the cache entry moves to
+  // the copy; one reference each until the copy has run.
+  KV_CHECK(request.table[static_cast<size_t>(tail.index)] == tail.block);
+  pool().MoveKeys(tail.block, copy);
+  pool().Touch({&tail.block, 1});
+  QueueCopy({tail.block, copy});
+  if (pool().cached().HasKeys(copy)) {
+    cached_this_step_.push_back(pool().cached().PrimaryKey(copy));
+  }
+}
+
+void MambaManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
+  const auto before = static_cast<size_t>(blocks(slot).num_cached);
+  SingleTypeManager::CacheBlocks(slot, request, tokens);
+  const auto after = static_cast<size_t>(blocks(slot).num_cached);
+  for (size_t i = before; i < after; ++i) {
+    const BlockId block = blocks(slot).table[i];
+    if (block == kNullBlock || !pool().cached().HasKeys(block)) continue;
+    cached_this_step_.push_back(pool().cached().PrimaryKey(block));
+  }
+  if (aligned()) CachePartialTail(slot, request, tokens);
+}
+
+void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
+  const int64_t unit = pool().hash_unit();
+  if (block_size() == unit || tokens % block_size() == 0 || tokens % unit != 0) return;
+  if (tokens != request.prompt_tokens / unit * unit) return;
+  RequestBlocks& held = blocks(slot);
+  const int64_t index = tokens / block_size();
+  if (index >= static_cast<int64_t>(held.table.size())) return;
+  const BlockId block = held.table[static_cast<size_t>(index)];
+  const auto key = pool().CachePartialBlock({request, group(), block_size(), block, tokens});
+  if (!key) return;
+  cached_this_step_.push_back(*key);
+  // The next step overwrites this state: its cache entry has to move to a copy before.
+  held.shared_tail = SharedTail{index, block};
+  held.num_cached = index;
+}
+
+void MambaManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
+                                 int64_t prompt_tokens) {
+  SingleTypeManager::RemoveSkipped(slot, processed_tokens, prompt_tokens);
+  if (!aligned()) return;
+  const auto last = state(slot).last_state_block;
+  if (!last || *last >= CeilDiv(processed_tokens, block_size()) - 1) return;
+  ReleaseRange(blocks(slot), *last, *last + 1);
+}
+
+void MambaManager::Free(RequestSlot slot) {
+  state(slot) = {};
+  SingleTypeManager::Free(slot);
+}
+
+}  // namespace kvcast::engine

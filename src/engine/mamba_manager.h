@@ -1,0 +1,50 @@
+// Mamba and other recurrent layers: a block holds one state, not the tokens' keys and values.
+//
+// Modes none and all behave like attention with one state per block. Mode align keeps states only
+// where a step ends: the running state moves from block to block, positions between are null.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "src/engine/single_type_manager.h"
+
+namespace kvcast::engine {
+
+class MambaManager final : public SingleTypeManager {
+ public:
+  explicit MambaManager(GroupContext context) : SingleTypeManager(std::move(context)) {}
+
+  int64_t BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
+                           const SlotDemand& demand) const override;
+  void AllocateNew(RequestSlot slot, const SlotDemand& demand,
+                   std::vector<BlockId>& added) override;
+  void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) override;
+  void RemoveSkipped(RequestSlot slot, int64_t processed_tokens, int64_t prompt_tokens) override;
+  void Free(RequestSlot slot) override;
+  void BeginStep() override { cached_this_step_.clear(); }
+
+ private:
+  struct RunningState {
+    bool allocated = false;                   // AllocateNew has run for this request
+    std::optional<int64_t> last_state_block;  // where the state of the step before last is
+  };
+
+  bool aligned() const { return spec().mamba_mode == MambaMode::kAlign; }
+  RunningState& state(RequestSlot slot);
+  const RunningState* find_state(RequestSlot slot) const;
+  // Modes none and all: slots for drafts too.
+  SlotDemand WithSpeculativeBlocks(SlotDemand demand) const;
+  int64_t RequiredBlocks(const SlotDemand& demand) const;
+  bool WasCachedThisStep(BlockId block) const;
+  void CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens);
+  void AllocateAligned(RequestSlot slot, int64_t required, std::vector<BlockId>& added);
+  void MoveSpeculativeBlocks(RequestBlocks& request, size_t old_size, int64_t skipped);
+  void CopySharedTail(RequestBlocks& request, bool running, BlockId copy);
+
+  std::vector<RunningState> states_;  // by slot
+  // Keys whose states exist only after this step has run: no request of this step can use them.
+  std::vector<BlockKey> cached_this_step_;
+};
+
+}  // namespace kvcast::engine

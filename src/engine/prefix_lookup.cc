@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/prefix_lookup.h"
+
+#include "src/cache/fixed_point.h"
+
+namespace kvcast::engine {
+namespace {
+
+std::vector<internal::SpecGroup> SpecGroupsOf(const CacheConfig& config) {
+  std::vector<const GroupSpec*> specs;
+  for (const GroupSpec& spec : config.groups) specs.push_back(&spec);
+  return internal::GroupBySpec(specs);
+}
+
+}  // namespace
+
+PrefixLookup::PrefixLookup(const CacheConfig& config, const BlockPool& pool)
+    : num_groups_(config.groups.size()),
+      alignment_(HitAlignment(config)),
+      groups_(SpecGroupsOf(config)) {
+  for (const internal::SpecGroup& group : groups_) lookups_.emplace_back(group, pool, alignment_);
+}
+
+void PrefixLookup::Begin(std::span<const Digest> chain) {
+  for (GroupLookup& lookup : lookups_) lookup.Begin(chain);
+}
+
+PrefixHit PrefixLookup::Find(std::span<const Digest> chain, int64_t max_tokens) {
+  PrefixHit hit;
+  hit.blocks.resize(num_groups_);
+  Begin(chain);
+  const internal::FixedPoint point = internal::FindFixedPoint(
+      groups_, alignment_, max_tokens, [this](size_t group, int64_t limit, bool drop_eagle) {
+        return lookups_[group].LongestHit(limit, drop_eagle);
+      });
+  hit.tokens = point.tokens;
+  if (point.longest > point.tokens) hit.shared_prefix_boundary = point.longest;
+  for (const GroupLookup& lookup : lookups_) lookup.FillTables(hit.tokens, hit.blocks);
+  return hit;
+}
+
+std::vector<int64_t> PrefixLookup::FindPerGroup(std::span<const Digest> chain, int64_t max_tokens) {
+  std::vector<int64_t> hits(num_groups_, max_tokens);
+  Begin(chain);
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    const int64_t hit =
+        max_tokens <= 0 ? 0 : lookups_[i].LongestHit(max_tokens, groups_[i].spec.eagle);
+    for (const size_t member : groups_[i].members) hits[member] = hit;
+  }
+  return hits;
+}
+
+}  // namespace kvcast::engine

@@ -1,0 +1,36 @@
+// PrefixLookup: the longest prefix that all groups of a pool can serve together.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvcast/cache_manager.h"
+#include "src/cache/spec_groups.h"
+#include "src/engine/block_pool.h"
+#include "src/engine/group_lookup.h"
+
+namespace kvcast::engine {
+
+class PrefixLookup {
+ public:
+  // The pool outlives the lookup. REQUIRES: a validated config.
+  PrefixLookup(const CacheConfig& config, const BlockPool& pool);
+
+  // The hit of at most max_tokens.
+  PrefixHit Find(std::span<const Digest> chain, int64_t max_tokens);
+
+  // Per group, the longest prefix that it, looked up with the groups of its spec, could serve.
+  std::vector<int64_t> FindPerGroup(std::span<const Digest> chain, int64_t max_tokens);
+
+ private:
+  void Begin(std::span<const Digest> chain);
+
+  size_t num_groups_;
+  int64_t alignment_;
+  std::vector<internal::SpecGroup> groups_;
+  std::vector<GroupLookup> lookups_;  // one per spec group
+};
+
+}  // namespace kvcast::engine

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/single_type_manager.h"
+
+#include <algorithm>
+#include <array>
+
+#include "src/base/check.h"
+#include "src/engine/retention.h"
+
+namespace kvcast::engine {
+
+SingleTypeManager::RequestBlocks& SingleTypeManager::blocks(RequestSlot slot) {
+  if (slot.value >= requests_.size()) requests_.resize(slot.value + size_t{1});
+  return requests_[slot.value];
+}
+
+const SingleTypeManager::RequestBlocks* SingleTypeManager::find_blocks(RequestSlot slot) const {
+  return slot.value < requests_.size() ? &requests_[slot.value] : nullptr;
+}
+
+std::span<const BlockId> SingleTypeManager::table(RequestSlot slot) const {
+  const RequestBlocks* found = find_blocks(slot);
+  if (found == nullptr) return {};
+  return found->table;
+}
+
+int64_t SingleTypeManager::CountFreeCandidates(std::span<const BlockId> blocks) const {
+  return std::count_if(blocks.begin(), blocks.end(),
+                       [this](BlockId block) { return pool().IsFreeCandidate(block); });
+}
+
+bool SingleTypeManager::EndsInsideBlock(std::span<const BlockId> hits,
+                                        const SlotDemand& demand) const {
+  return !hits.empty() && demand.local_computed % block_size() != 0;
+}
+
+int64_t SingleTypeManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
+                                            const SlotDemand& demand) const {
+  int64_t need = CeilDiv(demand.tokens, block_size());
+  if (demand.apply_admission_cap && context_.max_admission_blocks) {
+    need = std::min(need, *context_.max_admission_blocks);
+  }
+  const RequestBlocks* request = find_blocks(slot);
+  const auto held = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
+  if (request != nullptr && request->running) return std::max<int64_t>(need - held, 0);
+
+  const int64_t skipped = SkippedTokens(spec(), demand.total_computed) / block_size();
+  const int64_t present = static_cast<int64_t>(hits.size()) + held;
+  const int64_t added = std::max<int64_t>(need - std::max(skipped, present), 0);
+  const auto unread = static_cast<size_t>(std::max<int64_t>(skipped - held, 0));
+  const auto used_hits = hits.subspan(std::min(unread, hits.size()));
+  const int64_t copy = EndsInsideBlock(hits, demand) ? 1 : 0;
+  return added + copy + CountFreeCandidates(used_hits);
+}
+
+void SingleTypeManager::AddHit(RequestSlot slot, std::span<const BlockId> hits,
+                               const SlotDemand& demand) {
+  RequestBlocks& request = blocks(slot);
+  KV_CHECK(request.table.empty() && !request.running);
+  request.running = true;
+  const auto skipped =
+      static_cast<size_t>(SkippedTokens(spec(), demand.total_computed) / block_size());
+  const auto used = hits.subspan(std::min(skipped, hits.size()));
+  pool().Touch(used);
+  request.table.assign(skipped, kNullBlock);
+  request.table.insert(request.table.end(), used.begin(), used.end());
+  request.num_cached = static_cast<int64_t>(request.table.size());
+  if (EndsInsideBlock(used, demand)) {
+    // The block becomes full, and is cached again, as this request's own copy.
+    const int64_t index = demand.local_computed / block_size();
+    request.shared_tail = SharedTail{index, used.back()};
+    request.num_cached = index;
+  }
+}
+
+void SingleTypeManager::AllocateExternal(RequestSlot slot, const SlotDemand& demand) {
+  const int64_t read_tokens = demand.total_computed - SkippedTokens(spec(), demand.total_computed);
+  const int64_t external = demand.total_computed - demand.local_computed;
+  if (std::min(read_tokens, external) <= 0) return;
+  GrowTable(blocks(slot), CeilDiv(demand.total_computed, block_size()), nullptr);
+}
+
+void SingleTypeManager::AllocateNew(RequestSlot slot, const SlotDemand& demand,
+                                    std::vector<BlockId>& added) {
+  RequestBlocks& request = blocks(slot);
+  if (request.shared_tail) {
+    const size_t copy = added.size();
+    pool().Allocate(1, added);
+    RedirectSharedTail(request, *request.shared_tail, added[copy]);
+    request.shared_tail.reset();
+  }
+  GrowTable(request, CeilDiv(demand.tokens, block_size()), &added);
+}
+
+void SingleTypeManager::GrowTable(RequestBlocks& blocks, int64_t count,
+                                  std::vector<BlockId>* added) {
+  const size_t before = blocks.table.size();
+  const int64_t missing = count - static_cast<int64_t>(before);
+  if (missing <= 0) return;
+  pool().Allocate(missing, blocks.table);
+  if (added == nullptr) return;
+  added->insert(added->end(), blocks.table.begin() + static_cast<ptrdiff_t>(before),
+                blocks.table.end());
+}
+
+void SingleTypeManager::RedirectSharedTail(RequestBlocks& blocks, const SharedTail& tail,
+                                           BlockId copy) {
+  KV_CHECK(blocks.table[static_cast<size_t>(tail.index)] == tail.block);
+  blocks.table[static_cast<size_t>(tail.index)] = copy;
+  // The source keeps the reference of the hit, the copy gains one, until the copy has run.
+  pool().Touch({&copy, 1});
+  QueueCopy({tail.block, copy});
+}
+
+void SingleTypeManager::TakeCopies(std::vector<BlockCopy>& copies) {
+  copies.insert(copies.end(), copies_.begin(), copies_.end());
+  copies_.clear();
+}
+
+void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
+  RequestBlocks& held = blocks(slot);
+  const int64_t full = tokens / block_size();
+  if (held.num_cached >= full) return;
+  const std::array<int64_t, 2> boundaries = {request.prompt_tokens - 1,
+                                             request.shared_prefix_boundary};
+  const size_t known = request.shared_prefix_boundary == 0 ? 1 : 2;
+  const RetentionRule rule{spec(), context_.alignment, context_.retention_interval};
+  const bool sparse =
+      context_.rules >= EngineRules::kMain2026May &&
+      FillRetentionMask(rule, held.num_cached, full, std::span(boundaries).first(known), keep_);
+  pool().CacheFullBlocks({request, group(), block_size(), held.table, held.num_cached, full,
+                          sparse ? &keep_ : nullptr});
+  held.num_cached = full;
+}
+
+void SingleTypeManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
+                                      int64_t /*prompt_tokens*/) {
+  RequestBlocks& request = blocks(slot);
+  ReleaseRange(request, 0, SkippedTokens(spec(), processed_tokens) / block_size());
+}
+
+void SingleTypeManager::ReleaseRange(RequestBlocks& blocks, int64_t first, int64_t last) {
+  released_.clear();
+  last = std::min(last, static_cast<int64_t>(blocks.table.size()));
+  for (int64_t i = last - 1; i >= first; --i) {
+    BlockId& block = blocks.table[static_cast<size_t>(i)];
+    if (block == kNullBlock) break;
+    released_.push_back(block);
+    block = kNullBlock;
+  }
+  pool().Free(released_);
+}
+
+void SingleTypeManager::Free(RequestSlot slot) {
+  RequestBlocks& request = blocks(slot);
+  released_.assign(request.table.rbegin(), request.table.rend());
+  pool().Free(released_);
+  request.table.clear();
+  request.num_cached = 0;
+  request.running = false;
+  request.shared_tail.reset();
+}
+
+}  // namespace kvcast::engine

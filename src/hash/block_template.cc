@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/hash/block_template.h"
+
+#include "src/base/check.h"
+#include "src/hash/cbor_int.h"
+#include "src/hash/pickle_int.h"
+#include "src/hash/pickle_writer.h"
+#include "src/hash/store.h"
+
+namespace kvcast::internal {
+namespace {
+
+// Room for everything but tokens and tail.
+constexpr size_t kHeadMax = 64;
+// The longest tail that is copied without a call.
+constexpr size_t kShortTail = 8;
+
+// Copies all 32 bytes, whose number the compiler knows; those past the digest are overwritten.
+uint8_t* PutDigest(uint8_t* at, const Digest& digest) {
+  std::memcpy(at, digest.data.data(), digest.data.size());
+  return at + digest.size;
+}
+
+}  // namespace
+
+void BlockTemplate::SetKeys(const ExtraKeys& keys) {
+  // What stands after the tokens does not depend on parent or tokens, so a block with any will do.
+  const TokenId token = 0;
+  ByteBuffer whole;
+  const size_t tail_start = WriteBlockPreimage(form_, {}, {&token, 1}, keys, {}, whole);
+  tail_.Clear();
+  tail_.Put(whole.at(tail_start), whole.size() - tail_start);
+  tail_.Room(kShortTail);  // A short tail is read as kShortTail bytes.
+}
+
+bool BlockTemplate::Fits(size_t tokens) const {
+  const size_t most = kHeadMax + tokens * kPickleIntMax + tail_.size();
+  return tokens > 0 && (form_ == Serialisation::kCbor || most < kPickleFrameTarget);
+}
+
+std::span<const uint8_t> BlockTemplate::Write(const Digest& parent, std::span<const TokenId> tokens,
+                                              ByteBuffer& out) const {
+  KV_DCHECK(Fits(tokens.size()));
+  out.Clear();
+  uint8_t* const start =
+      out.Room(kHeadMax + tokens.size() * kPickleIntMax + tail_.size() + kShortTail);
+  const bool pickle = form_ == Serialisation::kPickle;
+  out.SetEnd(pickle ? PutPickle(start, parent, tokens) : PutCbor(start, parent, tokens));
+  return out.bytes();
+}
+
+uint8_t* BlockTemplate::PutPickle(uint8_t* at, const Digest& parent,
+                                  std::span<const TokenId> tokens) const {
+  constexpr uint8_t kProtocol[] = {0x80, 5};
+  constexpr uint8_t kFrame = 0x95, kShortBytes = 'C', kMemoize = 0x94, kMark = '(', kTuple = 't';
+  constexpr uint8_t kTupleOfOne = 0x85;
+  std::memcpy(at, kProtocol, 2);
+  at[2] = kFrame;
+  uint8_t* const length = at + 3;
+  at[11] = kShortBytes;
+  at[12] = parent.size;
+  at = PutDigest(at + 13, parent);
+  *at++ = kMemoize;
+  const bool marked = tokens.size() > 3;
+  if (marked) *at++ = kMark;
+  at = PutPickleInts(at, tokens);
+  *at++ = marked ? kTuple : static_cast<uint8_t>(kTupleOfOne + tokens.size() - 1);
+  *at++ = kMemoize;
+  at = PutTail(at);
+  StoreLittle<uint64_t>(length, static_cast<uint64_t>(at - length - 8));
+  return at;
+}
+
+uint8_t* BlockTemplate::PutCbor(uint8_t* at, const Digest& parent,
+                                std::span<const TokenId> tokens) const {
+  constexpr uint8_t kArrayOfThree = kCborArray | 3;
+  constexpr uint8_t kShortBytesMax = 23;
+  *at++ = kArrayOfThree;
+  if (parent.size <= kShortBytesMax) {
+    *at++ = static_cast<uint8_t>(kCborBytes | parent.size);
+  } else {
+    *at++ = kCborBytes | 24;
+    *at++ = parent.size;
+  }
+  at = PutDigest(at, parent);
+  at = PutCborHead(at, kCborArray, tokens.size());
+  return PutTail(PutCborInts(at, tokens));
+}
+
+uint8_t* BlockTemplate::PutTail(uint8_t* at) const {
+  const uint8_t* tail = tail_.bytes().data();
+  if (tail_.size() <= kShortTail) {
+    std::memcpy(at, tail, kShortTail);
+  } else {
+    std::memcpy(at, tail, tail_.size());
+  }
+  return at + tail_.size();
+}
+
+}  // namespace kvcast::internal

@@ -1,0 +1,21 @@
+// Numbers in flags.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <charconv>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace kvcast::tools {
+
+// A whole number of at least 0 that is all of `text`.
+inline std::optional<int64_t> ParseNumber(std::string_view text) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < 0) return std::nullopt;
+  return value;
+}
+
+}  // namespace kvcast::tools

@@ -1,0 +1,53 @@
+// RouterReplay: a recorded run's events into the prefix index, every probe compared with what the
+// engine's own lookup said.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvcast/block_hash.h"
+#include "kvcast/prefix_index.h"
+#include "src/tools/scenario.h"
+
+namespace kvcast::tools {
+
+// The engine's configuration as it would be registered with a router.
+Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config);
+
+class RouterReplay {
+ public:
+  // Told the outcome of every check; `what` describes it if it differs.
+  using Check = std::function<void(bool equal, const std::string& what)>;
+
+  // `registration`: what the router is told of the engine, apart from the hash unit that `config`
+  // gives.
+  static Result<RouterReplay> Create(const ScenarioConfig& config, const WorkerConfig& registration,
+                                     Check check);
+
+  // Applies the step's events, then compares its probes.
+  void RunStep(const ScenarioStep& step);
+  // The index must hold exactly the blocks that the engine held at the end.
+  void CheckFinal(const ScenarioFinal& recorded);
+
+  IndexCounters counters() const;
+
+ private:
+  RouterReplay(const ScenarioConfig& config, BlockHasher hasher, Check check);
+  void Follow(const ScenarioOp& op);
+  std::vector<TokenId> TokensOf(const ScenarioPrompt& prompt) const;
+  void RunProbe(int64_t step, const ScenarioProbe& probe);
+
+  EventHashForm hash_form_;
+  int64_t unit_;
+  BlockHasher hasher_;
+  Check check_;
+  std::unique_ptr<PrefixIndex> index_;
+  std::map<std::string, std::vector<TokenId>> requests_;  // prompt and sampled tokens
+};
+
+}  // namespace kvcast::tools

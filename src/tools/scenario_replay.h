@@ -1,0 +1,56 @@
+// ScenarioReplay: a recorded run's operations through our own cache manager, every outcome
+// compared.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "kvcast/cache_manager.h"
+#include "src/tools/scenario.h"
+
+namespace kvcast::tools {
+
+class ScenarioReplay {
+ public:
+  // Told the outcome of every check; `what` describes it if it differs.
+  using Check = std::function<void(bool equal, const std::string& what)>;
+
+  static Result<ScenarioReplay> Create(const ScenarioConfig& config, Check check);
+
+  void RunStep(const ScenarioStep& step);
+  void CheckFinal(const ScenarioFinal& recorded);
+
+ private:
+  ScenarioReplay(const ScenarioConfig& config, std::unique_ptr<CacheManager> cache, Check check)
+      : config_(config), cache_(std::move(cache)), check_(std::move(check)) {}
+
+  void RunOp(const ScenarioOp& op);
+  void RunLookup(const ScenarioOp& op);
+  void RunAlloc(const ScenarioOp& op);
+  void RunCopyRelease(const ScenarioOp& op);
+  void RunProbe(const ScenarioProbe& probe);
+  void CheckEventCount(const ScenarioOp& op);
+  void CheckBoundary(const PrefixHit& hit, int64_t recorded);
+  void CheckEvents(const ScenarioStep& step);
+  void CheckPayload(const ScenarioStep& step);
+  void Expect(int64_t ours, int64_t recorded, const std::string& what);
+  void ExpectBlocks(const BlockLists& ours, const BlockLists& recorded, const std::string& what);
+  CacheRequest MakeRequest(const std::string& id, const ScenarioPrompt& prompt);
+
+  ScenarioConfig config_;
+  std::unique_ptr<CacheManager> cache_;
+  Check check_;
+  std::map<std::string, CacheRequest> requests_;
+  std::map<std::string, PrefixHit> lookups_;
+  std::set<std::string> running_;
+  std::vector<Event> events_;  // not published yet
+  std::string where_;          // "step 3 alloc r1"
+};
+
+}  // namespace kvcast::tools

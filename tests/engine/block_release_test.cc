@@ -1,0 +1,122 @@
+// Blocks that attention has left behind are released while the request runs.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/full_attention_manager.h"
+#include "src/engine/single_type_manager.h"
+#include "tests/engine/engine_testing.h"
+
+namespace kvcast::engine {
+namespace {
+
+constexpr RequestSlot kSlot{0};
+
+size_t LeadingNulls(std::span<const BlockId> table) {
+  size_t nulls = 0;
+  while (nulls < table.size() && table[nulls] == kNullBlock) ++nulls;
+  return nulls;
+}
+
+// A manager with a table of 11 blocks, ids 1 to 11.
+template <typename Manager>
+class TableOf11 {
+ public:
+  explicit TableOf11(const GroupSpec& spec) : pool_(Pool(50, spec.block_size)) {
+    GroupContext context;
+    context.spec = spec;
+    context.alignment = spec.block_size;
+    context.pool = &pool_;
+    manager_ = std::make_unique<Manager>(context);
+    std::vector<BlockId> added;
+    manager_->AllocateNew(kSlot, {.tokens = 11 * spec.block_size}, added);
+  }
+  Ids Release(int64_t processed, int64_t prompt = 0) {
+    manager_->RemoveSkipped(kSlot, processed, prompt);
+    return ToIds(manager_->table(kSlot));
+  }
+  size_t NullsAfter(int64_t processed) {
+    Release(processed);
+    return LeadingNulls(manager_->table(kSlot));
+  }
+  BlockPool& pool() { return pool_; }
+
+ private:
+  BlockPool pool_;
+  std::unique_ptr<Manager> manager_;
+};
+
+TEST(BlockRelease, WindowReleasesWholeBlocksItHasPassed) {
+  TableOf11<SingleTypeManager> table(Window(4, 2));
+  EXPECT_EQ(table.NullsAfter(0), 0u);
+  EXPECT_EQ(table.NullsAfter(4), 0u);
+  EXPECT_EQ(table.NullsAfter(5), 1u);
+  EXPECT_EQ(table.NullsAfter(6), 1u);
+  EXPECT_EQ(table.NullsAfter(7), 2u);
+  EXPECT_EQ(table.NullsAfter(11), 4u);
+  const Ids free = ToIds(table.pool().FreeList());
+  EXPECT_EQ((Ids{free[0], free[1]}), (Ids{4, 3})) << "the later block is released first";
+}
+
+TEST(BlockRelease, ChunkedReleasesThePassedChunk) {
+  TableOf11<SingleTypeManager> table(Chunked(4, 2));
+  EXPECT_EQ(table.NullsAfter(0), 0u);
+  EXPECT_EQ(table.NullsAfter(4), 2u);
+  EXPECT_EQ(table.NullsAfter(6), 2u);
+  EXPECT_EQ(table.NullsAfter(12), 6u);
+}
+
+TEST(BlockRelease, FullAttentionReleasesNothing) {
+  TableOf11<FullAttentionManager> table(Full(2));
+  EXPECT_EQ(table.NullsAfter(22), 0u);
+}
+
+// R-SWA: blocks of 4, window 8, prompt of 16 tokens.
+TEST(BlockRelease, ReferenceWindowReleasesTheGapBetweenPromptAndWindow) {
+  GroupSpec spec = Full(4);
+  spec.reference_window = 8;
+  TableOf11<FullAttentionManager> table(spec);
+  EXPECT_EQ(table.Release(20, 16), (Ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(table.Release(28, 16), (Ids{1, 2, 3, 4, 0, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(table.Release(36, 16), (Ids{1, 2, 3, 4, 0, 0, 0, 8, 9, 10, 11}));
+}
+
+// Window 16, 100-token prompt, as the synchronous scheduler does it.
+TEST(BlockRelease, HappensAtTheFirstDecodeStep) {
+  TestEngine engine(Config({Window(16)}, 50));
+  CacheRequest request = Request("0", Tokens(100));
+  engine.Start(request);
+  EXPECT_EQ(LeadingNulls(engine.cache().BlockTable(request, GroupIdx(0))), 0u);
+  engine.Decode(request, 7);
+  EXPECT_EQ(LeadingNulls(engine.cache().BlockTable(request, GroupIdx(0))), 5u);
+}
+
+// The same with the prompt still in flight when the next step is scheduled.
+TEST(BlockRelease, WaitsForTokensInFlight) {
+  TestEngine engine(Config({Window(16)}, 50));
+  CacheRequest request = Request("0", Tokens(100));
+  engine.Start(request);
+  ASSERT_TRUE(
+      engine.Allocate(request, {.computed_tokens = 100, .new_tokens = 1, .in_flight_tokens = 100}));
+  EXPECT_EQ(LeadingNulls(engine.cache().BlockTable(request, GroupIdx(0))), 0u);
+  ASSERT_TRUE(
+      engine.Allocate(request, {.computed_tokens = 101, .new_tokens = 1, .in_flight_tokens = 1}));
+  EXPECT_EQ(LeadingNulls(engine.cache().BlockTable(request, GroupIdx(0))), 5u);
+}
+
+// Released blocks that are cached outlive those that are not.
+TEST(BlockRelease, CachedBlocksOfAWindowAreTakenAfterScratchOnes) {
+  CacheConfig config = Config({Window(16)}, 20);
+  config.retention_interval = 64;
+  TestEngine engine(config);
+  CacheRequest request = Request("0", Tokens(256));
+  engine.Start(request);
+  ASSERT_EQ(CachedPositions(engine.cache(), request, GroupIdx(0)), (Ids{3, 7, 11, 14, 15}));
+  engine.Free(request);
+  CacheRequest scratch = Request("1", Tokens(14 * 16, 9000));
+  engine.StartWithoutLookup(scratch);
+  EXPECT_EQ(engine.cache().CachedKeys(GroupIdx(0)).size(), 5u + 4u)
+      << "14 uncached blocks were there to take";
+  CacheRequest replay = Request("2", Tokens(256));
+  EXPECT_EQ(engine.Lookup(replay).tokens, 240);
+}
+
+}  // namespace
+}  // namespace kvcast::engine

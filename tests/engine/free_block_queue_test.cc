@@ -1,0 +1,47 @@
+// The order in which free blocks are taken.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/free_block_queue.h"
+
+#include "tests/engine/engine_testing.h"
+
+namespace kvcast::engine {
+namespace {
+
+TEST(FreeBlockQueue, StartsWithAllBlocksInAscendingOrder) {
+  FreeBlockQueue queue(5);
+  EXPECT_EQ(queue.size(), 5);
+  EXPECT_EQ(ToIds(queue.List()), (Ids{0, 1, 2, 3, 4}));
+}
+
+TEST(FreeBlockQueue, PopThenRemoveFromTheMiddleThenAppendGives1342) {
+  FreeBlockQueue queue(5);
+  EXPECT_EQ(queue.PopFront(), BlockId(0));
+  queue.Remove(BlockId(2));
+  EXPECT_FALSE(queue.Contains(BlockId(2)));
+  const auto again = ToBlocks({2});
+  queue.Append(again);
+  EXPECT_EQ(ToIds(queue.List()), (Ids{1, 3, 4, 2}));
+  EXPECT_EQ(queue.size(), 4);
+}
+
+TEST(FreeBlockQueue, PrependKeepsTheOrderOfEachCall) {
+  FreeBlockQueue queue(6);
+  for (int i = 0; i < 6; ++i) queue.PopFront();
+  EXPECT_EQ(queue.size(), 0);
+  queue.Append(ToBlocks({0}));
+  queue.Prepend(ToBlocks({4, 5}));
+  queue.Prepend(ToBlocks({1, 2}));
+  EXPECT_EQ(ToIds(queue.List()), (Ids{1, 2, 4, 5, 0}));
+}
+
+TEST(FreeBlockQueue, SurvivesBeingEmptied) {
+  FreeBlockQueue queue(2);
+  queue.Remove(BlockId(1));
+  queue.Remove(BlockId(0));
+  EXPECT_TRUE(queue.List().empty());
+  queue.Append(ToBlocks({1, 0}));
+  EXPECT_EQ(queue.PopFront(), BlockId(1));
+}
+
+}  // namespace
+}  // namespace kvcast::engine

@@ -1,0 +1,197 @@
+// Prefix hits of several groups that evict on their own.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/engine/engine_testing.h"
+
+namespace kvcast::engine {
+namespace {
+
+// Full attention and two windows of 32 tokens; 55 tokens, of which 48 are shared.
+class FullAndTwoWindows : public ::testing::Test {
+ protected:
+  FullAndTwoWindows() : engine_(Config({Full(), Window(32), Window(32)}, 21)) {
+    EXPECT_EQ(engine_.Start(first_), (IdLists{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 10, 11, 12}}));
+  }
+
+  int64_t HitBlocks() { return engine_.Lookup(second_).tokens / 16; }
+
+  TestEngine engine_;
+  CacheRequest first_ = Request("0", Concat(Tokens(48), Tokens(7, 1000)));
+  CacheRequest second_ = Request("1", Concat(Tokens(48), Tokens(5, 2000)));
+};
+
+TEST_F(FullAndTwoWindows, WindowsServeTheirLastBlocksAlone) {
+  EXPECT_EQ(ToIds(engine_.Lookup(second_).blocks), (IdLists{{1, 2, 3}, {0, 6, 7}, {0, 10, 11}}));
+  EXPECT_EQ(engine_.Start(second_), (IdLists{{13}, {14}, {15}}));
+}
+
+TEST_F(FullAndTwoWindows, AnEvictedBlockOutsideTheWindowCostsNothing) {
+  engine_.Evict(5);
+  engine_.Evict(9);
+  EXPECT_EQ(HitBlocks(), 3);
+}
+
+TEST_F(FullAndTwoWindows, FullAttentionNeedsItsFirstBlock) {
+  engine_.Evict(1);
+  EXPECT_EQ(HitBlocks(), 0);
+}
+
+TEST_F(FullAndTwoWindows, TheLastBlockOfAnySingleGroupCostsOneBlock) {
+  for (const uint32_t block : {3u, 7u, 11u}) {
+    TestEngine engine(Config({Full(), Window(32), Window(32)}, 21));
+    CacheRequest first = first_;
+    first.chain.clear();
+    engine.Start(first);
+    engine.Evict(block);
+    EXPECT_EQ(engine.Lookup(second_).tokens / 16, 2) << block;
+  }
+}
+
+TEST_F(FullAndTwoWindows, AWindowAtTheStartNeedsAllItsBlocks) {
+  engine_.Evict(3);
+  engine_.Evict(5);
+  engine_.Evict(9);
+  EXPECT_EQ(HitBlocks(), 0);
+}
+
+// 6 full blocks, windows of 48 tokens, all groups with EAGLE.
+TEST(EaglePrefix, LeavesTheLastBlockToBeComputedAgain) {
+  TestEngine engine(Config({Eagle(Full()), Eagle(Window(48)), Eagle(Window(48))}, 31));
+  CacheRequest first = Request("0", Concat(Tokens(96), Tokens(7, 1000)));
+  engine.Start(first);
+  CacheRequest second = Request("1", Concat(Tokens(96), Tokens(5, 2000)));
+  const PrefixHit hit = engine.Lookup(second);
+  EXPECT_EQ(hit.tokens, 80);
+  EXPECT_EQ(ToIds(hit.blocks), (IdLists{{1, 2, 3, 4, 5}, {0, 0, 10, 11, 12}, {0, 0, 17, 18, 19}}));
+}
+
+TEST(EaglePrefix, AWholePromptOfThreeBlocksHitsOne) {
+  TestEngine engine(Config({Eagle(Full())}, 11));
+  CacheRequest first = Request("0", Tokens(48));
+  engine.Start(first);
+  CacheRequest same = Request("1", Tokens(48));
+  EXPECT_EQ(engine.Lookup(same).tokens, 16);
+}
+
+TEST(EaglePrefix, AWindowNeedsTheBlockItGivesUp) {
+  TestEngine engine(Config({Eagle(Window(16))}, 11));
+  CacheRequest first = Request("0", Tokens(37));
+  engine.Start(first);
+  CacheRequest same = Request("1", Tokens(37));
+  EXPECT_EQ(engine.Lookup(same).tokens, 16);
+  engine.Evict(1);
+  EXPECT_EQ(engine.Lookup(same).tokens, 0);
+}
+
+// Blocks of 32 and 16 tokens, window 32; 112 of 160 tokens are computed.
+TEST(MixedBlockSizes, HitsLieOnTheCommonMultiple) {
+  TestEngine engine(Config({Full(32), Window(32, 16)}, 40));
+  CacheRequest first = Request("0", Tokens(160));
+  ASSERT_TRUE(engine.Allocate(first, {.new_tokens = 112}));
+  EXPECT_EQ(engine.last_new(), (IdLists{{1, 2, 3, 4}, {5, 6, 7, 8, 9, 10, 11}}));
+  CacheRequest second = Request("1", Tokens(113));
+  const PrefixHit hit = engine.Lookup(second);
+  EXPECT_EQ(hit.tokens, 96);
+  EXPECT_EQ(ToIds(hit.blocks), (IdLists{{1, 2, 3}, {0, 0, 0, 0, 9, 10}}));
+  EXPECT_EQ(CachedPositions(engine.cache(), first, GroupIdx(1)), (Ids{0, 1, 2, 3, 4, 5}));
+  engine.Evict(10);
+  engine.Evict(9);
+  EXPECT_EQ(engine.Lookup(second).tokens, 64);
+}
+
+// The windows' cached blocks of a prompt, computed in one step.
+Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64_t tokens) {
+  CacheConfig config = Config({Full(32), window}, 100);
+  config.retention_interval = retention;
+  TestEngine engine(config);
+  CacheRequest request = Request("0", Tokens(tokens));
+  engine.Start(request);
+  return CachedPositions(engine.cache(), request, GroupIdx(1));
+}
+
+TEST(MixedBlockSizes, WindowsCacheOnlyWhatAHitOnTheGridCanUse) {
+  EXPECT_EQ(CachedWindowBlocks(Window(8, 8), std::nullopt, 64), (Ids{3, 7}));
+  EXPECT_EQ(CachedWindowBlocks(Window(32, 16), std::nullopt, 112), (Ids{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(CachedWindowBlocks(Window(8, 8), 64, 128), (Ids{7, 11, 15}));
+  EXPECT_EQ(CachedWindowBlocks(Window(8, 8), 0, 128), (Ids{11}));
+  EXPECT_EQ(CachedWindowBlocks(Eagle(Window(8, 8)), 0, 127), (Ids{11, 12}));
+}
+
+TEST(Retention0, ServesAReplayOfThePromptButNoShorterOne) {
+  CacheConfig config = Config({Full(32), Window(8, 8)}, 100);
+  config.retention_interval = 0;
+  TestEngine engine(config);
+  CacheRequest first = Request("0", Tokens(128));
+  engine.Start(first);
+  CacheRequest replay = Request("1", Tokens(128));
+  EXPECT_EQ(engine.Lookup(replay).tokens, 96);
+  CacheRequest shorter = Request("2", Tokens(96));
+  EXPECT_EQ(engine.Lookup(shorter).tokens, 0);
+}
+
+TEST(Retention0, ServesAReplayWithEagleToo) {
+  CacheConfig config = Config({Full(32), Eagle(Window(8, 8))}, 100);
+  config.retention_interval = 0;
+  TestEngine engine(config);
+  CacheRequest first = Request("0", Tokens(127));
+  engine.Start(first);
+  CacheRequest replay = Request("1", Tokens(127));
+  const PrefixHit hit = engine.Lookup(replay);
+  EXPECT_EQ(hit.tokens, 96);
+  EXPECT_EQ(hit.blocks[0].size(), 3u);
+  EXPECT_EQ(hit.blocks[1].size(), 12u);
+}
+
+TEST(Retention0, AWindowAloneKeepsTheReplayBoundary) {
+  CacheConfig config = Config({Window(16)}, 100);
+  config.retention_interval = 0;
+  TestEngine engine(config);
+  CacheRequest first = Request("0", Tokens(256));
+  engine.Start(first);
+  EXPECT_EQ(CachedPositions(engine.cache(), first, GroupIdx(0)), (Ids{14}));
+  CacheRequest replay = Request("1", Tokens(256));
+  EXPECT_EQ(engine.Lookup(replay).tokens, 240);
+}
+
+// Two requests share 4 blocks; a third finds them only if the second one was told to keep them.
+TEST(SharedPrefixBoundary, PinsWhatOneGroupHasAndAnotherLacks) {
+  for (const bool pinned : {false, true}) {
+    CacheConfig config = Config({Full(), Window(16)}, 100);
+    config.retention_interval = 0;
+    TestEngine engine(config);
+    CacheRequest first = Request("0", Concat(Tokens(64), Tokens(64, 1000)));
+    engine.Start(first);
+    CacheRequest second = Request("1", Concat(Tokens(64), Tokens(64, 2000)));
+    PrefixHit hit = engine.Lookup(second);
+    EXPECT_EQ(hit.tokens, 0);
+    EXPECT_EQ(hit.shared_prefix_boundary, 64);
+    if (!pinned) hit.shared_prefix_boundary = 0;
+    ASSERT_TRUE(engine.Allocate(second, {.new_tokens = 128, .hit = &hit}));
+    CacheRequest third = Request("2", Concat(Tokens(64), Tokens(64, 3000)));
+    EXPECT_EQ(engine.Lookup(third).tokens, pinned ? 64 : 0);
+  }
+}
+
+// Blocks of 256, 64, 8 and 4 tokens, one checkpoint every 1,024 tokens.
+TEST(MixedBlockSizes, FourSizesMeetAtTheirCheckpoints) {
+  GroupSpec mla = Full(256);
+  mla.kind = SpecKind::kMlaAttention;
+  CacheConfig config = Config({mla, Window(128, 64), Window(128, 8), Window(64, 4)}, 5000);
+  config.retention_interval = 1024;
+  TestEngine engine(config);
+  for (const TokenId first_token : {0, 50000}) {
+    CacheRequest request = Request("fill", Tokens(4096, first_token));
+    engine.Start(request);
+    engine.Free(request);
+    CacheRequest probe = Request("probe", Tokens(1800));
+    const PrefixHit hit = engine.Lookup(probe);
+    EXPECT_EQ(hit.tokens, 1024);
+    ASSERT_EQ(hit.blocks.size(), 4u);
+    EXPECT_EQ(hit.blocks[0].size(), 4u);
+    EXPECT_EQ(hit.blocks[1].size(), 16u);
+    EXPECT_EQ(hit.blocks[2].size(), 128u);
+    EXPECT_EQ(hit.blocks[3].size(), 256u);
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::engine

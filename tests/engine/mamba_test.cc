@@ -1,0 +1,175 @@
+// Recurrent states: where they are kept, how a running state moves, and copies of shared ones.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/engine/engine_testing.h"
+
+namespace kvcast::engine {
+namespace {
+
+CacheConfig FullAndMamba(MambaMode mode, int64_t block_size, int64_t num_blocks) {
+  return Config({Full(block_size), Mamba(mode, block_size)}, num_blocks);
+}
+
+// Looks up and computes a prompt up to each of `ends` in turn.
+void Prefill(TestEngine& engine, CacheRequest& request, std::vector<int64_t> ends) {
+  const PrefixHit hit = engine.Lookup(request);
+  int64_t computed = hit.tokens;
+  bool first = true;
+  for (const int64_t end : ends) {
+    engine.cache().BeginStep();
+    AllocateArgs args;
+    args.computed_tokens = first ? 0 : computed;
+    args.new_tokens = end - computed;
+    args.hit = first ? &hit : nullptr;
+    ASSERT_TRUE(engine.Allocate(request, args));
+    computed = end;
+    first = false;
+  }
+}
+
+TEST(MambaAll, KeepsAStatePerBlock) {
+  TestEngine engine(FullAndMamba(MambaMode::kAll, 16, 50));
+  CacheRequest request = Request("0", Tokens(50));
+  engine.Start(request);
+  EXPECT_EQ(CachedPositions(engine.cache(), request, GroupIdx(1)), (Ids{0, 1, 2}));
+}
+
+TEST(MambaAll, SpeculationAddsStatesForDrafts) {
+  CacheConfig config = FullAndMamba(MambaMode::kAll, 16, 50);
+  config.groups[1].speculative_blocks = 2;
+  TestEngine engine(config);
+  CacheRequest request = Request("0", Tokens(20));
+  engine.Start(request);
+  EXPECT_EQ(engine.Table(request, 0).size(), 2u);
+  EXPECT_EQ(engine.Table(request, 1).size(), 4u);
+}
+
+TEST(MambaAlign, KeepsTheStateOfTheStepsEndAndNothingBefore) {
+  TestEngine engine(FullAndMamba(MambaMode::kAlign, 16, 50));
+  CacheRequest request = Request("0", Tokens(100));
+  Prefill(engine, request, {48, 96});
+  EXPECT_EQ(engine.Table(request, 1).size(), 6u);
+  EXPECT_EQ(CachedPositions(engine.cache(), request, GroupIdx(1)), (Ids{2, 5}));
+}
+
+TEST(MambaAlign, ReleasesAStateOneStepAfterTheNextOneExists) {
+  TestEngine engine(FullAndMamba(MambaMode::kAlign, 16, 50));
+  CacheRequest request = Request("0", Tokens(200));
+  Prefill(engine, request, {48, 96});
+  const Ids table = engine.Table(request, 1);
+  EXPECT_NE(table[2], 0u) << "the next step copies the state from here";
+  ASSERT_TRUE(engine.Allocate(request, {.computed_tokens = 96, .new_tokens = 48}));
+  EXPECT_EQ(engine.Table(request, 1)[2], 0u);
+  EXPECT_NE(engine.Table(request, 1)[5], 0u);
+}
+
+TEST(MambaAlign, SpeculativeBlocksMoveForwardWithTheState) {
+  CacheConfig config = FullAndMamba(MambaMode::kAlign, 16, 50);
+  config.groups[1].speculative_blocks = 1;
+  TestEngine engine(config);
+  CacheRequest request = Request("0", Tokens(100));
+  Prefill(engine, request, {16});
+  const Ids before = engine.Table(request, 1);
+  ASSERT_EQ(before.size(), 2u) << "the state and one for the draft";
+  ASSERT_TRUE(engine.Allocate(request, {.computed_tokens = 16, .new_tokens = 48}));
+  const Ids after = engine.Table(request, 1);
+  ASSERT_EQ(after.size(), 5u);
+  EXPECT_EQ(after[0], before[0]);
+  EXPECT_EQ(after[3], before[1]) << "the draft's block holds the new state";
+  EXPECT_EQ((Ids{after[1], after[2]}), (Ids{0, 0}));
+}
+
+// 48 shared tokens in blocks of 16; the second request differs in its last token.
+TEST(MambaAlign, ASharedPrefixWithoutAStateIsABoundaryToStopAt) {
+  CacheConfig config = FullAndMamba(MambaMode::kAlign, 16, 50);
+  config.retention_interval = 0;
+  TestEngine engine(config);
+  CacheRequest first = Request("0", Concat(Tokens(32), Tokens(16, 1000)));
+  Prefill(engine, first, {48});
+  CacheRequest second = Request("1", Concat(Tokens(32), Tokens(16, 2000)));
+  const PrefixHit hit = engine.Lookup(second);
+  EXPECT_EQ(hit.tokens, 0);
+  EXPECT_EQ(hit.shared_prefix_boundary, 32);
+  Prefill(engine, second, {32, 48});
+  CacheRequest third = Request("2", Concat(Tokens(32), Tokens(16, 3000)));
+  EXPECT_EQ(engine.Lookup(third).tokens, 32);
+}
+
+TEST(MambaAlign, AStateCachedInThisStepIsUsableInTheNext) {
+  TestEngine engine(FullAndMamba(MambaMode::kAlign, 16, 50));
+  CacheRequest first = Request("0", Tokens(40));
+  Prefill(engine, first, {32});
+  CacheRequest second = Request("1", Tokens(40));
+  const PrefixHit hit = engine.Lookup(second);
+  ASSERT_EQ(hit.tokens, 32);
+  EXPECT_FALSE(engine.Allocate(second, {.new_tokens = 8, .hit = &hit}));
+  engine.cache().BeginStep();
+  EXPECT_TRUE(engine.Allocate(second, {.new_tokens = 8, .hit = &hit}));
+}
+
+// Blocks of 64, hashes of 16.
+class PartialTail : public ::testing::Test {
+ protected:
+  static CacheConfig Blocks64Hashes16() {
+    CacheConfig config = FullAndMamba(MambaMode::kAlign, 64, 60);
+    config.hash_block_size = 16;
+    return config;
+  }
+  PartialTail() : engine_(Blocks64Hashes16()) {}
+  TestEngine engine_;
+};
+
+TEST_F(PartialTail, TheLastHashBoundaryOfAPromptIsCachedInsideItsBlock) {
+  CacheRequest first = Request("0", Tokens(100));
+  Prefill(engine_, first, {64, 96});
+  CacheRequest second = Request("1", Concat(Tokens(96), Tokens(30, 1000)));
+  EXPECT_EQ(engine_.Lookup(second).tokens, 96);
+  CacheRequest shorter = Request("2", Tokens(90));
+  EXPECT_EQ(engine_.Lookup(shorter).tokens, 64);
+}
+
+TEST_F(PartialTail, ARequestThatGoesOnInsideASharedBlockGetsACopy) {
+  CacheRequest first = Request("0", Tokens(100));
+  Prefill(engine_, first, {64, 96});
+  engine_.cache().BeginStep();
+  CacheRequest second = Request("1", Concat(Tokens(96), Tokens(30, 1000)));
+  const PrefixHit hit = engine_.Lookup(second);
+  ASSERT_TRUE(engine_.Allocate(second, {.new_tokens = 30, .hit = &hit}));
+  const std::vector<BlockCopy> copies = engine_.cache().TakeCopies();
+  ASSERT_EQ(copies.size(), 2u) << "one per group";
+  for (uint32_t group = 0; group < 2; ++group) {
+    EXPECT_EQ(copies[group].source, hit.blocks[group][1]);
+    EXPECT_EQ(copies[group].target.value, engine_.Table(second, group)[1]);
+    EXPECT_EQ(copies[group].source.value, engine_.Table(first, group)[1]);
+  }
+  // Both ends are held until the copy has run, even if both requests are gone.
+  const int64_t free = engine_.free_blocks();
+  engine_.Free(first);
+  engine_.Free(second);
+  EXPECT_LT(engine_.free_blocks(), 59);
+  EXPECT_GT(engine_.free_blocks(), free);
+  engine_.cache().ReleaseCopies(copies);
+  EXPECT_EQ(engine_.free_blocks(), 59);
+  EXPECT_TRUE(engine_.cache().CheckInvariants().ok());
+}
+
+// The owner of the entry goes on: its state block is overwritten, so the entry moves to a copy.
+TEST_F(PartialTail, TheOwnersEntryMovesToACopySilently) {
+  CacheRequest first = Request("0", Tokens(100));
+  Prefill(engine_, first, {64, 96});
+  const Ids before = engine_.Table(first, 1);
+  engine_.cache().TakeEvents();
+  engine_.cache().BeginStep();
+  ASSERT_TRUE(engine_.Allocate(first, {.computed_tokens = 96, .new_tokens = 4}));
+  EXPECT_EQ(engine_.Table(first, 1)[1], before[1]) << "a running request stays on its block";
+  EXPECT_TRUE(engine_.cache().TakeEvents().empty());
+  const auto copies = engine_.cache().TakeCopies();
+  ASSERT_EQ(copies.size(), 1u);
+  EXPECT_EQ(copies[0].source.value, before[1]);
+  CacheRequest second = Request("1", Concat(Tokens(96), Tokens(30, 1000)));
+  EXPECT_EQ(engine_.Lookup(second).blocks[1][1], copies[0].target);
+  engine_.cache().ReleaseCopies(copies);
+  EXPECT_TRUE(engine_.cache().CheckInvariants().ok());
+}
+
+}  // namespace
+}  // namespace kvcast::engine

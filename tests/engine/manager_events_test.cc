@@ -1,0 +1,126 @@
+// Events as the manager hands them out: annotated, in order, and complete.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/engine/engine_testing.h"
+
+namespace kvcast::engine {
+namespace {
+
+std::vector<Event> Taken(TestEngine& engine) { return engine.cache().TakeEvents(); }
+
+// k + 1 blocks in the pool, k of them cached at once.
+TEST(ManagerEvents, OneStoredEventForAllBlocksOfAStep) {
+  for (const int64_t k : {2, 3, 10}) {
+    TestEngine engine(Config({Full()}, k + 1));
+    CacheRequest request = Request("0", Tokens(16 * k));
+    engine.Start(request);
+    const auto events = Taken(engine);
+    ASSERT_EQ(events.size(), 1u);
+    const auto& stored = std::get<BlockStored>(events[0]);
+    EXPECT_EQ(stored.block_hashes.size(), static_cast<size_t>(k));
+    EXPECT_EQ(stored.token_ids, Tokens(16 * k));
+    EXPECT_EQ(stored.kv_cache_spec_kind, "full_attention");
+    EXPECT_EQ(stored.group_idx, 0);
+    EXPECT_TRUE(Taken(engine).empty());
+  }
+}
+
+TEST(ManagerEvents, TakingBlocksAgainRemovesEachBeforeTheyAreStored) {
+  TestEngine engine(Config({Full()}, 4));
+  CacheRequest request = Request("0", Tokens(48));
+  engine.Start(request);
+  engine.Free(request);
+  Taken(engine);
+  engine.StartWithoutLookup(request);
+  auto events = Taken(engine);
+  ASSERT_EQ(events.size(), 4u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(std::get<BlockRemoved>(events[i]).block_hashes.size(), 1u);
+  }
+  EXPECT_EQ(std::get<BlockStored>(events[3]).block_hashes.size(), 3u);
+  engine.Free(request);
+  ASSERT_TRUE(engine.cache().ResetPrefixCache());
+  events = Taken(engine);
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_TRUE(std::holds_alternative<AllBlocksCleared>(events[0]));
+}
+
+TEST(ManagerEvents, CarryKindAndWindowOfTheirGroup) {
+  TestEngine engine(Config({Full(), Window(8), Mamba(MambaMode::kAlign), Chunked(32)}, 50));
+  CacheRequest request = Request("0", Tokens(16));
+  engine.Start(request);
+  const auto events = Taken(engine);
+  ASSERT_EQ(events.size(), 4u);
+  const char* kinds[] = {"full_attention", "sliding_window", "mamba", "chunked_local_attention"};
+  for (size_t i = 0; i < 4; ++i) {
+    const auto& stored = std::get<BlockStored>(events[i]);
+    EXPECT_EQ(stored.group_idx, static_cast<int64_t>(i));
+    EXPECT_EQ(stored.kv_cache_spec_kind, kinds[i]);
+    EXPECT_EQ(stored.kv_cache_spec_sliding_window.has_value(), i == 1);
+  }
+  EXPECT_EQ(std::get<BlockStored>(events[1]).kv_cache_spec_sliding_window, 8);
+}
+
+// gemma-3-1b: six windows and one full group; 32 tokens, two blocks.
+TEST(ManagerEvents, SevenGroupsStoreSevenTimes) {
+  std::vector<GroupSpec> groups(6, Window(512));
+  groups.push_back(Full());
+  for (const bool dense : {true, false}) {
+    CacheConfig config = Config(groups, 100);
+    if (!dense) config.retention_interval = 0;
+    TestEngine engine(config);
+    CacheRequest request = Request("0", Tokens(32));
+    engine.Start(request);
+    const auto events = Taken(engine);
+    ASSERT_EQ(events.size(), 7u);
+    for (size_t i = 0; i < 7; ++i) {
+      const auto& stored = std::get<BlockStored>(events[i]);
+      EXPECT_EQ(stored.group_idx, static_cast<int64_t>(i));
+      EXPECT_EQ(stored.block_hashes.size(), dense || i == 6 ? 2u : 1u);
+      EXPECT_EQ(stored.token_ids, Tokens(32));
+      EXPECT_EQ(stored.parent_block_hash, std::nullopt);
+    }
+  }
+}
+
+TEST(ManagerEvents, ALaterStepNamesTheBlockBeforeItAsParent) {
+  TestEngine engine(Config({Full()}, 11));
+  CacheRequest request = Request("0", Tokens(64));
+  ASSERT_TRUE(engine.Allocate(request, {.new_tokens = 32}));
+  const auto first = std::get<BlockStored>(Taken(engine).at(0));
+  ASSERT_TRUE(engine.Allocate(request, {.computed_tokens = 32, .new_tokens = 32}));
+  const auto second = std::get<BlockStored>(Taken(engine).at(0));
+  EXPECT_EQ(second.parent_block_hash, first.block_hashes.back());
+  EXPECT_EQ(second.token_ids, Tokens(32, 32));
+}
+
+TEST(ManagerEvents, ARequestInReportModeAnnouncesItsHitAgain) {
+  TestEngine engine(Config({Full(), Window(32)}, 40));
+  CacheRequest first = Request("0", Tokens(70));
+  engine.Start(first);
+  Taken(engine);
+  CacheRequest second = Request("1", Tokens(70));
+  second.report_hits = true;
+  engine.Lookup(second);
+  const auto events = Taken(engine);
+  ASSERT_EQ(events.size(), 2u);
+  for (const Event& event : events) {
+    const auto& stored = std::get<BlockStored>(event);
+    EXPECT_EQ(stored.block_hashes.size(), 4u) << "null positions of the window too";
+    EXPECT_EQ(stored.token_ids, Tokens(64));
+    EXPECT_EQ(stored.parent_block_hash, std::nullopt);
+  }
+  CacheRequest miss = Request("2", Tokens(70, 1000));
+  miss.report_hits = true;
+  engine.Lookup(miss);
+  EXPECT_TRUE(Taken(engine).empty());
+}
+
+TEST(ManagerEvents, NoneWhenSwitchedOff) {
+  TestEngine engine(Config({Full()}, 11), /*events=*/false);
+  CacheRequest request = Request("0", Tokens(70));
+  engine.Start(request);
+  EXPECT_TRUE(Taken(engine).empty());
+}
+
+}  // namespace
+}  // namespace kvcast::engine

@@ -1,0 +1,238 @@
+// The events of the pool, field by field.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/block_pool.h"
+#include "tests/engine/engine_testing.h"
+
+namespace kvcast::engine {
+namespace {
+
+constexpr GroupIdx kGroup2{2};
+
+std::vector<BlockId> Allocated(BlockPool& pool, int64_t n) {
+  std::vector<BlockId> blocks;
+  pool.Allocate(n, blocks);
+  return blocks;
+}
+
+BlockHash Hash(const CacheRequest& request, size_t index) {
+  return ToEventHash(request.chain[index], EventHashForm::kInt64);
+}
+
+// The only event since the last call, as a T.
+template <typename T>
+T OnlyEvent(BlockPool& pool) {
+  const std::vector<Event> events = pool.TakeEvents();
+  EXPECT_EQ(events.size(), 1u);
+  if (events.size() != 1 || !std::holds_alternative<T>(events[0])) {
+    ADD_FAILURE() << "not the one event of this type";
+    return {};
+  }
+  return std::get<T>(events[0]);
+}
+
+TEST(PoolEvents, StoredCarriesHashesTokensAndExtraKeysOfTheSpan) {
+  BlockPool pool(Pool(10, 4));
+  CacheRequest request = HashedRequest(8, 4);
+  request.session_id = "s1";
+  const auto table = Allocated(pool, 2);
+  pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 2});
+  BlockStored expected;
+  expected.block_hashes = {Hash(request, 0), Hash(request, 1)};
+  expected.token_ids = Tokens(8);
+  expected.block_size = 4;
+  expected.medium = "GPU";
+  expected.extra_keys.emplace(2);
+  expected.group_idx = 2;
+  expected.session_id = "s1";
+  EXPECT_EQ(OnlyEvent<BlockStored>(pool), expected);
+  EXPECT_TRUE(pool.TakeEvents().empty());
+}
+
+// Block size 1: blocks 2 and 3 of 4 are cached while block 1 is null.
+TEST(PoolEvents, ParentIsTheLogicalBlockBeforeEvenIfThatIsNull) {
+  BlockPool pool(Pool(10, 1));
+  const CacheRequest request = HashedRequest(4, 1);
+  const auto table = ToBlocks({0, 0, 1, 2});
+  Allocated(pool, 2);
+  pool.CacheFullBlocks({request, GroupIdx(0), 1, table, 2, 4});
+  const auto stored = OnlyEvent<BlockStored>(pool);
+  EXPECT_EQ(stored.parent_block_hash, Hash(request, 1));
+  EXPECT_EQ(stored.block_hashes, (std::vector{Hash(request, 2), Hash(request, 3)}));
+  EXPECT_EQ(stored.kv_cache_spec_kind, std::nullopt) << "the pool does not know kinds";
+}
+
+TEST(PoolEvents, SkippedBlocksAreInTheTokensButNotInTheHashes) {
+  BlockPool pool(Pool(10, 4));
+  const CacheRequest request = HashedRequest(16, 4);
+  auto table = Allocated(pool, 4);
+  table[1] = kNullBlock;
+  Bitmap keep(4);
+  keep.Set(1);
+  keep.Set(3);
+  pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 4, &keep});
+  const auto stored = OnlyEvent<BlockStored>(pool);
+  EXPECT_EQ(stored.block_hashes, std::vector{Hash(request, 3)});
+  EXPECT_EQ(stored.token_ids, Tokens(16));
+  ASSERT_TRUE(stored.extra_keys);
+  EXPECT_EQ(stored.extra_keys->size(), 1u);
+}
+
+TEST(PoolEvents, StoredIsSentEvenIfNoBlockWas) {
+  BlockPool pool(Pool(10, 4));
+  const CacheRequest request = HashedRequest(8, 4);
+  const std::vector<BlockId> table(2, kNullBlock);
+  pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 2});
+  const auto stored = OnlyEvent<BlockStored>(pool);
+  EXPECT_TRUE(stored.block_hashes.empty());
+  EXPECT_EQ(stored.token_ids, Tokens(8));
+  EXPECT_EQ(stored.extra_keys, std::nullopt);
+}
+
+TEST(PoolEvents, LoraIdAndNameAreThoseOfTheRequest) {
+  BlockPool pool(Pool(10, 4));
+  CacheRequest request = HashedRequest(4, 4);
+  request.lora_id = 42;
+  request.hash_inputs.lora_name = "adapter";
+  const auto table = Allocated(pool, 1);
+  pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 1});
+  const auto stored = OnlyEvent<BlockStored>(pool);
+  EXPECT_EQ(stored.lora_id, 42);
+  EXPECT_EQ(stored.lora_name, "adapter");
+  EXPECT_EQ(stored.extra_keys->at(0), ExtraKeys{ExtraKey::Text("adapter")});
+}
+
+// Two blocks of a group are cached, four are freed and taken again.
+TEST(PoolEvents, EachKeyOfATakenBlockIsRemovedOnItsOwn) {
+  BlockPool pool(Pool(5, 4));
+  const CacheRequest request = HashedRequest(8, 4);
+  const auto table = Allocated(pool, 4);
+  pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 2});
+  pool.TakeEvents();
+  pool.Free(table);
+  Allocated(pool, 4);
+  const std::vector<Event> events = pool.TakeEvents();
+  ASSERT_EQ(events.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) {
+    BlockRemoved expected;
+    expected.block_hashes = {Hash(request, i)};
+    expected.medium = "GPU";
+    expected.group_idx = 2;
+    EXPECT_EQ(std::get<BlockRemoved>(events[i]), expected);
+  }
+}
+
+TEST(PoolEvents, RemovedIsSentThoughAnotherBlockStillHoldsTheHash) {
+  BlockPool pool(Pool(5, 4));
+  const CacheRequest request = HashedRequest(4, 4);
+  const auto first = Allocated(pool, 1);
+  const auto second = Allocated(pool, 1);
+  pool.CacheFullBlocks({request, kGroup2, 4, first, 0, 1});
+  pool.CacheFullBlocks({request, kGroup2, 4, second, 0, 1});
+  EXPECT_EQ(pool.TakeEvents().size(), 2u);
+  pool.Evict(first);
+  EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 0)});
+  EXPECT_EQ(pool.FindCached(request.chain[0], kGroup2), second[0]);
+}
+
+// Hash unit 4, block 12, a prefix of 8 tokens in group 2.
+TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
+  BlockPool pool(Pool(5, 4));
+  const CacheRequest request = HashedRequest(12, 4);
+  const auto table = Allocated(pool, 1);
+  ASSERT_TRUE(pool.CachePartialBlock({request, kGroup2, 12, table[0], 8}));
+  const auto stored = OnlyEvent<BlockStored>(pool);
+  EXPECT_EQ(stored.block_hashes, std::vector{Hash(request, 1)});
+  EXPECT_EQ(stored.parent_block_hash, Hash(request, 0));
+  EXPECT_EQ(stored.token_ids, Tokens(4, 4));
+  EXPECT_EQ(stored.block_size, 4);
+  EXPECT_EQ(stored.group_idx, 2);
+  ASSERT_TRUE(pool.CachePartialBlock({request, kGroup2, 12, table[0], 8}));
+  EXPECT_TRUE(pool.TakeEvents().empty()) << "registered twice";
+  pool.Evict(table);
+  EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 1)});
+}
+
+// Hash unit 2, block 6: prefixes of 8 and then 10 tokens end in the same block.
+TEST(PoolEvents, ALongerPartialEntryReplacesTheShorterOne) {
+  BlockPool pool(Pool(5, 2));
+  const CacheRequest request = HashedRequest(12, 2);
+  const auto table = Allocated(pool, 2);
+  pool.CachePartialBlock({request, kGroup2, 6, table[1], 8});
+  pool.TakeEvents();
+  pool.CachePartialBlock({request, kGroup2, 6, table[1], 10});
+  const std::vector<Event> events = pool.TakeEvents();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(std::get<BlockRemoved>(events[0]).block_hashes, std::vector{Hash(request, 3)});
+  const auto& stored = std::get<BlockStored>(events[1]);
+  EXPECT_EQ(stored.block_hashes, std::vector{Hash(request, 4)});
+  EXPECT_EQ(stored.parent_block_hash, Hash(request, 3));
+  EXPECT_EQ(stored.token_ids, Tokens(2, 8));
+}
+
+TEST(PoolEvents, AFullBlockReplacesItsPartialEntry) {
+  BlockPool pool(Pool(5, 4));
+  const CacheRequest request = HashedRequest(8, 4);
+  const auto table = Allocated(pool, 1);
+  pool.CachePartialBlock({request, kGroup2, 8, table[0], 4});
+  pool.TakeEvents();
+  pool.CacheFullBlocks({request, kGroup2, 8, table, 0, 1});
+  const std::vector<Event> events = pool.TakeEvents();
+  ASSERT_EQ(events.size(), 2u);
+  EXPECT_EQ(std::get<BlockRemoved>(events[0]).block_hashes, std::vector{Hash(request, 0)});
+  EXPECT_EQ(std::get<BlockStored>(events[1]).block_hashes, std::vector{Hash(request, 1)});
+}
+
+// 3 blocks of 4 tokens, group 1.
+TEST(PoolEvents, AReportAnnouncesLeadingBlocksAgainAndChangesNothing) {
+  BlockPool pool(Pool(5, 4));
+  const CacheRequest request = HashedRequest(16, 4);
+  pool.ReportBlocks(request, GroupIdx(1), 4, 3);
+  const auto stored = OnlyEvent<BlockStored>(pool);
+  EXPECT_EQ(stored.block_hashes.size(), 3u);
+  EXPECT_EQ(stored.parent_block_hash, std::nullopt);
+  EXPECT_EQ(stored.token_ids, Tokens(12));
+  EXPECT_EQ(stored.medium, "GPU");
+  EXPECT_EQ(stored.group_idx, 1);
+  EXPECT_EQ(pool.cached().num_entries(), 0u);
+  pool.ReportBlocks(request, GroupIdx(1), 4, 0);
+  EXPECT_TRUE(pool.TakeEvents().empty());
+}
+
+TEST(PoolEvents, ResetSendsAllBlocksClearedLastAndARefusedOneNothing) {
+  BlockPool pool(Pool(5, 4));
+  const CacheRequest request = HashedRequest(4, 4);
+  const auto table = Allocated(pool, 1);
+  pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 1});
+  pool.TakeEvents();
+  EXPECT_FALSE(pool.Reset());
+  EXPECT_TRUE(pool.TakeEvents().empty());
+  pool.Free(table);
+  EXPECT_TRUE(pool.Reset());
+  OnlyEvent<AllBlocksCleared>(pool);
+}
+
+TEST(PoolEvents, MovingKeysToACopyIsSilent) {
+  BlockPool pool(Pool(5, 4));
+  const CacheRequest request = HashedRequest(4, 4);
+  const auto table = Allocated(pool, 2);
+  pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 1});
+  pool.TakeEvents();
+  pool.MoveKeys(table[0], table[1]);
+  EXPECT_TRUE(pool.TakeEvents().empty());
+}
+
+TEST(PoolEvents, NoneWhenSwitchedOff) {
+  PoolOptions options = Pool(5, 4);
+  options.emit_events = false;
+  BlockPool pool(options);
+  const CacheRequest request = HashedRequest(4, 4);
+  const auto table = Allocated(pool, 1);
+  pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 1});
+  pool.ReportBlocks(request, kGroup2, 4, 1);
+  pool.Free(table);
+  pool.Reset();
+  EXPECT_TRUE(pool.TakeEvents().empty());
+}
+
+}  // namespace
+}  // namespace kvcast::engine

@@ -1,0 +1,71 @@
+// Which blocks of sparse groups are kept.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/retention.h"
+
+#include "tests/engine/engine_testing.h"
+
+namespace kvcast::engine {
+namespace {
+
+Ids AllOf(uint32_t count) {
+  Ids ids(count);
+  std::iota(ids.begin(), ids.end(), 0u);
+  return ids;
+}
+
+// Blocks kept of [0, blocks); the mask is asked for in two parts, as chunks of a prompt are.
+Ids Kept(const RetentionRule& rule, int64_t blocks, std::vector<int64_t> boundaries) {
+  Ids kept;
+  for (const auto& [begin, end] :
+       {std::pair{int64_t{0}, blocks / 3}, std::pair{blocks / 3, blocks}}) {
+    Bitmap mask;
+    const bool sparse = FillRetentionMask(rule, begin, end, boundaries, mask);
+    for (int64_t i = begin; i < end; ++i) {
+      if (!sparse || mask.Test(i - begin)) kept.push_back(static_cast<uint32_t>(i));
+    }
+  }
+  return kept;
+}
+
+RetentionRule MambaRule(std::optional<int64_t> interval) {
+  return {Mamba(MambaMode::kAlign), 16, interval};
+}
+
+// 256 tokens in blocks of 16.
+TEST(Retention, MambaKeepsTheStatesAtSegmentEndsAndBoundaries) {
+  EXPECT_EQ(Kept(MambaRule(std::nullopt), 16, {255}), AllOf(16));
+  EXPECT_EQ(Kept(MambaRule(16), 16, {255}), AllOf(16));
+  EXPECT_EQ(Kept(MambaRule(64), 16, {255}), (Ids{3, 7, 11, 14, 15}));
+  EXPECT_EQ(Kept(MambaRule(0), 16, {255}), (Ids{14}));
+  EXPECT_EQ(Kept(MambaRule(0), 16, {255, 96}), (Ids{5, 14}));
+  EXPECT_EQ(Kept(MambaRule(64), 16, {255, 96}), (Ids{3, 5, 7, 11, 14, 15}));
+  EXPECT_EQ(Kept(MambaRule(0), 16, {255, 100}), (Ids{5, 14})) << "100 lies on the step of 96";
+}
+
+TEST(Retention, WindowKeepsWholeTailsBeforeBoundaries) {
+  EXPECT_EQ(Kept({Window(48), 16, 0}, 16, {255, 96}), (Ids{3, 4, 5, 12, 13, 14}));
+}
+
+TEST(Retention, WindowAloneKeepsTheLastBlockOfEachSegment) {
+  EXPECT_EQ(Kept({Window(16), 16, std::nullopt}, 16, {255}), AllOf(16));
+  EXPECT_EQ(Kept({Window(16), 16, 64}, 16, {255}), (Ids{3, 7, 11, 14, 15}));
+  EXPECT_EQ(Kept({Window(16), 16, 0}, 16, {255}), (Ids{14}));
+}
+
+TEST(Retention, DenseWindowKeepsOnlyWhatAHitOnTheGridCanUse) {
+  EXPECT_EQ(Kept({Window(8, 8), 32, std::nullopt}, 8, {63}), (Ids{3, 7}));
+  EXPECT_EQ(Kept({Window(32, 16), 32, std::nullopt}, 6, {111}), AllOf(6));
+}
+
+TEST(Retention, EagleShiftsTheTailByTheBlockItGivesUp) {
+  EXPECT_EQ(Kept({Eagle(Window(8, 8)), 32, 0}, 15, {126}), (Ids{11, 12}));
+  EXPECT_EQ(Kept({Eagle(Window(8, 8)), 32, std::nullopt}, 9, {70}), (Ids{3, 4, 7, 8}));
+}
+
+TEST(Retention, FullAndChunkedAttentionKeepEverything) {
+  EXPECT_EQ(Kept({Full(), 64, 0}, 8, {100}), AllOf(8));
+  EXPECT_EQ(Kept({Chunked(64), 16, 64}, 8, {100}), AllOf(8));
+}
+
+}  // namespace
+}  // namespace kvcast::engine

@@ -1,0 +1,48 @@
+// A second decoder of event batches, written over msgpack-cxx's object model and straight from the
+// rules in schemas/README.md. Slow and simple; shares no code with the real one.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <msgpack.hpp>
+#include <optional>
+#include <vector>
+
+#include "kvcast/event.h"
+#include "kvcast/wire.h"
+
+namespace kvcast::oracle {
+
+inline bool IsText(const msgpack::object& o) { return o.type == msgpack::type::STR; }
+inline bool IsNil(const msgpack::object& o) { return o.type == msgpack::type::NIL; }
+inline bool IsArray(const msgpack::object& o) { return o.type == msgpack::type::ARRAY; }
+inline bool IsMap(const msgpack::object& o) { return o.type == msgpack::type::MAP; }
+inline bool IsUnsigned(const msgpack::object& o) {
+  return o.type == msgpack::type::POSITIVE_INTEGER;
+}
+inline bool IsNegative(const msgpack::object& o) {
+  return o.type == msgpack::type::NEGATIVE_INTEGER;
+}
+inline bool IsFloat(const msgpack::object& o) {
+  return o.type == msgpack::type::FLOAT32 || o.type == msgpack::type::FLOAT64;
+}
+// Levels of containers in a value: 0 for scalars.
+uint32_t DepthOf(const msgpack::object& o);
+
+// One event; nullopt: rejected.
+std::optional<Event> DecodeEvent(const msgpack::object& object, const WireLimits& limits);
+
+struct Batch {
+  double ts = 0;
+  std::optional<int64_t> data_parallel_rank;
+  std::vector<Event> events;
+  uint64_t rejected = 0;
+};
+// nullopt: not a batch, or a limit of the batch envelope was passed. Sums over the batch are not
+// looked at.
+std::optional<Batch> DecodeBatch(const msgpack::object& object, const WireLimits& limits);
+
+// The whole input as one MessagePack value; nullopt: it is not exactly that.
+std::optional<msgpack::object_handle> Unpack(const char* data, size_t size);
+
+}  // namespace kvcast::oracle

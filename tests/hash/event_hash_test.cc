@@ -1,0 +1,57 @@
+// How digests appear in events, and the names of the algorithms.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/hash/hash_testing.h"
+
+namespace kvcast::testing {
+namespace {
+
+TEST(EventHash, IntegerFormIsTheLastEightBytesBigEndian) {
+  Digest digest;
+  digest.size = 16;
+  for (uint8_t i = 0; i < 16; ++i) digest.data[i] = i;
+  EXPECT_EQ(digest.low64(), 0x08090a0b0c0d0e0fu);
+  EXPECT_EQ(ToEventHash(digest, EventHashForm::kInt64),
+            BlockHash::FromUnsigned(0x08090a0b0c0d0e0fu));
+}
+
+TEST(EventHash, IntegerFormIsUnsigned) {
+  Digest digest;
+  digest.size = 32;
+  digest.data.fill(0xff);
+  const BlockHash hash = ToEventHash(digest, EventHashForm::kInt64);
+  EXPECT_EQ(hash.form(), BlockHash::Form::kUnsigned);
+  EXPECT_EQ(hash.integer(), UINT64_MAX);
+}
+
+TEST(EventHash, BytesFormIsTheWholeDigest) {
+  for (const HashAlgorithm algorithm : kAllAlgorithms) {
+    const Digest digest = MakeHasher(algorithm).none_hash();
+    const BlockHash hash = ToEventHash(digest, EventHashForm::kBytes);
+    EXPECT_EQ(hash, BlockHash::FromBytes(digest.bytes()));
+    EXPECT_EQ(hash.bytes().size(), digest.size);
+  }
+}
+
+TEST(EventHash, FineHashesOfSizeTwoToTargetSix) {
+  BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
+  const std::vector<Digest> fine = Chain(hasher, TokenRange(0, 18), 2);
+  EXPECT_EQ(BlockDigest(fine, 0, 3), fine[2]);
+  EXPECT_EQ(BlockDigest(fine, 2, 3), fine[8]);
+  // A partial entry of 10 tokens is named by the fine hash that ends there.
+  EXPECT_EQ(BlockDigest(fine, 10 / 2 - 1, 1), fine[4]);
+}
+
+TEST(EventHash, AlgorithmNamesAreThoseOfTheEngineOption) {
+  EXPECT_EQ(HashAlgorithmName(HashAlgorithm::kSha256), "sha256");
+  EXPECT_EQ(HashAlgorithmName(HashAlgorithm::kSha256Cbor), "sha256_cbor");
+  EXPECT_EQ(HashAlgorithmName(HashAlgorithm::kXxhash), "xxhash");
+  EXPECT_EQ(HashAlgorithmName(HashAlgorithm::kXxhashCbor), "xxhash_cbor");
+  for (const HashAlgorithm algorithm : kAllAlgorithms) {
+    EXPECT_EQ(ParseHashAlgorithm(HashAlgorithmName(algorithm)), algorithm);
+  }
+  EXPECT_EQ(ParseHashAlgorithm("builtin"), std::nullopt);
+  EXPECT_EQ(ParseHashAlgorithm(""), std::nullopt);
+}
+
+}  // namespace
+}  // namespace kvcast::testing

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/router/naive_index.h"
+
+#include <algorithm>
+
+namespace kvcast::testing {
+
+bool NaiveWorker::Remove(int tier, int64_t group, uint64_t hash) {
+  const auto it = copies.find({tier, group, hash});
+  if (it == copies.end()) return false;
+  if (--it->second == 0) copies.erase(it);
+  return true;
+}
+
+void NaiveWorker::Clear(int tier) {
+  std::erase_if(copies, [tier](const auto& entry) { return std::get<0>(entry.first) == tier; });
+}
+
+// Whole blocks count only if they end inside the tokens that a lookup may use.
+bool NaiveWorker::HoldsBlock(int64_t group, const std::vector<uint64_t>& chain, int64_t block,
+                             int64_t max_tokens) const {
+  const int64_t size = groups[static_cast<size_t>(group)].block_size;
+  const int64_t end_tokens = (block + 1) * size;
+  const int64_t last_hash = end_tokens / unit - 1;
+  if (block < 0 || end_tokens > max_tokens || last_hash >= std::ssize(chain)) return false;
+  return Holds(group, chain[static_cast<size_t>(last_hash)]);
+}
+
+// A partial entry that ends in the boundary's block, at the boundary or after it.
+bool NaiveWorker::PartialCovers(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
+                                int64_t max_tokens) const {
+  const int64_t size = groups[static_cast<size_t>(group)].block_size;
+  const int64_t block_end = CeilDiv(boundary, size) * size;
+  for (int64_t end = boundary; end < block_end && end <= max_tokens; end += unit) {
+    const int64_t hash = end / unit - 1;
+    if (hash < std::ssize(chain) && Holds(group, chain[static_cast<size_t>(hash)])) return true;
+  }
+  return false;
+}
+
+bool NaiveWorker::Usable(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
+                         int64_t max_tokens) const {
+  const GroupSpec& spec = groups[static_cast<size_t>(group)];
+  const int64_t blocks = boundary / spec.block_size;
+  const bool inside = boundary % spec.block_size != 0;
+  if (boundary == 0) return true;
+  int64_t first = 0;
+  if (spec.kind == SpecKind::kMamba) {
+    const int64_t hash = boundary / unit - 1;
+    return Holds(group, chain[static_cast<size_t>(hash)]);
+  }
+  if (spec.kind == SpecKind::kSlidingWindow) {
+    if (inside) return false;
+    first = std::max<int64_t>(
+        0, blocks - std::max<int64_t>(1, CeilDiv(spec.sliding_window - 1, spec.block_size)));
+  }
+  if (spec.kind == SpecKind::kChunkedLocalAttention) {
+    if (inside) return false;
+    first = boundary / spec.chunk_size * spec.chunk_size / spec.block_size;
+  }
+  for (int64_t block = first; block < blocks; ++block) {
+    if (!HoldsBlock(group, chain, block, max_tokens)) return false;
+  }
+  return !inside || HoldsBlock(group, chain, blocks, max_tokens) ||
+         PartialCovers(group, chain, boundary, max_tokens);
+}
+
+int64_t NaiveWorker::Match(const std::vector<uint64_t>& chain, int64_t tokens) const {
+  const int64_t max_tokens = std::min(tokens - 1, std::ssize(chain) * unit) / unit * unit;
+  int64_t best = 0;
+  for (int64_t boundary = alignment; boundary <= max_tokens; boundary += alignment) {
+    bool usable = true;
+    for (int64_t group = 0; group < std::ssize(groups); ++group) {
+      usable = usable && Usable(group, chain, boundary, max_tokens);
+    }
+    if (usable) best = boundary;
+  }
+  return best;
+}
+
+}  // namespace kvcast::testing

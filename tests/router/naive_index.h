@@ -1,0 +1,39 @@
+// NaiveIndex: the index written down as its definition, for comparison. Copies in a std::map, every
+// boundary of every group tried one by one. No code is shared with the library.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <tuple>
+#include <vector>
+
+#include "kvcast/cache_spec.h"
+
+namespace kvcast::testing {
+
+struct NaiveWorker {
+  std::vector<GroupSpec> groups;
+  int64_t unit = 16;
+  int64_t alignment = 16;
+  // (tier, group, hash) -> copies
+  std::map<std::tuple<int, int64_t, uint64_t>, int64_t> copies;
+
+  void Store(int tier, int64_t group, uint64_t hash) { ++copies[{tier, group, hash}]; }
+  bool Remove(int tier, int64_t group, uint64_t hash);
+  void Clear(int tier);
+  bool Holds(int64_t group, uint64_t hash) const { return copies.count({0, group, hash}) > 0; }
+
+  // Reusable tokens of a prompt of `tokens` tokens.
+  int64_t Match(const std::vector<uint64_t>& chain, int64_t tokens) const;
+
+ private:
+  bool Usable(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
+              int64_t max_tokens) const;
+  bool HoldsBlock(int64_t group, const std::vector<uint64_t>& chain, int64_t block,
+                  int64_t max_tokens) const;
+  bool PartialCovers(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
+                     int64_t max_tokens) const;
+};
+
+}  // namespace kvcast::testing

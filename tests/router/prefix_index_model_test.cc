@@ -1,0 +1,189 @@
+// Random operations on five kinds of workers: the index always answers what its definition says.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/router/index_events.h"
+#include "tests/router/naive_index.h"
+
+namespace kvcast::testing {
+namespace {
+
+constexpr int kOperations = 120000;
+constexpr int kPrompts = 10;
+constexpr int64_t kPromptTokens = 40 * 16;
+constexpr const char* kMedia[] = {"GPU", "CPU", "STORAGE"};
+
+// Hash chains of a family of prompts that share beginnings, for one hash unit.
+std::vector<std::vector<uint64_t>> Chains(int64_t unit, std::mt19937_64& random) {
+  std::vector<std::vector<uint64_t>> chains;
+  for (uint64_t prompt = 0; prompt < kPrompts; ++prompt) {
+    std::vector<uint64_t> chain;
+    if (prompt > 0) {
+      chain = chains[random() % prompt];
+      chain.resize(random() % chain.size());
+    }
+    while (std::ssize(chain) * unit < kPromptTokens) chain.push_back(random());
+    chains.push_back(chain);
+  }
+  return chains;
+}
+
+std::vector<BlockHash> ToHashes(const std::vector<uint64_t>& values) {
+  std::vector<BlockHash> hashes;
+  for (const uint64_t value : values) hashes.push_back(BlockHash::FromUnsigned(value));
+  return hashes;
+}
+
+class ModelRun {
+ public:
+  explicit ModelRun(uint64_t seed) : random_(seed) {
+    chains_[16] = Chains(16, random_);
+    chains_[8] = Chains(8, random_);
+    AddModel({Full()}, 16, 16);
+    AddModel({Window(40), Full()}, 16, 16);
+    AddModel({Full(32), Window(24, 8)}, 8, 32);
+    AddModel({Full(32), Mamba(32)}, 16, 16);
+    AddModel({Chunked(64), Window(64)}, 16, 16);
+    for (size_t i = 0; i < models_.size(); ++i) Register(i);
+  }
+
+  void Step(int step) {
+    const size_t worker = random_() % models_.size();
+    const uint64_t kind = random_() % 2000;
+    if (kind == 0) {
+      ReplaceWorker(worker);
+    } else if (kind == 1) {
+      Forget(worker);
+    } else if (kind < 4) {
+      index_.Apply(Id(worker), Batch(AllBlocksCleared{}));
+      models_[worker].Clear(0);
+    } else if (kind < 1150) {
+      StoreRange(worker);
+    } else {
+      RemoveSome(worker);
+    }
+    if (step % 4 == 0) CompareAll(step);
+  }
+
+  int64_t partial_hits() const { return partial_hits_; }
+
+ private:
+  WorkerId Id(size_t worker) const {
+    return WorkerId(generation_[worker] * 100 + static_cast<uint32_t>(worker));
+  }
+
+  void AddModel(std::vector<GroupSpec> groups, int64_t unit, int64_t alignment) {
+    models_.push_back({std::move(groups), unit, alignment, {}});
+    generation_.push_back(0);
+  }
+
+  void Register(size_t worker) {
+    const NaiveWorker& model = models_[worker];
+    ASSERT_TRUE(index_.AddWorker(Id(worker), Registered(model.groups, model.unit)).ok());
+  }
+
+  void ReplaceWorker(size_t worker) {
+    index_.RemoveWorker(Id(worker));
+    models_[worker].copies.clear();
+    ++generation_[worker];
+    Register(worker);
+  }
+
+  void Forget(size_t worker) {
+    index_.ClearWorker(Id(worker));
+    models_[worker].copies.clear();
+  }
+
+  // A run of blocks of one prompt in one group, sometimes with holes or a partial entry at the end.
+  void StoreRange(size_t worker) {
+    NaiveWorker& model = models_[worker];
+    const auto group = static_cast<int64_t>(random_() % model.groups.size());
+    const int tier = random_() % 8 == 0 ? static_cast<int>(random_() % 3) : 0;
+    const std::vector<uint64_t>& chain = chains_[model.unit][random_() % kPrompts];
+    const int64_t size = model.groups[static_cast<size_t>(group)].block_size;
+    const int64_t step = random_() % 5 == 0 ? model.unit : size;
+    const int64_t positions = kPromptTokens / step;
+    int64_t position = random_() % 2 == 0 ? 0 : static_cast<int64_t>(random_()) & (positions - 1);
+    std::vector<uint64_t> stored;
+    for (int64_t n = static_cast<int64_t>(random_() % 12); n >= 0 && position < positions; --n) {
+      if (random_() % 10 != 0) {
+        stored.push_back(chain[static_cast<size_t>((position + 1) * step / model.unit - 1)]);
+      }
+      ++position;
+    }
+    for (const uint64_t hash : stored) model.Store(tier, group, hash);
+    BlockStored event = Store(ToHashes(stored), group);
+    event.medium = kMedia[tier];
+    event.block_size = step;
+    index_.Apply(Id(worker), Batch(event));
+  }
+
+  // Random held entries, and now and then one that is not held.
+  void RemoveSome(size_t worker) {
+    NaiveWorker& model = models_[worker];
+    EventBatch batch;
+    for (uint64_t n = random_() % 8; n > 0 && !model.copies.empty(); --n) {
+      auto it = model.copies.lower_bound(
+          {static_cast<int>(random_() % 3), static_cast<int64_t>(random_() % 2), random_()});
+      if (it == model.copies.end()) it = model.copies.begin();
+      auto [tier, group, hash] = it->first;
+      if (random_() % 16 == 0) hash = random_();
+      model.Remove(tier, group, hash);
+      BlockRemoved event = Remove({BlockHash::FromUnsigned(hash)}, group);
+      event.medium = kMedia[tier];
+      batch.events.emplace_back(event);
+    }
+    index_.Apply(Id(worker), batch);
+  }
+
+  void CompareAll(int step) {
+    const size_t prompt = random_() % kPrompts;
+    const auto tokens = static_cast<int64_t>(random_() % (kPromptTokens + 40)) + 1;
+    for (const int64_t unit : {int64_t{8}, int64_t{16}}) {
+      std::vector<uint64_t> chain = chains_[unit][prompt];
+      chain.resize(std::min(chain.size(), static_cast<size_t>(tokens / unit)));
+      const auto matches = index_.Match(ToHashes(chain), unit, tokens);
+      size_t answered = 0;
+      for (size_t i = 0; i < models_.size(); ++i) {
+        if (models_[i].unit != unit) continue;
+        const auto match =
+            std::find_if(matches.begin(), matches.end(),
+                         [&](const WorkerMatch& candidate) { return candidate.worker == Id(i); });
+        ASSERT_NE(match, matches.end());
+        ++answered;
+        const int64_t expected = models_[i].Match(chain, tokens);
+        partial_hits_ += expected > 0 && expected < (std::ssize(chain) - 1) * unit;
+        ASSERT_EQ(match->gpu_tokens, expected)
+            << "step " << step << ", worker kind " << i << ", prompt of " << tokens << " tokens";
+        ASSERT_EQ(index_.counters(Id(i)).residencies, models_[i].copies.size());
+      }
+      ASSERT_EQ(matches.size(), answered);
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::map<int64_t, std::vector<std::vector<uint64_t>>> chains_;
+  std::vector<NaiveWorker> models_;
+  std::vector<uint32_t> generation_;
+  PrefixIndex index_;
+  int64_t partial_hits_ = 0;
+};
+
+TEST(PrefixIndexModel, AnswersWhatItsDefinitionSays) {
+  const uint64_t seed = 20261121;
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  ModelRun run(seed);
+  for (int step = 0; step < kOperations && !HasFatalFailure(); ++step) run.Step(step);
+  // The comparison means most where a prompt is reusable in part.
+  EXPECT_GT(run.partial_hits(), kOperations / 20);
+  RecordProperty("partial_hits", std::to_string(run.partial_hits()));
+}
+
+}  // namespace
+}  // namespace kvcast::testing

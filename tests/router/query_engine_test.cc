@@ -1,0 +1,127 @@
+// Queries reach workers of any hash scheme: each chain is the worker's own.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/query_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/router/index_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using kvcast::testing::Batch;
+using kvcast::testing::Full;
+using kvcast::testing::Hashes;
+using kvcast::testing::Registered;
+using kvcast::testing::StoreFull;
+
+std::vector<TokenId> Prompt(int64_t tokens) {
+  std::vector<TokenId> prompt(static_cast<size_t>(tokens));
+  std::iota(prompt.begin(), prompt.end(), 1000);
+  return prompt;
+}
+
+struct QueryEngineTest : ::testing::Test {
+  // Adds a worker that holds the first `blocks` blocks of Prompt, hashed its own way.
+  void AddWorker(const std::string& name, HashAlgorithm algorithm, const std::string& seed,
+                 int64_t unit, EventHashForm form, int64_t blocks, const HashInputs& inputs = {}) {
+    RouterSource config;
+    config.worker = Registered({Full(unit)});
+    config.worker.name = name;
+    config.algorithm = algorithm;
+    config.hash_seed = seed;
+    const WorkerId id(static_cast<uint32_t>(sources.size()));
+    sources.push_back(Source::Create(id, config, index).value());
+    std::vector<Digest> digests;
+    BlockHasher::FromSeed(algorithm, seed)
+        ->ExtendChain(Prompt(unit * blocks), unit, inputs, digests);
+    std::vector<BlockHash> hashes;
+    for (const Digest& digest : digests) hashes.push_back(ToEventHash(digest, form));
+    std::vector<uint8_t> payload;
+    const EventBatch batch = Batch(StoreFull(hashes, 0, unit));
+    ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    sources.back()->OnBatch(payload);
+  }
+
+  std::vector<int64_t> Ask(const Query& query) const {
+    const QueryEngine engine(index, sources, [](WorkerId) { return SourceStatus(); });
+    std::vector<int64_t> tokens;
+    const Result<std::vector<QueryAnswer>> answers = engine.Answer(query);
+    for (const QueryAnswer& answer : answers.value()) {
+      tokens.push_back(answer.match.gpu_tokens);
+    }
+    return tokens;
+  }
+
+  static Query ByTokens(int64_t tokens) {
+    Query query;
+    query.tokens = Prompt(tokens);
+    query.prompt_tokens = tokens;
+    return query;
+  }
+
+  PrefixIndex index;
+  std::vector<std::unique_ptr<Source>> sources;
+};
+
+TEST_F(QueryEngineTest, EveryWorkerIsAskedWithItsOwnChain) {
+  const std::string seed(kDefaultHashSeed);
+  AddWorker("a", HashAlgorithm::kSha256, seed, 16, EventHashForm::kInt64, 4);
+  AddWorker("b", HashAlgorithm::kSha256Cbor, seed, 16, EventHashForm::kInt64, 3);
+  AddWorker("c", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 2);
+  AddWorker("d", HashAlgorithm::kSha256, seed, 32, EventHashForm::kInt64, 1);
+  AddWorker("e", HashAlgorithm::kSha256, seed, 16, EventHashForm::kBytes, 1);
+  EXPECT_EQ(Ask(ByTokens(100)), (std::vector<int64_t>{64, 48, 32, 32, 16}));
+  EXPECT_EQ(Ask(ByTokens(33)), (std::vector<int64_t>{32, 32, 32, 32, 16}));
+}
+
+TEST_F(QueryEngineTest, LoraAndSaltAreAnotherCache) {
+  HashInputs tenant;
+  tenant.cache_salt = "tenant-a";
+  HashInputs adapter;
+  adapter.lora_name = "adapter";
+  AddWorker("plain", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
+  AddWorker("salted", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4, tenant);
+  AddWorker("adapted", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4, adapter);
+  Query query = ByTokens(100);
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{64, 0, 0}));
+  query.inputs = tenant;
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{0, 64, 0}));
+  query.inputs = adapter;
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{0, 0, 64}));
+}
+
+TEST_F(QueryEngineTest, NamedWorkersAnswerInOrderOfTheSources) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 1);
+  AddWorker("b", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 2);
+  AddWorker("c", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 3);
+  Query query = ByTokens(100);
+  query.workers = {"c", "b"};
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{32, 48}));
+  query.workers = {"nobody"};
+  const QueryEngine engine(index, sources, [](WorkerId) { return SourceStatus(); });
+  EXPECT_EQ(engine.Answer(query).status().message(), "workers: unknown worker nobody");
+}
+
+TEST_F(QueryEngineTest, HashesAreTakenAsTheyAre) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
+  AddWorker("b", HashAlgorithm::kSha256, "0", 32, EventHashForm::kInt64, 0);
+  index.Apply(WorkerId(0), Batch(StoreFull(Hashes(1, 4), 0, 16)));
+  index.Apply(WorkerId(1), Batch(StoreFull(Hashes(1, 4), 0, 32)));
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{64, 128}));
+  query.prompt_tokens = 64;
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{48, 32}));
+  query.hash_block_size = 32;
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{0, 32}));
+}
+
+}  // namespace
+}  // namespace kvcast::router

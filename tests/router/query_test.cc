@@ -1,0 +1,110 @@
+// The body of a query: what is accepted, and one clear line for everything that is not.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/query.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+namespace kvcast::router {
+namespace {
+
+TEST(ParseQuery, ReadsTokensLoraSaltAndWorkers) {
+  const auto query = ParseQuery(
+      R"({"tokens": [1, 2, 4294967296], "lora_name": "a", "cache_salt": "s", "workers": ["w"]})");
+  ASSERT_TRUE(query.ok()) << query.status().ToString();
+  EXPECT_TRUE(query->by_tokens);
+  EXPECT_EQ(query->tokens, (std::vector<TokenId>{1, 2, 4294967296}));
+  EXPECT_EQ(query->prompt_tokens, 3);
+  EXPECT_EQ(query->inputs.lora_name, "a");
+  EXPECT_EQ(query->inputs.cache_salt, "s");
+  EXPECT_EQ(query->workers, std::vector<std::string>{"w"});
+}
+
+TEST(ParseQuery, ReadsHashesOfAllForms) {
+  const auto query = ParseQuery(
+      R"({"hashes": [18446744073709551615, -3, "00fF"], "hash_block_size": 16, "prompt_tokens": 9})");
+  ASSERT_TRUE(query.ok()) << query.status().ToString();
+  const uint8_t bytes[] = {0x00, 0xff};
+  const std::vector<BlockHash> expected = {BlockHash::FromUnsigned(UINT64_MAX),
+                                           BlockHash::FromSigned(-3), BlockHash::FromBytes(bytes)};
+  EXPECT_EQ(query->hashes, expected);
+  EXPECT_EQ(query->hash_block_size, 16);
+  EXPECT_EQ(query->prompt_tokens, 9);
+  EXPECT_FALSE(query->by_tokens);
+}
+
+struct BadBody {
+  std::string body;
+  std::string message;
+};
+
+class BadBodies : public ::testing::TestWithParam<BadBody> {};
+
+TEST_P(BadBodies, AreRefusedWithTheMemberAtFault) {
+  const auto query = ParseQuery(GetParam().body);
+  ASSERT_FALSE(query.ok());
+  EXPECT_EQ(query.status().message(), GetParam().message);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Query, BadBodies,
+    ::testing::Values(
+        BadBody{"", "body: not JSON"}, BadBody{"{\"tokens\": [1, 2", "body: not JSON"},
+        BadBody{"{\"lora_name\": \"\xff\", \"tokens\": [1]}", "body: not JSON"},
+        BadBody{"[1]", "body: must be an object"}, BadBody{"null", "body: must be an object"},
+        BadBody{"{}", "exactly one of tokens and hashes is needed"},
+        BadBody{R"({"tokens": [1], "hashes": [1]})", "exactly one of tokens and hashes is needed"},
+        BadBody{R"({"tokens": []})", "tokens: must be a non-empty array"},
+        BadBody{R"({"tokens": "1 2"})", "tokens: must be a non-empty array"},
+        BadBody{R"({"tokens": [1, -1]})", "tokens[1]: not a token id"},
+        BadBody{R"({"tokens": [1.0]})", "tokens[0]: not a token id"},
+        BadBody{R"({"tokens": [true]})", "tokens[0]: not a token id"},
+        BadBody{R"({"tokens": [9223372036854775808]})", "tokens[0]: not a token id"},
+        BadBody{R"({"tokens": [1e999]})", "body: not JSON"},
+        BadBody{R"({"tokens": [[1]]})", "tokens[0]: not a token id"},
+        BadBody{R"({"tokens": [1], "salt": "x"})", "unknown member: salt"},
+        BadBody{R"({"tokens": [1], "lora_name": 7})", "lora_name: must be a string"},
+        BadBody{R"({"tokens": [1], "cache_salt": null})", "cache_salt: must be a string"},
+        BadBody{R"({"tokens": [1], "prompt_tokens": 4})",
+                "hash_block_size and prompt_tokens go with hashes only"},
+        BadBody{R"({"tokens": [1], "workers": []})", "workers: must be a non-empty array"},
+        BadBody{R"({"tokens": [1], "workers": [3]})", "workers: must be a string"},
+        BadBody{R"({"hashes": [0.5]})", "hashes[0]: neither an integer nor hex digits"},
+        BadBody{R"({"hashes": [1, "abc"]})", "hashes[1]: neither an integer nor hex digits"},
+        BadBody{R"({"hashes": ["0x12"]})", "hashes[0]: neither an integer nor hex digits"},
+        BadBody{R"({"hashes": [""]})", "hashes[0]: neither an integer nor hex digits"},
+        BadBody{R"({"hashes": 5})", "hashes: must be an array"},
+        BadBody{R"({"hashes": [1], "cache_salt": "x"})",
+                "lora_name and cache_salt are part of the hashes already"},
+        BadBody{R"({"hashes": [1], "hash_block_size": 0})",
+                "hash_block_size: must be a positive integer"},
+        BadBody{R"({"hashes": [1], "prompt_tokens": 18446744073709551615})",
+                "prompt_tokens: must be a positive integer"}));
+
+TEST(ParseQuery, DeepNestingCostsNoStackAndNoMemory) {
+  const std::string deep = "{\"tokens\": " + std::string(1 << 20, '[');
+  EXPECT_EQ(ParseQuery(deep).status().message(), "body: not JSON");
+  const std::string closed =
+      "{\"tokens\": " + std::string(100000, '[') + std::string(100000, ']') + "}";
+  EXPECT_EQ(ParseQuery(closed).status().message(), "tokens[0]: not a token id");
+}
+
+TEST(ParseQuery, TextsAreBounded) {
+  const std::string text(kMaxQueryTextBytes + 1, 'a');
+  EXPECT_EQ(ParseQuery("{\"tokens\": [1], \"cache_salt\": \"" + text + "\"}").status().message(),
+            "cache_salt: too long");
+  const std::string hash(2 * kMaxQueryHashBytes + 2, 'a');
+  EXPECT_FALSE(ParseQuery("{\"hashes\": [\"" + hash + "\"]}").ok());
+}
+
+TEST(RenderAnswers, GivesOneObjectPerWorker) {
+  const QueryAnswer answer{"w\xff\"", {WorkerId(0), 48, {64, 48}}, 16, SourceState::kSynced, 9};
+  EXPECT_EQ(RenderAnswers({answer}),
+            "{\"workers\":[{\"hash_block_size\":16,\"name\":\"w\xEF\xBF\xBD\\\"\",\"next_seq\":9,"
+            "\"per_group_tokens\":[64,48],\"reusable_tokens\":48,\"state\":\"synced\"}]}\n");
+  EXPECT_EQ(RenderAnswers({}), "{\"workers\":[]}\n");
+}
+
+}  // namespace
+}  // namespace kvcast::router

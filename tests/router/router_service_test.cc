@@ -1,0 +1,183 @@
+// The whole way: a publisher's batches over sockets into the index and out over HTTP.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/router_service.h"
+
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kvcast/publisher.h"
+#include "tests/router/index_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using Json = nlohmann::json;
+using kvcast::testing::Batch;
+using kvcast::testing::Full;
+using kvcast::testing::Registered;
+using kvcast::testing::StoreFull;
+using kvcast::testing::StoreWindow;
+
+std::vector<TokenId> Prompt(int64_t tokens) {
+  std::vector<TokenId> prompt(static_cast<size_t>(tokens));
+  std::iota(prompt.begin(), prompt.end(), 1);
+  return prompt;
+}
+
+std::vector<BlockHash> ChainOf(const std::vector<TokenId>& tokens) {
+  std::vector<Digest> digests;
+  BlockHasher::FromSeed(HashAlgorithm::kSha256, kDefaultHashSeed)
+      ->ExtendChain(tokens, 16, HashInputs(), digests);
+  std::vector<BlockHash> chain;
+  for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, EventHashForm::kInt64));
+  return chain;
+}
+
+std::unique_ptr<Publisher> StartPublisher() {
+  PublisherConfig config;
+  config.endpoint = "tcp://127.0.0.1:0";
+  config.replay_endpoint = "tcp://127.0.0.1:0";
+  return Publisher::Create(config).value();
+}
+
+RouterSource Following(const std::string& name, const Publisher& publisher) {
+  RouterSource source;
+  source.endpoint = publisher.endpoint();
+  source.replay_endpoint = publisher.replay_endpoint();
+  source.worker = Registered({});
+  source.worker.name = name;
+  return source;
+}
+
+struct RouterServiceTest : ::testing::Test {
+  void Start(std::vector<RouterSource> sources) {
+    RouterOptions options;
+    options.sources = std::move(sources);
+    auto started = RouterService::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    service = std::move(started).value();
+  }
+  httplib::Client Client() const { return httplib::Client("127.0.0.1", service->http_port()); }
+
+  Json Ask(const Json& body) const {
+    const auto reply = Client().Post("/v1/query", body.dump(), "application/json");
+    if (!reply || reply->status != 200) return nullptr;
+    return Json::parse(reply->body).at("workers");
+  }
+  // Polls until `done` holds for the answer; fails after ten seconds.
+  Json AskUntil(const Json& body, const std::function<bool(const Json&)>& done) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    Json workers = Ask(body);
+    while (!done(workers) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+      workers = Ask(body);
+    }
+    EXPECT_TRUE(done(workers)) << workers.dump();
+    return workers;
+  }
+
+  std::unique_ptr<RouterService> service;
+};
+
+TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
+  const auto publisher = StartPublisher();
+  Start({Following("engine", *publisher)});
+  const auto chain = ChainOf(Prompt(64));
+  ASSERT_TRUE(
+      publisher
+          ->Publish(Batch(StoreFull(chain, 0), StoreWindow({chain[0], chain[1], chain[2]}, 1, 32)))
+          .ok());
+  const Json workers = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
+    return answer.at(0).at("next_seq") == 1 && answer.at(0).at("state") == "synced";
+  });
+  EXPECT_EQ(workers[0].at("name"), "engine");
+  EXPECT_EQ(workers[0].at("reusable_tokens"), 48);
+  EXPECT_EQ(workers[0].at("per_group_tokens"), Json({64, 48}));
+  EXPECT_EQ(workers[0].at("hash_block_size"), 16);
+  Json hashes = Json::array();
+  for (const BlockHash& hash : chain) hashes.push_back(hash.integer());
+  EXPECT_EQ(Ask({{"hashes", hashes}})[0].at("reusable_tokens"), 48);
+  EXPECT_EQ(Ask({{"tokens", Prompt(100)}, {"cache_salt", "x"}})[0].at("reusable_tokens"), 0);
+}
+
+TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
+  const auto first = StartPublisher();
+  const auto second = StartPublisher();
+  Start({Following("first", *first), Following("second", *second)});
+  const auto chain = ChainOf(Prompt(64));
+  ASSERT_TRUE(first->Publish(Batch(StoreFull(chain, 0))).ok());
+  ASSERT_TRUE(second->Publish(Batch(StoreFull({chain[0]}, 0))).ok());
+  const Json workers = AskUntil({{"tokens", Prompt(65)}}, [](const Json& answer) {
+    return answer.at(0).at("next_seq") == 1 && answer.at(1).at("next_seq") == 1;
+  });
+  EXPECT_EQ(workers[0].at("reusable_tokens"), 64);
+  EXPECT_EQ(workers[1].at("reusable_tokens"), 16);
+  const Json one = Ask({{"tokens", Prompt(65)}, {"workers", {"second"}}});
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].at("name"), "second");
+}
+
+TEST_F(RouterServiceTest, BadQueriesGetOneClearError) {
+  const auto publisher = StartPublisher();
+  Start({Following("engine", *publisher)});
+  const std::pair<std::string, std::string> cases[] = {
+      {"{", "body: not JSON"},
+      {R"({"tokens": [1], "salt": "a"})", "unknown member: salt"},
+      {R"({"tokens": [1], "workers": ["nobody"]})", "workers: unknown worker nobody"}};
+  for (const auto& [body, message] : cases) {
+    const auto reply = Client().Post("/v1/query", body, "application/json");
+    ASSERT_TRUE(reply) << body;
+    EXPECT_EQ(reply->status, 400) << body;
+    EXPECT_EQ(Json::parse(reply->body), Json({{"error", message}}));
+  }
+  EXPECT_NE(Client().Get("/metrics")->body.find("kvcast_bad_queries_total 3"), std::string::npos);
+}
+
+TEST_F(RouterServiceTest, HealthCountsSyncedSources) {
+  const auto publisher = StartPublisher();
+  Start({Following("engine", *publisher)});
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(16)), 0))).ok());
+  AskUntil({{"tokens", Prompt(65)}},
+           [](const Json& answer) { return answer.at(0).at("state") == "synced"; });
+  const auto reply = Client().Get("/healthz");
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(Json::parse(reply->body), Json({{"status", "ok"}, {"sources", 1}, {"synced", 1}}));
+}
+
+TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {
+  const auto publisher = StartPublisher();
+  const RouterSource source = Following("engine", *publisher);
+  Start({source});
+  RouterOptions taken;
+  taken.http.port = service->http_port();
+  EXPECT_EQ(RouterService::Start(taken).status().code(), StatusCode::kUnavailable);
+  RouterOptions twice;
+  twice.sources = {source, source};
+  EXPECT_EQ(RouterService::Start(twice).status().message(), "two sources are named engine");
+  RouterOptions unreachable;
+  unreachable.sources = {source};
+  unreachable.sources[0].endpoint = "no endpoint";
+  const Status status = RouterService::Start(unreachable).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message().substr(0, 8), "engine: ");
+}
+
+TEST_F(RouterServiceTest, StopMayBeCalledTwice) {
+  const auto publisher = StartPublisher();
+  Start({Following("engine", *publisher)});
+  service->Stop();
+  service->Stop();
+  EXPECT_FALSE(Client().Get("/healthz"));
+}
+
+}  // namespace
+}  // namespace kvcast::router

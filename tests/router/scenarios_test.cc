@@ -1,0 +1,146 @@
+// The promise: fed with the recorded events of an engine, the index predicts for every probe what
+// the engine's own lookup would reuse. The recordings are not part of the project:
+// KVCAST_CONFORMANCE names the folder that holds them. SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "src/tools/file.h"
+#include "src/tools/router_replay.h"
+
+namespace kvcast::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> ScenarioFiles() {
+  std::vector<std::string> files;
+  const char* root = std::getenv("KVCAST_CONFORMANCE");
+  if (root == nullptr) return files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fs::path(root) / "scenarios", error)) {
+    if (entry.path().string().find(".jsonl") != std::string::npos) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+// A stream in report mode "full" announces blocks that the engine no longer holds: no consumer can
+// be exact on it.
+bool ReportsBlocksItDoesNotHold(const std::string& file) {
+  return file.find("report-mode-full") != std::string::npos;
+}
+
+struct Score {
+  int64_t compared = 0;
+  int64_t equal = 0;
+  std::string first_difference;
+  IndexCounters counters;
+};
+
+struct Recording {
+  std::string content;
+  std::vector<std::string_view> lines;
+  ScenarioConfig config;
+};
+
+void Load(const std::string& file, Recording& recording) {
+  auto content = ReadFile(file);
+  ASSERT_TRUE(content.ok()) << content.status().ToString();
+  recording.content = std::move(content).value();
+  recording.lines = SplitLines(recording.content);
+  ASSERT_GT(recording.lines.size(), 2u);
+  auto config = ParseScenarioConfig(recording.lines[0]);
+  ASSERT_TRUE(config.ok()) << config.status().ToString();
+  recording.config = std::move(config).value();
+}
+
+Score Replay(const Recording& recording, const WorkerConfig& registration) {
+  Score score;
+  auto replay = RouterReplay::Create(recording.config, registration,
+                                     [&score](bool equal, const std::string& what) {
+                                       ++score.compared;
+                                       score.equal += equal;
+                                       if (!equal && score.first_difference.empty()) {
+                                         score.first_difference = what;
+                                       }
+                                     });
+  EXPECT_TRUE(replay.ok()) << replay.status().ToString();
+  for (size_t i = 1; replay.ok() && i < recording.lines.size(); ++i) {
+    if (IsScenarioFinal(recording.lines[i])) {
+      replay->CheckFinal(ParseScenarioFinal(recording.lines[i]).value());
+    } else {
+      replay->RunStep(ParseScenarioStep(recording.lines[i]).value());
+    }
+  }
+  if (replay.ok()) score.counters = replay->counters();
+  return score;
+}
+
+void ExpectExact(const Recording& recording, const Score& score) {
+  std::cout << recording.config.name << ": " << score.equal << "/" << score.compared << " equal\n";
+  EXPECT_GT(score.compared, 1);
+  EXPECT_EQ(score.equal, score.compared) << score.first_difference;
+  EXPECT_EQ(score.counters.bad_events, 0u);
+  EXPECT_EQ(score.counters.unknown_kinds, 0u);
+  EXPECT_EQ(score.counters.unknown_removes, 0u);
+}
+
+// What the events do not tell: EAGLE, the chunk size, and before 2026-05 the kinds.
+bool EventsTellTheGroups(const Recording& recording) {
+  const std::vector<GroupSpec>& groups = recording.config.cache.groups;
+  for (const GroupSpec& group : groups) {
+    if (group.eagle || group.kind == SpecKind::kChunkedLocalAttention) return false;
+  }
+  if (groups.size() == 1 && IsFullKind(groups[0].kind)) return true;
+  for (size_t i = 1; i < recording.lines.size(); ++i) {
+    if (recording.lines[i].find("\"BlockStored\"") == std::string_view::npos) continue;
+    return recording.lines[i].find("\"kv_cache_spec_kind\"") != std::string_view::npos;
+  }
+  return false;
+}
+
+std::string TestName(const ::testing::TestParamInfo<std::string>& test) {
+  std::string name = fs::path(test.param).filename().string();
+  name = name.substr(0, name.find('.'));
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+class Scenarios : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(Scenarios, PredictionEqualsTheEnginesOwnLookup) {
+  if (ReportsBlocksItDoesNotHold(GetParam())) GTEST_SKIP() << "no consumer can be exact on it";
+  Recording recording;
+  ASSERT_NO_FATAL_FAILURE(Load(GetParam(), recording));
+  const auto registration = RegistrationOf(recording.config);
+  ASSERT_TRUE(registration.ok()) << registration.status().ToString();
+  ExpectExact(recording, Replay(recording, *registration));
+}
+
+TEST_P(Scenarios, PredictionIsTheSameWithoutRegistration) {
+  if (ReportsBlocksItDoesNotHold(GetParam())) GTEST_SKIP() << "no consumer can be exact on it";
+  Recording recording;
+  ASSERT_NO_FATAL_FAILURE(Load(GetParam(), recording));
+  if (!EventsTellTheGroups(recording)) GTEST_SKIP() << "the events do not tell the groups";
+  WorkerConfig registration;
+  // A unit smaller than every block seen so far shows only in the first partial entry.
+  registration.hash_block_size = recording.config.cache.hash_block_size;
+  ExpectExact(recording, Replay(recording, registration));
+}
+
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Scenarios);
+INSTANTIATE_TEST_SUITE_P(Recorded, Scenarios, ::testing::ValuesIn(ScenarioFiles()), TestName);
+
+TEST(ScenarioData, IsPresent) {
+  if (ScenarioFiles().empty()) GTEST_SKIP() << "KVCAST_CONFORMANCE names no recorded scenarios";
+}
+
+}  // namespace
+}  // namespace kvcast::tools

@@ -1,0 +1,93 @@
+// Memory follows the bytes received, not the lengths they declare.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/wire/counting_new.h"
+#include "tests/wire/support.h"
+
+namespace kvcast::wire {
+namespace {
+
+// All bytes that decoding asked for, freed ones included.
+size_t BytesAllocatedBy(std::span<const uint8_t> payload) {
+  EventBatch batch;
+  DecodeCounts counts;
+  const size_t before = AllocatedBytes();
+  const Status status = DecodeBatch(payload, WireLimits(), batch, counts);
+  (void)status.ok();
+  return AllocatedBytes() - before;
+}
+
+size_t Allowed(size_t received) { return 2 * received + 64 * 1024; }
+
+// Heads that declare `count` of something, each in the place where it would be believed.
+std::vector<Payload> Bombs(const std::string& count16, const std::string& count32) {
+  const Payload batch = FromHex("93 cb3ff8000000000000");
+  const Payload stored = batch + FromHex("91 9c") + Text("BlockStored");
+  const Payload keys = stored + FromHex("90 c0 90 01 c0 c0 c0");
+  std::vector<Payload> bombs;
+  for (const std::string& count : {"dc" + count16, "dd" + count32}) {
+    bombs.push_back(FromHex(count));
+    bombs.push_back(batch + FromHex(count));
+    bombs.push_back(batch + FromHex("91" + count));
+    bombs.push_back(stored + FromHex(count));
+    bombs.push_back(stored + FromHex("90 c0" + count));
+    bombs.push_back(stored + FromHex("90 c0" + count + "92 01 02"));
+    bombs.push_back(keys + FromHex(count));
+    bombs.push_back(keys + FromHex("91" + count));
+    bombs.push_back(keys + FromHex("91 91" + count));
+  }
+  for (const std::string& count : {"de" + count16, "df" + count32}) {
+    bombs.push_back(FromHex(count));
+    bombs.push_back(batch + FromHex("91" + count));
+    bombs.push_back(stored + FromHex("90 c0 90 01 c0 c0" + count));
+  }
+  for (const std::string& length : {"c5" + count16, "c6" + count32, "da" + count16, "db" + count32,
+                                    "c8" + count16, "c9" + count32}) {
+    bombs.push_back(stored + FromHex("91" + length));
+    bombs.push_back(keys + FromHex("91 91" + length));
+  }
+  return bombs;
+}
+
+TEST(Allocation, DeclaredLengthsWithoutDataCostNothing) {
+  for (const auto& [count16, count32] :
+       {std::pair{"ffff", "ffffffff"}, std::pair{"ffff", "00010000"}, {"8000", "7fffffff"}}) {
+    for (const Payload& bomb : Bombs(count16, count32)) {
+      EXPECT_LE(BytesAllocatedBy(bomb), Allowed(bomb.size())) << ToHex(bomb);
+      EXPECT_FALSE(Decode(bomb).status.ok()) << ToHex(bomb);
+    }
+  }
+}
+
+// Extensions: well-formed, enough bytes for the count, and right in no place.
+TEST(Allocation, DeclaredLengthsWithTheWrongDataCostLittle) {
+  for (Payload bomb : Bombs("ffff", "00010000")) {
+    bomb.resize(bomb.size() + 300000, 0xd4);
+    EXPECT_LE(BytesAllocatedBy(bomb), Allowed(bomb.size())) << ToHex(std::span(bomb).first(40));
+  }
+}
+
+TEST(Allocation, CutPayloadsCostLittle) {
+  for (const Payload& payload : GoodPayloads()) {
+    for (size_t size = 0; size < payload.size(); size += 7) {
+      ASSERT_LE(BytesAllocatedBy(std::span(payload).first(size)), Allowed(size));
+    }
+  }
+}
+
+TEST(Allocation, ASecondBatchOfTheSameShapeNeedsNoMemory) {
+  EventBatch batch = BatchOf(FullStored());
+  std::get<BlockStored>(batch.events[0]).extra_keys.reset();
+  std::get<BlockStored>(batch.events[0]).lora_name = "short";
+  const Payload payload = Encode(batch);
+  EventBatch decoded;
+  DecodeCounts counts;
+  ASSERT_TRUE(DecodeBatch(payload, WireLimits(), decoded, counts).ok());
+  const size_t before = AllocatedBytes();
+  ASSERT_TRUE(DecodeBatch(payload, WireLimits(), decoded, counts).ok());
+  EXPECT_EQ(AllocatedBytes(), before);
+}
+
+}  // namespace
+}  // namespace kvcast::wire

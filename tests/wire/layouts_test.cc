@@ -1,0 +1,86 @@
+// The same events in every legal layout decode to the same batch.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "src/wire/layout.h"
+#include "tests/wire/kept_fields.h"
+#include "tests/wire/support.h"
+
+namespace kvcast::wire {
+namespace {
+
+EventBatch Sample() {
+  BlockStored stored = FullStored();
+  stored.locality.reset();
+  stored.ownership.reset();
+  stored.session_id.reset();
+  EventBatch batch = BatchOf(stored);
+  BlockRemoved removed;
+  removed.block_hashes = {BlockHash::FromUnsigned(11)};
+  removed.medium = kMediumGpu;
+  removed.group_idx = 1;
+  batch.events.emplace_back(removed);
+  batch.events.emplace_back(AllBlocksCleared());
+  return batch;
+}
+
+// The outer array of an encoded batch as a map: head, ts, events and rank become keyed.
+Payload WithMapEnvelope(const Payload& payload) {
+  const std::span<const uint8_t> all(payload);
+  const size_t rank_at = payload.size() - 1;
+  return FromHex("83") + Text("ts") + all.subspan(1, 9) + Text("events") +
+         all.subspan(10, rank_at - 10) + Text("data_parallel_rank") + all.subspan(rank_at);
+}
+
+TEST(Layouts, OuterAndInnerArraysAndMapsAreEqual) {
+  for (const Dialect dialect : {Dialect::kVllm8, Dialect::kVllm9}) {
+    const Payload array = Encode(Sample(), dialect);
+    EXPECT_EQ(Decode(array).batch, Sample()) << DialectName(dialect);
+    EXPECT_EQ(Decode(WithMapEnvelope(array)).batch, Sample()) << DialectName(dialect);
+  }
+}
+
+TEST(Layouts, ArraysAndMapsMixInOneBatch) {
+  const Payload maps = Encode(Sample(), Dialect::kVllm9);
+  const Payload arrays = Encode(Sample(), Dialect::kVllm8);
+  const auto events = [](const Payload& p) { return std::span(p).subspan(11, p.size() - 12); };
+  const Payload mixed =
+      FromHex("93 cb3ff8000000000000 96") + events(maps) + events(arrays) + FromHex("00");
+  EventBatch expected = Sample();
+  for (const Event& event : Sample().events) expected.events.push_back(event);
+  EXPECT_EQ(Decode(mixed).batch, expected);
+}
+
+TEST(Layouts, EachDialectGivesBackWhatItHas) {
+  EventBatch batch = BatchOf(FullStored());
+  std::get<BlockStored>(batch.events[0]).cache_salt = "salt";
+  std::get<BlockStored>(batch.events[0]).metadata = {{"cache_salt", ExtraKey::Text("salt")}};
+  batch.events.push_back(Sample().events[1]);
+  for (int i = 0; i <= static_cast<int>(Dialect::kSglang5); ++i) {
+    const auto dialect = static_cast<Dialect>(i);
+    const Decoded decoded = Decode(Encode(batch, dialect));
+    EXPECT_EQ(decoded.batch, KeptFields(batch, dialect)) << DialectName(dialect);
+    EXPECT_EQ(decoded.counts.unknown_fields, 0u) << DialectName(dialect);
+  }
+}
+
+TEST(Layouts, DialectNamesGoBothWays) {
+  for (int i = 0; i <= static_cast<int>(Dialect::kSglang5); ++i) {
+    const auto dialect = static_cast<Dialect>(i);
+    EXPECT_EQ(ParseDialect(DialectName(dialect)), dialect);
+  }
+  EXPECT_EQ(ParseDialect("map"), kDefaultDialect);
+  EXPECT_EQ(ParseDialect("positional"), Dialect::kVllm8);
+  EXPECT_EQ(ParseDialect("sglang"), Dialect::kSglang3);
+  EXPECT_EQ(ParseDialect("vllm-12"), std::nullopt);
+  EXPECT_EQ(ParseDialect(""), std::nullopt);
+}
+
+TEST(Layouts, EveryDialectFitsTheOneByteMapHead) {
+  for (int i = 0; i <= static_cast<int>(Dialect::kSglang5); ++i) {
+    EXPECT_LE(LayoutOf(static_cast<Dialect>(i)).stored.fields.size() + 1, 15u);
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::wire

@@ -1,0 +1,48 @@
+// Shared by the wire tests: hex, the bundled vectors, and short ways to decode.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/event.h"
+#include "kvcast/wire.h"
+
+namespace kvcast::wire {
+
+using Payload = std::vector<uint8_t>;
+using ExtraKeyEntries = std::vector<std::optional<ExtraKeys>>;
+
+// Blanks are ignored.
+Payload FromHex(std::string_view hex);
+std::string ToHex(std::span<const uint8_t> bytes);
+// MessagePack is easiest to write as bytes and text in turn.
+Payload operator+(Payload left, std::span<const uint8_t> right);
+Payload Text(std::string_view text);
+
+// Path and lines of schemas/vectors/NAME.
+std::string VectorPath(const std::string& name);
+std::vector<std::string> VectorLines(const std::string& name);
+// The payloads of good.jsonl.
+std::vector<Payload> GoodPayloads();
+
+struct Decoded {
+  Status status;
+  EventBatch batch;
+  DecodeCounts counts;
+
+  uint64_t rejected(Reject reason) const { return counts.rejected[static_cast<size_t>(reason)]; }
+};
+Decoded Decode(std::span<const uint8_t> payload, const WireLimits& limits = WireLimits());
+Payload Encode(const EventBatch& batch, Dialect dialect = kDefaultDialect);
+
+// A stored event with every field that vLLM has.
+BlockStored FullStored();
+// A batch of one event.
+EventBatch BatchOf(Event event);
+
+}  // namespace kvcast::wire
