@@ -49,7 +49,7 @@ TEST(Subscriber, SlowJoinerGetsTheHistoryByReplay) {
   ASSERT_TRUE(sink.WaitFor(1010));
   EXPECT_EQ(sink.deliveries(), Batches(0, 1010));
   EXPECT_TRUE(ReachesState(*subscriber, SourceState::kSynced));
-  EXPECT_EQ(subscriber->status(kWorker).next_seq, 1010u);
+  EXPECT_TRUE(Eventually([&] { return subscriber->status(kWorker).next_seq == 1010; }));
 }
 
 TEST(Subscriber, JoiningABusyStreamLosesAndRepeatsNothing) {
@@ -181,10 +181,8 @@ TEST(Subscriber, RestartWithoutNewBatchesIsFoundToo) {
   EXPECT_EQ(sink.deliveries().back(), "reset restart");
 }
 
-TEST(Subscriber, RanksAreSourcesOfTheirOwn) {
-  PublisherConfig config;
-  config.endpoint = "inproc://subscriber-ranks";
-  config.replay_endpoint = "inproc://subscriber-ranks-replay";
+// Publishes on two ranks, follows both, and expects each under its own worker.
+void ExpectRanksApart(PublisherConfig config) {
   const auto rank0 = MakePublisher(config);
   config.data_parallel_rank = 1;
   const auto rank1 = MakePublisher(config);
@@ -197,6 +195,18 @@ TEST(Subscriber, RanksAreSourcesOfTheirOwn) {
   PublishUpTo(*rank1, 1, /*epoch=*/9);
   ASSERT_TRUE(sink.WaitFor(3));
   EXPECT_EQ(sink.deliveries(), (Texts{"0.0", "0.1", "w1 9.0"}));
+}
+
+TEST(Subscriber, RanksAreSourcesOfTheirOwn) { ExpectRanksApart(TestPublisherConfig()); }
+
+TEST(Subscriber, RanksMeetOverInprocToo) {
+#if defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "libzmq is not instrumented: its hand-over between threads looks like a race";
+#endif
+  PublisherConfig config;
+  config.endpoint = "inproc://subscriber-ranks";
+  config.replay_endpoint = "inproc://subscriber-ranks-replay";
+  ExpectRanksApart(config);
 }
 
 TEST(Subscriber, MalformedMessagesAreCountedAndTheStreamGoesOn) {
