@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -61,6 +62,8 @@ Result<ZmtpPeer> ZmtpPeer::Connect(const std::string& endpoint, int timeout_ms) 
   if (connect(peer.descriptor_, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
     return Unavailable(endpoint);
   }
+  const int on = 1;
+  setsockopt(peer.descriptor_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   return peer;
 }
 
@@ -163,6 +166,17 @@ Result<std::string> ZmtpPeer::TakeFrame(uint8_t& flags) {
   std::string body = received_.substr(begin, size);
   received_.erase(0, begin + size);
   return body;
+}
+
+Status ZmtpPeer::SendMessage(const std::vector<std::string>& frames) {
+  std::string bytes;
+  for (size_t i = 0; i < frames.size(); ++i) {
+    const uint8_t more = i + 1 < frames.size() ? kMore : 0;
+    const bool is_long = frames[i].size() > 255;
+    bytes += BigEndian(is_long ? more | kLong : more, 1);
+    bytes += BigEndian(frames[i].size(), is_long ? 8 : 1) + frames[i];
+  }
+  return Send(bytes);
 }
 
 Result<std::vector<std::string>> ZmtpPeer::ReceiveMessage() {

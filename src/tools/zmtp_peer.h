@@ -34,7 +34,9 @@ class ZmtpPeer {
   // out of received().
   Status Fence();
 
-  // The frames of the next message. REQUIRES: Handshake.
+  // REQUIRES for both: Handshake.
+  Status SendMessage(const std::vector<std::string>& frames);
+  // The frames of the next message.
   Result<std::vector<std::string>> ReceiveMessage();
 
  private:

@@ -1,0 +1,172 @@
+// What a subscriber of our publisher receives, and what the publisher's caller may rely on.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "kvcast/wire.h"
+#include "src/stream/frames.h"
+#include "src/tools/zmtp_peer.h"
+#include "tests/stream/stream_test_util.h"
+
+namespace kvcast::stream {
+namespace {
+
+using tools::ZmtpPeer;
+using FrameTexts = std::vector<std::string>;
+
+std::string SeqText(uint64_t seq) {
+  const SeqFrame frame = EncodeSeq(seq);
+  return {frame.begin(), frame.end()};
+}
+
+// A subscription that is known to have arrived.
+ZmtpPeer Subscribe(const Publisher& publisher, const std::string& topic) {
+  Result<ZmtpPeer> peer = ZmtpPeer::Connect(publisher.endpoint());
+  EXPECT_TRUE(peer.ok()) << peer.status().ToString();
+  EXPECT_TRUE(peer->Handshake("SUB").ok());
+  EXPECT_TRUE(peer->Subscribe(topic).ok());
+  EXPECT_TRUE(peer->Fence().ok());
+  return std::move(peer).value();
+}
+
+FrameTexts Receive(ZmtpPeer& peer) {
+  Result<FrameTexts> frames = peer.ReceiveMessage();
+  EXPECT_TRUE(frames.ok()) << frames.status().ToString();
+  return frames.ok() ? *frames : FrameTexts{};
+}
+
+EventBatch ClearBatch() {
+  EventBatch batch;
+  batch.ts = 1.5;
+  batch.events.emplace_back(AllBlocksCleared());
+  return batch;
+}
+
+TEST(PublisherLive, MessageIsTopicSeqPayload) {
+  PublisherConfig config = TestPublisherConfig();
+  config.topic = "kv-events";
+  const auto publisher = MakePublisher(config);
+  ZmtpPeer peer = Subscribe(*publisher, "kv-events");
+  PublishUpTo(*publisher, 2);
+  EXPECT_EQ(Receive(peer), (FrameTexts{"kv-events", SeqText(0), "0.0"}));
+  EXPECT_EQ(Receive(peer), (FrameTexts{"kv-events", SeqText(1), "0.1"}));
+}
+
+TEST(PublisherLive, EmptyTopicIsAnEmptyFrame) {
+  const auto publisher = MakePublisher(TestPublisherConfig());
+  ZmtpPeer peer = Subscribe(*publisher, "");
+  PublishUpTo(*publisher, 1);
+  EXPECT_EQ(Receive(peer), (FrameTexts{"", SeqText(0), "0.0"}));
+}
+
+TEST(PublisherLive, SubscriptionIsAPrefixOfTheTopic) {
+  PublisherConfig config = TestPublisherConfig();
+  config.topic = "foo@model";
+  const auto publisher = MakePublisher(config);
+  ZmtpPeer prefix = Subscribe(*publisher, "foo@");
+  ZmtpPeer other = Subscribe(*publisher, "bar");
+  PublishUpTo(*publisher, 1);
+  EXPECT_EQ(Receive(prefix).size(), 3u);
+  ASSERT_TRUE(other.Fence().ok());
+  EXPECT_EQ(other.received(), "");
+}
+
+TEST(PublisherLive, BatchWithoutRankGetsThePublishersRank) {
+  PublisherConfig config = TestPublisherConfig();
+  config.data_parallel_rank = 3;
+  const auto publisher = MakePublisher(config);
+  ZmtpPeer peer = Subscribe(*publisher, "");
+  EventBatch ranked = ClearBatch();
+  ranked.data_parallel_rank = 7;
+  ASSERT_TRUE(publisher->Publish(ClearBatch()).ok());
+  ASSERT_TRUE(publisher->Publish(ranked).ok());
+  for (const int64_t rank : {3, 7}) {
+    const FrameTexts frames = Receive(peer);
+    ASSERT_EQ(frames.size(), 3u);
+    EventBatch batch;
+    DecodeCounts counts;
+    const auto* data = reinterpret_cast<const uint8_t*>(frames[2].data());
+    ASSERT_TRUE(DecodeBatch({data, frames[2].size()}, {}, batch, counts).ok());
+    EXPECT_EQ(batch.data_parallel_rank, rank);
+    EXPECT_EQ(batch.events.size(), 1u);
+  }
+}
+
+TEST(PublisherLive, RefusedBatchSpendsNoNumber) {
+  const auto publisher = MakePublisher(TestPublisherConfig());
+  EventBatch bad = ClearBatch();
+  BlockStored stored;
+  stored.medium = "\xff not text";
+  bad.events.emplace_back(stored);
+  EXPECT_FALSE(publisher->Publish(bad).ok());
+  EXPECT_EQ(publisher->PublishPayload({}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(publisher->next_seq(), Seq(0));
+  EXPECT_EQ(publisher->counters().encode_errors, 1u);
+  const Result<Seq> good = publisher->Publish(ClearBatch());
+  ASSERT_TRUE(good.ok());
+  EXPECT_EQ(*good, Seq(0));
+}
+
+TEST(PublisherLive, DoesNotBlockWithoutSubscriber) {
+  const auto publisher = MakePublisher(TestPublisherConfig());
+  PublishUpTo(*publisher, 20000);
+  EXPECT_EQ(publisher->counters().batches, 20000u);
+}
+
+TEST(PublisherLive, StalledSubscriberBlocksNeitherPublisherNorOthers) {
+  constexpr uint64_t kBatches = 1000;
+  const auto publisher = MakePublisher(TestPublisherConfig());
+  ZmtpPeer stalled = Subscribe(*publisher, "");
+  ZmtpPeer reading = Subscribe(*publisher, "");
+  PublishUpTo(*publisher, kBatches, /*epoch=*/0, /*size=*/32 << 10);
+  for (uint64_t seq = 0; seq < kBatches; ++seq) {
+    const FrameTexts frames = Receive(reading);
+    ASSERT_EQ(frames.size(), 3u);
+    ASSERT_EQ(frames[1], SeqText(seq));
+  }
+}
+
+TEST(PublisherLive, BatchesThatLeaveTheRingUnsentAreCountedAndLeaveAGap) {
+  constexpr uint64_t kBatches = 20000;
+  PublisherConfig config = TestPublisherConfig();
+  config.ring_batches = 2;
+  const auto publisher = MakePublisher(config);
+  ZmtpPeer peer = Subscribe(*publisher, "");
+  PublishUpTo(*publisher, kBatches);
+  uint64_t received = 0;
+  for (std::string seq; seq != SeqText(kBatches - 1);) {
+    const FrameTexts frames = Receive(peer);
+    ASSERT_EQ(frames.size(), 3u);
+    EXPECT_GT(frames[1], seq);
+    seq = frames[1];
+    ++received;
+  }
+  EXPECT_EQ(received + publisher->counters().live_dropped, kBatches);
+}
+
+TEST(PublisherLive, DestructionSendsWhatIsQueued) {
+  constexpr uint64_t kBatches = 3000;
+  auto publisher = MakePublisher(TestPublisherConfig());
+  ZmtpPeer peer = Subscribe(*publisher, "");
+  uint64_t received = 0;
+  std::thread reader([&] {
+    while (received < kBatches && Receive(peer).size() == 3) ++received;
+  });
+  PublishUpTo(*publisher, kBatches, /*epoch=*/0, /*size=*/4000);
+  publisher.reset();
+  reader.join();
+  EXPECT_EQ(received, kBatches);
+}
+
+TEST(PublisherLive, PortsAreFreeAfterDestruction) {
+  auto publisher = MakePublisher(TestPublisherConfig());
+  PublisherConfig same = TestPublisherConfig();
+  same.endpoint = publisher->endpoint();
+  same.replay_endpoint = publisher->replay_endpoint();
+  publisher.reset();
+  EXPECT_NE(MakePublisher(same), nullptr);
+}
+
+}  // namespace
+}  // namespace kvcast::stream

@@ -1,0 +1,194 @@
+// What a replay client of our publisher gets: the recorded protocol, without silent losses.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "src/stream/frames.h"
+#include "src/stream/replay_server.h"
+#include "src/tools/zmtp_peer.h"
+#include "tests/stream/stream_test_util.h"
+
+namespace kvcast::stream {
+namespace {
+
+using tools::ZmtpPeer;
+using FrameTexts = std::vector<std::string>;
+
+std::string SeqText(uint64_t seq) {
+  const SeqFrame frame = EncodeSeq(seq);
+  return {frame.begin(), frame.end()};
+}
+
+const FrameTexts kEndMarker = {"", "", SeqText(kEndSeq), ""};
+
+ZmtpPeer Connect(const Publisher& publisher, const std::string& type = "DEALER") {
+  Result<ZmtpPeer> peer = ZmtpPeer::Connect(publisher.replay_endpoint());
+  EXPECT_TRUE(peer.ok()) << peer.status().ToString();
+  EXPECT_TRUE(peer->Handshake(type).ok());
+  return std::move(peer).value();
+}
+
+void Request(ZmtpPeer& peer, uint64_t start) {
+  ASSERT_TRUE(peer.SendMessage({"", SeqText(start)}).ok());
+}
+
+FrameTexts Receive(ZmtpPeer& peer) {
+  Result<FrameTexts> frames = peer.ReceiveMessage();
+  EXPECT_TRUE(frames.ok()) << frames.status().ToString();
+  return frames.ok() ? *frames : FrameTexts{};
+}
+
+// Expects the replies begin..end-1 and the end marker, with payloads as published.
+void ExpectReplay(ZmtpPeer& peer, uint64_t begin, uint64_t end, size_t size = 0) {
+  for (uint64_t seq = begin; seq < end; ++seq) {
+    const Bytes payload = TestPayload(seq, 0, size);
+    const FrameTexts expected = {"", "topic", SeqText(seq), {payload.begin(), payload.end()}};
+    ASSERT_EQ(Receive(peer), expected) << seq;
+  }
+  ASSERT_EQ(Receive(peer), kEndMarker);
+}
+
+PublisherConfig ReplayConfig() {
+  PublisherConfig config = TestPublisherConfig();
+  config.topic = "topic";
+  return config;
+}
+
+TEST(PublisherReplay, GivesEverythingFromTheStart) {
+  const auto publisher = MakePublisher(ReplayConfig());
+  PublishUpTo(*publisher, 19);
+  ZmtpPeer peer = Connect(*publisher);
+  Request(peer, 10);
+  ExpectReplay(peer, 10, 19);
+  EXPECT_EQ(publisher->counters().replay_requests, 1u);
+  EXPECT_EQ(publisher->counters().replay_batches, 9u);
+}
+
+TEST(PublisherReplay, StartOlderThanTheRingGivesTheOldestHeld) {
+  PublisherConfig config = ReplayConfig();
+  config.ring_batches = 100;
+  const auto publisher = MakePublisher(config);
+  PublishUpTo(*publisher, 110);
+  ZmtpPeer peer = Connect(*publisher);
+  Request(peer, 0);
+  ExpectReplay(peer, 10, 110);
+}
+
+TEST(PublisherReplay, StartBeyondTheNewestGivesTheEndMarkerOnly) {
+  const auto publisher = MakePublisher(ReplayConfig());
+  PublishUpTo(*publisher, 3);
+  ZmtpPeer peer = Connect(*publisher);
+  for (const uint64_t start : {uint64_t{3}, uint64_t{100}, UINT64_MAX}) {
+    Request(peer, start);
+    EXPECT_EQ(Receive(peer), kEndMarker);
+  }
+}
+
+TEST(PublisherReplay, OldLayoutHasNoTopicFrame) {
+  PublisherConfig config = ReplayConfig();
+  config.replay_layout = ReplayLayout::kSeqPayload;
+  const auto publisher = MakePublisher(config);
+  PublishUpTo(*publisher, 1);
+  ZmtpPeer peer = Connect(*publisher);
+  Request(peer, 0);
+  EXPECT_EQ(Receive(peer), (FrameTexts{"", SeqText(0), "0.0"}));
+  EXPECT_EQ(Receive(peer), (FrameTexts{"", SeqText(kEndSeq), ""}));
+}
+
+TEST(PublisherReplay, MalformedRequestsGetNoAnswerAndTheNextOneWorks) {
+  const auto publisher = MakePublisher(ReplayConfig());
+  PublishUpTo(*publisher, 2);
+  ZmtpPeer peer = Connect(*publisher);
+  const FrameTexts many(1000, "x");
+  const std::vector<FrameTexts> malformed = {
+      {SeqText(0)}, {"", "topic", SeqText(0)}, {"x", SeqText(0)}, {""}, {"", "", "", "", ""}, many};
+  for (const FrameTexts& request : malformed) ASSERT_TRUE(peer.SendMessage(request).ok());
+  Request(peer, 0);
+  ExpectReplay(peer, 0, 2);
+  EXPECT_EQ(publisher->counters().replay_rejects, malformed.size());
+}
+
+TEST(PublisherReplay, RequestsOfOneClientAreAnsweredInOrder) {
+  const auto publisher = MakePublisher(ReplayConfig());
+  PublishUpTo(*publisher, 600);
+  ZmtpPeer peer = Connect(*publisher);
+  for (const uint64_t start : {0, 599, 300}) Request(peer, start);
+  for (const uint64_t start : {0, 599, 300}) ExpectReplay(peer, start, 600);
+}
+
+TEST(PublisherReplay, ReqClientGetsOneReplyItCanUse) {
+  const auto publisher = MakePublisher(ReplayConfig());
+  PublishUpTo(*publisher, 2);
+  ZmtpPeer peer = Connect(*publisher, "REQ");
+  Request(peer, 1);
+  EXPECT_EQ(Receive(peer), (FrameTexts{"", "topic", SeqText(1), "0.1"}));
+}
+
+TEST(PublisherReplay, ClientThatDoesNotReadIsPausedAndLosesNothing) {
+  constexpr uint64_t kBatches = 600;
+  constexpr size_t kSize = 64 << 10;
+  const auto publisher = MakePublisher(ReplayConfig());
+  PublishUpTo(*publisher, kBatches, /*epoch=*/0, kSize);
+  ZmtpPeer stalled = Connect(*publisher);
+  ZmtpPeer reading = Connect(*publisher);
+  Request(stalled, 0);
+  Request(reading, 0);
+  ExpectReplay(reading, 0, kBatches, kSize);
+  // The rest is bounded by the credit and by what TCP itself buffers.
+  EXPECT_LT(publisher->counters().replay_batches, 2 * kBatches);
+  ExpectReplay(stalled, 0, kBatches, kSize);
+  EXPECT_EQ(publisher->counters().replay_batches, 2 * kBatches);
+  EXPECT_EQ(publisher->counters().replay_dropped, 0u);
+}
+
+TEST(PublisherReplay, ClientThatGoesAwayIsForgotten) {
+  const auto publisher = MakePublisher(ReplayConfig());
+  PublishUpTo(*publisher, 1000, /*epoch=*/0, /*size=*/64 << 10);
+  {
+    ZmtpPeer gone = Connect(*publisher);
+    Request(gone, 0);
+    EXPECT_EQ(Receive(gone).size(), 4u);
+  }
+  EXPECT_TRUE(Eventually([&] { return publisher->counters().replay_dropped == 1; }));
+}
+
+TEST(PublisherReplay, FloodOfRequestsIsBounded) {
+  constexpr int kRequests = 5000;
+  const auto publisher = MakePublisher(ReplayConfig());
+  PublishUpTo(*publisher, 300, /*epoch=*/0, /*size=*/64 << 10);
+  ZmtpPeer flooding = Connect(*publisher);
+  for (int i = 0; i < kRequests; ++i) Request(flooding, 0);
+  EXPECT_TRUE(Eventually([&] { return publisher->counters().replay_requests == kRequests; }));
+  EXPECT_GT(publisher->counters().replay_dropped, 0u);
+  ZmtpPeer other = Connect(*publisher);
+  Request(other, 299);
+  ExpectReplay(other, 299, 300, 64 << 10);
+}
+
+TEST(PublisherReplay, MoreClientsThanPlacesDropTheLongestStalled) {
+  const auto publisher = MakePublisher(ReplayConfig());
+  PublishUpTo(*publisher, 600, /*epoch=*/0, /*size=*/64 << 10);
+  std::vector<ZmtpPeer> stalled;
+  for (size_t i = 0; i < ReplayServer::kMaxClients; ++i) {
+    stalled.push_back(Connect(*publisher));
+    Request(stalled.back(), 0);
+  }
+  ASSERT_TRUE(Eventually(
+      [&] { return publisher->counters().replay_requests == ReplayServer::kMaxClients; }));
+  ZmtpPeer one_more = Connect(*publisher);
+  Request(one_more, 598);
+  ExpectReplay(one_more, 598, 600, 64 << 10);
+  EXPECT_EQ(publisher->counters().replay_dropped, 1u);
+}
+
+TEST(PublisherReplay, BatchesAreThereBeforeTheyAreSentLive) {
+  const auto publisher = MakePublisher(ReplayConfig());
+  ZmtpPeer peer = Connect(*publisher);
+  for (uint64_t end = 1; end <= 200; ++end) {
+    PublishUpTo(*publisher, end);
+    Request(peer, end - 1);
+    ExpectReplay(peer, end - 1, end);
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::stream
