@@ -16,7 +16,8 @@ namespace kvcast::tools {
 namespace {
 
 // A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a
-// token to compute. A prefix that only one group still holds is worth a little less than a real hit.
+// token to compute. A prefix that only one group still holds is worth a little less than a real
+// hit.
 constexpr CostWeights kWeights = {.recompute_token = 1.0,
                                   .active_prefill_token = 1.0,
                                   .decode_block = 0.1,
