@@ -19,15 +19,28 @@ void Source::OnConnected(int64_t now_ms) {
   if (std::exchange(was_connected_, true)) {
     ++status_.reconnects;
     suspect_ = next_ > 0;
-    // They may be of an epoch that is over; if not, the replay brings them again.
-    hold_back_.Clear();
-    live_next_ = std::min(live_next_, next_);
   }
+  // May be of an epoch that is over; if it is not, a replay brings it again.
+  hold_back_.Clear();
+  live_next_ = std::min(live_next_, next_);
+  seen_next_ = next_;
+  recheck_ = false;
   tries_ = 0;
   if (can_replay_) OpenRequest(now_ms);
 }
 
-void Source::OnDisconnected() { connected_ = false; }
+void Source::OnDisconnected() {
+  connected_ = false;
+  CloseRequest();
+}
+
+// A new publisher was found by its replay. What the live connection still holds may be of the one
+// before.
+void Source::BeginEpochAnew() {
+  BeginEpoch();
+  OnDisconnected();
+  hooks_.renew_live();
+}
 
 void Source::OnLive(const Batch& batch, int64_t now_ms) {
   probe_due_ms_ = now_ms + limits_.probe_interval_ms;
@@ -35,13 +48,14 @@ void Source::OnLive(const Batch& batch, int64_t now_ms) {
   if (batch.seq < next_) return OnLiveOverlap(batch, now_ms);
   if (batch.seq > next_ && !has_hole() && applied_) ++status_.gaps;
   live_next_ = batch.seq + 1;
+  seen_next_ = std::max(seen_next_, live_next_);
   if (batch.seq == next_ && !suspect_) {
     unanswered_ = false;
     Apply(batch);
     return ApplyHeld();
   }
   hold_back_.Add(batch);
-  if (!request_.open) {
+  if (connected_ && !request_.open) {
     tries_ = 0;
     Settle(now_ms);
   }
@@ -72,7 +86,7 @@ void Source::OnLiveOverlap(const Batch& batch, int64_t now_ms) {
   // Too long ago to remember: an old duplicate, or a new publisher that has come this far. Replies
   // that are on their way are of the same epoch as the ones before them, so they come first.
   recheck_ = true;
-  if (!request_.open) Settle(now_ms);
+  if (connected_ && !request_.open) Settle(now_ms);
 }
 
 bool Source::IsDuplicate(const Batch& batch) const {
@@ -89,17 +103,18 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
     case ReplyKind::kMalformed:
       return OnBadMessage();
     case ReplyKind::kBatch:
-      return OnReplyBatch(reply.batch, now_ms);
+      return OnReplyBatch(reply.batch);
     case ReplyKind::kEnd:
       return OnReplayEnd(now_ms);
   }
 }
 
-void Source::OnReplyBatch(const Batch& batch, int64_t now_ms) {
+void Source::OnReplyBatch(const Batch& batch) {
   const bool oldest_held = !std::exchange(request_.answered, true);
   ring_seen_ = true;
-  if (batch.seq < next_) return OnReplyOverlap(batch, now_ms);
+  if (batch.seq < next_) return OnReplyOverlap(batch);
   ++status_.replayed;
+  seen_next_ = std::max(seen_next_, batch.seq + 1);
   // The ring begins above the hole, or the overlap that would clear the suspicion has left it.
   const bool hole_is_final = oldest_held && batch.seq > next_;
   if (hole_is_final || suspect_) {
@@ -112,14 +127,13 @@ void Source::OnReplyBatch(const Batch& batch, int64_t now_ms) {
   ApplyHeld();
 }
 
-void Source::OnReplyOverlap(const Batch& batch, int64_t now_ms) {
+void Source::OnReplyOverlap(const Batch& batch) {
   switch (applied_payloads_.Compare(batch)) {
     case FingerprintWindow::Match::kSame:
       suspect_ = false;
       return ApplyHeld();
     case FingerprintWindow::Match::kOther:
-      BeginEpoch();
-      return OpenRequest(now_ms);
+      return BeginEpochAnew();
     case FingerprintWindow::Match::kUnknown:
       return;
   }
@@ -132,8 +146,7 @@ void Source::OnReplayEnd(int64_t now_ms) {
   probe_due_ms_ = now_ms + (std::exchange(settled_, true) ? limits_.probe_interval_ms : kSettleMs);
   if (ended.wants_overlap && !ended.answered && (suspect_ || ring_seen_)) {
     // The newest batch of the ring is below one that was applied: it is the ring of a new epoch.
-    BeginEpoch();
-    return OpenRequest(now_ms);
+    return BeginEpochAnew();
   }
   if (suspect_) SkipTo(hold_back_.first_seq().value_or(next_));
   TrySkippingHole();
@@ -174,7 +187,7 @@ void Source::ApplyHeld() {
 
 void Source::TrySkippingHole() {
   if (!has_hole() || ++tries_ < kMaxTries) return;
-  SkipTo(hold_back_.first_seq().value_or(live_next_));
+  SkipTo(hold_back_.first_seq().value_or(seen_next_));
 }
 
 // Gives up what lies before `seq`. REQUIRES: seq >= next_.
@@ -203,7 +216,7 @@ void Source::BeginEpoch() {
   CloseRequest();
   hold_back_.Clear();
   applied_payloads_.Clear();
-  next_ = live_next_ = 0;
+  next_ = live_next_ = seen_next_ = 0;
   joined_ = applied_ = degraded_ = suspect_ = recheck_ = ring_seen_ = settled_ = false;
   tries_ = 0;
 }
@@ -213,7 +226,7 @@ void Source::Settle(int64_t now_ms) {
   if (std::exchange(recheck_, false)) suspect_ = true;
   while (has_hole() || suspect_) {
     if (can_replay_) return OpenRequest(now_ms);
-    SkipTo(hold_back_.first_seq().value_or(live_next_));
+    SkipTo(hold_back_.first_seq().value_or(seen_next_));
   }
 }
 

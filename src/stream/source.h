@@ -2,8 +2,8 @@
 // replay and when what was learned must be forgotten. No sockets, no clock: plain calls in, plain
 // calls out.
 //
-// Terms. An epoch is one life of the publisher. A hole is a sequence number below one that was seen
-// live and not yet applied. The source is suspect after a reconnect: the publisher may be another
+// Terms. An epoch is one life of the publisher. A hole is a number that was not applied below one
+// that was seen. The source is suspect after a reconnect: the publisher may be another
 // one, so nothing is applied until a replayed batch equals one that was applied before.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -34,6 +34,9 @@ struct SourceHooks {
   std::function<void(uint64_t start)> request_replay;
   // No replies are wanted any more.
   std::function<void()> close_replay;
+  // Drop the live connection and make a new one: what it still holds may be of an epoch that is
+  // over, and must not be fed any more.
+  std::function<void()> renew_live;
 };
 
 // Thread-compatible. `now_ms` is any monotonic time.
@@ -48,8 +51,10 @@ class Source {
 
   Source(const SourceLimits& limits, bool can_replay, SourceHooks hooks);
 
-  // The live connection is up: the first time, or again.
+  // A live connection is up: the first one, or a new one. Messages of the one before are over.
   void OnConnected(int64_t now_ms);
+  // It is down. What it brought before may still be fed; replies are ignored until OnConnected,
+  // they could be those of another publisher.
   void OnDisconnected();
   // Messages in the order in which they were received.
   void OnLive(const Batch& batch, int64_t now_ms);
@@ -71,8 +76,8 @@ class Source {
 
   void OnLiveStepBack(const Batch& batch, int64_t now_ms);
   void OnLiveOverlap(const Batch& batch, int64_t now_ms);
-  void OnReplyBatch(const Batch& batch, int64_t now_ms);
-  void OnReplyOverlap(const Batch& batch, int64_t now_ms);
+  void OnReplyBatch(const Batch& batch);
+  void OnReplyOverlap(const Batch& batch);
   void OnReplayEnd(int64_t now_ms);
 
   void Apply(const Batch& batch);
@@ -80,11 +85,12 @@ class Source {
   void SkipTo(uint64_t seq);
   void TrySkippingHole();
   void BeginEpoch();
+  void BeginEpochAnew();
   void Settle(int64_t now_ms);
   void OpenRequest(int64_t now_ms);
   void CloseRequest();
 
-  bool has_hole() const { return next_ < live_next_; }
+  bool has_hole() const { return next_ < seen_next_; }
   bool IsDuplicate(const Batch& batch) const;
   SourceState state() const;
 
@@ -94,6 +100,7 @@ class Source {
 
   uint64_t next_ = 0;       // first number not applied
   uint64_t live_next_ = 0;  // above the highest number seen live
+  uint64_t seen_next_ = 0;  // above the highest number seen at all
   bool joined_ = false;     // this epoch's first batch is known
   bool applied_ = false;    // a batch was applied since the last reset
   bool degraded_ = false;   // this epoch has batches that were never had

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -23,8 +24,8 @@ class SourceLink {
   SourceLink(const SourceLink&) = delete;
   SourceLink& operator=(const SourceLink&) = delete;
 
-  WorkerId worker() const { return worker_; }
-  int64_t deadline_ms() const { return source_.deadline_ms(); }
+  WorkerId worker() const { return config_.worker; }
+  int64_t deadline_ms() const { return std::min(source_.deadline_ms(), renew_due_ms_); }
   SourceStatus status() const { return source_.status(); }
 
   void AddPollItems(std::vector<zmq_pollitem_t>& items) const;
@@ -36,7 +37,11 @@ class SourceLink {
  private:
   SourceLink(const SourceConfig& source, const SubscriberConfig& config,
              std::shared_ptr<Context> context, const SubscriberSink& sink);
-  Status Connect(const SourceConfig& source, const SubscriberConfig& config);
+  Status CheckReplayEndpoint() const;
+  Status ConnectLive();
+  void RenewLive(int64_t now_ms);
+  void ScheduleRenewal() { renew_due_ms_ = 0; }
+  bool renewal_scheduled() const { return renew_due_ms_ != Source::kNever; }
   SourceHooks Hooks(const SubscriberSink& sink);
 
   void DrainMonitor(int64_t now_ms);
@@ -44,12 +49,15 @@ class SourceLink {
   void DrainReplay(int64_t now_ms);
   void RequestReplay(uint64_t start);
 
-  const WorkerId worker_;
-  const std::string replay_endpoint_;
+  const SourceConfig config_;
+  const int recv_hwm_;
   const std::shared_ptr<Context> context_;
   Source source_;
   bool muted_ = false;
-  bool connected_at_once_ = false;  // inproc: no monitor events, and never a reconnect
+  bool connected_at_once_ = false;         // inproc: no monitor events, and never a reconnect
+  bool disconnected_ = false;              // the live connection has ended
+  int64_t renew_due_ms_ = Source::kNever;  // when to make the next one
+  uint64_t requests_ = 0;                  // replay requests so far
   Multipart message_;
   Socket sub_;
   Socket monitor_;  // of sub_

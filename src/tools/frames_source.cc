@@ -71,6 +71,7 @@ class SourceRun {
     hooks.reset = [this](ResetReason reason) { deliveries_.push_back(ResetDelivery(reason)); };
     hooks.request_replay = [this](uint64_t) { asked_ = true; };
     hooks.close_replay = [] {};
+    hooks.renew_live = [] {};
     return hooks;
   }
 

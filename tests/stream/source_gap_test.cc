@@ -88,6 +88,19 @@ TEST(SourceGap, TwoHolesAreGivenUpOneByOne) {
   EXPECT_EQ(source.status().lost, 2u);
 }
 
+TEST(SourceGap, SeenOnlyInAReplayIsAHoleToo) {
+  SourceHarness source(/*can_replay=*/true);
+  source.Connect();
+  for (int attempt = 0; attempt < Source::kMaxTries; ++attempt) {
+    source.Reply(0);
+    source.Reply(2);
+    source.Reply(3);
+    source.End();
+  }
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"0.0", "reset lost_batches", "0.2", "0.3"}));
+  EXPECT_EQ(source.state(), SourceState::kDegraded);
+}
+
 TEST(SourceGap, WithoutReplayIsALossAtOnce) {
   SourceHarness source(/*can_replay=*/false);
   source.JoinAndApply(3);

@@ -53,6 +53,8 @@ class SourceHarness {
   std::vector<std::string> TakeDeliveries() { return std::exchange(deliveries_, {}); }
   SourceStatus status() const { return source_.status(); }
   SourceState state() const { return source_.status().state; }
+  // How often the live connection had to be made anew since the last call.
+  int TakeRenewals() { return std::exchange(renewals_, 0); }
   bool replay_open() const { return open_; }
   int64_t deadline_ms() const { return source_.deadline_ms(); }
 
@@ -72,12 +74,14 @@ class SourceHarness {
       open_ = true;
     };
     hooks.close_replay = [this] { open_ = false; };
+    hooks.renew_live = [this] { ++renewals_; };
     return hooks;
   }
 
   std::vector<std::string> deliveries_;
   std::optional<uint64_t> request_;
   bool open_ = false;
+  int renewals_ = 0;
   Source source_;
 };
 

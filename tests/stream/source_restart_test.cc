@@ -58,7 +58,10 @@ TEST(SourceRestart, HigherSeqIsFoundByTheOverlap) {
   EXPECT_EQ(source.TakeRequest(), 2u);
   source.Reply(2, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
-  EXPECT_EQ(source.TakeRequest(), 0u) << "a new request: the rest of the old one must not mix in";
+  EXPECT_FALSE(source.replay_open()) << "the rest of the old replay must not mix in";
+  EXPECT_EQ(source.TakeRenewals(), 1) << "nor the rest of the old live stream";
+  source.Connect();
+  EXPECT_EQ(source.TakeRequest(), 0u);
   source.Replay(0, 8, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Batches(0, 8, 1));
   EXPECT_EQ(source.state(), SourceState::kSynced);
@@ -75,6 +78,7 @@ TEST(SourceRestart, ReconnectIsNotTrustedBeforeTheOverlap) {
   EXPECT_EQ(source.TakeDeliveries(), Texts{});
   source.Reply(2, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
+  source.Connect();
   source.Replay(0, 4, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Batches(0, 4, 1));
 }
@@ -98,6 +102,7 @@ TEST(SourceRestart, PublisherThatIsBehindIsANewOne) {
   source.Connect();
   source.End();  // it has nothing from 2 on
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
+  source.Connect();
   EXPECT_EQ(source.TakeRequest(), 0u);
   source.Replay(0, 1, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Batches(0, 1, 1));
@@ -123,6 +128,24 @@ TEST(SourceRestart, ReconnectWithoutReplayIsALoss) {
   source.Live(3);
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.3"}));
   EXPECT_EQ(source.state(), SourceState::kDegraded);
+}
+
+TEST(SourceRestart, RepliesAreIgnoredWhileDisconnected) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(5);
+  source.Disconnect();
+  EXPECT_FALSE(source.replay_open());
+  source.Replay(2, 6, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Texts{});
+}
+
+TEST(SourceRestart, WhatArrivedBeforeTheEndIsApplied) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Disconnect();
+  source.Live(3);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(3, 4));
 }
 
 TEST(SourceRestart, EndsTheDegradedState) {
