@@ -1,6 +1,6 @@
 # What configure found, in a few lines.
 if(KVCAST_HAVE_CUDA)
-  set(cuda_text "toolkit ${CUDAToolkit_VERSION} found")
+  set(cuda_text "toolkit ${KVCAST_CUDA_VERSION} found")
 else()
   set(cuda_text "no toolkit: host backend only")
 endif()
