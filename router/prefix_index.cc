@@ -236,9 +236,9 @@ void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const BlockRemoved& event) {
   RemoveCopies(map_, event.block_hashes, place, worker);
 }
 
-void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const AllBlocksCleared&) {
+void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const AllBlocksCleared& event) {
   ++slots_[slot]->counters.clears;
-  EraseTiers(slot, Tier::kGpu);
+  EraseTiers(slot, router::TierOf(event.medium));
 }
 
 std::vector<WorkerSlot> PrefixIndex::Impl::Participants(std::span<const WorkerId> ids,

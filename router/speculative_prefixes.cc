@@ -74,7 +74,8 @@ void SpeculativePrefixes::Confirm(WorkerId worker, const EventBatch& batch) {
   for (const Event& event : batch.events) {
     const auto it = impl_->expected.find(worker);
     if (it == impl_->expected.end()) return;
-    if (std::holds_alternative<AllBlocksCleared>(event)) {
+    if (const auto* cleared = std::get_if<AllBlocksCleared>(&event)) {
+      if (router::TierOf(cleared->medium) != Tier::kGpu) continue;
       impl_->expected.erase(it);
       return;
     }

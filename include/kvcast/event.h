@@ -87,6 +87,10 @@ struct BlockRemoved {
 
 // The prefix cache of the publisher was reset.
 struct AllBlocksCleared {
+  // The tier that was cleared, where the producer says so. vLLM does not: its GPU pool was reset,
+  // and nothing is said of other tiers.
+  std::optional<std::string> medium;
+
   friend bool operator==(const AllBlocksCleared&, const AllBlocksCleared&) = default;
 };
 

@@ -95,7 +95,7 @@ class PrefixIndex {
 
   // Applies one decoded batch; events of an unknown worker are dropped. A query sees all of the
   // batch or nothing of it. Copies are counted: n stores of a (tier, group, hash) take n removes.
-  // AllBlocksCleared empties the GPU tier alone.
+  // AllBlocksCleared empties one tier: the one that it names, else the GPU.
   void Apply(WorkerId worker, const EventBatch& batch);
 
   // Reusable prefix per worker of a prompt of `prompt_tokens` tokens whose hash chain (at `unit`

@@ -87,12 +87,13 @@ enum class Dialect : uint8_t {
   kSglang3,
   kSglang4,  // positional arrays
   kSglang5,  // maps
+  kKvcast1,  // maps: vllm-11, and token_offset of stores and medium of clears
 };
 // What kvcast publishes unless told otherwise.
 inline constexpr Dialect kDefaultDialect = Dialect::kVllm10;
 
-// "vllm-1" ... "vllm-11", "sglang-1" ... "sglang-5"; "map" is kDefaultDialect, "positional" is
-// vllm-8, "sglang" is sglang-3.
+// "vllm-1" ... "vllm-11", "sglang-1" ... "sglang-5", "kvcast-1"; "map" is kDefaultDialect,
+// "positional" is vllm-8, "sglang" is sglang-3.
 std::string_view DialectName(Dialect dialect);
 std::optional<Dialect> ParseDialect(std::string_view name);
 

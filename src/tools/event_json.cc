@@ -104,6 +104,7 @@ json ToJson(const BlockStored& event) {
   PutIfSent(object, "ownership", event.ownership);
   PutIfSent(object, "session_id", event.session_id);
   PutIfSent(object, "cache_salt", event.cache_salt);
+  PutIfSent(object, "token_offset", event.token_offset);
   if (event.metadata) {
     for (const auto& [key, value] : *event.metadata) object["metadata"][key] = KeyToJson(value);
   }
@@ -119,7 +120,11 @@ json ToJson(const BlockRemoved& event) {
   return object;
 }
 
-json ToJson(const AllBlocksCleared&) { return {{"type", "AllBlocksCleared"}}; }
+json ToJson(const AllBlocksCleared& event) {
+  json object = {{"type", "AllBlocksCleared"}};
+  PutIfSent(object, "medium", event.medium);
+  return object;
+}
 
 std::string HashText(const BlockHash& hash) {
   const json value = HashToJson(hash);
@@ -149,7 +154,9 @@ std::string Describe(const BlockRemoved& event) {
   return text;
 }
 
-std::string Describe(const AllBlocksCleared&) { return "cleared"; }
+std::string Describe(const AllBlocksCleared& event) {
+  return event.medium ? "cleared  " + *event.medium : "cleared";
+}
 
 }  // namespace
 

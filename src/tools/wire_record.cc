@@ -143,7 +143,10 @@ bool ReadField(const std::string& key, const json& value, BlockStored& event) {
   return false;
 }
 
-bool ReadField(const std::string&, const json&, AllBlocksCleared&) { return false; }
+bool ReadField(const std::string& key, const json& value, AllBlocksCleared& event) {
+  if (key == "medium") return Read(value, event.medium), true;
+  return false;
+}
 
 template <typename EventType>
 Event EventOf(const json& object, bool& unknown_fields) {

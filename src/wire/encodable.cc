@@ -12,18 +12,17 @@
 namespace kvcast::wire {
 namespace {
 
-constexpr size_t kCountMax = UINT32_MAX;
 // Nested lists are written by recursion; no decoder follows deeper ones.
 constexpr int kListDepthMax = 60;
 
-bool TextFits(const std::string& text) { return text.size() <= kCountMax && IsUtf8(text); }
+bool TextFits(const std::string& text) { return text.size() <= kMaxLength && IsUtf8(text); }
 bool TextFits(const std::optional<std::string>& text) { return !text || TextFits(*text); }
 
 bool ListFits(const std::vector<ExtraKey>& keys, int depth);
 
 bool KeyFits(const ExtraKey& key, int depth) {
   if (const auto* text = std::get_if<std::string>(&key.value)) return TextFits(*text);
-  if (const auto* bytes = std::get_if<Bytes>(&key.value)) return bytes->data.size() <= kCountMax;
+  if (const auto* bytes = std::get_if<Bytes>(&key.value)) return bytes->data.size() <= kMaxLength;
   if (const auto* list = std::get_if<ExtraKeyList>(&key.value)) {
     return ListFits(list->items, depth + 1);
   }
@@ -31,17 +30,17 @@ bool KeyFits(const ExtraKey& key, int depth) {
 }
 
 bool ListFits(const std::vector<ExtraKey>& keys, int depth) {
-  if (depth > kListDepthMax || keys.size() > kCountMax) return false;
+  if (depth > kListDepthMax || keys.size() > kMaxLength) return false;
   return std::all_of(keys.begin(), keys.end(),
                      [depth](const ExtraKey& key) { return KeyFits(key, depth); });
 }
 
 bool HashFits(const BlockHash& hash) {
-  return !hash.is_bytes() || hash.bytes().size() <= kCountMax;
+  return !hash.is_bytes() || hash.bytes().size() <= kMaxLength;
 }
 
 bool HashesFit(const std::vector<BlockHash>& hashes) {
-  return hashes.size() <= kCountMax && std::all_of(hashes.begin(), hashes.end(), HashFits);
+  return hashes.size() <= kMaxLength && std::all_of(hashes.begin(), hashes.end(), HashFits);
 }
 
 bool TokensFit(const BlockStored& event) {
@@ -49,23 +48,25 @@ bool TokensFit(const BlockStored& event) {
   if (!event.token_ids) return event.tokens_per_position == 1;
   const size_t tokens = event.token_ids->size();
   if (tokens == 0) return event.tokens_per_position == 1;
-  return tokens % event.tokens_per_position == 0 && tokens <= kCountMax;
+  return tokens % event.tokens_per_position == 0 && tokens <= kMaxLength;
 }
 
 bool ExtraKeysFit(const BlockStored& event) {
   if (!event.extra_keys) return true;
-  return event.extra_keys->size() <= kCountMax &&
+  return event.extra_keys->size() <= kMaxLength &&
          std::all_of(event.extra_keys->begin(), event.extra_keys->end(),
                      [](const auto& entry) { return !entry || ListFits(*entry, 1); });
 }
 
 bool MetadataFits(const BlockStored& event) {
   if (!event.metadata) return true;
-  return event.metadata->size() <= kCountMax &&
+  return event.metadata->size() <= kMaxLength &&
          std::all_of(event.metadata->begin(), event.metadata->end(), [](const auto& pair) {
            return TextFits(pair.first) && KeyFits(pair.second, 1);
          });
 }
+
+}  // namespace
 
 const char* ProblemOf(const BlockStored& event) {
   if (event.block_size < 0) return "negative block_size";
@@ -91,19 +92,8 @@ const char* ProblemOf(const BlockRemoved& event) {
   return texts ? nullptr : "text too long or not UTF-8";
 }
 
-const char* ProblemOf(const AllBlocksCleared&) { return nullptr; }
-
-}  // namespace
-
-Status CheckEncodable(const EventBatch& batch) {
-  if (batch.events.size() > kCountMax) return {StatusCode::kInvalidArgument, "too many events"};
-  for (size_t i = 0; i < batch.events.size(); ++i) {
-    const char* problem =
-        std::visit([](const auto& event) { return ProblemOf(event); }, batch.events[i]);
-    if (problem == nullptr) continue;
-    return {StatusCode::kInvalidArgument, "event " + std::to_string(i) + ": " + problem};
-  }
-  return {};
+const char* ProblemOf(const AllBlocksCleared& event) {
+  return TextFits(event.medium) ? nullptr : "text too long or not UTF-8";
 }
 
 }  // namespace kvcast::wire

@@ -1,13 +1,21 @@
-// What a batch must hold to for its payload to be decodable.
+// What an event must hold to for its bytes to be decodable.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "kvcast/event.h"
-#include "kvcast/status.h"
 
 namespace kvcast::wire {
 
-// Ok: a decoder without limits takes back what any dialect writes of the batch.
-Status CheckEncodable(const EventBatch& batch);
+// Counts and lengths have 32 bits on the wire.
+inline constexpr size_t kMaxLength = UINT32_MAX;
+
+// nullptr: a decoder without limits takes back what any dialect writes of the event. Else what is
+// wrong with it.
+const char* ProblemOf(const BlockStored& event);
+const char* ProblemOf(const BlockRemoved& event);
+const char* ProblemOf(const AllBlocksCleared& event);
 
 }  // namespace kvcast::wire

@@ -67,7 +67,9 @@ bool ReadField(FieldReader& in, Field field, BlockRemoved& event) {
   }
 }
 
-bool ReadField(FieldReader& in, Field, AllBlocksCleared&) { return in.SkipUnknown(); }
+bool ReadField(FieldReader& in, Field field, AllBlocksCleared& event) {
+  return field == Field::kMedium ? in.Text(event.medium) : in.SkipUnknown();
+}
 
 // Index of the key's field; named.size() if it is none. Starts at `expected`, where the producers'
 // order puts it, and wraps.
@@ -175,7 +177,7 @@ void Clear(BlockRemoved& event) {
   hashes.clear();
   event.block_hashes = std::move(hashes);
 }
-void Clear(AllBlocksCleared&) {}
+void Clear(AllBlocksCleared& event) { event = AllBlocksCleared(); }
 
 // The slot of an earlier batch is used again where it holds the same kind of event.
 template <typename EventType>

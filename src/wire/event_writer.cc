@@ -81,8 +81,9 @@ void Write(Writer& out, TokensOf tokens) {
   if (!token_ids) return out.Nil();
   const size_t width = tokens.event.tokens_per_position;
   out.ArrayHead(token_ids->size() / width);
+  if (width == 1) return out.SignedList(*token_ids);
   for (size_t i = 0; i < token_ids->size(); ++i) {
-    if (width > 1 && i % width == 0) out.ArrayHead(width);
+    if (i % width == 0) out.ArrayHead(width);
     out.Signed((*token_ids)[i]);
   }
 }
@@ -155,6 +156,12 @@ void Visit(const BlockRemoved& event, Field field, Use use) {
   }
 }
 
+template <typename Use>
+void Visit(const AllBlocksCleared& event, Field field, Use use) {
+  KV_CHECK(field == Field::kMedium);
+  use(event.medium);
+}
+
 template <typename T>
 bool HasNoValue(const T&) {
   return false;
@@ -174,13 +181,19 @@ bool FieldIsNil(const EventType& event, Field field) {
 
 }  // namespace
 
+void WriteHash(Writer& out, const BlockHash& hash) { Write(out, hash); }
+
 bool IsNil(const BlockStored& event, Field field) { return FieldIsNil(event, field); }
 bool IsNil(const BlockRemoved& event, Field field) { return FieldIsNil(event, field); }
+bool IsNil(const AllBlocksCleared& event, Field field) { return FieldIsNil(event, field); }
 
 void WriteField(Writer& out, const BlockStored& event, Field field) {
   Visit(event, field, [&](const auto& value) { Write(out, value); });
 }
 void WriteField(Writer& out, const BlockRemoved& event, Field field) {
+  Visit(event, field, [&](const auto& value) { Write(out, value); });
+}
+void WriteField(Writer& out, const AllBlocksCleared& event, Field field) {
   Visit(event, field, [&](const auto& value) { Write(out, value); });
 }
 

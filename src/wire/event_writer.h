@@ -8,10 +8,13 @@
 
 namespace kvcast::wire {
 
+void WriteHash(Writer& out, const BlockHash& hash);
 // Whether the field would be written as nil. REQUIRES: the field is one of the event's.
 bool IsNil(const BlockStored& event, Field field);
 bool IsNil(const BlockRemoved& event, Field field);
+bool IsNil(const AllBlocksCleared& event, Field field);
 void WriteField(Writer& out, const BlockStored& event, Field field);
 void WriteField(Writer& out, const BlockRemoved& event, Field field);
+void WriteField(Writer& out, const AllBlocksCleared& event, Field field);
 
 }  // namespace kvcast::wire

@@ -34,19 +34,36 @@ constexpr Field kNamedStored[] = {
     Field::kTokenOffset,
 };
 
+// kvcast's own extensions, at the end of vLLM's newest maps.
+constexpr Field kKvcastStored[] = {
+    Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,      Field::kBlockSize,
+    Field::kLoraId,      Field::kMedium,          Field::kLoraName,      Field::kExtraKeys,
+    Field::kGroupIdx,    Field::kSpecKind,        Field::kSlidingWindow, Field::kLocality,
+    Field::kOwnership,   Field::kSessionId,       Field::kTokenOffset,
+};
+constexpr Field kKvcastCleared[] = {Field::kMedium};
+
 constexpr EventLayout Prefix(std::span<const Field> fields, size_t count, size_t always) {
   return {fields.first(count), always};
 }
 constexpr Layout VllmArray(std::string_view name, size_t stored, size_t removed) {
-  return {name, false, true, Prefix(kVllmStored, stored, stored),
-          Prefix(kVllmRemoved, removed, removed)};
+  return {name,
+          false,
+          true,
+          Prefix(kVllmStored, stored, stored),
+          Prefix(kVllmRemoved, removed, removed),
+          {}};
 }
 constexpr Layout VllmMap(std::string_view name, size_t stored, size_t removed) {
-  return {name, true, true, Prefix(kVllmStored, stored, 7), Prefix(kVllmRemoved, removed, 2)};
+  return {name, true, true, Prefix(kVllmStored, stored, 7), Prefix(kVllmRemoved, removed, 2), {}};
 }
 constexpr Layout SglangArray(std::string_view name, size_t stored, size_t removed) {
-  return {name, false, true, Prefix(kSglangArrayStored, stored, stored < 7 ? stored : 6),
-          Prefix(kVllmRemoved, removed, removed)};
+  return {name,
+          false,
+          true,
+          Prefix(kSglangArrayStored, stored, stored < 7 ? stored : 6),
+          Prefix(kVllmRemoved, removed, removed),
+          {}};
 }
 constexpr Layout WithoutRank(Layout layout) {
   layout.rank = false;
@@ -69,13 +86,15 @@ constexpr std::array kLayouts = {
     SglangArray("sglang-2", 5, 1),
     SglangArray("sglang-3", 6, 2),
     SglangArray("sglang-4", 7, 2),
-    Layout{"sglang-5", true, true, Prefix(kSglangMapStored, 8, 5), Prefix(kVllmRemoved, 2, 1)},
+    Layout{"sglang-5", true, true, Prefix(kSglangMapStored, 8, 5), Prefix(kVllmRemoved, 2, 1), {}},
+    Layout{"kvcast-1", true, true, Prefix(kKvcastStored, 15, 7), Prefix(kVllmRemoved, 5, 2),
+           Prefix(kKvcastCleared, 1, 0)},
 };
-static_assert(kLayouts.size() == static_cast<size_t>(Dialect::kSglang5) + 1);
+static_assert(kLayouts.size() == static_cast<size_t>(Dialect::kKvcast1) + 1);
 
-// The producers' encoder picks the form of a map head by the number of pairs it could write, tag
-// included. No dialect passes 15, so each head is the one-byte form that the actual number asks
-// for.
+// vLLM's and SGLang's encoder picks the form of a map head by the number of pairs it could write,
+// tag included. None of their maps passes 15, so each head is the one-byte form that the actual
+// number asks for.
 static_assert(std::size(kVllmStored) + 1 <= 15 && std::size(kSglangMapStored) + 1 <= 15);
 
 constexpr Field kRequiredStored[] = {Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,
@@ -85,7 +104,7 @@ constexpr Field kRequiredRemoved[] = {Field::kBlockHashes};
 constexpr std::array<EventFields, 3> kEventFields = {{
     {kNamedStored, std::span<const Field>(kVllmStored).first(11), FieldSet(kRequiredStored)},
     {kVllmRemoved, std::span<const Field>(kVllmRemoved).first(3), FieldSet(kRequiredRemoved)},
-    {},
+    {kKvcastCleared, {}, {}},
 }};
 
 }  // namespace

@@ -97,6 +97,7 @@ struct Layout {
   bool rank = true;   // the batch has its third element
   EventLayout stored;
   EventLayout removed;
+  EventLayout cleared;
 };
 const Layout& LayoutOf(Dialect dialect);
 

@@ -1,83 +1,85 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/wire/writer.h"
 
-namespace kvcast::wire {
+#include <algorithm>
 
-void Writer::Unsigned(uint64_t value) {
-  if (value < 0x80) {
-    out_.push_back(static_cast<uint8_t>(value));
-  } else if (value <= UINT8_MAX) {
-    Number<1>(0xcc, value);
-  } else if (value <= UINT16_MAX) {
-    Number<2>(0xcd, value);
-  } else if (value <= UINT32_MAX) {
-    Number<4>(0xce, value);
-  } else {
-    Number<8>(0xcf, value);
-  }
+namespace kvcast::wire {
+namespace {
+
+// First room that is made; from there on it doubles.
+constexpr size_t kFirstRoom = 256;
+
+template <int kBytes>
+size_t PutNumber(uint8_t* at, uint8_t lead, uint64_t value) {
+  static_assert(kBytes == 1 || kBytes == 2 || kBytes == 4 || kBytes == 8);
+  *at = lead;
+  const uint64_t big_endian = __builtin_bswap64(value << (64 - 8 * kBytes));
+  std::memcpy(at + 1, &big_endian, kBytes);
+  return 1 + kBytes;
 }
 
-void Writer::Signed(int64_t value) {
+}  // namespace
+
+// A length: in the lead byte itself below `inline_end`, else behind the lead of its width.
+struct Writer::LengthForm {
+  uint8_t inline_lead;
+  size_t inline_end;
+  uint8_t lead8;  // 0: there is no 8-bit form
+  uint8_t lead16;
+  uint8_t lead32;
+};
+
+void Writer::Grow(size_t bytes) { out_.resize(used_ + std::max({bytes, used_, kFirstRoom})); }
+
+size_t Writer::PutNegative(uint8_t* at, int64_t value) {
   const auto bits = static_cast<uint64_t>(value);
-  if (value >= 0) {
-    Unsigned(bits);
-  } else if (value >= -32) {
-    out_.push_back(static_cast<uint8_t>(bits));
-  } else if (value >= INT8_MIN) {
-    Number<1>(0xd0, bits);
-  } else if (value >= INT16_MIN) {
-    Number<2>(0xd1, bits);
-  } else if (value >= INT32_MIN) {
-    Number<4>(0xd2, bits);
+  if (value >= -32) {
+    *at = static_cast<uint8_t>(bits);
+    return 1;
+  }
+  if (value >= INT8_MIN) return PutNumber<1>(at, 0xd0, bits);
+  if (value >= INT16_MIN) return PutNumber<2>(at, 0xd1, bits);
+  if (value >= INT32_MIN) return PutNumber<4>(at, 0xd2, bits);
+  return PutNumber<8>(at, 0xd3, bits);
+}
+
+void Writer::Float(double value) {
+  used_ += PutNumber<8>(Room(kMaxScalar), 0xcb, std::bit_cast<uint64_t>(value));
+}
+
+void Writer::SignedList(std::span<const int64_t> values) {
+  uint8_t* const first = Room(values.size() * kMaxScalar);
+  uint8_t* at = first;
+  for (const int64_t value : values) at += PutSigned(at, value);
+  used_ += static_cast<size_t>(at - first);
+}
+
+void Writer::Length(const LengthForm& form, size_t length) {
+  uint8_t* const at = Room(kMaxScalar);
+  if (length < form.inline_end) {
+    *at = static_cast<uint8_t>(form.inline_lead | length);
+    ++used_;
+  } else if (form.lead8 != 0 && length <= UINT8_MAX) {
+    used_ += PutNumber<1>(at, form.lead8, length);
+  } else if (length <= UINT16_MAX) {
+    used_ += PutNumber<2>(at, form.lead16, length);
   } else {
-    Number<8>(0xd3, bits);
+    used_ += PutNumber<4>(at, form.lead32, length);
   }
 }
 
 void Writer::Text(std::string_view text) {
-  const size_t size = text.size();
-  if (size < 32) {
-    out_.push_back(static_cast<uint8_t>(0xa0 | size));
-  } else if (size <= UINT8_MAX) {
-    Number<1>(0xd9, size);
-  } else if (size <= UINT16_MAX) {
-    Number<2>(0xda, size);
-  } else {
-    Number<4>(0xdb, size);
-  }
-  out_.insert(out_.end(), text.begin(), text.end());
+  Length({0xa0, 32, 0xd9, 0xda, 0xdb}, text.size());
+  Raw({reinterpret_cast<const uint8_t*>(text.data()), text.size()});
 }
 
 void Writer::Binary(std::span<const uint8_t> bytes) {
-  const size_t size = bytes.size();
-  if (size <= UINT8_MAX) {
-    Number<1>(0xc4, size);
-  } else if (size <= UINT16_MAX) {
-    Number<2>(0xc5, size);
-  } else {
-    Number<4>(0xc6, size);
-  }
-  out_.insert(out_.end(), bytes.begin(), bytes.end());
+  Length({0, 0, 0xc4, 0xc5, 0xc6}, bytes.size());
+  Raw(bytes);
 }
 
-void Writer::ArrayHead(size_t count) {
-  if (count < 16) {
-    out_.push_back(static_cast<uint8_t>(0x90 | count));
-  } else if (count <= UINT16_MAX) {
-    Number<2>(0xdc, count);
-  } else {
-    Number<4>(0xdd, count);
-  }
-}
+void Writer::ArrayHead(size_t count) { Length({0x90, 16, 0, 0xdc, 0xdd}, count); }
 
-void Writer::MapHead(size_t pairs) {
-  if (pairs < 16) {
-    out_.push_back(static_cast<uint8_t>(0x80 | pairs));
-  } else if (pairs <= UINT16_MAX) {
-    Number<2>(0xde, pairs);
-  } else {
-    Number<4>(0xdf, pairs);
-  }
-}
+void Writer::MapHead(size_t pairs) { Length({0x80, 16, 0, 0xde, 0xdf}, pairs); }
 
 }  // namespace kvcast::wire

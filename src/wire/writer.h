@@ -6,37 +6,102 @@
 #pragma once
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
 
 namespace kvcast::wire {
 
-// Lengths and counts must be below 2^32.
+// Lengths and counts must be below 2^32. While a writer is in use its vector has room at the end
+// that is not yet written: look at it after Close.
 class Writer {
  public:
-  explicit Writer(std::vector<uint8_t>& out) : out_(out) {}
+  explicit Writer(std::vector<uint8_t>& out) : out_(out), used_(out.size()) {}
 
-  void Nil() { out_.push_back(0xc0); }
-  void Bool(bool value) { out_.push_back(value ? 0xc3 : 0xc2); }
-  void Float(double value) { Number<8>(0xcb, std::bit_cast<uint64_t>(value)); }
-  void Unsigned(uint64_t value);
-  void Signed(int64_t value);
+  // Gives up the room that was not needed. Called more than once, it does no harm.
+  void Close() { out_.resize(used_); }
+  // Where the next byte goes.
+  size_t position() const { return used_; }
+  // What was written between two positions. Valid until the next write.
+  std::span<const uint8_t> written(size_t begin, size_t end) const {
+    return {out_.data() + begin, end - begin};
+  }
+
+  void Nil() { Byte(0xc0); }
+  void Bool(bool value) { Byte(value ? 0xc3 : 0xc2); }
+  void Float(double value);
+  void Unsigned(uint64_t value) { used_ += PutUnsigned(Room(kMaxScalar), value); }
+  void Signed(int64_t value) { used_ += PutSigned(Room(kMaxScalar), value); }
+  // The values one after the other, without the head of an array.
+  void SignedList(std::span<const int64_t> values);
   void Text(std::string_view text);
   void Binary(std::span<const uint8_t> bytes);
   void ArrayHead(size_t count);
   void MapHead(size_t pairs);
-
- private:
-  template <int kBytes>
-  void Number(uint8_t lead, uint64_t value) {
-    uint8_t buffer[kBytes + 1] = {lead};
-    for (int i = kBytes; i > 0; --i, value >>= 8) buffer[i] = static_cast<uint8_t>(value);
-    out_.insert(out_.end(), buffer, buffer + kBytes + 1);
+  // Bytes as they are.
+  void Raw(std::span<const uint8_t> bytes) {
+    if (bytes.empty()) return;
+    std::memcpy(Room(bytes.size()), bytes.data(), bytes.size());
+    used_ += bytes.size();
   }
 
+ private:
+  // The longest head or number. Each Put may touch all of it, and returns how much it wrote.
+  static constexpr size_t kMaxScalar = 9;
+  struct LengthForm;
+
+  static size_t PutUnsigned(uint8_t* at, uint64_t value);
+  static size_t PutSigned(uint8_t* at, int64_t value) {
+    return value >= 0 ? PutUnsigned(at, static_cast<uint64_t>(value)) : PutNegative(at, value);
+  }
+  static size_t PutNegative(uint8_t* at, int64_t value);
+
+  uint8_t* Room(size_t bytes) {
+    if (out_.size() - used_ < bytes) Grow(bytes);
+    return out_.data() + used_;
+  }
+  void Grow(size_t bytes);
+  void Byte(uint8_t byte) {
+    *Room(1) = byte;
+    ++used_;
+  }
+  void Length(const LengthForm& form, size_t length);
+
   std::vector<uint8_t>& out_;
+  size_t used_;
 };
+
+// Form of an integer by its number of significant bits: a lead byte, which is the value itself up
+// to 7 bits, and `bytes` more. No branch, since nothing predicts the size of a token id.
+struct IntegerForm {
+  uint8_t lead;
+  uint8_t value_mask;  // of the value's bits that enter the lead
+  uint8_t bytes;
+};
+inline constexpr auto kIntegerForms = [] {
+  struct {
+    IntegerForm by_bits[65];
+  } forms{};
+  for (int bits = 0; bits <= 64; ++bits) {
+    forms.by_bits[bits] = bits <= 7    ? IntegerForm{0, 0x7f, 0}
+                          : bits <= 8  ? IntegerForm{0xcc, 0, 1}
+                          : bits <= 16 ? IntegerForm{0xcd, 0, 2}
+                          : bits <= 32 ? IntegerForm{0xce, 0, 4}
+                                       : IntegerForm{0xcf, 0, 8};
+  }
+  return forms;
+}();
+
+inline size_t Writer::PutUnsigned(uint8_t* at, uint64_t value) {
+  const IntegerForm form = kIntegerForms.by_bits[std::bit_width(value)];
+  *at = static_cast<uint8_t>(form.lead | (value & form.value_mask));
+  // With no bytes to come it does not matter what they are.
+  const uint64_t big_endian = __builtin_bswap64(value << ((64 - 8 * form.bytes) & 63));
+  std::memcpy(at + 1, &big_endian, sizeof(big_endian));
+  return size_t{1} + form.bytes;
+}
 
 }  // namespace kvcast::wire

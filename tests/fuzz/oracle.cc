@@ -219,7 +219,7 @@ const std::set<std::string>& NamesOf(int kind) {
        "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
        "locality", "ownership", "session_id", "cache_salt", "metadata", "token_offset"},
       {"block_hashes", "medium", "group_idx", "locality", "ownership"},
-      {}};
+      {"medium"}};
   return names[kind];
 }
 
@@ -287,7 +287,9 @@ Event Read(const Object& o, const WireLimits& limits) {
   const int kind = IsMap(o) ? MapFields(o, limits, fields) : ArrayFields(o, limits, fields);
   if (kind == 0) return Stored(fields, in);
   if (kind == 1) return Removed(fields, in);
-  return AllBlocksCleared();
+  AllBlocksCleared event;
+  if (const Object* medium = Find(fields, "medium")) event.medium = in.Text(*medium);
+  return event;
 }
 
 }  // namespace

@@ -40,6 +40,13 @@ BlockRemoved Kept(const BlockRemoved& event, std::span<const Field> fields) {
   return kept;
 }
 
+AllBlocksCleared Kept(const AllBlocksCleared& event, std::span<const Field> fields) {
+  const FieldSet in(fields);
+  AllBlocksCleared kept = event;
+  if (!in.Contains(Field::kMedium)) kept.medium.reset();
+  return kept;
+}
+
 // NaN is unequal to itself, so its bits stand in for it.
 void ReplaceNan(ExtraKey& key) {
   if (auto* list = std::get_if<ExtraKeyList>(&key.value)) {
@@ -78,6 +85,8 @@ EventBatch KeptFields(const EventBatch& batch, Dialect dialect) {
       event = Kept(*stored, layout.stored.fields);
     } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
       event = Kept(*removed, layout.removed.fields);
+    } else if (const auto* cleared = std::get_if<AllBlocksCleared>(&event)) {
+      event = Kept(*cleared, layout.cleared.fields);
     }
   }
   return kept;

@@ -56,7 +56,7 @@ TEST(Layouts, EachDialectGivesBackWhatItHas) {
   std::get<BlockStored>(batch.events[0]).cache_salt = "salt";
   std::get<BlockStored>(batch.events[0]).metadata = {{"cache_salt", ExtraKey::Text("salt")}};
   batch.events.push_back(Sample().events[1]);
-  for (int i = 0; i <= static_cast<int>(Dialect::kSglang5); ++i) {
+  for (int i = 0; i <= static_cast<int>(Dialect::kKvcast1); ++i) {
     const auto dialect = static_cast<Dialect>(i);
     const Decoded decoded = Decode(Encode(batch, dialect));
     EXPECT_EQ(decoded.batch, KeptFields(batch, dialect)) << DialectName(dialect);
@@ -65,7 +65,7 @@ TEST(Layouts, EachDialectGivesBackWhatItHas) {
 }
 
 TEST(Layouts, DialectNamesGoBothWays) {
-  for (int i = 0; i <= static_cast<int>(Dialect::kSglang5); ++i) {
+  for (int i = 0; i <= static_cast<int>(Dialect::kKvcast1); ++i) {
     const auto dialect = static_cast<Dialect>(i);
     EXPECT_EQ(ParseDialect(DialectName(dialect)), dialect);
   }
@@ -76,8 +76,8 @@ TEST(Layouts, DialectNamesGoBothWays) {
   EXPECT_EQ(ParseDialect(""), std::nullopt);
 }
 
-TEST(Layouts, EveryDialectFitsTheOneByteMapHead) {
-  for (int i = 0; i <= static_cast<int>(Dialect::kSglang5); ++i) {
+TEST(Layouts, EveryDialectOfAnEngineFitsTheOneByteMapHead) {
+  for (int i = 0; i < static_cast<int>(Dialect::kKvcast1); ++i) {
     EXPECT_LE(LayoutOf(static_cast<Dialect>(i)).stored.fields.size() + 1, 15u);
   }
 }

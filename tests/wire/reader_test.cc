@@ -139,6 +139,7 @@ TEST(ReaderSmallIntegers, AgreeWithReadingOneByOne) {
       if (!all_small && random() % 50 == 0) number = -number;
       writer.Signed(number);
     }
+    writer.Close();
     Reader reader(bytes);
     std::vector<int64_t> read(numbers.size());
     size_t done = reader.NextSmallIntegers(read.size(), read.data());

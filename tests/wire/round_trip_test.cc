@@ -74,7 +74,7 @@ class RandomBatch {
   }
 
   Event MakeEvent() {
-    if (Below(5) == 0) return AllBlocksCleared();
+    if (Below(5) == 0) return AllBlocksCleared{.medium = MaybeText()};
     if (Below(3) == 0) return Removed();
     return Stored();
   }
@@ -121,6 +121,7 @@ class RandomBatch {
     event.ownership = MaybeText();
     event.session_id = MaybeText();
     event.cache_salt = MaybeText();
+    if (Chance()) event.token_offset = NonNegative();
     if (Chance()) event.metadata = {{Letters(), Key(3)}, {Letters(), Key(0)}};
     return event;
   }
@@ -131,7 +132,7 @@ class RandomBatch {
 TEST(RoundTrip, RandomBatchesInEveryDialect) {
   for (uint64_t seed = 0; seed < 1000; ++seed) {
     const EventBatch batch = RandomBatch(seed).Make();
-    for (int i = 0; i <= static_cast<int>(Dialect::kSglang5); ++i) {
+    for (int i = 0; i <= static_cast<int>(Dialect::kKvcast1); ++i) {
       const auto dialect = static_cast<Dialect>(i);
       const Decoded decoded = Decode(Encode(batch, dialect));
       ASSERT_TRUE(decoded.status.ok()) << "seed " << seed << " " << DialectName(dialect);
@@ -145,7 +146,7 @@ TEST(RoundTrip, RandomBatchesInEveryDialect) {
 TEST(RoundTrip, AReusedBatchEqualsAFreshOne) {
   EventBatch reused;
   for (uint64_t seed = 0; seed < 2000; ++seed) {
-    const Payload payload = Encode(RandomBatch(seed).Make(), static_cast<Dialect>(seed % 16));
+    const Payload payload = Encode(RandomBatch(seed).Make(), static_cast<Dialect>(seed % 17));
     DecodeCounts counts;
     ASSERT_TRUE(DecodeBatch(payload, WireLimits(), reused, counts).ok());
     ASSERT_TRUE(SameBatch(reused, Decode(payload).batch)) << "seed " << seed;

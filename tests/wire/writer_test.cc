@@ -14,6 +14,7 @@ std::string Hex(Write write) {
   Payload bytes;
   Writer writer(bytes);
   write(writer);
+  writer.Close();
   return ToHex(bytes);
 }
 std::string Unsigned(uint64_t value) {
