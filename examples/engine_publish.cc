@@ -46,8 +46,7 @@ int main(int argc, char** argv) {
   const int repeats = argc > 1 ? std::atoi(argv[1]) : 3;
   auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256, kDefaultHashSeed);
   if (!hasher.ok()) return std::fprintf(stderr, "%s\n", hasher.status().ToString().c_str()), 1;
-  auto cache = CacheManager::Create(SmallHybridCache(), std::move(hasher).value(),
-                                    EventHashForm::kInt64, /*emit_events=*/true);
+  auto cache = CacheManager::Create(SmallHybridCache(), std::move(hasher).value());
   if (!cache.ok()) return std::fprintf(stderr, "%s\n", cache.status().ToString().c_str()), 1;
   PublisherConfig config;
   config.endpoint = "tcp://127.0.0.1:0";

@@ -18,6 +18,7 @@
 #include "kvcast/event.h"
 #include "kvcast/ids.h"
 #include "kvcast/status.h"
+#include "kvcast/wire.h"
 
 namespace kvcast {
 
@@ -74,6 +75,22 @@ struct CacheUsage {
   int64_t free_blocks = 0;   // cached blocks that nobody uses count as free
 };
 
+// Which events a cache makes. The defaults are vLLM's stream, byte for byte; the options below
+// `hash_form` are kvcast's own, and readers of vLLM's stream understand what they make.
+struct EventOptions {
+  bool enabled = true;
+  EventHashForm hash_form = EventHashForm::kInt64;
+  // A hash is stored with its first copy and removed with its last: readers need not count. Hits
+  // are not reported again either.
+  bool announce_once = false;
+  // A stored event covers the tokens of the blocks that it names and no others: one event for each
+  // run of neighbouring blocks, with the run's own parent and token_offset, and none for no block.
+  // A report of a hit leaves out the positions that the group does not hold.
+  bool exact_spans = false;
+  // AllBlocksCleared names its tier.
+  bool name_cleared_tier = false;
+};
+
 // A cached hash of one group and the number of blocks that hold it.
 struct CachedKey {
   Digest digest;
@@ -82,9 +99,9 @@ struct CachedKey {
 
 class CacheManager {
  public:
-  // `hasher` gives the chain; `hash_form` how digests appear in events.
+  // `hasher` gives the chain.
   static Result<std::unique_ptr<CacheManager>> Create(const CacheConfig& config, BlockHasher hasher,
-                                                      EventHashForm hash_form, bool emit_events);
+                                                      const EventOptions& events = {});
   ~CacheManager();
 
   const CacheConfig& config() const;
@@ -132,6 +149,14 @@ class CacheManager {
 
   // Events since the last call, in order of occurrence, annotated with kind and window.
   std::vector<Event> TakeEvents();
+  // The same as the payload of one batch, appended to `payload`: what EncodeBatch writes for
+  // TakeEvents(), without an object for each event. Steady traffic allocates nothing. Returns the
+  // number of events; 0: nothing was pending, and nothing was appended. Error: a request's names
+  // cannot be encoded (the message says why); the events are lost.
+  Result<size_t> TakePayload(double ts, std::optional<int64_t> data_parallel_rank, Dialect dialect,
+                             std::vector<uint8_t>& payload);
+  // Events that wait to be taken. An engine that is idle has some after a reset: publish them too.
+  size_t pending_events() const;
 
   // Block table of a running request in one group; empty if the request holds nothing.
   std::span<const BlockId> BlockTable(const CacheRequest& request, GroupIdx group) const;

@@ -1,34 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/block_pool.h"
 
+#include <algorithm>
 #include <string>
 
 #include "src/base/check.h"
 
 namespace kvcast::engine {
+namespace {
+
+// Blocks between asking for memory and using it.
+constexpr int64_t kPrefetchDistance = 8;
+
+}  // namespace
 
 BlockPool::BlockPool(const PoolOptions& options)
     : options_(options),
       refs_(static_cast<size_t>(options.num_blocks), 0),
       free_(static_cast<uint32_t>(options.num_blocks)),
       cached_(static_cast<uint32_t>(options.num_blocks)),
-      events_(options.emit_events, options.hash_form, options.medium) {
+      events_(options.events, options.medium) {
   KV_CHECK(options.num_blocks >= 1 && options.hash_unit > 0);
   KV_CHECK(free_.PopFront() == kNullBlock);
 }
 
 void BlockPool::RemoveKeys(BlockId block) {
-  cached_.RemoveBlock(block, [this](const BlockKey& key) { events_.AddRemoved(key); });
+  const bool once = options_.events.announce_once;
+  cached_.RemoveBlock(block, [this, once](const BlockKey& key, bool last) {
+    if (last || !once) events_.AddRemoved(key);
+  });
 }
 
 void BlockPool::Allocate(int64_t n, std::vector<BlockId>& out) {
   KV_CHECK(n <= free_.size());
-  for (int64_t i = 0; i < n; ++i) {
-    const BlockId block = free_.PopFront();
-    KV_CHECK(ref_count(block) == 0);
-    if (cached_.HasKeys(block)) RemoveKeys(block);
-    refs_[block.value] = 1;
-    out.push_back(block);
+  const auto first = static_cast<int64_t>(out.size());
+  // In a large pool every block is a cache miss, and so is its key: ask for them ahead.
+  for (int64_t i = 0; i < n + 2 * kPrefetchDistance; ++i) {
+    if (i < n) {
+      out.push_back(free_.PopFront());
+      cached_.Prefetch(out.back());
+    }
+    if (const int64_t at = i - kPrefetchDistance; at >= 0 && at < n) {
+      const BlockId block = out[static_cast<size_t>(first + at)];
+      if (cached_.HasKeys(block)) cached_.Prefetch(cached_.PrimaryKey(block));
+    }
+    if (const int64_t at = i - 2 * kPrefetchDistance; at >= 0) {
+      const BlockId block = out[static_cast<size_t>(first + at)];
+      KV_CHECK(ref_count(block) == 0);
+      if (cached_.HasKeys(block)) RemoveKeys(block);
+      refs_[block.value] = 1;
+    }
   }
 }
 
@@ -43,7 +64,10 @@ void BlockPool::Touch(std::span<const BlockId> blocks) {
 void BlockPool::Free(std::span<const BlockId> blocks) {
   to_head_.clear();
   to_tail_.clear();
-  for (const BlockId block : blocks) {
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const size_t ahead = i + kPrefetchDistance;
+    if (ahead < blocks.size()) cached_.Prefetch(blocks[ahead]);
+    const BlockId block = blocks[i];
     if (block == kNullBlock) continue;
     KV_CHECK(ref_count(block) > 0);
     if (--refs_[block.value] > 0) continue;
@@ -57,9 +81,13 @@ void BlockPool::Free(std::span<const BlockId> blocks) {
 void BlockPool::CacheFullBlocks(const FullBlocks& blocks) {
   if (blocks.begin >= blocks.end) return;
   const int64_t units = blocks.block_size / options_.hash_unit;
+  const std::vector<Digest>& chain = blocks.request.chain;
   digests_.clear();
   begins_.clear();
   for (int64_t i = blocks.begin; i < blocks.end; ++i) {
+    if (const int64_t ahead = i + kPrefetchDistance; ahead < blocks.end) {
+      cached_.Prefetch({BlockDigest(chain, ahead, units), blocks.group});
+    }
     const BlockId block = blocks.table[static_cast<size_t>(i)];
     if (block == kNullBlock) continue;
     if (blocks.keep != nullptr && !blocks.keep->Test(i - blocks.begin)) continue;
@@ -68,21 +96,43 @@ void BlockPool::CacheFullBlocks(const FullBlocks& blocks) {
       KV_CHECK(cached_.PrimaryCoveredTokens(block) < covered);
       RemoveKeys(block);
     }
-    const Digest& digest = BlockDigest(blocks.request.chain, i, units);
-    cached_.Insert({digest, blocks.group}, block, covered);
+    const Digest& digest = BlockDigest(chain, i, units);
+    const bool first = cached_.Insert({digest, blocks.group}, block, covered);
+    if (!first && options_.events.announce_once) continue;
     digests_.push_back(&digest);
     begins_.push_back(i * blocks.block_size);
   }
-  if (events_.enabled()) AnnounceFullBlocks(blocks);
+  Announce(blocks.request, blocks.group, blocks.block_size, blocks.begin * blocks.block_size,
+           blocks.end * blocks.block_size);
 }
 
-void BlockPool::AnnounceFullBlocks(const FullBlocks& blocks) {
-  const int64_t units = blocks.block_size / options_.hash_unit;
-  const Digest* parent = nullptr;
-  if (blocks.begin > 0) parent = &BlockDigest(blocks.request.chain, blocks.begin - 1, units);
-  events_.AddStored({blocks.request, blocks.group, blocks.block_size,
-                     blocks.begin * blocks.block_size, blocks.end * blocks.block_size, parent,
-                     begins_, digests_});
+void BlockPool::Announce(const CacheRequest& request, GroupIdx group, int64_t block_size,
+                         int64_t begin, int64_t end) {
+  if (!events_.enabled()) return;
+  if (!options_.events.exact_spans) {
+    if (digests_.empty() && options_.events.announce_once) return;
+    const auto parent = begin / options_.hash_unit - 1;
+    events_.AddStored({request, group, block_size, begin, end,
+                       parent < 0 ? nullptr : &request.chain[static_cast<size_t>(parent)], begins_,
+                       digests_});
+    return;
+  }
+  for (size_t first = 0, i = 1; i <= begins_.size(); ++i) {
+    if (i < begins_.size() && begins_[i] == begins_[i - 1] + block_size) continue;
+    AnnounceRun(request, group, block_size, first, i - first);
+    first = i;
+  }
+}
+
+void BlockPool::AnnounceRun(const CacheRequest& request, GroupIdx group, int64_t block_size,
+                            size_t first, size_t count) {
+  const int64_t begin = begins_[first];
+  const auto parent = begin / options_.hash_unit - 1;
+  events_.AddStored(
+      {request, group, block_size, begin, begins_[first + count - 1] + block_size,
+       parent < 0 ? nullptr : &request.chain[static_cast<size_t>(parent)],
+       std::span(begins_).subspan(first, count), std::span(digests_).subspan(first, count)},
+      begin);
 }
 
 std::optional<BlockKey> BlockPool::CachePartialBlock(const PartialBlock& partial) {
@@ -99,35 +149,31 @@ std::optional<BlockKey> BlockPool::CachePartialBlock(const PartialBlock& partial
   if (cached_.HasKeys(partial.block) && cached_.PrimaryCoveredTokens(partial.block) < end) {
     RemoveKeys(partial.block);
   }
-  cached_.Insert(key, partial.block, end);
-  const Digest* digest = &chain[last];
-  const int64_t begin = end - unit;
-  events_.AddStored({partial.request,
-                     partial.group,
-                     unit,
-                     begin,
-                     end,
-                     last == 0 ? nullptr : &chain[last - 1],
-                     {&begin, 1},
-                     {&digest, 1}});
+  const bool first = cached_.Insert(key, partial.block, end);
+  if (!first && options_.events.announce_once) return key;
+  digests_.assign(1, &chain[last]);
+  begins_.assign(1, end - unit);
+  Announce(partial.request, partial.group, unit, end - unit, end);
   return key;
 }
 
 void BlockPool::ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
-                             int64_t count) {
-  if (!events_.enabled() || count <= 0) return;
+                             std::span<const BlockId> hit) {
+  if (hit.empty() || options_.events.announce_once) return;
   const int64_t units = block_size / options_.hash_unit;
   // A hit that ends inside a block has no hash for that block.
   const auto whole = static_cast<int64_t>(request.chain.size()) / units;
-  if (count > whole) count = whole;
+  const int64_t count = std::min(static_cast<int64_t>(hit.size()), whole);
+  if (count == 0) return;
   digests_.clear();
   begins_.clear();
   for (int64_t i = 0; i < count; ++i) {
+    const bool held = hit[static_cast<size_t>(i)] != kNullBlock;
+    if (!held && options_.events.exact_spans) continue;
     digests_.push_back(&BlockDigest(request.chain, i, units));
     begins_.push_back(i * block_size);
   }
-  events_.AddStored(
-      {request, group, block_size, 0, count * block_size, nullptr, begins_, digests_});
+  Announce(request, group, block_size, 0, count * block_size);
 }
 
 void BlockPool::Evict(std::span<const BlockId> blocks) {

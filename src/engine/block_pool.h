@@ -18,8 +18,8 @@
 #include "kvcast/status.h"
 #include "src/engine/block_key.h"
 #include "src/engine/cached_block_map.h"
+#include "src/engine/event_log.h"
 #include "src/engine/free_block_queue.h"
-#include "src/engine/pool_events.h"
 
 namespace kvcast::engine {
 
@@ -29,9 +29,8 @@ struct PoolOptions {
   int64_t num_blocks = 0;  // the null block included
   int64_t hash_unit = 16;  // tokens per hash
   bool enable_caching = true;
-  bool emit_events = true;
   bool reuse_uncached_first = true;
-  EventHashForm hash_form = EventHashForm::kInt64;
+  EventOptions events;
   std::string medium = kMediumGpu;
 };
 
@@ -88,8 +87,10 @@ class BlockPool {
   // Caches a block under the hash of a prefix that ends inside it. nullopt: the block is null, or
   // the prefix is not one that a partial key can name.
   std::optional<BlockKey> CachePartialBlock(const PartialBlock& partial);
-  // Announces leading blocks [0, count) again, null positions too; changes nothing.
-  void ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size, int64_t count);
+  // Announces the leading blocks of a hit again; changes nothing. Null positions are announced too
+  // (vLLM does), but not with exact_spans.
+  void ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
+                    std::span<const BlockId> hit);
   // `to` takes over all keys of `from`; silent. REQUIRES: `to` has none.
   void MoveKeys(BlockId from, BlockId to) { cached_.MoveKeys(from, to); }
   // Drops all keys of these blocks. REQUIRES: ids are below num_blocks().
@@ -97,19 +98,26 @@ class BlockPool {
   // Forgets all keys. False: a block is in use, nothing changed.
   bool Reset();
 
-  std::vector<Event> TakeEvents() { return events_.Take(); }
+  // What is to be announced since it was drained last.
+  EventLog& events() { return events_; }
+
   std::vector<BlockId> FreeList() const { return free_.List(); }
   Status CheckInvariants() const;
 
  private:
   void RemoveKeys(BlockId block);
-  void AnnounceFullBlocks(const FullBlocks& blocks);
+  // Announces the blocks whose digests and first tokens are in the scratch arrays. vLLM's event
+  // covers the tokens [begin, end) of the request.
+  void Announce(const CacheRequest& request, GroupIdx group, int64_t block_size, int64_t begin,
+                int64_t end);
+  void AnnounceRun(const CacheRequest& request, GroupIdx group, int64_t block_size, size_t first,
+                   size_t count);
 
   PoolOptions options_;
   std::vector<uint32_t> refs_;
   FreeBlockQueue free_;
   CachedBlockMap cached_;
-  PoolEvents events_;
+  EventLog events_;
   // Scratch, kept for its capacity.
   std::vector<BlockId> to_head_;
   std::vector<BlockId> to_tail_;

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <iterator>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "src/engine/group_managers.h"
 #include "src/engine/prefix_lookup.h"
 #include "src/engine/table_audit.h"
+#include "src/wire/batch_encoder.h"
 
 namespace kvcast {
 
@@ -20,14 +22,13 @@ namespace {
 // A slot that no request ever has.
 constexpr RequestSlot kNoSlot{UINT32_MAX};
 
-engine::PoolOptions PoolOptionsOf(const CacheConfig& config, EventHashForm form, bool emit_events) {
+engine::PoolOptions PoolOptionsOf(const CacheConfig& config, const EventOptions& events) {
   engine::PoolOptions options;
   options.num_blocks = config.num_blocks;
   options.hash_unit = config.hash_block_size;
   options.enable_caching = config.enable_caching;
-  options.emit_events = emit_events;
+  options.events = events;
   options.reuse_uncached_first = config.rules >= EngineRules::kMain2026August;
-  options.hash_form = form;
   return options;
 }
 
@@ -73,10 +74,10 @@ bool AreArgsValid(const AllocateArgs& args, bool first, const CacheConfig& confi
 
 class CacheManager::Impl {
  public:
-  Impl(CacheConfig valid, BlockHasher block_hasher, EventHashForm form, bool emit_events)
+  Impl(CacheConfig valid, BlockHasher block_hasher, const EventOptions& events)
       : config(std::move(valid)),
         hasher(std::move(block_hasher)),
-        pool(PoolOptionsOf(config, form, emit_events)),
+        pool(PoolOptionsOf(config, events)),
         managers(config, pool),
         lookup(config, pool),
         watermark_blocks(
@@ -140,10 +141,20 @@ class CacheManager::Impl {
   }
 
   void Annotate(BlockStored& event) const {
+    event.kv_cache_spec_kind.reset();
+    event.kv_cache_spec_sliding_window.reset();
     if (!event.group_idx || static_cast<size_t>(*event.group_idx) >= config.groups.size()) return;
     const GroupSpec& spec = config.groups[static_cast<size_t>(*event.group_idx)];
     event.kv_cache_spec_kind = std::string(SpecKindName(spec.kind));
     if (IsWindowKind(spec.kind)) event.kv_cache_spec_sliding_window = spec.sliding_window;
+  }
+
+  template <typename Visit>
+  void DrainEvents(const Visit& visit) {
+    pool.events().Drain([this, &visit](auto& event) {
+      if constexpr (std::is_same_v<decltype(event), BlockStored&>) Annotate(event);
+      visit(event);
+    });
   }
 
   CacheConfig config;
@@ -158,14 +169,13 @@ class CacheManager::Impl {
 
 Result<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheConfig& config,
                                                            BlockHasher hasher,
-                                                           EventHashForm hash_form,
-                                                           bool emit_events) {
+                                                           const EventOptions& events) {
   Result<CacheConfig> valid = ValidateCacheConfig(config);
   if (!valid.ok()) return valid.status();
   if (SinkBlocks(*valid) >= valid->num_blocks) {
     return Status(StatusCode::kInvalidArgument, "num_blocks is too small for the sink tokens");
   }
-  auto impl = std::make_unique<Impl>(*std::move(valid), std::move(hasher), hash_form, emit_events);
+  auto impl = std::make_unique<Impl>(*std::move(valid), std::move(hasher), events);
   return std::unique_ptr<CacheManager>(new CacheManager(std::move(impl)));
 }
 
@@ -190,8 +200,7 @@ PrefixHit CacheManager::GetComputedBlocks(CacheRequest& request) {
   if (!request.report_hits) return hit;
   for (size_t i = 0; i < hit.blocks.size(); ++i) {
     impl_->pool.ReportBlocks(request, GroupIdx(static_cast<uint32_t>(i)),
-                             impl_->config.groups[i].block_size,
-                             static_cast<int64_t>(hit.blocks[i].size()));
+                             impl_->config.groups[i].block_size, hit.blocks[i]);
   }
   return hit;
 }
@@ -270,12 +279,29 @@ Status CacheManager::EvictBlocks(std::span<const BlockId> blocks) {
 }
 
 std::vector<Event> CacheManager::TakeEvents() {
-  std::vector<Event> events = impl_->pool.TakeEvents();
-  for (Event& event : events) {
-    if (auto* stored = std::get_if<BlockStored>(&event)) impl_->Annotate(*stored);
-  }
+  std::vector<Event> events;
+  events.reserve(pending_events());
+  impl_->DrainEvents([&events](const auto& event) { engine::AppendEvents(event, events); });
   return events;
 }
+
+Result<size_t> CacheManager::TakePayload(double ts, std::optional<int64_t> data_parallel_rank,
+                                         Dialect dialect, std::vector<uint8_t>& payload) {
+  const size_t count = pending_events();
+  if (count == 0) return count;
+  wire::BatchEncoder encoder(dialect, ts, count, payload);
+  impl_->DrainEvents([&encoder](const auto& event) {
+    if constexpr (std::is_same_v<decltype(event), const BlockRemoved&>) {
+      encoder.AddEachHash(event);
+    } else {
+      encoder.Add(event);
+    }
+  });
+  if (Status status = encoder.Finish(data_parallel_rank); !status.ok()) return status;
+  return count;
+}
+
+size_t CacheManager::pending_events() const { return impl_->pool.events().size(); }
 
 std::span<const BlockId> CacheManager::BlockTable(const CacheRequest& request,
                                                   GroupIdx group) const {

@@ -1,200 +1,158 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/cached_block_map.h"
 
-#include <absl/container/flat_hash_map.h>
-
-#include <algorithm>
-
 #include "src/base/check.h"
 
 namespace kvcast::engine {
-namespace {
 
-constexpr uint32_t kNone = UINT32_MAX;
-// Room that is taken at once; larger pools grow into theirs.
-constexpr size_t kReservedEntries = size_t{1} << 16;
+CachedBlockMap::CachedBlockMap(uint32_t num_blocks) : table_(num_blocks), first_(num_blocks) {
+  KV_CHECK(num_blocks < kMore);
+}
 
-struct KeyHash {
-  size_t operator()(const BlockKey& key) const { return HashOf(key); }
-};
-
-// One (key, block). Records of one key form a list in order of insertion; so do those of a block.
-struct Record {
-  BlockKey key;
-  BlockId block;
-  int64_t covered_tokens = 0;
-  uint32_t next_of_key = kNone;
-  uint32_t next_of_block = kNone;
-};
-
-}  // namespace
-
-class CachedBlockMap::Impl {
- public:
-  explicit Impl(uint32_t num_blocks) : first_of_block(num_blocks, kNone) {
-    const size_t expected = std::min<size_t>(num_blocks, kReservedEntries);
-    first_of_key.reserve(expected);
-    records.reserve(expected);
-  }
-
-  uint32_t FindRecord(const BlockKey& key, BlockId block) const {
-    const auto found = first_of_key.find(key);
-    uint32_t at = found == first_of_key.end() ? kNone : found->second;
-    while (at != kNone && records[at].block != block) at = records[at].next_of_key;
-    return at;
-  }
-
-  uint32_t NewRecord(Record record) {
-    ++num_records;
-    if (first_free == kNone) {
-      records.push_back(record);
-      return static_cast<uint32_t>(records.size() - 1);
-    }
-    const uint32_t at = first_free;
-    first_free = records[at].next_of_key;
-    records[at] = record;
-    return at;
-  }
-
-  void FreeRecord(uint32_t at) {
-    --num_records;
-    records[at].next_of_key = first_free;
-    first_free = at;
-  }
-
-  // The key is dropped with its last block.
-  void UnlinkFromKey(uint32_t at) {
-    const auto found = first_of_key.find(records[at].key);
-    KV_CHECK(found != first_of_key.end());
-    uint32_t* link = &found->second;
-    while (*link != at) {
-      KV_CHECK(*link != kNone);
-      link = &records[*link].next_of_key;
-    }
-    *link = records[at].next_of_key;
-    if (found->second == kNone) first_of_key.erase(found);
-  }
-
-  void AppendToKey(const BlockKey& key, uint32_t at) {
-    const auto [entry, inserted] = first_of_key.try_emplace(key, at);
-    if (inserted) return;
-    uint32_t last = entry->second;
-    while (records[last].next_of_key != kNone) last = records[last].next_of_key;
-    records[last].next_of_key = at;
-  }
-
-  void AppendToBlock(BlockId block, uint32_t at) {
-    uint32_t* link = &first_of_block[block.value];
-    while (*link != kNone) link = &records[*link].next_of_block;
-    *link = at;
-  }
-
-  absl::flat_hash_map<BlockKey, uint32_t, KeyHash> first_of_key;
-  std::vector<Record> records;
-  std::vector<uint32_t> first_of_block;
-  uint32_t first_free = kNone;  // linked through next_of_key
-  size_t num_records = 0;
-};
-
-CachedBlockMap::CachedBlockMap(uint32_t num_blocks) : impl_(std::make_unique<Impl>(num_blocks)) {}
-
-CachedBlockMap::~CachedBlockMap() = default;
+uint32_t CachedBlockMap::FindEntry(const BlockKey& key, BlockId block) const {
+  const uint32_t* found = FindFirst(key);
+  uint32_t number = found == nullptr ? kNone : *found;
+  while (number != kNone && at(number).block != block) number = at(number).next_of_key;
+  return number;
+}
 
 std::optional<BlockId> CachedBlockMap::Find(const BlockKey& key) const {
-  const auto found = impl_->first_of_key.find(key);
-  if (found == impl_->first_of_key.end()) return std::nullopt;
-  return impl_->records[found->second].block;
+  const uint32_t* found = FindFirst(key);
+  if (found == nullptr) return std::nullopt;
+  return at(*found).block;
 }
 
 bool CachedBlockMap::Contains(const BlockKey& key, BlockId block) const {
-  return impl_->FindRecord(key, block) != kNone;
+  return FindEntry(key, block) != kNone;
 }
 
-void CachedBlockMap::Insert(const BlockKey& key, BlockId block, int64_t covered_tokens) {
+bool CachedBlockMap::Insert(const BlockKey& key, BlockId block, int64_t covered_tokens) {
   KV_DCHECK(!Contains(key, block));
-  const uint32_t at = impl_->NewRecord({key, block, covered_tokens, kNone, kNone});
-  impl_->AppendToKey(key, at);
-  impl_->AppendToBlock(block, at);
+  const uint32_t number = NewEntry(block);
+  Entry& entry = at(number);
+  entry.key = key;
+  entry.block = block;
+  entry.covered_tokens = covered_tokens;
+  entry.next_of_block = kNone;
+  if (number >= kMore) AppendToBlock(number);
+  return AppendToKey(number);
 }
 
-bool CachedBlockMap::HasKeys(BlockId block) const {
-  return impl_->first_of_block[block.value] != kNone;
-}
-
-const BlockKey& CachedBlockMap::PrimaryKey(BlockId block) const {
-  return impl_->records[impl_->first_of_block[block.value]].key;
-}
-
-int64_t CachedBlockMap::PrimaryCoveredTokens(BlockId block) const {
-  return impl_->records[impl_->first_of_block[block.value]].covered_tokens;
-}
-
-void CachedBlockMap::RemoveBlock(BlockId block,
-                                 const std::function<void(const BlockKey&)>& removed) {
-  uint32_t at = impl_->first_of_block[block.value];
-  impl_->first_of_block[block.value] = kNone;
-  while (at != kNone) {
-    const uint32_t next = impl_->records[at].next_of_block;
-    impl_->UnlinkFromKey(at);
-    removed(impl_->records[at].key);
-    impl_->FreeRecord(at);
-    at = next;
+uint32_t CachedBlockMap::NewEntry(BlockId block) {
+  ++num_entries_;
+  if (!HasKeys(block)) return block.value;
+  if (first_unused_ == kNone) {
+    more_.emplace_back();
+    return static_cast<uint32_t>(more_.size() - 1) + kMore;
   }
+  const uint32_t number = first_unused_;
+  first_unused_ = at(number).next_of_key;
+  return number;
+}
+
+void CachedBlockMap::FreeEntry(uint32_t number) {
+  --num_entries_;
+  at(number).key.digest.size = 0;
+  if (number < kMore) return;
+  at(number).next_of_key = first_unused_;
+  first_unused_ = number;
+}
+
+void CachedBlockMap::AppendToBlock(uint32_t number) {
+  uint32_t last = at(number).block.value;
+  while (at(last).next_of_block != kNone) last = at(last).next_of_block;
+  at(last).next_of_block = number;
+}
+
+bool CachedBlockMap::AppendToKey(uint32_t number) {
+  const BlockKey& key = at(number).key;
+  at(number).next_of_key = kNone;
+  const uint64_t hash = HashOf(key);
+  // The entry itself is not in the table yet.
+  const uint32_t* found = FindFirst(key);
+  if (found == nullptr) {
+    table_.Insert(hash, number);
+    return true;
+  }
+  uint32_t last = *found;
+  while (at(last).next_of_key != kNone) last = at(last).next_of_key;
+  at(last).next_of_key = number;
+  return false;
+}
+
+bool CachedBlockMap::UnlinkFromKey(uint32_t number) {
+  uint32_t* found = FindFirst(at(number).key);
+  KV_CHECK(found != nullptr);
+  uint32_t* link = found;
+  while (*link != number) {
+    KV_CHECK(*link != kNone);
+    link = &at(*link).next_of_key;
+  }
+  const uint32_t next = at(number).next_of_key;
+  const bool only = link == found && next == kNone;
+  if (only) {
+    table_.Erase(found);
+  } else {
+    *link = next;
+  }
+  return only;
 }
 
 void CachedBlockMap::MoveKeys(BlockId from, BlockId to) {
   KV_CHECK(!HasKeys(to));
-  uint32_t at = impl_->first_of_block[from.value];
-  impl_->first_of_block[to.value] = at;
-  impl_->first_of_block[from.value] = kNone;
-  for (; at != kNone; at = impl_->records[at].next_of_block) {
-    // The new holder is the last one inserted under the key.
-    impl_->UnlinkFromKey(at);
-    impl_->records[at].block = to;
-    impl_->records[at].next_of_key = kNone;
-    impl_->AppendToKey(impl_->records[at].key, at);
+  if (!HasKeys(from)) return;
+  // The new holder is the last one inserted under each key.
+  uint32_t number = from.value;
+  while (number != kNone) {
+    const uint32_t next = at(number).next_of_block;
+    UnlinkFromKey(number);
+    if (number == from.value) {
+      first_[to.value] = first_[from.value];
+      first_[from.value].key.digest.size = 0;
+      number = to.value;
+    }
+    at(number).block = to;
+    AppendToKey(number);
+    number = next;
   }
 }
 
 void CachedBlockMap::Clear() {
-  impl_->first_of_key.clear();
-  impl_->records.clear();
-  impl_->first_of_block.assign(impl_->first_of_block.size(), kNone);
-  impl_->first_free = kNone;
-  impl_->num_records = 0;
+  table_.Clear();
+  for (Entry& entry : first_) entry.key.digest.size = 0;
+  more_.clear();
+  first_unused_ = kNone;
+  num_entries_ = 0;
 }
-
-size_t CachedBlockMap::num_keys() const { return impl_->first_of_key.size(); }
-
-size_t CachedBlockMap::num_entries() const { return impl_->num_records; }
 
 void CachedBlockMap::ForEachKey(
     const std::function<void(const BlockKey&, int64_t copies)>& visit) const {
-  for (const auto& [key, first] : impl_->first_of_key) {
+  table_.ForEach([&](uint32_t first) {
     int64_t copies = 0;
-    for (uint32_t at = first; at != kNone; at = impl_->records[at].next_of_key) ++copies;
-    visit(key, copies);
-  }
+    for (uint32_t number = first; number != kNone; number = at(number).next_of_key) ++copies;
+    visit(at(first).key, copies);
+  });
 }
 
 bool CachedBlockMap::IsConsistent() const {
   size_t from_blocks = 0;
-  for (uint32_t block = 0; block < impl_->first_of_block.size(); ++block) {
-    uint32_t at = impl_->first_of_block[block];
-    for (; at != kNone; at = impl_->records[at].next_of_block) {
+  for (uint32_t block = 0; block < first_.size(); ++block) {
+    uint32_t number = HasKeys(BlockId(block)) ? block : kNone;
+    for (; number != kNone; number = at(number).next_of_block) {
       ++from_blocks;
-      if (impl_->records[at].block != BlockId(block)) return false;
-      if (impl_->FindRecord(impl_->records[at].key, BlockId(block)) != at) return false;
+      if (at(number).block != BlockId(block)) return false;
+      if (FindEntry(at(number).key, BlockId(block)) != number) return false;
     }
   }
   size_t from_keys = 0;
-  for (const auto& [key, first] : impl_->first_of_key) {
-    for (uint32_t at = first; at != kNone; at = impl_->records[at].next_of_key) {
+  bool same_key = true;
+  table_.ForEach([&](uint32_t first) {
+    for (uint32_t number = first; number != kNone; number = at(number).next_of_key) {
       ++from_keys;
-      if (!(impl_->records[at].key == key)) return false;
+      same_key = same_key && at(number).key == at(first).key;
     }
-  }
-  return from_blocks == from_keys && from_keys == impl_->num_records;
+  });
+  return same_key && from_blocks == from_keys && from_keys == num_entries_;
 }
 
 }  // namespace kvcast::engine

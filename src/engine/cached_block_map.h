@@ -1,57 +1,115 @@
 // CachedBlockMap: which blocks are cached under which keys.
 //
 // A key may be held by several blocks (two requests that computed the same content keep both), a
-// block may hold several keys (a full one and partial ends inside it). Entries are records in a
-// free list, so that steady insert and erase traffic allocates nothing.
+// block may hold several keys (a full one and partial ends inside it). What is known of a block's
+// first key is one cache line, found by the block's id; steady insert and erase traffic allocates
+// nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <vector>
 
 #include "kvcast/ids.h"
 #include "src/engine/block_key.h"
+#include "src/engine/key_table.h"
 
 namespace kvcast::engine {
 
 class CachedBlockMap {
  public:
   explicit CachedBlockMap(uint32_t num_blocks);
-  ~CachedBlockMap();
 
   // The block that was inserted first under the key.
   std::optional<BlockId> Find(const BlockKey& key) const;
   bool Contains(const BlockKey& key, BlockId block) const;
-  // Appends the key to the block's keys. REQUIRES: not Contains(key, block).
-  void Insert(const BlockKey& key, BlockId block, int64_t covered_tokens);
+  // Appends the key to the block's keys. True: no block had it before. REQUIRES: not Contains(key,
+  // block).
+  bool Insert(const BlockKey& key, BlockId block, int64_t covered_tokens);
 
-  bool HasKeys(BlockId block) const;
+  bool HasKeys(BlockId block) const { return first_[block.value].in_use(); }
   // The first key of a block. REQUIRES: HasKeys(block).
-  const BlockKey& PrimaryKey(BlockId block) const;
+  const BlockKey& PrimaryKey(BlockId block) const { return first_[block.value].key; }
   // Prefix length that the first key names. REQUIRES: HasKeys(block).
-  int64_t PrimaryCoveredTokens(BlockId block) const;
+  int64_t PrimaryCoveredTokens(BlockId block) const { return first_[block.value].covered_tokens; }
 
-  // Drops all keys of a block, the first one first; calls `removed` for each.
-  void RemoveBlock(BlockId block, const std::function<void(const BlockKey&)>& removed);
+  // Drops all keys of a block, the first one first; calls `removed(key, last)` for each, `last`
+  // telling that no block has the key any more.
+  template <typename Removed>
+  void RemoveBlock(BlockId block, const Removed& removed);
   // `to` takes the place of `from` under all of its keys. REQUIRES: HasKeys(to) is false.
   void MoveKeys(BlockId from, BlockId to);
   void Clear();
 
+  // Ask early for what Insert and Find of a key, and what HasKeys of a block, will read.
+  void Prefetch(const BlockKey& key) const { table_.Prefetch(HashOf(key)); }
+  void Prefetch(BlockId block) const { __builtin_prefetch(&first_[block.value], 1); }
+
   // Distinct keys.
-  size_t num_keys() const;
+  size_t num_keys() const { return table_.size(); }
   // (key, block) pairs.
-  size_t num_entries() const;
+  size_t num_entries() const { return num_entries_; }
   // Calls `visit` for every key with the number of blocks that hold it, in no particular order.
   void ForEachKey(const std::function<void(const BlockKey&, int64_t copies)>& visit) const;
   // True if both directions of the map agree.
   bool IsConsistent() const;
 
  private:
-  class Impl;
-  std::unique_ptr<Impl> impl_;
+  static constexpr uint32_t kNone = KeyTable::kNone;
+  // Entry numbers: below this bit a block's first key by block id, with it one of more_.
+  static constexpr uint32_t kMore = uint32_t{1} << 31;
+
+  // One (key, block). The entries of one key form a list in order of insertion; so do those of a
+  // block.
+  struct alignas(64) Entry {
+    BlockKey key;  // an empty digest: not in use
+    BlockId block;
+    int64_t covered_tokens = 0;
+    uint32_t next_of_key = kNone;
+    uint32_t next_of_block = kNone;
+
+    bool in_use() const { return key.digest.size != 0; }
+  };
+  static_assert(sizeof(Entry) == 64);
+
+  Entry& at(uint32_t number) { return number < kMore ? first_[number] : more_[number - kMore]; }
+  const Entry& at(uint32_t number) const {
+    return number < kMore ? first_[number] : more_[number - kMore];
+  }
+  uint32_t* FindFirst(const BlockKey& key) {
+    return table_.Find(HashOf(key), [&](uint32_t entry) { return at(entry).key == key; });
+  }
+  const uint32_t* FindFirst(const BlockKey& key) const {
+    return table_.Find(HashOf(key), [&](uint32_t entry) { return at(entry).key == key; });
+  }
+
+  uint32_t FindEntry(const BlockKey& key, BlockId block) const;
+  uint32_t NewEntry(BlockId block);
+  void FreeEntry(uint32_t number);
+  // Both return whether the entry is the only one of its key.
+  bool AppendToKey(uint32_t number);
+  bool UnlinkFromKey(uint32_t number);
+  void AppendToBlock(uint32_t number);
+
+  KeyTable table_;
+  std::vector<Entry> first_;       // by block id
+  std::vector<Entry> more_;        // further keys of blocks
+  uint32_t first_unused_ = kNone;  // of more_, linked through next_of_key
+  size_t num_entries_ = 0;
 };
+
+template <typename Removed>
+void CachedBlockMap::RemoveBlock(BlockId block, const Removed& removed) {
+  uint32_t number = HasKeys(block) ? block.value : kNone;
+  while (number != kNone) {
+    const uint32_t next = at(number).next_of_block;
+    const bool last = UnlinkFromKey(number);
+    removed(std::as_const(at(number).key), last);
+    FreeEntry(number);
+    number = next;
+  }
+}
 
 }  // namespace kvcast::engine

@@ -58,7 +58,7 @@ Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& optio
   if (!hasher.ok()) return hasher.status();
   auto form = MakeHashForm(options);
   if (!form.ok()) return form.status();
-  return CacheManager::Create(*config, std::move(hasher).value(), *form, /*emit_events=*/true);
+  return CacheManager::Create(*config, std::move(hasher).value(), {.hash_form = *form});
 }
 
 SimEngineConfig MakeSimConfig(const CacheOptions& options) {

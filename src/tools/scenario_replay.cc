@@ -80,8 +80,8 @@ Result<ScenarioReplay> ScenarioReplay::Create(const ScenarioConfig& config, Chec
   const auto* bytes = reinterpret_cast<const uint8_t*>(config.none_hash.data());
   auto hasher = BlockHasher::FromNoneHash(config.algorithm, {bytes, config.none_hash.size()});
   if (!hasher.ok()) return hasher.status();
-  auto cache = CacheManager::Create(config.cache, std::move(hasher).value(), config.hash_form,
-                                    /*emit_events=*/true);
+  auto cache = CacheManager::Create(config.cache, std::move(hasher).value(),
+                                    {.hash_form = config.hash_form});
   if (!cache.ok()) return cache.status();
   return ScenarioReplay(config, std::move(cache).value(), std::move(check));
 }

@@ -145,8 +145,7 @@ TEST(Admission, SinksThatFillThePoolAreAnError) {
   sink.kind = SpecKind::kSinkFullAttention;
   sink.sink_tokens = 160;
   auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256, kDefaultHashSeed);
-  const auto cache = CacheManager::Create(Config({sink}, 10), std::move(hasher).value(),
-                                          EventHashForm::kInt64, true);
+  const auto cache = CacheManager::Create(Config({sink}, 10), std::move(hasher).value());
   EXPECT_EQ(cache.status().code(), StatusCode::kInvalidArgument);
 }
 

@@ -16,7 +16,7 @@ BlockKey Key(uint8_t name, uint32_t group = 0) {
 
 std::vector<BlockKey> Remove(CachedBlockMap& map, uint32_t block) {
   std::vector<BlockKey> removed;
-  map.RemoveBlock(BlockId(block), [&](const BlockKey& key) { removed.push_back(key); });
+  map.RemoveBlock(BlockId(block), [&](const BlockKey& key, bool) { removed.push_back(key); });
   return removed;
 }
 

@@ -99,6 +99,12 @@ inline CacheRequest HashedRequest(int64_t tokens, int64_t unit) {
   return request;
 }
 
+inline std::vector<Event> TakeEvents(BlockPool& pool) {
+  std::vector<Event> events;
+  pool.events().Drain([&events](const auto& event) { AppendEvents(event, events); });
+  return events;
+}
+
 // Positions of the request's blocks that are cached for a group.
 inline Ids CachedPositions(const CacheManager& cache, const CacheRequest& request, GroupIdx group) {
   const int64_t units =
@@ -118,10 +124,11 @@ inline Ids CachedPositions(const CacheManager& cache, const CacheRequest& reques
 // The test double of an engine: a manager and the calls an engine makes for one request.
 class TestEngine {
  public:
-  explicit TestEngine(const CacheConfig& config, bool events = true) {
+  explicit TestEngine(const CacheConfig& config, bool events = true)
+      : TestEngine(config, EventOptions{.enabled = events}) {}
+  TestEngine(const CacheConfig& config, const EventOptions& events) {
     auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256Cbor, kDefaultHashSeed);
-    auto cache =
-        CacheManager::Create(config, std::move(hasher).value(), EventHashForm::kInt64, events);
+    auto cache = CacheManager::Create(config, std::move(hasher).value(), events);
     EXPECT_TRUE(cache.ok()) << cache.status().ToString();
     cache_ = std::move(cache).value();
   }

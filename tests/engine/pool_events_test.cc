@@ -21,7 +21,7 @@ BlockHash Hash(const CacheRequest& request, size_t index) {
 // The only event since the last call, as a T.
 template <typename T>
 T OnlyEvent(BlockPool& pool) {
-  const std::vector<Event> events = pool.TakeEvents();
+  const std::vector<Event> events = TakeEvents(pool);
   EXPECT_EQ(events.size(), 1u);
   if (events.size() != 1 || !std::holds_alternative<T>(events[0])) {
     ADD_FAILURE() << "not the one event of this type";
@@ -45,7 +45,7 @@ TEST(PoolEvents, StoredCarriesHashesTokensAndExtraKeysOfTheSpan) {
   expected.group_idx = 2;
   expected.session_id = "s1";
   EXPECT_EQ(OnlyEvent<BlockStored>(pool), expected);
-  EXPECT_TRUE(pool.TakeEvents().empty());
+  EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
 // Block size 1: blocks 2 and 3 of 4 are cached while block 1 is null.
@@ -107,10 +107,10 @@ TEST(PoolEvents, EachKeyOfATakenBlockIsRemovedOnItsOwn) {
   const CacheRequest request = HashedRequest(8, 4);
   const auto table = Allocated(pool, 4);
   pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 2});
-  pool.TakeEvents();
+  TakeEvents(pool);
   pool.Free(table);
   Allocated(pool, 4);
-  const std::vector<Event> events = pool.TakeEvents();
+  const std::vector<Event> events = TakeEvents(pool);
   ASSERT_EQ(events.size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     BlockRemoved expected;
@@ -128,7 +128,7 @@ TEST(PoolEvents, RemovedIsSentThoughAnotherBlockStillHoldsTheHash) {
   const auto second = Allocated(pool, 1);
   pool.CacheFullBlocks({request, kGroup2, 4, first, 0, 1});
   pool.CacheFullBlocks({request, kGroup2, 4, second, 0, 1});
-  EXPECT_EQ(pool.TakeEvents().size(), 2u);
+  EXPECT_EQ(TakeEvents(pool).size(), 2u);
   pool.Evict(first);
   EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 0)});
   EXPECT_EQ(pool.FindCached(request.chain[0], kGroup2), second[0]);
@@ -147,7 +147,7 @@ TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   EXPECT_EQ(stored.block_size, 4);
   EXPECT_EQ(stored.group_idx, 2);
   ASSERT_TRUE(pool.CachePartialBlock({request, kGroup2, 12, table[0], 8}));
-  EXPECT_TRUE(pool.TakeEvents().empty()) << "registered twice";
+  EXPECT_TRUE(TakeEvents(pool).empty()) << "registered twice";
   pool.Evict(table);
   EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 1)});
 }
@@ -158,9 +158,9 @@ TEST(PoolEvents, ALongerPartialEntryReplacesTheShorterOne) {
   const CacheRequest request = HashedRequest(12, 2);
   const auto table = Allocated(pool, 2);
   pool.CachePartialBlock({request, kGroup2, 6, table[1], 8});
-  pool.TakeEvents();
+  TakeEvents(pool);
   pool.CachePartialBlock({request, kGroup2, 6, table[1], 10});
-  const std::vector<Event> events = pool.TakeEvents();
+  const std::vector<Event> events = TakeEvents(pool);
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(std::get<BlockRemoved>(events[0]).block_hashes, std::vector{Hash(request, 3)});
   const auto& stored = std::get<BlockStored>(events[1]);
@@ -174,9 +174,9 @@ TEST(PoolEvents, AFullBlockReplacesItsPartialEntry) {
   const CacheRequest request = HashedRequest(8, 4);
   const auto table = Allocated(pool, 1);
   pool.CachePartialBlock({request, kGroup2, 8, table[0], 4});
-  pool.TakeEvents();
+  TakeEvents(pool);
   pool.CacheFullBlocks({request, kGroup2, 8, table, 0, 1});
-  const std::vector<Event> events = pool.TakeEvents();
+  const std::vector<Event> events = TakeEvents(pool);
   ASSERT_EQ(events.size(), 2u);
   EXPECT_EQ(std::get<BlockRemoved>(events[0]).block_hashes, std::vector{Hash(request, 0)});
   EXPECT_EQ(std::get<BlockStored>(events[1]).block_hashes, std::vector{Hash(request, 1)});
@@ -186,7 +186,7 @@ TEST(PoolEvents, AFullBlockReplacesItsPartialEntry) {
 TEST(PoolEvents, AReportAnnouncesLeadingBlocksAgainAndChangesNothing) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(16, 4);
-  pool.ReportBlocks(request, GroupIdx(1), 4, 3);
+  pool.ReportBlocks(request, GroupIdx(1), 4, std::vector<BlockId>(3, kNullBlock));
   const auto stored = OnlyEvent<BlockStored>(pool);
   EXPECT_EQ(stored.block_hashes.size(), 3u);
   EXPECT_EQ(stored.parent_block_hash, std::nullopt);
@@ -194,8 +194,8 @@ TEST(PoolEvents, AReportAnnouncesLeadingBlocksAgainAndChangesNothing) {
   EXPECT_EQ(stored.medium, "GPU");
   EXPECT_EQ(stored.group_idx, 1);
   EXPECT_EQ(pool.cached().num_entries(), 0u);
-  pool.ReportBlocks(request, GroupIdx(1), 4, 0);
-  EXPECT_TRUE(pool.TakeEvents().empty());
+  pool.ReportBlocks(request, GroupIdx(1), 4, {});
+  EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
 TEST(PoolEvents, ResetSendsAllBlocksClearedLastAndARefusedOneNothing) {
@@ -203,9 +203,9 @@ TEST(PoolEvents, ResetSendsAllBlocksClearedLastAndARefusedOneNothing) {
   const CacheRequest request = HashedRequest(4, 4);
   const auto table = Allocated(pool, 1);
   pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 1});
-  pool.TakeEvents();
+  TakeEvents(pool);
   EXPECT_FALSE(pool.Reset());
-  EXPECT_TRUE(pool.TakeEvents().empty());
+  EXPECT_TRUE(TakeEvents(pool).empty());
   pool.Free(table);
   EXPECT_TRUE(pool.Reset());
   OnlyEvent<AllBlocksCleared>(pool);
@@ -216,22 +216,22 @@ TEST(PoolEvents, MovingKeysToACopyIsSilent) {
   const CacheRequest request = HashedRequest(4, 4);
   const auto table = Allocated(pool, 2);
   pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 1});
-  pool.TakeEvents();
+  TakeEvents(pool);
   pool.MoveKeys(table[0], table[1]);
-  EXPECT_TRUE(pool.TakeEvents().empty());
+  EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
 TEST(PoolEvents, NoneWhenSwitchedOff) {
   PoolOptions options = Pool(5, 4);
-  options.emit_events = false;
+  options.events.enabled = false;
   BlockPool pool(options);
   const CacheRequest request = HashedRequest(4, 4);
   const auto table = Allocated(pool, 1);
   pool.CacheFullBlocks({request, kGroup2, 4, table, 0, 1});
-  pool.ReportBlocks(request, kGroup2, 4, 1);
+  pool.ReportBlocks(request, kGroup2, 4, table);
   pool.Free(table);
   pool.Reset();
-  EXPECT_TRUE(pool.TakeEvents().empty());
+  EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
 }  // namespace

@@ -134,7 +134,7 @@ class RandomRun {
         ASSERT_EQ(found.value_or(kNullBlock).value, expected.value_or(0));
       }
     }
-    for (const Event& event : pool_.TakeEvents()) Count(event);
+    for (const Event& event : TakeEvents(pool_)) Count(event);
     ASSERT_EQ(stored_, naive_.stored());
     ASSERT_EQ(removed_, naive_.removed());
     const Status status = pool_.CheckInvariants();

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/engine/event_log.h"
+
+#include <utility>
+
+namespace kvcast::engine {
+namespace {
+
+void FillExtraKeys(const StoredSpan& span, std::vector<std::optional<ExtraKeys>>& keys) {
+  keys.assign(span.block_begins.size(), std::nullopt);
+  const HashInputs& inputs = span.request.hash_inputs;
+  if (inputs.empty()) return;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const int64_t begin = span.block_begins[i];
+    ExtraKeys extra = ExtraKeysFor(inputs, begin, begin + span.block_size);
+    if (!extra.empty()) keys[i] = std::move(extra);
+  }
+}
+
+// The value of an optional, kept for its capacity where there is one.
+template <typename T>
+T& Engaged(std::optional<T>& value) {
+  return value ? *value : value.emplace();
+}
+
+}  // namespace
+
+EventLog::EventLog(const EventOptions& options, std::string medium)
+    : enabled_(options.enabled),
+      form_(options.hash_form),
+      medium_(std::move(medium)),
+      name_cleared_tier_(options.name_cleared_tier) {
+  removed_event_.medium = medium_;
+}
+
+BlockStored& EventLog::NewStored() {
+  if (num_stored_ == stored_.size()) stored_.emplace_back().medium = medium_;
+  return stored_[num_stored_++];
+}
+
+void EventLog::AddStored(const StoredSpan& span, std::optional<int64_t> token_offset) {
+  if (!enabled_) return;
+  const CacheRequest& request = span.request;
+  BlockStored& event = NewStored();
+  event.block_hashes.clear();
+  for (const Digest* digest : span.digests) {
+    event.block_hashes.push_back(ToEventHash(*digest, form_));
+  }
+  event.parent_block_hash.reset();
+  if (span.parent != nullptr) event.parent_block_hash = ToEventHash(*span.parent, form_);
+  Engaged(event.token_ids)
+      .assign(request.tokens.begin() + span.begin_token, request.tokens.begin() + span.end_token);
+  event.block_size = span.block_size;
+  event.lora_id = request.lora_id;
+  event.lora_name.reset();
+  if (!request.hash_inputs.lora_name.empty()) event.lora_name = request.hash_inputs.lora_name;
+  if (span.digests.empty()) {
+    event.extra_keys.reset();
+  } else {
+    FillExtraKeys(span, Engaged(event.extra_keys));
+  }
+  event.group_idx = span.group.value;
+  event.session_id = request.session_id;
+  event.token_offset = token_offset;
+  items_.push_back({Kind::kStored, span.group, 1});
+  ++num_events_;
+}
+
+void EventLog::AddRemoved(const BlockKey& key) {
+  if (!enabled_) return;
+  removed_.push_back(key.digest);
+  ++num_events_;
+  const bool same =
+      !items_.empty() && items_.back().kind == Kind::kRemoved && items_.back().group == key.group;
+  if (same) {
+    ++items_.back().count;
+  } else {
+    items_.push_back({Kind::kRemoved, key.group, 1});
+  }
+}
+
+void EventLog::AddCleared() {
+  if (!enabled_) return;
+  items_.push_back({Kind::kCleared, GroupIdx(0), 1});
+  ++num_events_;
+}
+
+void EventLog::ReadRemoved(const Item& item, size_t first) {
+  removed_event_.block_hashes.clear();
+  for (size_t i = first; i < first + item.count; ++i) {
+    removed_event_.block_hashes.push_back(ToEventHash(removed_[i], form_));
+  }
+  removed_event_.group_idx = item.group.value;
+}
+
+void EventLog::Clear() {
+  items_.clear();
+  num_stored_ = 0;
+  removed_.clear();
+  num_events_ = 0;
+}
+
+}  // namespace kvcast::engine

@@ -1,0 +1,117 @@
+// EventLog: what one block pool has to announce, in order of occurrence.
+//
+// Removals are kept as digests until they are read: an engine evicts thousands of blocks a step,
+// and an Event of its own for each would cost more than the cache does. Steady traffic allocates
+// nothing per block.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvcast/block_hash.h"
+#include "kvcast/cache_manager.h"
+#include "kvcast/event.h"
+#include "src/engine/block_key.h"
+
+namespace kvcast::engine {
+
+// A token span of a request whose blocks become reusable.
+struct StoredSpan {
+  const CacheRequest& request;
+  GroupIdx group;
+  int64_t block_size;
+  int64_t begin_token;
+  int64_t end_token;
+  const Digest* parent;                    // nullptr: the span starts at the root
+  std::span<const int64_t> block_begins;   // first token of each announced block
+  std::span<const Digest* const> digests;  // of each announced block
+};
+
+class EventLog {
+ public:
+  EventLog(const EventOptions& options, std::string medium);
+
+  bool enabled() const { return enabled_; }
+  // Events since the log was emptied.
+  size_t size() const { return num_events_; }
+
+  void AddStored(const StoredSpan& span, std::optional<int64_t> token_offset = std::nullopt);
+  void AddRemoved(const BlockKey& key);
+  void AddCleared();
+
+  // Calls `visit` with every BlockStored&, BlockRemoved& and AllBlocksCleared& in order, and
+  // empties the log. A BlockRemoved has one or more hashes, each of which is an event of its own.
+  // The event is used again for the next one: copy what is to be kept, change nothing but spec kind
+  // and window, which the pool does not know.
+  template <typename Visit>
+  void Drain(const Visit& visit);
+
+ private:
+  enum class Kind : uint8_t { kStored, kRemoved, kCleared };
+  // kStored: the next of stored_. kRemoved: the next `count` of removed_, all of one group.
+  struct Item {
+    Kind kind;
+    GroupIdx group;
+    uint32_t count;
+  };
+
+  BlockStored& NewStored();
+  void ReadRemoved(const Item& item, size_t first);
+  void Clear();
+
+  bool enabled_;
+  EventHashForm form_;
+  std::string medium_;
+  bool name_cleared_tier_;
+  std::vector<Item> items_;
+  std::vector<BlockStored> stored_;  // those from num_stored_ on are kept for their capacity
+  size_t num_stored_ = 0;
+  std::vector<Digest> removed_;
+  BlockRemoved removed_event_;
+  size_t num_events_ = 0;
+};
+
+template <typename Visit>
+void EventLog::Drain(const Visit& visit) {
+  size_t stored = 0;
+  size_t removed = 0;
+  for (const Item& item : items_) {
+    switch (item.kind) {
+      case Kind::kStored:
+        visit(stored_[stored++]);
+        break;
+      case Kind::kRemoved:
+        ReadRemoved(item, removed);
+        removed += item.count;
+        visit(removed_event_);
+        break;
+      case Kind::kCleared: {
+        AllBlocksCleared event;
+        if (name_cleared_tier_) event.medium = medium_;
+        visit(event);
+        break;
+      }
+    }
+  }
+  Clear();
+}
+
+// Appends what Drain visits as single events.
+template <typename EventType>
+void AppendEvents(const EventType& visited, std::vector<Event>& events) {
+  events.emplace_back(visited);
+}
+inline void AppendEvents(const BlockRemoved& visited, std::vector<Event>& events) {
+  for (const BlockHash& hash : visited.block_hashes) {
+    BlockRemoved& event = events.emplace_back().emplace<BlockRemoved>();
+    event.block_hashes.push_back(hash);
+    event.medium = visited.medium;
+    event.group_idx = visited.group_idx;
+  }
+}
+
+}  // namespace kvcast::engine
