@@ -123,6 +123,21 @@ void BM_EventsAsPayload(benchmark::State& state) {
   });
 }
 
+// Prompts of 625 blocks, all of them cached: the last 1,000 of the pool.
+void BM_Lookup(benchmark::State& state) {
+  const auto manager = Manager(false);
+  std::vector<CacheRequest>& requests = Requests();
+  for (CacheRequest& request : requests) RunLife(*manager, request);
+  size_t next = 0;
+  for (auto _ : state) {
+    CacheRequest& request = requests[kRequests - 1 - next++ % 1000];
+    if (manager->GetComputedBlocks(request).tokens != kTokens - kBlockSize) std::abort();
+  }
+  state.counters["per_block"] =
+      benchmark::Counter(static_cast<double>(state.iterations() * kBlocksOfRequest),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
 void BM_Floor(benchmark::State& state) {
   engine::FreeBlockQueue queue(kBlocks);
   absl::flat_hash_map<uint64_t, uint32_t> map;
@@ -143,6 +158,7 @@ void BM_Floor(benchmark::State& state) {
 }
 
 BENCHMARK(BM_Floor);
+BENCHMARK(BM_Lookup);
 BENCHMARK(BM_EventsOff);
 BENCHMARK(BM_EventsTaken);
 BENCHMARK(BM_EventsAsPayload);

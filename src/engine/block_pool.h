@@ -70,6 +70,10 @@ class BlockPool {
   std::optional<BlockId> FindCached(const Digest& digest, GroupIdx group) const {
     return cached_.Find({digest, group});
   }
+  // Asks early for the memory that FindCached will read.
+  void PrefetchCached(const Digest& digest, GroupIdx group) const {
+    cached_.Prefetch({digest, group});
+  }
 
   // Takes n blocks from the head of the queue and appends them to `out`; what they held leaves the
   // cache, one BlockRemoved per key. REQUIRES: n <= num_free().

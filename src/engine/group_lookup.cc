@@ -10,6 +10,8 @@ namespace {
 
 // Blocks that a backward search asks for before it looks at the rule.
 constexpr int64_t kSearchStride = 32;
+// Blocks between asking for memory and reading it.
+constexpr int64_t kPrefetchDistance = 8;
 
 }  // namespace
 
@@ -61,6 +63,12 @@ bool GroupLookup::ProbeBlock(int64_t index) {
   return residency_.blocks.Test(index);
 }
 
+void GroupLookup::Prefetch(int64_t index) const {
+  if (index >= residency_.blocks.size()) return;
+  const Digest& digest = BlockDigest(chain_, index, spec_.block_size / pool_.hash_unit());
+  for (const GroupIdx member : members_) pool_.PrefetchCached(digest, member);
+}
+
 void GroupLookup::ProbePartialEnd(int64_t end_unit) {
   const int64_t last = end_unit - 1;
   if (last >= probed_ends_.size() || probed_ends_.Test(last)) return;
@@ -71,14 +79,15 @@ void GroupLookup::ProbePartialEnd(int64_t end_unit) {
 }
 
 void GroupLookup::ProbeForward(int64_t begin, int64_t end) {
-  for (int64_t i = begin; i < end && ProbeBlock(i); ++i) {
-  }
+  for (int64_t i = begin; i < end && ProbeBlock(i); ++i) Prefetch(i + kPrefetchDistance);
 }
 
 void GroupLookup::ProbeFull(int64_t max_units) {
   const int64_t units_per_block = spec_.block_size / unit_;
   int64_t run = 0;
-  while (run < max_units / units_per_block && ProbeBlock(run)) ++run;
+  for (; run < max_units / units_per_block && ProbeBlock(run); ++run) {
+    Prefetch(run + kPrefetchDistance);
+  }
   const int64_t covered = run * units_per_block;
   for (int64_t end = std::min(covered + units_per_block - 1, max_units); end > covered; --end) {
     ProbePartialEnd(end);

@@ -34,6 +34,8 @@ class GroupLookup {
 
  private:
   bool ProbeBlock(int64_t index);
+  // To be called some blocks before ProbeBlock.
+  void Prefetch(int64_t index) const;
   void ProbePartialEnd(int64_t end_unit);
   bool FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& found, int64_t at);
 
