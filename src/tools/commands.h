@@ -19,6 +19,8 @@ struct CacheOptions {
   std::string hash_algorithm = "sha256";
   std::string hash_seed;            // empty: the engine's default seed
   std::string hash_form = "int64";  // int64, bytes
+  bool announce_once = false;
+  bool exact_spans = false;
   int64_t vocabulary = 128000;
   int64_t max_batched_tokens = 8192;
   double prefill_rate = 30000;  // tokens per second
@@ -44,9 +46,9 @@ struct DemoOptions {
   CacheOptions cache;
   int64_t engines = 4;
   int64_t requests = 1000;
-  double speed = 0;   // 0: chosen so that one run takes about 12 s
-  std::string trace;  // empty: the bundled slice
-  std::string dialect = "map";
+  double speed = 0;              // 0: chosen so that one run takes about 12 s
+  std::string trace;             // empty: the bundled slice
+  std::string dialects = "map";  // comma-separated; engines take them in turn
   bool json = false;
 };
 int RunDemo(const DemoOptions& options);

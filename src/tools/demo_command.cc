@@ -26,9 +26,7 @@ Status CheckOptions(const DemoOptions& options) {
   }
   if (options.requests < 1) return {StatusCode::kInvalidArgument, "--requests: must be above 0"};
   if (options.speed < 0) return {StatusCode::kInvalidArgument, "--speed: must be above 0"};
-  if (!ParseDialect(options.dialect)) {
-    return {StatusCode::kInvalidArgument, "--dialect: unknown dialect '" + options.dialect + "'"};
-  }
+  if (const auto dialects = DialectsOf(options); !dialects.ok()) return dialects.status();
   return MakeCacheManager(options.cache).status();
 }
 

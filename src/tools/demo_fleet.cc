@@ -78,13 +78,13 @@ void ChildProcess::Signal(int signal) {
   if (!exited_) kill(pid_, signal);
 }
 
-Result<std::unique_ptr<EngineFleet>> EngineFleet::Start(int64_t count,
-                                                        const std::vector<std::string>& arguments) {
+Result<std::unique_ptr<EngineFleet>> EngineFleet::Start(
+    const std::vector<std::vector<std::string>>& arguments) {
   std::unique_ptr<EngineFleet> fleet(new EngineFleet());
   auto control = ControlServer::Create();
   if (!control.ok()) return control.status();
   fleet->control_ = std::move(control).value();
-  for (int64_t i = 0; i < count; ++i) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
     const std::string name = "engine-" + std::to_string(i);
     std::vector<std::string> all = {"engine",
                                     "--name",
@@ -95,7 +95,7 @@ Result<std::unique_ptr<EngineFleet>> EngineFleet::Start(int64_t count,
                                     "tcp://127.0.0.1:0",
                                     "--replay-endpoint",
                                     "tcp://127.0.0.1:0"};
-    all.insert(all.end(), arguments.begin(), arguments.end());
+    all.insert(all.end(), arguments[i].begin(), arguments[i].end());
     auto child = ChildProcess::Start(all);
     if (!child.ok()) return child.status();
     fleet->children_.push_back(std::move(child).value());

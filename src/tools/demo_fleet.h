@@ -44,10 +44,10 @@ struct EngineEndpoints {
 
 class EngineFleet {
  public:
-  // Starts `count` engines ("engine-0" ...) and waits until each has said hello. `arguments` are
-  // those of `kvcast engine`, without name, endpoints and control.
-  static Result<std::unique_ptr<EngineFleet>> Start(int64_t count,
-                                                    const std::vector<std::string>& arguments);
+  // Starts one engine ("engine-0" ...) for each element of `arguments`, and waits until all have
+  // said hello. The arguments are those of `kvcast engine`, without name, endpoints and control.
+  static Result<std::unique_ptr<EngineFleet>> Start(
+      const std::vector<std::vector<std::string>>& arguments);
 
   const std::vector<EngineEndpoints>& engines() const { return engines_; }
   ControlServer& control() { return *control_; }

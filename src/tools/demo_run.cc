@@ -22,7 +22,8 @@ constexpr double kStallSeconds = 30;  // no message from any engine while reques
 constexpr double kStopDeadlineSeconds = 10;
 constexpr double kAuditDeadlineSeconds = 10;
 
-std::vector<std::string> EngineArguments(const DemoOptions& options, double speed) {
+std::vector<std::string> EngineArguments(const DemoOptions& options, double speed,
+                                         Dialect dialect) {
   const CacheOptions& cache = options.cache;
   std::vector<std::string> arguments = {"--model",
                                         cache.model,
@@ -33,7 +34,7 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
                                         "--hash-form",
                                         cache.hash_form,
                                         "--dialect",
-                                        options.dialect,
+                                        std::string(DialectName(dialect)),
                                         "--max-batched-tokens",
                                         std::to_string(cache.max_batched_tokens),
                                         "--prefill-rate",
@@ -45,6 +46,18 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   }
   if (!cache.hash_seed.empty()) {
     arguments.insert(arguments.end(), {"--hash-seed", cache.hash_seed});
+  }
+  if (cache.announce_once) arguments.emplace_back("--announce-once");
+  if (cache.exact_spans) arguments.emplace_back("--exact-spans");
+  return arguments;
+}
+
+// One engine after the other takes the next of the dialects.
+std::vector<std::vector<std::string>> FleetArguments(const DemoOptions& options, double speed,
+                                                     const std::vector<Dialect>& dialects) {
+  std::vector<std::vector<std::string>> arguments;
+  for (size_t i = 0; i < static_cast<size_t>(options.engines); ++i) {
+    arguments.push_back(EngineArguments(options, speed, dialects[i % dialects.size()]));
   }
   return arguments;
 }
@@ -105,7 +118,9 @@ class RoutedRun {
 };
 
 Result<RunResult> RoutedRun::Run() {
-  auto fleet = EngineFleet::Start(options_.engines, EngineArguments(options_, speed_));
+  const auto dialects = DialectsOf(options_);
+  if (!dialects.ok()) return dialects.status();
+  auto fleet = EngineFleet::Start(FleetArguments(options_, speed_, *dialects));
   if (!fleet.ok()) return fleet.status();
   fleet_ = std::move(fleet).value();
   for (const EngineEndpoints& engine : fleet_->engines()) {

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/engine_setup.h"
 
+#include <sstream>
 #include <string_view>
 
 #include "src/tools/number.h"
 #include "src/tools/presets.h"
+#include "src/wire/layout.h"
 
 namespace kvcast::tools {
 namespace {
@@ -58,7 +60,29 @@ Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& optio
   if (!hasher.ok()) return hasher.status();
   auto form = MakeHashForm(options);
   if (!form.ok()) return form.status();
-  return CacheManager::Create(*config, std::move(hasher).value(), {.hash_form = *form});
+  return CacheManager::Create(*config, std::move(hasher).value(),
+                              {.hash_form = *form,
+                               .announce_once = options.announce_once,
+                               .exact_spans = options.exact_spans});
+}
+
+Result<std::vector<Dialect>> DialectsOf(const DemoOptions& options) {
+  const auto preset = FindModelPreset(options.cache.model);
+  if (!preset.ok()) return preset.status();
+  std::vector<Dialect> dialects;
+  std::istringstream names(options.dialects);
+  for (std::string name; std::getline(names, name, ',');) {
+    const auto dialect = ParseDialect(name);
+    if (!dialect) return BadFlag("--dialect: unknown dialect '" + name + "'");
+    const wire::FieldSet fields(wire::LayoutOf(*dialect).stored.fields);
+    if (preset->groups.size() > 1 && !fields.Contains(wire::Field::kGroupIdx)) {
+      return BadFlag("--dialect: '" + name + "' has no group_idx, which model '" +
+                     std::string(preset->name) + "' needs");
+    }
+    dialects.push_back(*dialect);
+  }
+  if (dialects.empty()) return BadFlag("--dialect: none given");
+  return dialects;
 }
 
 SimEngineConfig MakeSimConfig(const CacheOptions& options) {

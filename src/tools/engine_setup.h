@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "kvcast/block_hash.h"
 #include "kvcast/cache_manager.h"
 #include "kvcast/status.h"
+#include "kvcast/wire.h"
 #include "src/tools/commands.h"
 #include "src/tools/sim_engine.h"
 
@@ -17,6 +19,8 @@ Result<CacheConfig> MakeCacheConfig(const CacheOptions& options);
 Result<BlockHasher> MakeHasher(const std::string& algorithm, const std::string& seed);
 Result<EventHashForm> MakeHashForm(const CacheOptions& options);
 Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& options);
+// The dialects that the demo's engines take in turn.
+Result<std::vector<Dialect>> DialectsOf(const DemoOptions& options);
 SimEngineConfig MakeSimConfig(const CacheOptions& options);
 
 }  // namespace kvcast::tools

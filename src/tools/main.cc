@@ -26,6 +26,10 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
                  "seed text of NONE_HASH (default: vllm-none-hash)");
   app.add_option("--hash-form", options.hash_form, "hashes in events: int64 or bytes")
       ->capture_default_str();
+  app.add_flag("--announce-once", options.announce_once,
+               "a hash is stored with its first copy and removed with its last");
+  app.add_flag("--exact-spans", options.exact_spans,
+               "stored events cover the tokens of the blocks they name, no others");
   app.add_option("--max-batched-tokens", options.max_batched_tokens, "tokens scheduled in one step")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
@@ -48,7 +52,7 @@ void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
   sub->add_option("--rank", options.rank, "data-parallel rank; added to the ports")
       ->check(CLI::Range(int64_t{0}, int64_t{1023}));
   sub->add_option("--dialect", options.dialect,
-                  "map, positional, sglang, vllm-1..11 or sglang-1..5")
+                  "map, positional, sglang, vllm-1..11, sglang-1..5 or kvcast-1")
       ->capture_default_str();
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
@@ -69,7 +73,8 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
   sub->add_option("--speed", options.speed, "trace seconds per second (default: a run takes 12 s)");
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
-  sub->add_option("--dialect", options.dialect, "event dialect of the engines")
+  sub->add_option("--dialect", options.dialects,
+                  "event dialects, comma-separated: the engines take them in turn")
       ->capture_default_str();
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunDemo(options); }; });

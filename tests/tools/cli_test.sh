@@ -28,6 +28,8 @@ expect 2 '--blocks' "$kvcast" demo --blocks 1
 expect 2 '--retention' "$kvcast" demo --retention sometimes
 expect 2 '--hash-algo' "$kvcast" engine --hash-algo md5
 expect 2 '--dialect' "$kvcast" engine --dialect klingon
+expect 2 'klingon' "$kvcast" demo --model full --dialect map,klingon
+expect 2 'group_idx' "$kvcast" demo --model hybrid --dialect map,sglang
 expect 1 '/nonexistent/trace' "$kvcast" demo --trace /nonexistent/trace
 expect 1 ':1: not a JSON object' "$kvcast" demo --trace "$source/README.md"
 expect 1 'is a folder' "$kvcast" engine --trace "$source" --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
