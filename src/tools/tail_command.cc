@@ -77,12 +77,14 @@ int RunTail(const TailOptions& options) {
   InstallStopSignals();
   zmq::context_t context(1);
   zmq::socket_t socket(context, zmq::socket_type::sub);
-  try {
-    socket.set(zmq::sockopt::linger, 0);
-    socket.set(zmq::sockopt::subscribe, options.topic);
-    for (const std::string& endpoint : options.endpoints) socket.connect(endpoint);
-  } catch (const zmq::error_t& error) {
-    return Fail(std::string("cannot follow: ") + error.what());
+  socket.set(zmq::sockopt::linger, 0);
+  socket.set(zmq::sockopt::subscribe, options.topic);
+  for (const std::string& endpoint : options.endpoints) {
+    try {
+      socket.connect(endpoint);
+    } catch (const zmq::error_t& error) {
+      return Fail("cannot follow " + endpoint + ": " + error.what());
+    }
   }
   int64_t printed = 0;
   try {

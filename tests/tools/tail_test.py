@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""`kvcast tail` against a publisher of known bytes: text and JSON lines, topic filter, count,
+a payload that is no batch, an event that cannot be decoded, Ctrl-C.
+usage: tail_test.py KVCAST
+# SPDX-License-Identifier: Apache-2.0
+"""
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import msgpack
+import zmq
+
+kvcast = sys.argv[1]
+failures = 0
+
+STORED = {"type": "BlockStored", "block_hashes": [11, 12], "parent_block_hash": None,
+          "token_ids": list(range(32)), "block_size": 16, "lora_id": None, "medium": "GPU",
+          "lora_name": None, "extra_keys": [None, None], "group_idx": 1,
+          "kv_cache_spec_kind": "sliding_window", "kv_cache_spec_sliding_window": 64}
+REMOVED = {"type": "BlockRemoved", "block_hashes": [11], "medium": "GPU", "group_idx": 1}
+CLEARED = {"type": "AllBlocksCleared"}
+
+
+def batch(*events):
+    return msgpack.packb([1.5, list(events), 3], use_single_float=False)
+
+
+class Source:
+    """Publishes the messages again and again until it is closed: tail may join at any time."""
+
+    def __init__(self, messages):
+        self.socket = zmq.Context.instance().socket(zmq.PUB)
+        self.socket.linger = 0
+        self.port = self.socket.bind_to_random_port("tcp://127.0.0.1")
+        self.messages = messages
+        self.open = True
+        self.thread = threading.Thread(target=self.run)
+        self.thread.start()
+
+    def run(self):
+        seq = 0
+        while self.open:
+            for topic, payload in self.messages:
+                self.socket.send_multipart([topic, seq.to_bytes(8, "big"), payload])
+                seq += 1
+            time.sleep(0.02)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.open = False
+        self.thread.join()
+        self.socket.close()
+
+
+def tail(messages, *flags):
+    with Source(messages) as source:
+        return subprocess.run([kvcast, "tail", f"tcp://127.0.0.1:{source.port}", *flags],
+                              capture_output=True, text=True, timeout=30)
+
+
+def check(what, condition, run):
+    global failures
+    if condition:
+        return
+    failures += 1
+    print(f"FAILED: {what}\n  code {run.returncode}\n  out {run.stdout!r}\n  err {run.stderr!r}")
+
+
+run = tail([(b"kv", batch(STORED, REMOVED, CLEARED))], "--count", "1")
+lines = run.stdout.splitlines()
+check("text: one head and one line an event", run.returncode == 0 and len(lines) == 4, run)
+check("text: head names topic, rank, count",
+      lines[0].split()[0] == "kv" and "rank 3" in lines[0] and "3 events" in lines[0], run)
+check("text: stored names group, kind, window, tier and first hash",
+      all(word in lines[1] for word in
+          ["stored", "group 1", "sliding_window/64", "GPU", "2 blocks of 16", "first 11"]), run)
+check("text: removed and cleared", "removed" in lines[2] and "cleared" in lines[3], run)
+
+run = tail([(b"kv", batch(STORED, CLEARED))], "--count", "2", "--json")
+objects = [json.loads(line) for line in run.stdout.splitlines()]
+check("json: one object a batch", run.returncode == 0 and len(objects) == 2, run)
+check("json: consecutive sequence numbers", objects[1]["seq"] == objects[0]["seq"] + 1, run)
+check("json: the event's fields",
+      objects[0]["events"][0]["block_hashes"] == [11, 12] and
+      objects[0]["events"][0]["group_idx"] == 1 and objects[0]["topic"] == "kv", run)
+
+run = tail([(b"other", batch(CLEARED)), (b"kv.a", batch(REMOVED))], "--topic", "kv", "--count", "3",
+           "--json")
+topics = {json.loads(line)["topic"] for line in run.stdout.splitlines()}
+check("topic: nothing of other topics", run.returncode == 0 and topics == {"kv.a"}, run)
+
+run = tail([(b"kv", b"\xc1 no batch"), (b"kv", batch(CLEARED))], "--count", "2")
+check("a payload that is no batch is one line on stderr, and the next one is printed",
+      run.returncode == 0 and "kvcast: seq" in run.stderr and "cleared" in run.stdout, run)
+
+bad = dict(REMOVED, block_hashes="no list")
+run = tail([(b"kv", batch(bad, CLEARED))], "--count", "1")
+check("an event that cannot be decoded is counted and its neighbour printed",
+      "1 events could not be decoded" in run.stdout and "cleared" in run.stdout, run)
+
+run = subprocess.run([kvcast, "tail", "nonsense"], capture_output=True, text=True, timeout=30)
+check("an endpoint that is none: one line, code 1",
+      run.returncode == 1 and run.stderr.count("\n") == 1 and "nonsense" in run.stderr, run)
+
+process = subprocess.Popen([kvcast, "tail", "tcp://127.0.0.1:9"], stdout=subprocess.PIPE,
+                           stderr=subprocess.PIPE, text=True)
+time.sleep(0.5)
+process.send_signal(signal.SIGINT)
+out, err = process.communicate(timeout=10)
+check("Ctrl-C ends it with 130", process.returncode == 130,
+      subprocess.CompletedProcess([], process.returncode, out, err))
+
+print("all tail checks passed" if failures == 0 else f"{failures} checks failed")
+sys.exit(failures > 0)
