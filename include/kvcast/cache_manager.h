@@ -134,8 +134,10 @@ class CacheManager {
   // Copies that were taken have run: their blocks lose the reference that kept them.
   void ReleaseCopies(std::span<const BlockCopy> copies);
 
-  // True if the whole sequence could ever be held by an otherwise empty pool.
-  bool CanEverFit(int64_t total_tokens) const;
+  // True if a request of this length, alone in the pool, gets every step until its end: the pool
+  // has RequiredBlocks. A request for which this is false must be refused, or it waits for ever.
+  // `encoder_tokens` counts for cross attention.
+  bool CanEverFit(int64_t total_tokens, int64_t encoder_tokens = 0) const;
 
   // Releases the request's blocks, tail first; they stay cached. Also used for preemption.
   void Free(CacheRequest& request);

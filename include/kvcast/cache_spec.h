@@ -52,6 +52,8 @@ enum class MambaMode : uint8_t { kNone, kAll, kAlign };
 // One KV-cache group. Its index in CacheConfig::groups is its group_idx.
 struct GroupSpec {
   SpecKind kind = SpecKind::kFullAttention;
+  // With decode context parallel: the tokens that a block covers over all ranks. Hashes, lookup,
+  // allocation and every event count in this unit.
   int64_t block_size = 16;
   int64_t sliding_window = 0;  // window kinds: > 0
   int64_t chunk_size = 0;      // chunked local: > 0
@@ -87,6 +89,7 @@ struct CacheConfig {
   int64_t max_model_len = 131072;
   // Tokens that may be scheduled but not processed yet; enters the admission cap of window groups.
   int64_t max_in_flight_tokens = 8192;
+  int64_t max_encoder_tokens = 0;  // of one request; cross attention
   // Tokens per hash. 0: greatest common divisor of the block sizes.
   int64_t hash_block_size = 0;
   // Alignment of hits and of what is cached. 0: least common multiple of the block sizes.
@@ -99,6 +102,8 @@ struct CacheConfig {
   // (dense); 0 keeps replay boundaries only; r > 0 also one boundary every r tokens.
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kMain2026August;
+  // Ranks that share the tokens of a request. More than 1: full attention and Mamba groups only.
+  int64_t decode_context_parallel = 1;
   double watermark = 0;  // share of the pool kept free when a waiting request is admitted
 };
 
@@ -107,8 +112,9 @@ struct CacheConfig {
 Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
 
 // True if hits may end inside a block: a Mamba group keeps states at aligned step ends in blocks
-// larger than the hash unit, and every other group can look up at hash units or has blocks of one
-// unit. REQUIRES: a validated config.
+// larger than the hash unit (of one unit too with decode context parallel, where the blocks of
+// attention are larger), and every other group can look up at hash units or has blocks of one unit.
+// REQUIRES: a validated config.
 bool PartialHitsEnabled(const CacheConfig& config);
 
 // Grid of hit lengths in tokens: the hash unit with partial hits, else scheduler_block_size.
@@ -120,6 +126,39 @@ int64_t HitAlignment(const CacheConfig& config);
 // start-up sizing and for the run-time admission gate.
 std::optional<int64_t> MaxAdmissionBlocks(const GroupSpec& group, int64_t max_model_len,
                                           int64_t max_in_flight_tokens);
+
+// What bounds one request, in tokens.
+struct RequestLimits {
+  int64_t max_model_len = 0;
+  int64_t max_in_flight_tokens = 0;
+  int64_t max_encoder_tokens = 0;
+};
+RequestLimits LimitsOf(const CacheConfig& config);
+
+// The most blocks of `group` that one request holds at a time: MaxAdmissionBlocks where there is
+// one, else
+//   full attention   cdiv(L, bs)
+//   Mamba            all: cdiv(L, bs) + S; align: 2 + S; none: as all, which is 1 + S for the block
+//                    of max_model_len tokens that this mode has
+//   cross attention  cdiv(encoder tokens, bs)
+//   encoder only     0
+// REQUIRES: block_size > 0, and no length above 2^31.
+int64_t MaxBlocksPerRequest(const GroupSpec& group, const RequestLimits& limits);
+
+// Sum of MaxBlocksPerRequest over the groups. REQUIRES: a validated config.
+int64_t MaxBlocksPerRequest(const CacheConfig& config);
+
+// Blocks that no request can use: the null block and those of attention sinks.
+int64_t ReservedBlocks(const CacheConfig& config);
+
+// What a request holds beyond MaxBlocksPerRequest where prefixes may end inside a block: a cached
+// block and its copy are held together until the copy has run, in each group that shares such
+// blocks. REQUIRES: a validated config.
+int64_t MaxCopyBlocks(const CacheConfig& config);
+
+// The smallest num_blocks with which a request of `total_tokens`, running alone, always gets its
+// next step. REQUIRES: a validated config; lengths from 0 to 2^31.
+int64_t RequiredBlocks(const CacheConfig& config, int64_t total_tokens, int64_t encoder_tokens);
 
 // Leading tokens of a computed prefix of n tokens that attention will never read again.
 int64_t SkippedTokens(const GroupSpec& group, int64_t computed_tokens);

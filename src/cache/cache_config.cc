@@ -6,37 +6,19 @@
 #include <string>
 
 #include "kvcast/cache_spec.h"
+#include "src/cache/field_checks.h"
 
 namespace kvcast {
 namespace {
 
-// Block sizes, windows and lengths stay below this, so that their products fit 64 bits.
-constexpr int64_t kMaxTokens = int64_t{1} << 31;
+using internal::CheckMultiple;
+using internal::CheckRange;
+using internal::FirstError;
+using internal::Invalid;
+using internal::kMaxTokens;
+
 // A pool keeps about 100 bytes per block.
 constexpr int64_t kMaxBlocks = int64_t{1} << 26;
-
-Status Invalid(std::string message) { return {StatusCode::kInvalidArgument, std::move(message)}; }
-
-Status CheckRange(const std::string& field, int64_t value, int64_t min, int64_t max) {
-  if (value >= min && value <= max) return {};
-  return Invalid(field + " must be between " + std::to_string(min) + " and " + std::to_string(max) +
-                 ", is " + std::to_string(value));
-}
-
-Status CheckMultiple(const std::string& field, int64_t value, const std::string& of_field,
-                     int64_t of) {
-  if (value % of == 0) return {};
-  return Invalid(field + " (" + std::to_string(value) + ") must be a multiple of " + of_field +
-                 " (" + std::to_string(of) + ")");
-}
-
-// The first check that failed, or ok.
-Status FirstError(std::initializer_list<Status> checks) {
-  for (const Status& status : checks) {
-    if (!status.ok()) return status;
-  }
-  return {};
-}
 
 Status CheckKindFields(const GroupSpec& group, const std::string& name) {
   if (IsWindowKind(group.kind)) {
@@ -67,6 +49,18 @@ Status CheckGroup(const GroupSpec& group, size_t index) {
   return common.ok() ? CheckKindFields(group, name) : common;
 }
 
+// Ranks share the tokens of full attention; a Mamba state is the same on all of them; the other
+// kinds cannot be split.
+Status CheckContextParallel(const GroupSpec& group, size_t index, int64_t ranks) {
+  if (ranks == 1 || group.kind == SpecKind::kMamba) return {};
+  const std::string name = "groups[" + std::to_string(index) + "].";
+  if (!IsFullKind(group.kind)) {
+    return Invalid(name + "kind: decode_context_parallel does not work with " +
+                   std::string(SpecKindName(group.kind)));
+  }
+  return CheckMultiple(name + "block_size", group.block_size, "decode_context_parallel", ranks);
+}
+
 Status CheckScalars(const CacheConfig& config) {
   if (config.groups.empty()) return Invalid("groups must not be empty");
   if (!(config.watermark >= 0 && config.watermark < 1)) {
@@ -79,6 +73,8 @@ Status CheckScalars(const CacheConfig& config) {
       CheckRange("hash_block_size", config.hash_block_size, 0, kMaxTokens),
       CheckRange("scheduler_block_size", config.scheduler_block_size, 0, kMaxTokens),
       CheckRange("mtp_lookahead_tokens", config.mtp_lookahead_tokens, 0, kMaxTokens),
+      CheckRange("max_encoder_tokens", config.max_encoder_tokens, 0, kMaxTokens),
+      CheckRange("decode_context_parallel", config.decode_context_parallel, 1, kMaxTokens),
   });
 }
 
@@ -184,6 +180,8 @@ Result<CacheConfig> ValidateCacheConfig(CacheConfig config) {
   Status status = CheckScalars(config);
   for (size_t i = 0; status.ok() && i < config.groups.size(); ++i) {
     status = CheckGroup(config.groups[i], i);
+    if (!status.ok()) break;
+    status = CheckContextParallel(config.groups[i], i, config.decode_context_parallel);
   }
   if (status.ok()) status = FillGranularity(config);
   if (!status.ok()) return status;
@@ -203,8 +201,9 @@ bool PartialHitsEnabled(const CacheConfig& config) {
     if (!IsCacheableKind(group.kind)) continue;
     const bool is_mamba = group.kind == SpecKind::kMamba;
     if (!is_mamba && !IsFullKind(group.kind) && group.block_size != unit) return false;
-    states_inside_blocks |=
-        is_mamba && group.mamba_mode == MambaMode::kAlign && group.block_size > unit;
+    const bool aligned = is_mamba && group.mamba_mode == MambaMode::kAlign;
+    const bool inside = group.block_size > unit || config.decode_context_parallel > 1;
+    states_inside_blocks |= aligned && inside;
   }
   return states_inside_blocks;
 }

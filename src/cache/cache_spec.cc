@@ -27,21 +27,6 @@ SpecKind ParseSpecKind(std::string_view name) {
   return static_cast<SpecKind>(found - kKindNames.begin());
 }
 
-std::optional<int64_t> MaxAdmissionBlocks(const GroupSpec& group, int64_t max_model_len,
-                                          int64_t max_in_flight_tokens) {
-  if (IsWindowKind(group.kind)) {
-    const int64_t held =
-        group.sliding_window - 1 + group.extra_retained_tokens + max_in_flight_tokens;
-    // One more, because the window may begin inside a block.
-    return CeilDiv(std::min(held, max_model_len), group.block_size) + 1;
-  }
-  if (group.kind == SpecKind::kChunkedLocalAttention) {
-    return CeilDiv(std::min(group.chunk_size + max_in_flight_tokens, max_model_len),
-                   group.block_size);
-  }
-  return std::nullopt;
-}
-
 int64_t SkippedTokens(const GroupSpec& group, int64_t computed_tokens) {
   if (IsWindowKind(group.kind)) {
     return std::max<int64_t>(

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <string>
 #include <type_traits>
 #include <utility>
@@ -19,9 +20,6 @@ using engine::SlotDemand;
 
 namespace {
 
-// A slot that no request ever has.
-constexpr RequestSlot kNoSlot{UINT32_MAX};
-
 engine::PoolOptions PoolOptionsOf(const CacheConfig& config, const EventOptions& events) {
   engine::PoolOptions options;
   options.num_blocks = config.num_blocks;
@@ -30,12 +28,6 @@ engine::PoolOptions PoolOptionsOf(const CacheConfig& config, const EventOptions&
   options.events = events;
   options.reuse_uncached_first = config.rules >= EngineRules::kMain2026August;
   return options;
-}
-
-int64_t SinkBlocks(const CacheConfig& config) {
-  int64_t blocks = 0;
-  for (const GroupSpec& group : config.groups) blocks += group.sink_tokens / group.block_size;
-  return blocks;
 }
 
 // Nothing is negative, and something is to be done.
@@ -172,7 +164,7 @@ Result<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheConfig& co
                                                            const EventOptions& events) {
   Result<CacheConfig> valid = ValidateCacheConfig(config);
   if (!valid.ok()) return valid.status();
-  if (SinkBlocks(*valid) >= valid->num_blocks) {
+  if (ReservedBlocks(*valid) > valid->num_blocks) {
     return Status(StatusCode::kInvalidArgument, "num_blocks is too small for the sink tokens");
   }
   auto impl = std::make_unique<Impl>(*std::move(valid), std::move(hasher), events);
@@ -251,13 +243,11 @@ void CacheManager::ReleaseCopies(std::span<const BlockCopy> copies) {
   impl_->pool.Free(blocks);
 }
 
-bool CacheManager::CanEverFit(int64_t total_tokens) const {
-  SlotDemand demand;
-  demand.tokens = std::min(total_tokens, impl_->config.max_model_len);
-  demand.main_tokens = demand.tokens;
-  demand.apply_admission_cap = true;
-  const int64_t usable = usage().total_blocks - SinkBlocks(impl_->config);
-  return impl_->managers.BlocksToAllocate(kNoSlot, nullptr, demand) <= usable;
+bool CacheManager::CanEverFit(int64_t total_tokens, int64_t encoder_tokens) const {
+  // More than a config can allow for.
+  if (encoder_tokens > std::numeric_limits<int32_t>::max()) return false;
+  return RequiredBlocks(impl_->config, std::max<int64_t>(total_tokens, 0),
+                        std::max<int64_t>(encoder_tokens, 0)) <= impl_->config.num_blocks;
 }
 
 void CacheManager::Free(CacheRequest& request) {

@@ -133,5 +133,23 @@ TEST(CacheConfig, MultiModuleMtpMustFitTheGrid) {
               HasSubstr("mtp_lookahead_tokens"));
 }
 
+TEST(CacheConfig, DecodeContextParallelTakesFullAttentionAndMambaOnly) {
+  const auto dcp = [](CacheConfig& config) { config.decode_context_parallel = 2; };
+  EXPECT_THAT(ErrorOf({Full(), Window()}, dcp), HasSubstr("groups[1].kind"));
+  EXPECT_THAT(ErrorOf({Full(15)}, dcp), HasSubstr("groups[0].block_size"));
+  EXPECT_THAT(ErrorOf({Full()}, [](CacheConfig& config) { config.decode_context_parallel = 0; }),
+              HasSubstr("decode_context_parallel"));
+  CacheConfig config = Config({Full(32), Mamba(16, MambaMode::kAlign)});
+  ASSERT_TRUE(ValidateCacheConfig(config).ok());
+  EXPECT_FALSE(PartialHitsEnabled(*ValidateCacheConfig(config)));
+  dcp(config);
+  EXPECT_TRUE(PartialHitsEnabled(*ValidateCacheConfig(config)));
+}
+
+TEST(CacheConfig, EncoderTokensHaveARange) {
+  EXPECT_THAT(ErrorOf({Full()}, [](CacheConfig& config) { config.max_encoder_tokens = -1; }),
+              HasSubstr("max_encoder_tokens"));
+}
+
 }  // namespace
 }  // namespace kvcast

@@ -1,5 +1,7 @@
 // Whether a step gets its blocks, and whether a request is let in at all.
 // SPDX-License-Identifier: Apache-2.0
+#include <limits>
+
 #include "src/engine/single_type_manager.h"
 #include "tests/engine/engine_testing.h"
 
@@ -48,6 +50,28 @@ TEST(Admission, CanEverFitAsksAboutAnEmptyPool) {
   engine.Start(other);
   EXPECT_TRUE(engine.cache().CanEverFit(512));
   EXPECT_FALSE(engine.cache().CanEverFit(513));
+}
+
+// A Mamba state moves to a new block before the one of the last step is released: two blocks,
+// though admission, which looks at the first step, asks for one.
+TEST(Admission, CanEverFitCountsTheStateThatIsLeftBehind) {
+  TestEngine two(Config({Mamba(MambaMode::kAlign)}, 3));
+  EXPECT_TRUE(two.cache().CanEverFit(100));
+  TestEngine one(Config({Mamba(MambaMode::kAlign)}, 2));
+  EXPECT_FALSE(one.cache().CanEverFit(100));
+  CacheRequest request = Request("0", Tokens(48));
+  ASSERT_TRUE(Admit(one, request, 16));
+  EXPECT_FALSE(one.Allocate(request, {.computed_tokens = 16, .new_tokens = 16}));
+}
+
+TEST(Admission, CanEverFitCountsTheEncodersTokens) {
+  GroupSpec cross;
+  cross.kind = SpecKind::kCrossAttention;
+  TestEngine engine(Config({Full(), cross}, 6));
+  EXPECT_TRUE(engine.cache().CanEverFit(32, 48));
+  EXPECT_FALSE(engine.cache().CanEverFit(32, 49));
+  EXPECT_FALSE(engine.cache().CanEverFit(32, std::numeric_limits<int64_t>::max()));
+  EXPECT_TRUE(engine.cache().CanEverFit(-1, -1)) << "nothing always fits";
 }
 
 TEST(Admission, KeepsTheWatermarkFreeWhenAsked) {
