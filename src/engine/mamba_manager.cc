@@ -134,6 +134,7 @@ void MambaManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, in
 
 void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   const int64_t unit = pool().hash_unit();
+  if (context().rules < EngineRules::kMain2026August) return;
   if (block_size() == unit || tokens % block_size() == 0 || tokens % unit != 0) return;
   if (tokens != request.prompt_tokens / unit * unit) return;
   RequestBlocks& held = blocks(slot);
