@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/match_plan.h"
 
+#include <algorithm>
+
+#include "router/field_policies.h"
+
 namespace kvcast::router {
 namespace {
 
@@ -30,11 +34,10 @@ MatchPlan::MatchPlan(WorkerId worker, const GroupCatalogue& catalogue, const Que
 
 void MatchPlan::AddGroup(GroupSpec spec) {
   if (SizeUnknown(spec)) spec.kind = SpecKind::kFullAttention;
-  if (shape_.policy == MatchPolicy::kFullOnly) spec.eagle = false;
   GroupResidency& part = parts_.emplace_back();
   part.spec = spec;
   part.blocks.Resize(shape_.units * shape_.unit / spec.block_size);
-  const bool partial = spec.block_size > shape_.unit && shape_.policy == MatchPolicy::kExact;
+  const bool partial = spec.block_size > shape_.unit;
   if (partial) part.partial_ends.Resize(shape_.units);
 }
 
@@ -50,6 +53,21 @@ void MatchPlan::Mark(uint8_t group, int64_t position) {
   }
 }
 
+// The prefix that the policy would promise.
+int64_t MatchPlan::Promise(const Reuse& reuse) const {
+  switch (shape_.policy) {
+    case MatchPolicy::kFullOnly:
+      return ShortestLeadingTokens(parts_);
+    case MatchPolicy::kAnyGroup:
+      return AnyGroupTokens(parts_, shape_.unit, shape_.units);
+    case MatchPolicy::kMinOfMaxima:
+      return *std::min_element(reuse.per_group_tokens.begin(), reuse.per_group_tokens.end());
+    case MatchPolicy::kExact:
+      break;
+  }
+  return reuse.tokens;
+}
+
 WorkerMatch MatchPlan::Evaluate() const {
   WorkerMatch match;
   match.worker = worker_;
@@ -57,7 +75,7 @@ WorkerMatch MatchPlan::Evaluate() const {
   // No group to ask is no promise, not the empty AND.
   if (parts_.empty()) return match;
   const Reuse reuse = ReusablePrefix(parts_, shape_.unit, alignment_, shape_.units * shape_.unit);
-  match.gpu_tokens = reuse.tokens;
+  match.gpu_tokens = Promise(reuse);
   for (size_t i = 0; i < part_of_group_.size(); ++i) {
     if (part_of_group_[i] < 0) continue;
     match.per_group_tokens[i] = reuse.per_group_tokens[static_cast<size_t>(part_of_group_[i])];

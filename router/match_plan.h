@@ -32,6 +32,7 @@ class MatchPlan {
 
  private:
   void AddGroup(GroupSpec spec);
+  int64_t Promise(const Reuse& reuse) const;
 
   QueryShape shape_;
   WorkerId worker_;

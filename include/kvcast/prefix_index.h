@@ -47,9 +47,12 @@ enum class Tier : uint8_t { kGpu, kCpu, kStorage };
 inline constexpr int kTiers = 3;
 
 // Which hits count. The others re-create what routers in the field do, so that it can be measured.
+// What the others say of a prompt is gpu_tokens; the rest of their WorkerMatch has no meaning.
 enum class MatchPolicy : uint8_t {
   kExact,     // the reuse rule over all groups
-  kFullOnly,  // groups of full kinds alone, no EAGLE, no partial blocks
+  kFullOnly,  // the run of whole blocks that all groups of full kinds hold; 0 without such groups
+  kAnyGroup,  // the run of hash units that lie in a block of any group
+  kMinOfMaxima,  // every group's own longest prefix by its rule, the shortest of them
 };
 
 struct IndexCounters {
