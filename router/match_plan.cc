@@ -71,6 +71,7 @@ int64_t MatchPlan::Promise(const Reuse& reuse) const {
 WorkerMatch MatchPlan::Evaluate() const {
   WorkerMatch match;
   match.worker = worker_;
+  match.certain = certain_;
   match.per_group_tokens.assign(part_of_group_.size(), 0);
   // No group to ask is no promise, not the empty AND.
   if (parts_.empty()) return match;

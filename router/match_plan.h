@@ -28,6 +28,8 @@ class MatchPlan {
   // end from a partial entry, so that both may share one index.
   void Mark(uint8_t group, int64_t position);
 
+  void set_certain(bool certain) { certain_ = certain; }
+
   WorkerMatch Evaluate() const;
 
  private:
@@ -36,6 +38,7 @@ class MatchPlan {
 
   QueryShape shape_;
   WorkerId worker_;
+  bool certain_ = true;
   int64_t alignment_;
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "router/group_catalogue.h"
+#include "router/hit_report.h"
 #include "router/match_plan.h"
 #include "router/residency_map.h"
 #include "router/seeded_hash.h"
@@ -39,6 +40,7 @@ struct WorkerState {
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
   uint64_t order = 0;  // of registration
+  router::HitReportState hit_reports;
 
   uint64_t total() const {
     return std::accumulate(residencies.begin(), residencies.end(), uint64_t{0});
@@ -79,6 +81,7 @@ void RemoveCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Ho
     const ResidencyMap::Removal removal = map.Remove(hash, place);
     if (removal == ResidencyMap::Removal::kNotHeld) {
       ++worker.counters.unknown_removes;
+      worker.hit_reports.NoteUnknownRemove();
       return;
     }
     ++worker.counters.removed_blocks;
@@ -95,6 +98,7 @@ class PlanTable {
     if (plan_of_slot_[slot] != kNone) return;  // asked for twice
     plan_of_slot_[slot] = static_cast<uint32_t>(plans_.size());
     plans_.emplace_back(worker.id, worker.catalogue, shape);
+    plans_.back().set_certain(worker.hit_reports.none());
   }
   void MarkHolders(const ResidencyMap& map, std::span<const BlockHash> chain) {
     ForEachPrefetched(map, chain, [&](const BlockHash& hash, int64_t position) {
@@ -133,6 +137,8 @@ class PrefixIndex::Impl {
 
  private:
   void EraseTiers(WorkerSlot slot, std::optional<Tier> tier) KV_REQUIRES(mutex_);
+  // Number of leading events that repeat what the index has, and are to be left out.
+  size_t SkipHitReport(WorkerSlot slot, std::span<const Event> events) KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerSlot slot, const BlockStored& event) KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerSlot slot, const BlockRemoved& event) KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerSlot slot, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
@@ -196,6 +202,7 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
 
 void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
   WorkerState& worker = *slots_[slot];
+  if (tier.value_or(Tier::kGpu) == Tier::kGpu) worker.hit_reports = {};
   const uint64_t held = tier ? worker.residencies[static_cast<size_t>(*tier)] : worker.total();
   if (held == 0) return;
   const std::array<uint64_t, kTiers> dropped = map_.EraseSlot(slot, tier);
@@ -208,7 +215,12 @@ void PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   const WorkerSlot slot = it->second;
-  for (const Event& event : batch.events) {
+  for (size_t i = 0; i < batch.events.size(); ++i) {
+    const Event& event = batch.events[i];
+    if (const size_t skipped = SkipHitReport(slot, std::span(batch.events).subspan(i))) {
+      i += skipped - 1;
+      continue;
+    }
     // No std::visit: the thread-safety analysis does not see a held lock inside a lambda.
     if (const auto* stored = std::get_if<BlockStored>(&event)) {
       ApplyEvent(slot, *stored);
@@ -218,6 +230,14 @@ void PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
       ApplyEvent(slot, std::get<AllBlocksCleared>(event));
     }
   }
+}
+
+size_t PrefixIndex::Impl::SkipHitReport(WorkerSlot slot, std::span<const Event> events) {
+  WorkerState& worker = *slots_[slot];
+  const router::HitReport report = router::ReadHitReport(events, slot, worker.catalogue, map_);
+  if (!worker.hit_reports.Skips(report)) return 0;
+  worker.counters.reannounced_blocks += report.blocks;
+  return report.events;
 }
 
 void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const BlockStored& event) {

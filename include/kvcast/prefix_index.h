@@ -63,7 +63,10 @@ struct IndexCounters {
   uint64_t bad_events = 0;       // group or block size out of range, or against the known groups
   uint64_t unknown_kinds = 0;    // events of a group whose kind has no reuse rule (not indexed)
   uint64_t assumed_kinds = 0;    // stores without a kind, taken for full_attention
-  uint64_t residencies = 0;      // (tier, group, hash) entries now
+  // Hashes of stores that only repeat a prefix which was there already, as vLLM's report mode
+  // "full" sends them (not applied).
+  uint64_t reannounced_blocks = 0;
+  uint64_t residencies = 0;  // (tier, group, hash) entries now
 };
 
 // One worker's answer.
@@ -73,6 +76,11 @@ struct WorkerMatch {
   // By group_idx: what the group, together with those of equal spec, could serve without the
   // others; 0 for a group that takes no part.
   std::vector<int64_t> per_group_tokens;
+  // False: the worker repeats announcements (IndexCounters::reannounced_blocks) since its cache was
+  // last empty. They are taken for reports of hits, but on the wire they look like second copies;
+  // if they were, blocks of which a copy is left may be missing here, so that the answer is rather
+  // too short than too long.
+  bool certain = true;
 };
 
 // Thread-safe. One writer per worker at a time (the order of a worker's batches is its meaning);
