@@ -55,6 +55,17 @@ TEST(HitReport, APrefixComputedAgainIsACopy) {
   EXPECT_EQ(worker.Match(chain, 100), 96);
 }
 
+TEST(HitReport, APrefixComputedAgainIsACopyAlsoWhereReportsAreSent) {
+  OneWorker worker(Registered({Full(), Window(32)}));
+  const auto chain = Hashes(1, 6);
+  worker.Apply(Batch(Root(chain, 0), Root(chain, 1), Root(chain, 0), Root(chain, 1)));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 12u);
+  worker.Apply(Batch(Remove(chain, 1), Root(chain, 0), Root(chain, 1)));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 12u);
+  worker.Apply(Batch(Remove(chain, 0)));
+  EXPECT_EQ(worker.Match(chain, 100), 96);
+}
+
 TEST(HitReport, AStoreThatReachesBeyondWhatIsThereIsNew) {
   OneWorker worker(Registered({Full()}));
   worker.Apply(Batch(Root(Hashes(1, 3)), Root(Hashes(1, 4))));
