@@ -97,14 +97,15 @@ class PlanTable {
   void Add(WorkerSlot slot, const WorkerState& worker, const QueryShape& shape) {
     if (plan_of_slot_[slot] != kNone) return;  // asked for twice
     plan_of_slot_[slot] = static_cast<uint32_t>(plans_.size());
-    plans_.emplace_back(worker.id, worker.catalogue, shape);
-    plans_.back().set_certain(worker.hit_reports.none());
+    const router::WorkerTraits traits{worker.id, worker.config.blocks_per_chunk,
+                                      worker.hit_reports.none()};
+    plans_.emplace_back(traits, worker.catalogue, shape);
   }
   void MarkHolders(const ResidencyMap& map, std::span<const BlockHash> chain) {
     ForEachPrefetched(map, chain, [&](const BlockHash& hash, int64_t position) {
       for (const Holder& holder : map.Find(hash)) {
         const uint32_t plan = plan_of_slot_[holder.slot];
-        if (holder.tier == Tier::kGpu && plan != kNone) plans_[plan].Mark(holder.group, position);
+        if (plan != kNone) plans_[plan].Mark(holder.group, holder.tier, position);
       }
     });
   }
@@ -287,7 +288,7 @@ PlanTable PrefixIndex::Impl::Probe(std::span<const BlockHash> chain, const Query
   for (const WorkerSlot slot : Participants(ids, shape.unit)) {
     table.Add(slot, *slots_[slot], shape);
   }
-  table.MarkHolders(map_, chain.first(static_cast<size_t>(shape.units)));
+  table.MarkHolders(map_, chain.first(static_cast<size_t>(shape.prompt_units)));
   return table;
 }
 
@@ -317,9 +318,15 @@ std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain, in
                                             std::span<const WorkerId> workers,
                                             MatchPolicy policy) const {
   if (unit <= 0 || unit > kMaxBlockSize) return {};
-  const int64_t usable = (std::max<int64_t>(prompt_tokens, 1) - 1) / unit;
-  const QueryShape shape{unit, std::min<int64_t>(std::ssize(chain), usable), policy};
-  return impl_->Match(chain, shape, workers);
+  prompt_tokens = std::max<int64_t>(prompt_tokens, 1);
+  const int64_t length = std::ssize(chain);
+  return impl_->Match(chain,
+                      {.unit = unit,
+                       .units = std::min(length, (prompt_tokens - 1) / unit),
+                       .prompt_units = std::min(length, prompt_tokens / unit),
+                       .prompt_tokens = prompt_tokens,
+                       .policy = policy},
+                      workers);
 }
 
 std::vector<GroupSpec> PrefixIndex::Groups(WorkerId worker) const {
