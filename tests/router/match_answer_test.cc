@@ -56,16 +56,16 @@ TEST(Answer, NoGroupIsInTheWayOfBlocksThatNobodyHas) {
   EXPECT_EQ(Ask(worker, 100).limiting_group, std::nullopt);
 }
 
-// Each group alone reaches further than both together: states at 16 and 48, the full prefix to 32.
-TEST(Answer, TheGroupInTheWayMayReachFurtherThanTheHit) {
+// Full to 48, states at 16 and 64, window blocks that end at 16, 48 and 80: each group alone
+// reaches further than all together, and the shortest of them is not the one in the way.
+TEST(Answer, TheGroupInTheWayMayReachFurthestAlone) {
   OneWorker worker(Registered({Full(), Mamba(16), Window(16)}));
-  worker.Apply(Batch(Store(Hashes(1, 5), 0), Store(Hashes(1, 1), 1), Store(Hashes(4, 1), 1),
-                     Store(Hashes(1, 3), 2)));
+  worker.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 1), 1), Store(Hashes(4, 1), 1),
+                     Store(Hashes(1, 1), 2), Store(Hashes(3, 1), 2), Store(Hashes(5, 1), 2)));
   const WorkerMatch match = Ask(worker, 100);
-  EXPECT_EQ(match.per_group_tokens, (std::vector<int64_t>{80, 64, 48}));
+  EXPECT_EQ(match.per_group_tokens, (std::vector<int64_t>{48, 64, 80}));
   EXPECT_EQ(match.gpu_tokens, 16);
-  // Without the Mamba states 48 tokens could be served, without the window 64.
-  EXPECT_EQ(match.limiting_group, 2);
+  EXPECT_EQ(match.limiting_group, 1);
 }
 
 TEST(Answer, CpuBlocksBehindTheHitAreAdded) {
@@ -94,6 +94,18 @@ TEST(Answer, WindowsNeedTheirLastBlocksOnly) {
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
   worker.Apply(Batch(RemoveFrom("CPU", Hashes(1, 1))));
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 0);
+}
+
+// The connector asks for ceil(W / block) blocks where the engine's own lookup needs one less.
+TEST(Answer, AWindowOfOneTokenMoreNeedsABlockMore) {
+  OneWorker worker(Registered({Full(), Window(33)}));
+  BlockStored window = StoreIn("CPU", Hashes(5, 2));
+  window.group_idx = 1;
+  worker.Apply(Batch(StoreIn("CPU", Hashes(1, 6)), window));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 0);
+  window.block_hashes = Hashes(4, 1);
+  worker.Apply(Batch(window));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
 }
 
 TEST(Answer, AWindowMayLeanOnWhatTheGpuHit) {
