@@ -68,8 +68,7 @@ class ModelRun {
     } else if (kind == 1) {
       Forget(worker);
     } else if (kind < 4) {
-      Apply(worker, Batch(AllBlocksCleared{}));
-      models_[worker].Clear(0);
+      ClearTier(worker);
     } else if (kind == 4) {
       RegisterAgain(worker);
     } else if (kind < 1150) {
@@ -123,6 +122,15 @@ class ModelRun {
       index_.RestartWorker(Id(worker));
     }
     models_[worker].copies.clear();
+  }
+
+  // A clear that names its tier, or the GPU's that does not.
+  void ClearTier(size_t worker) {
+    const int tier = static_cast<int>(random_() % 3);
+    AllBlocksCleared event;
+    if (tier != 0 || random_() % 2 == 0) event.medium = kMedia[tier];
+    Apply(worker, Batch(event));
+    models_[worker].Clear(tier);
   }
 
   // The rank in a batch is its sender's affair: it changes nothing.
