@@ -60,6 +60,9 @@ Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
   if (config.alignment < 0 || config.alignment > kMaxWindow) {
     return Status(StatusCode::kInvalidArgument, "alignment: out of range");
   }
+  if (!InRange(config.blocks_per_chunk, kMaxBlocksPerChunk)) {
+    return Status(StatusCode::kInvalidArgument, "blocks_per_chunk: out of range");
+  }
   GroupCatalogue catalogue;
   catalogue.registered_ = !config.groups.empty();
   catalogue.fixed_unit_ = catalogue.unit_ = config.hash_block_size;

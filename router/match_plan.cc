@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/match_plan.h"
 
+#include <algorithm>
+
+#include "router/field_policies.h"
+#include "router/limiting_group.h"
+#include "router/offload_reuse.h"
+
 namespace kvcast::router {
 namespace {
 
@@ -17,51 +23,126 @@ bool SizeUnknown(const GroupSpec& spec) {
 
 }  // namespace
 
-MatchPlan::MatchPlan(WorkerId worker, const GroupCatalogue& catalogue, const QueryShape& shape)
+MatchPlan::MatchPlan(const WorkerTraits& worker, const GroupCatalogue& catalogue,
+                     const QueryShape& shape)
     : shape_(shape), worker_(worker), alignment_(catalogue.alignment()) {
   const std::vector<GroupSpec> specs = catalogue.Specs();
   part_of_group_.assign(specs.size(), -1);
   for (size_t i = 0; i < specs.size(); ++i) {
     if (!TakesPart(specs[i], shape.policy)) continue;
     part_of_group_[i] = static_cast<int>(parts_.size());
+    full_kinds_only_ = full_kinds_only_ && IsFullKind(specs[i].kind);
     AddGroup(specs[i]);
   }
 }
 
 void MatchPlan::AddGroup(GroupSpec spec) {
   if (SizeUnknown(spec)) spec.kind = SpecKind::kFullAttention;
-  if (shape_.policy == MatchPolicy::kFullOnly) spec.eagle = false;
   GroupResidency& part = parts_.emplace_back();
   part.spec = spec;
   part.blocks.Resize(shape_.units * shape_.unit / spec.block_size);
-  const bool partial = spec.block_size > shape_.unit && shape_.policy == MatchPolicy::kExact;
+  const bool partial = spec.block_size > shape_.unit;
   if (partial) part.partial_ends.Resize(shape_.units);
 }
 
-void MatchPlan::Mark(uint8_t group, int64_t position) {
+void MatchPlan::Mark(uint8_t group, Tier tier, int64_t position) {
   if (group >= part_of_group_.size() || part_of_group_[group] < 0) return;
-  GroupResidency& part = parts_[static_cast<size_t>(part_of_group_[group])];
+  const auto part_index = static_cast<size_t>(part_of_group_[group]);
+  GroupResidency& part = parts_[part_index];
   const int64_t units_per_block = part.spec.block_size / shape_.unit;
   const int64_t end = position + 1;
-  if (end % units_per_block == 0) {
+  const bool ends_block = end % units_per_block == 0;
+  if (tier != Tier::kGpu) {
+    if (ends_block) MarkOffloaded(part_index, tier, end / units_per_block - 1);
+    return;
+  }
+  if (position >= shape_.units) return;
+  if (ends_block) {
     part.blocks.Set(end / units_per_block - 1);
   } else if (position < part.partial_ends.size()) {
     part.partial_ends.Set(position);
   }
 }
 
+void MatchPlan::MarkOffloaded(size_t part, Tier tier, int64_t block) {
+  if (on_any_lower_.empty()) {
+    on_cpu_.resize(parts_.size());
+    for (const GroupResidency& group : parts_) {
+      const int64_t blocks = shape_.prompt_units * shape_.unit / group.spec.block_size;
+      on_any_lower_.emplace_back(blocks);
+      on_cpu_[on_any_lower_.size() - 1].Resize(blocks);
+    }
+  }
+  on_any_lower_[part].Set(block);
+  if (tier == Tier::kCpu) on_cpu_[part].Set(block);
+}
+
+int64_t MatchPlan::WithOffload(const std::vector<Bitmap>& blocks, int64_t local_tokens) const {
+  if (blocks.empty()) return local_tokens;
+  std::vector<GroupResidency> groups;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    groups.push_back({.spec = parts_[i].spec, .blocks = blocks[i]});
+  }
+  return ReusableWithOffload(groups, {.unit = shape_.unit,
+                                      .units = shape_.prompt_units,
+                                      .prompt_tokens = shape_.prompt_tokens,
+                                      .local_tokens = local_tokens,
+                                      .blocks_per_chunk = worker_.blocks_per_chunk,
+                                      .full_kinds_only = full_kinds_only_});
+}
+
+// Full, partial or miss, and whose fault it is.
+void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
+  const int64_t max_tokens = shape_.units * shape_.unit;
+  const int64_t most = max_tokens / alignment_ * alignment_;
+  if (match.gpu_tokens == 0) {
+    match.hit = HitKind::kMiss;
+  } else {
+    match.hit = match.gpu_tokens == most ? HitKind::kFull : HitKind::kPartial;
+  }
+  if (match.hit == HitKind::kFull) return;
+  const auto part = LimitingGroup(parts_, reuse, shape_.unit, alignment_, max_tokens);
+  if (!part) return;
+  const auto group =
+      std::find(part_of_group_.begin(), part_of_group_.end(), static_cast<int>(*part));
+  match.limiting_group = group - part_of_group_.begin();
+}
+
+// The prefix that the policy would promise.
+int64_t MatchPlan::Promise(const Reuse& reuse) const {
+  switch (shape_.policy) {
+    case MatchPolicy::kFullOnly:
+      return ShortestLeadingTokens(parts_);
+    case MatchPolicy::kAnyGroup:
+      return AnyGroupTokens(parts_, shape_.unit, shape_.units);
+    case MatchPolicy::kMinOfMaxima:
+      return *std::min_element(reuse.per_group_tokens.begin(), reuse.per_group_tokens.end());
+    case MatchPolicy::kExact:
+      break;
+  }
+  return reuse.tokens;
+}
+
 WorkerMatch MatchPlan::Evaluate() const {
   WorkerMatch match;
-  match.worker = worker_;
+  match.worker = worker_.id;
+  match.certain = worker_.certain;
+  match.recompute_tokens = shape_.prompt_tokens;
   match.per_group_tokens.assign(part_of_group_.size(), 0);
   // No group to ask is no promise, not the empty AND.
   if (parts_.empty()) return match;
   const Reuse reuse = ReusablePrefix(parts_, shape_.unit, alignment_, shape_.units * shape_.unit);
-  match.gpu_tokens = reuse.tokens;
+  match.gpu_tokens = Promise(reuse);
+  match.recompute_tokens = shape_.prompt_tokens - match.gpu_tokens;
   for (size_t i = 0; i < part_of_group_.size(); ++i) {
     if (part_of_group_[i] < 0) continue;
     match.per_group_tokens[i] = reuse.per_group_tokens[static_cast<size_t>(part_of_group_[i])];
   }
+  match.with_cpu_tokens = match.with_storage_tokens = match.gpu_tokens;
+  if (shape_.policy != MatchPolicy::kExact) return match;
+  match.with_cpu_tokens = WithOffload(on_cpu_, match.gpu_tokens);
+  match.with_storage_tokens = WithOffload(on_any_lower_, match.gpu_tokens);
+  Judge(reuse, match);
   return match;
 }
 

@@ -13,31 +13,49 @@ namespace kvcast::router {
 
 // The part of a query that is the same for all workers.
 struct QueryShape {
-  int64_t unit = 0;   // tokens per hash
-  int64_t units = 0;  // leading hashes that can serve a hit: those within prompt tokens - 1
+  int64_t unit = 0;           // tokens per hash
+  int64_t units = 0;          // leading hashes that can serve a hit: within prompt tokens - 1
+  int64_t prompt_units = 0;   // leading hashes of the prompt: one more where it ends with a unit
+  int64_t prompt_tokens = 0;  // at least 1
   MatchPolicy policy = MatchPolicy::kExact;
+};
+
+// What an answer needs to know of a worker besides its groups.
+struct WorkerTraits {
+  WorkerId id;
+  int64_t blocks_per_chunk = 1;  // offloaded as one
+  bool certain = true;
 };
 
 // Thread-compatible value.
 class MatchPlan {
  public:
   // REQUIRES: catalogue.unit() is shape.unit or 0.
-  MatchPlan(WorkerId worker, const GroupCatalogue& catalogue, const QueryShape& shape);
+  MatchPlan(const WorkerTraits& worker, const GroupCatalogue& catalogue, const QueryShape& shape);
 
-  // The worker holds hash `position` of the chain in `group`. The position alone tells a block's
-  // end from a partial entry, so that both may share one index.
-  void Mark(uint8_t group, int64_t position);
+  // The worker holds hash `position` of the chain in `group`, on `tier`. The position alone tells a
+  // block's end from a partial entry, so that both may share one index.
+  // REQUIRES: position < shape.prompt_units.
+  void Mark(uint8_t group, Tier tier, int64_t position);
 
   WorkerMatch Evaluate() const;
 
  private:
   void AddGroup(GroupSpec spec);
+  void MarkOffloaded(size_t part, Tier tier, int64_t block);
+  int64_t Promise(const Reuse& reuse) const;
+  void Judge(const Reuse& reuse, WorkerMatch& match) const;
+  int64_t WithOffload(const std::vector<Bitmap>& blocks, int64_t local_tokens) const;
 
   QueryShape shape_;
-  WorkerId worker_;
+  WorkerTraits worker_;
   int64_t alignment_;
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part
+  bool full_kinds_only_ = true;
+  // Blocks on lower tiers by part: on the CPU, and on the CPU or a storage. Empty: none.
+  std::vector<Bitmap> on_cpu_;
+  std::vector<Bitmap> on_any_lower_;
 };
 
 }  // namespace kvcast::router

@@ -11,6 +11,7 @@
 #include <variant>
 
 #include "router/group_catalogue.h"
+#include "router/hit_report.h"
 #include "router/match_plan.h"
 #include "router/residency_map.h"
 #include "router/seeded_hash.h"
@@ -39,6 +40,7 @@ struct WorkerState {
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
   uint64_t order = 0;  // of registration
+  router::HitReportState hit_reports;
 
   uint64_t total() const {
     return std::accumulate(residencies.begin(), residencies.end(), uint64_t{0});
@@ -79,6 +81,7 @@ void RemoveCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Ho
     const ResidencyMap::Removal removal = map.Remove(hash, place);
     if (removal == ResidencyMap::Removal::kNotHeld) {
       ++worker.counters.unknown_removes;
+      worker.hit_reports.NoteUnknownRemove();
       return;
     }
     ++worker.counters.removed_blocks;
@@ -94,13 +97,15 @@ class PlanTable {
   void Add(WorkerSlot slot, const WorkerState& worker, const QueryShape& shape) {
     if (plan_of_slot_[slot] != kNone) return;  // asked for twice
     plan_of_slot_[slot] = static_cast<uint32_t>(plans_.size());
-    plans_.emplace_back(worker.id, worker.catalogue, shape);
+    const router::WorkerTraits traits{worker.id, worker.config.blocks_per_chunk,
+                                      worker.hit_reports.none()};
+    plans_.emplace_back(traits, worker.catalogue, shape);
   }
   void MarkHolders(const ResidencyMap& map, std::span<const BlockHash> chain) {
     ForEachPrefetched(map, chain, [&](const BlockHash& hash, int64_t position) {
       for (const Holder& holder : map.Find(hash)) {
         const uint32_t plan = plan_of_slot_[holder.slot];
-        if (holder.tier == Tier::kGpu && plan != kNone) plans_[plan].Mark(holder.group, position);
+        if (plan != kNone) plans_[plan].Mark(holder.group, holder.tier, position);
       }
     });
   }
@@ -133,6 +138,8 @@ class PrefixIndex::Impl {
 
  private:
   void EraseTiers(WorkerSlot slot, std::optional<Tier> tier) KV_REQUIRES(mutex_);
+  // Number of leading events that repeat what the index has, and are to be left out.
+  size_t SkipHitReport(WorkerSlot slot, std::span<const Event> events) KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerSlot slot, const BlockStored& event) KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerSlot slot, const BlockRemoved& event) KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerSlot slot, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
@@ -196,6 +203,7 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
 
 void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
   WorkerState& worker = *slots_[slot];
+  if (tier.value_or(Tier::kGpu) == Tier::kGpu) worker.hit_reports = {};
   const uint64_t held = tier ? worker.residencies[static_cast<size_t>(*tier)] : worker.total();
   if (held == 0) return;
   const std::array<uint64_t, kTiers> dropped = map_.EraseSlot(slot, tier);
@@ -208,7 +216,12 @@ void PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   const WorkerSlot slot = it->second;
-  for (const Event& event : batch.events) {
+  for (size_t i = 0; i < batch.events.size(); ++i) {
+    const Event& event = batch.events[i];
+    if (const size_t skipped = SkipHitReport(slot, std::span(batch.events).subspan(i))) {
+      i += skipped - 1;
+      continue;
+    }
     // No std::visit: the thread-safety analysis does not see a held lock inside a lambda.
     if (const auto* stored = std::get_if<BlockStored>(&event)) {
       ApplyEvent(slot, *stored);
@@ -218,6 +231,14 @@ void PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
       ApplyEvent(slot, std::get<AllBlocksCleared>(event));
     }
   }
+}
+
+size_t PrefixIndex::Impl::SkipHitReport(WorkerSlot slot, std::span<const Event> events) {
+  WorkerState& worker = *slots_[slot];
+  const router::HitReport report = router::ReadHitReport(events, slot, worker.catalogue, map_);
+  if (!worker.hit_reports.Skips(report)) return 0;
+  worker.counters.reannounced_blocks += report.blocks;
+  return report.events;
 }
 
 void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const BlockStored& event) {
@@ -267,7 +288,7 @@ PlanTable PrefixIndex::Impl::Probe(std::span<const BlockHash> chain, const Query
   for (const WorkerSlot slot : Participants(ids, shape.unit)) {
     table.Add(slot, *slots_[slot], shape);
   }
-  table.MarkHolders(map_, chain.first(static_cast<size_t>(shape.units)));
+  table.MarkHolders(map_, chain.first(static_cast<size_t>(shape.prompt_units)));
   return table;
 }
 
@@ -297,9 +318,15 @@ std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain, in
                                             std::span<const WorkerId> workers,
                                             MatchPolicy policy) const {
   if (unit <= 0 || unit > kMaxBlockSize) return {};
-  const int64_t usable = (std::max<int64_t>(prompt_tokens, 1) - 1) / unit;
-  const QueryShape shape{unit, std::min<int64_t>(std::ssize(chain), usable), policy};
-  return impl_->Match(chain, shape, workers);
+  prompt_tokens = std::max<int64_t>(prompt_tokens, 1);
+  const int64_t length = std::ssize(chain);
+  return impl_->Match(chain,
+                      {.unit = unit,
+                       .units = std::min(length, (prompt_tokens - 1) / unit),
+                       .prompt_units = std::min(length, prompt_tokens / unit),
+                       .prompt_tokens = prompt_tokens,
+                       .policy = policy},
+                      workers);
 }
 
 std::vector<GroupSpec> PrefixIndex::Groups(WorkerId worker) const {

@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,8 +24,9 @@ namespace kvcast {
 
 // Bounds. A worker that passes one is refused; an event that does is counted as bad.
 inline constexpr size_t kMaxIndexWorkers = 65535;
-inline constexpr int64_t kMaxGroups = 64;                // a worker
-inline constexpr int64_t kMaxBlockSize = 1 << 20;        // tokens
+inline constexpr int64_t kMaxGroups = 64;          // a worker
+inline constexpr int64_t kMaxBlockSize = 1 << 20;  // tokens
+inline constexpr int64_t kMaxBlocksPerChunk = 1 << 12;
 inline constexpr int64_t kMaxWindow = int64_t{1} << 40;  // tokens, windows and chunks
 
 // What is known of a worker when it is registered. Groups are also learned from its events.
@@ -39,6 +41,9 @@ struct WorkerConfig {
   // unit if a Mamba group's blocks are larger than it and all other larger blocks are full or
   // Mamba).
   int64_t alignment = 0;
+  // Blocks of a group that its offloading connector moves as one. A chunk on a lower tier is known
+  // by the hash of its last block.
+  int64_t blocks_per_chunk = 1;
 };
 
 // Where a block lies. Medium of the event: GPU or absent is kGpu, a name that starts with "cpu" (in
@@ -47,9 +52,12 @@ enum class Tier : uint8_t { kGpu, kCpu, kStorage };
 inline constexpr int kTiers = 3;
 
 // Which hits count. The others re-create what routers in the field do, so that it can be measured.
+// What the others say of a prompt is gpu_tokens; the rest of their WorkerMatch has no meaning.
 enum class MatchPolicy : uint8_t {
   kExact,     // the reuse rule over all groups
-  kFullOnly,  // groups of full kinds alone, no EAGLE, no partial blocks
+  kFullOnly,  // the run of whole blocks that all groups of full kinds hold; 0 without such groups
+  kAnyGroup,  // the run of hash units that lie in a block of any group
+  kMinOfMaxima,  // every group's own longest prefix by its rule, the shortest of them
 };
 
 struct IndexCounters {
@@ -60,16 +68,40 @@ struct IndexCounters {
   uint64_t bad_events = 0;       // group or block size out of range, or against the known groups
   uint64_t unknown_kinds = 0;    // events of a group whose kind has no reuse rule (not indexed)
   uint64_t assumed_kinds = 0;    // stores without a kind, taken for full_attention
-  uint64_t residencies = 0;      // (tier, group, hash) entries now
+  // Hashes of stores that only repeat a prefix which was there already, as vLLM's report mode
+  // "full" sends them (not applied).
+  uint64_t reannounced_blocks = 0;
+  uint64_t residencies = 0;  // (tier, group, hash) entries now
 };
+
+// How much of what a prompt could hit at most is on the GPU.
+enum class HitKind : uint8_t { kMiss, kPartial, kFull };
 
 // One worker's answer.
 struct WorkerMatch {
   WorkerId worker;
-  int64_t gpu_tokens = 0;  // the reusable prefix
-  // By group_idx: what the group, together with those of equal spec, could serve without the
-  // others; 0 for a group that takes no part.
+  int64_t gpu_tokens = 0;  // the reusable prefix: what the engine's own lookup would return
+  // The prefix that is served after loads from the CPU, and from the CPU and storages: each at
+  // least as long as the one before. Assumed, as vLLM's offloading connector does it: chunks are
+  // looked for behind the GPU's own hit alone, every group needs its chunks on the lower tier (all
+  // for full attention, the last ones for a window, the last one for Mamba), and chunks whose
+  // transfer is under way or refused are not known here. Hits inside a chunk are not counted.
+  int64_t with_cpu_tokens = 0;
+  int64_t with_storage_tokens = 0;
+  // By group_idx: what the group, together with those of equal spec, could serve on the GPU without
+  // the others; 0 for a group that takes no part.
   std::vector<int64_t> per_group_tokens;
+  // By gpu_tokens: kFull if no prompt of this length could hit more, kMiss if it is 0.
+  HitKind hit = HitKind::kMiss;
+  // If not kFull: the group_idx without which the others could serve most. nullopt: none could
+  // serve more, or no single group is in the way.
+  std::optional<int64_t> limiting_group;
+  int64_t recompute_tokens = 0;  // of the prompt, not in gpu_tokens
+  // False: the worker repeats announcements (IndexCounters::reannounced_blocks) since its cache was
+  // last empty. They are taken for reports of hits, but on the wire they look like second copies;
+  // if they were, blocks of which a copy is left may be missing here, so that the answer is rather
+  // too short than too long.
+  bool certain = true;
 };
 
 // Thread-safe. One writer per worker at a time (the order of a worker's batches is its meaning);

@@ -66,6 +66,8 @@ constexpr std::array kWorkerMetrics = {
                  kCounter, [](W w) { return w.index.unknown_kinds; }},
     WorkerMetric{"kvcast_index_assumed_kinds_total", "Stores taken for full attention.", kCounter,
                  [](W w) { return w.index.assumed_kinds; }},
+    WorkerMetric{"kvcast_index_reannounced_blocks_total", "Stored hashes that repeat a hit.",
+                 kCounter, [](W w) { return w.index.reannounced_blocks; }},
     WorkerMetric{"kvcast_index_residencies", "Places (tier, group, hash) held.", kGauge,
                  [](W w) { return w.index.residencies; }},
 };

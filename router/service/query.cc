@@ -133,6 +133,23 @@ Status CheckCombination(const Json& body) {
   return Status();
 }
 
+std::string_view HitName(HitKind hit) {
+  switch (hit) {
+    case HitKind::kFull:
+      return "full";
+    case HitKind::kPartial:
+      return "partial";
+    case HitKind::kMiss:
+      break;
+  }
+  return "miss";
+}
+
+template <typename T>
+Json OrNull(const std::optional<T>& value) {
+  return value ? Json(*value) : Json(nullptr);
+}
+
 }  // namespace
 
 Result<Query> ParseQuery(std::string_view body) {
@@ -153,12 +170,20 @@ Result<Query> ParseQuery(std::string_view body) {
 std::string RenderAnswers(const std::vector<QueryAnswer>& answers) {
   Json workers = Json::array();
   for (const QueryAnswer& answer : answers) {
+    const WorkerMatch& match = answer.match;
     workers.push_back({{"name", answer.name},
-                       {"reusable_tokens", answer.match.gpu_tokens},
-                       {"per_group_tokens", answer.match.per_group_tokens},
+                       {"reusable_tokens", match.gpu_tokens},
+                       {"reusable_with_cpu_tokens", match.with_cpu_tokens},
+                       {"reusable_with_storage_tokens", match.with_storage_tokens},
+                       {"recompute_tokens", match.recompute_tokens},
+                       {"hit", HitName(match.hit)},
+                       {"limiting_group", OrNull(match.limiting_group)},
+                       {"per_group_tokens", match.per_group_tokens},
+                       {"certain", match.certain},
                        {"hash_block_size", answer.hash_block_size},
                        {"state", SourceStateName(answer.state)},
-                       {"next_seq", answer.next_seq}});
+                       {"next_seq", answer.next_seq},
+                       {"event_age_seconds", OrNull(answer.event_age_seconds)}});
   }
   const Json body = {{"workers", std::move(workers)}};
   return body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

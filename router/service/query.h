@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,10 +48,15 @@ struct QueryAnswer {
   int64_t hash_block_size = 0;  // 0: not known yet
   SourceState state = SourceState::kConnecting;
   uint64_t next_seq = 0;
+  // Since the worker's clock stamped its last applied batch; nullopt: none yet. At least 0, and as
+  // right as the two clocks agree.
+  std::optional<double> event_age_seconds;
 };
 
-// {"workers": [{"name", "reusable_tokens", "per_group_tokens", "hash_block_size", "state",
-// "next_seq"}, ...]}
+// {"workers": [{"name", "reusable_tokens", "reusable_with_cpu_tokens",
+// "reusable_with_storage_tokens", "recompute_tokens", "hit": "full"|"partial"|"miss",
+// "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "next_seq",
+// "event_age_seconds": x|null}, ...]}; see WorkerMatch for their meaning.
 std::string RenderAnswers(const std::vector<QueryAnswer>& answers);
 
 }  // namespace kvcast::router

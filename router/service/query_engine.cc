@@ -23,8 +23,9 @@ std::vector<BlockHash> ChainOf(const HashScheme& scheme, int64_t unit, const Que
 }  // namespace
 
 QueryEngine::QueryEngine(const PrefixIndex& index,
-                         const std::vector<std::unique_ptr<Source>>& sources, StatusOf status_of)
-    : index_(index), sources_(sources), status_of_(std::move(status_of)) {}
+                         const std::vector<std::unique_ptr<Source>>& sources, StatusOf status_of,
+                         std::function<double()> now)
+    : index_(index), sources_(sources), status_of_(std::move(status_of)), now_(std::move(now)) {}
 
 Result<std::vector<const Source*>> QueryEngine::Select(
     const std::vector<std::string>& names) const {
@@ -82,12 +83,16 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query) const {
     answer.name = source->name();
     // A worker without a match (unit unknown, or another one) can promise nothing.
     answer.match.worker = source->id();
+    answer.match.recompute_tokens = query.prompt_tokens;
     if (const auto it = matched.find(source->id()); it != matched.end()) {
       std::tie(answer.match, answer.hash_block_size) = std::move(it->second);
     }
     const SourceStatus status = status_of_(source->id());
     answer.state = source->State(status.state);
     answer.next_seq = status.next_seq;
+    if (const auto ts = source->last_batch_ts(); ts && now_) {
+      answer.event_age_seconds = std::max(0.0, now_() - *ts);
+    }
   }
   return answers;
 }

@@ -20,8 +20,10 @@ namespace kvcast::router {
 class QueryEngine {
  public:
   using StatusOf = std::function<SourceStatus(WorkerId)>;
+  // `now`: seconds since the epoch, on a clock that agrees with the workers'; empty: event ages are
+  // not given.
   QueryEngine(const PrefixIndex& index, const std::vector<std::unique_ptr<Source>>& sources,
-              StatusOf status_of);
+              StatusOf status_of, std::function<double()> now = {});
 
   // One answer per worker asked for, in order of the sources. Not ok: an unknown worker name.
   Result<std::vector<QueryAnswer>> Answer(const Query& query) const;
@@ -43,6 +45,7 @@ class QueryEngine {
   const PrefixIndex& index_;
   const std::vector<std::unique_ptr<Source>>& sources_;
   StatusOf status_of_;
+  std::function<double()> now_;
 };
 
 }  // namespace kvcast::router

@@ -2,6 +2,7 @@
 #include "router/service/router_service.h"
 
 #include <atomic>
+#include <chrono>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -12,6 +13,13 @@
 #include "router/service/query_engine.h"
 
 namespace kvcast::router {
+namespace {
+
+double SystemSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
 
 class RouterService::Impl {
  public:
@@ -22,7 +30,7 @@ class RouterService::Impl {
  private:
   Status AddSources(const RouterOptions& options);
   Status Follow(const RouterOptions& options);
-  Status Serve(const HttpOptions& options);
+  Status Serve(const RouterOptions& options);
   HttpReply AnswerQuery(const std::string& body);
   HttpReply AnswerHealth() const;
   HttpReply AnswerMetrics() const;
@@ -74,16 +82,17 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   return Status();
 }
 
-Status RouterService::Impl::Serve(const HttpOptions& options) {
+Status RouterService::Impl::Serve(const RouterOptions& options) {
   using Method = HttpRoute::Method;
   queries_ = std::make_unique<QueryEngine>(
-      index_, sources_, [this](WorkerId worker) { return subscriber_->status(worker); });
+      index_, sources_, [this](WorkerId worker) { return subscriber_->status(worker); },
+      options.now ? options.now : SystemSeconds);
   std::vector<HttpRoute> routes = {
       {Method::kPost, "/v1/query", [this](const std::string& body) { return AnswerQuery(body); }},
       {Method::kGet, "/healthz", [this](const std::string&) { return AnswerHealth(); }},
       {Method::kGet, "/metrics", [this](const std::string&) { return AnswerMetrics(); }},
   };
-  Result<std::unique_ptr<HttpServer>> http = HttpServer::Start(options, std::move(routes));
+  Result<std::unique_ptr<HttpServer>> http = HttpServer::Start(options.http, std::move(routes));
   if (!http.ok()) return http.status();
   http_ = std::move(http).value();
   return Status();
@@ -92,7 +101,7 @@ Status RouterService::Impl::Serve(const HttpOptions& options) {
 Status RouterService::Impl::Start(const RouterOptions& options) {
   if (Status status = AddSources(options); !status.ok()) return status;
   if (Status status = Follow(options); !status.ok()) return status;
-  return Serve(options.http);
+  return Serve(options);
 }
 
 // In the reverse order of use: queries read the subscriber, the subscriber feeds the sources.

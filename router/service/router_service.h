@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,6 +22,8 @@ struct RouterOptions {
   std::vector<RouterSource> sources;
   HttpOptions http;
   SubscriberConfig subscriber;
+  // Seconds since the epoch, to tell the age of events; empty: the system's clock.
+  std::function<double()> now;
 };
 
 // Own threads: the subscriber's and the HTTP pool.

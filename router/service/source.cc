@@ -61,6 +61,8 @@ void Source::OnBatch(std::span<const uint8_t> payload) {
   }
   NoteHashForm();
   index_.Apply(id_, batch_);
+  MutexLock lock(mutex_);
+  last_batch_ts_ = batch_.ts;
 }
 
 void Source::OnReset(ResetReason reason) {
@@ -86,6 +88,11 @@ HashScheme Source::scheme() const { return {algorithm_, none_hash_, form_}; }
 SourceCounters Source::counters() const {
   MutexLock lock(mutex_);
   return counters_;
+}
+
+std::optional<double> Source::last_batch_ts() const {
+  MutexLock lock(mutex_);
+  return last_batch_ts_;
 }
 
 SourceState Source::State(SourceState stream) const {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -61,6 +62,9 @@ class Source {
   // The form of hash is taken from the first store; integers until then.
   HashScheme scheme() const;
   SourceCounters counters() const;
+  // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
+  // nullopt: none yet.
+  std::optional<double> last_batch_ts() const;
   // The stream's state; kDegraded if batches or events came that could not be decoded, because the
   // index may then hold what the engine does not.
   SourceState State(SourceState stream) const;
@@ -79,6 +83,7 @@ class Source {
   std::atomic<bool> inexact_{false};
   mutable Mutex mutex_;
   SourceCounters counters_ KV_GUARDED_BY(mutex_);
+  std::optional<double> last_batch_ts_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::router

@@ -73,6 +73,11 @@ int RunTail(const TailOptions& options);
 struct ConformanceOptions {
   std::string kind;
   std::vector<std::string> paths;
+  // Router class; see RouterConformanceOptions.
+  std::string policy = "exact";
+  std::string feed = "recorded";
+  uint64_t seed = 1;
+  bool table = false;  // the policies as a Markdown table
   bool json = false;
 };
 int RunConformance(const ConformanceOptions& options);

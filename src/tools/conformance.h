@@ -16,6 +16,15 @@ struct ConformanceReport {
   uint64_t equal = 0;                          // of them, with the recorded outcome
   uint64_t unsupported = 0;                    // records that could not be checked
   std::vector<std::string> first_differences;  // at most one line per file
+  // Router class: how far the answers of a policy are from the engine's own, in all files.
+  struct PolicyFigures {
+    std::string policy;
+    uint64_t probes = 0;
+    double exact_percent = 0;
+    double over_tokens_per_probe = 0;   // promised and not there
+    double under_tokens_per_probe = 0;  // there and not promised
+  };
+  std::vector<PolicyFigures> policies;
 
   bool ok() const { return compared > 0 && equal == compared && unsupported == 0; }
 };
@@ -26,6 +35,20 @@ Status RunWireConformance(const std::vector<std::string>& paths, ConformanceRepo
 Status RunFramesConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunHashConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunEngineConformance(const std::vector<std::string>& paths, ConformanceReport& report);
-Status RunRouterConformance(const std::vector<std::string>& paths, ConformanceReport& report);
+
+struct RouterConformanceOptions {
+  // exact, full-only, any-group, group-blind, min-of-maxima or all. Checks are counted for one
+  // policy alone: exact where it is all.
+  std::string policy = "exact";
+  // How the events come in. recorded: the recorded payload through the decoder, where a step has
+  // one, else the events as they are; decoded: the events as they are; wire: all through the
+  // decoder, encoded by us where no payload was recorded; interleaved: as decoded, every file
+  // twice, all as workers of one index, their steps in random order, and every probe asked of all
+  // workers.
+  std::string feed = "recorded";
+  uint64_t seed = 1;  // of interleaved
+};
+Status RunRouterConformance(const std::vector<std::string>& paths,
+                            const RouterConformanceOptions& options, ConformanceReport& report);
 
 }  // namespace kvcast::tools

@@ -14,23 +14,50 @@ Status RunKind(const ConformanceOptions& options, ConformanceReport& report) {
   if (options.kind == "frames") return RunFramesConformance(options.paths, report);
   if (options.kind == "hash") return RunHashConformance(options.paths, report);
   if (options.kind == "engine") return RunEngineConformance(options.paths, report);
-  if (options.kind == "router") return RunRouterConformance(options.paths, report);
+  if (options.kind == "router") {
+    const std::string policy = options.table ? "all" : options.policy;
+    return RunRouterConformance(options.paths, {policy, options.feed, options.seed}, report);
+  }
   return {StatusCode::kInvalidArgument, "unknown conformance class '" + options.kind + "'"};
+}
+
+void PrintTable(const std::vector<ConformanceReport::PolicyFigures>& policies) {
+  std::printf("| policy | probes | exact | over-promised tokens a probe | under-promised |\n");
+  std::printf("|---|--:|--:|--:|--:|\n");
+  for (const auto& figures : policies) {
+    std::printf("| %s | %llu | %.2f %% | %.2f | %.2f |\n", figures.policy.c_str(),
+                static_cast<unsigned long long>(figures.probes), figures.exact_percent,
+                figures.over_tokens_per_probe, figures.under_tokens_per_probe);
+  }
+}
+
+nlohmann::json PoliciesJson(const std::vector<ConformanceReport::PolicyFigures>& policies) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const auto& figures : policies) {
+    list.push_back({{"policy", figures.policy},
+                    {"probes", figures.probes},
+                    {"exact_percent", figures.exact_percent},
+                    {"over_promised_tokens_per_probe", figures.over_tokens_per_probe},
+                    {"under_promised_tokens_per_probe", figures.under_tokens_per_probe}});
+  }
+  return list;
 }
 
 void PrintReport(const ConformanceReport& report, bool json) {
   if (json) {
-    const nlohmann::json object = {{"files", report.files},
-                                   {"compared", report.compared},
-                                   {"equal", report.equal},
-                                   {"unsupported", report.unsupported},
-                                   {"first_differences", report.first_differences}};
+    nlohmann::json object = {{"files", report.files},
+                             {"compared", report.compared},
+                             {"equal", report.equal},
+                             {"unsupported", report.unsupported},
+                             {"first_differences", report.first_differences}};
+    if (!report.policies.empty()) object["policies"] = PoliciesJson(report.policies);
     std::printf("%s\n", object.dump().c_str());
     return;
   }
   for (const std::string& difference : report.first_differences) {
     std::printf("differs: %s\n", difference.c_str());
   }
+  if (!report.policies.empty()) PrintTable(report.policies);
   std::printf("%llu files, %llu compared, %llu equal, %llu unsupported\n",
               static_cast<unsigned long long>(report.files),
               static_cast<unsigned long long>(report.compared),

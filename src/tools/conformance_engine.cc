@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "src/tools/conformance.h"
 #include "src/tools/file.h"
 #include "src/tools/scenario.h"
+#include "src/tools/scenario_file.h"
 #include "src/tools/scenario_replay.h"
 
 namespace kvcast::tools {
 namespace {
-
-namespace fs = std::filesystem;
 
 Status Malformed(const std::string& path, size_t line, const Status& why) {
   return {StatusCode::kMalformed, path + ":" + std::to_string(line) + ": " + why.message()};
@@ -62,35 +60,13 @@ Status CheckFile(const std::string& path, ConformanceReport& report) {
   return ReplayLines(path, lines, *replay);
 }
 
-bool IsScenarioFile(const fs::path& path) {
-  const std::string name = path.filename().string();
-  return name.ends_with(".jsonl") || name.ends_with(".jsonl.gz");
-}
-
-Status CheckPath(const std::string& path, ConformanceReport& report) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return CheckFile(path, report);
-  std::vector<std::string> files;
-  for (fs::directory_iterator it(path, error); !error && it != fs::directory_iterator();
-       it.increment(error)) {
-    if (IsScenarioFile(it->path())) files.push_back(it->path().string());
-  }
-  if (error) return {StatusCode::kUnavailable, path + ": " + error.message()};
-  if (files.empty()) return {StatusCode::kNotFound, path + ": holds no scenario"};
-  std::sort(files.begin(), files.end());
-  for (const std::string& file : files) {
-    const Status status = CheckFile(file, report);
-    if (!status.ok()) return status;
-  }
-  return {};
-}
-
 }  // namespace
 
 Status RunEngineConformance(const std::vector<std::string>& paths, ConformanceReport& report) {
-  for (const std::string& path : paths) {
-    const Status status = CheckPath(path, report);
-    if (!status.ok()) return status;
+  const auto files = ScenarioPaths(paths);
+  if (!files.ok()) return files.status();
+  for (const std::string& file : *files) {
+    if (const Status status = CheckFile(file, report); !status.ok()) return status;
   }
   return {};
 }

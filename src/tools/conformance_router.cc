@@ -1,86 +1,162 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <filesystem>
 #include <utility>
 
 #include "src/tools/conformance.h"
-#include "src/tools/file.h"
+#include "src/tools/interleaved_replay.h"
+#include "src/tools/policy_index.h"
 #include "src/tools/router_replay.h"
+#include "src/tools/scenario_file.h"
+#include "src/tools/scenario_wire.h"
 
 namespace kvcast::tools {
 namespace {
 
-namespace fs = std::filesystem;
+enum class Feed : uint8_t { kRecorded, kDecoded, kWire, kInterleaved };
 
-Status Malformed(const std::string& path, size_t line, const Status& why) {
-  return {StatusCode::kMalformed, path + ":" + std::to_string(line) + ": " + why.message()};
+std::optional<Feed> ParseFeed(const std::string& name) {
+  if (name == "recorded") return Feed::kRecorded;
+  if (name == "decoded") return Feed::kDecoded;
+  if (name == "wire") return Feed::kWire;
+  if (name == "interleaved") return Feed::kInterleaved;
+  return std::nullopt;
 }
 
-Status ReplayLines(const std::string& path, const std::vector<std::string_view>& lines,
-                   RouterReplay& replay) {
-  for (size_t i = 1; i < lines.size(); ++i) {
-    if (IsScenarioFinal(lines[i])) {
-      const auto last = ParseScenarioFinal(lines[i]);
-      if (!last.ok()) return Malformed(path, i + 1, last.status());
-      replay.CheckFinal(*last);
-      continue;
+// Counts the checks of one policy; names the first difference of each file.
+class Tally {
+ public:
+  explicit Tally(ConformanceReport& report) : report_(report) {}
+
+  void Check(const Scenario& file, bool equal, const std::string& what) {
+    ++report_.compared;
+    if (equal) {
+      ++report_.equal;
+    } else if (std::exchange(differing_, &file) != &file) {
+      report_.first_differences.push_back(file.path + ": " + what);
     }
-    const auto step = ParseScenarioStep(lines[i]);
-    if (!step.ok()) return Malformed(path, i + 1, step.status());
-    replay.RunStep(*step);
   }
-  return {};
+
+ private:
+  ConformanceReport& report_;
+  const Scenario* differing_ = nullptr;
+};
+
+ConformanceReport::PolicyFigures FiguresOf(Policy policy, const PromiseError& error) {
+  const auto probes = static_cast<double>(std::max<uint64_t>(1, error.probes));
+  return {std::string(PolicyName(policy)), error.probes,
+          100.0 * static_cast<double>(error.exact) / probes,
+          static_cast<double>(error.over_tokens) / probes,
+          static_cast<double>(error.under_tokens) / probes};
 }
 
-Status CheckFile(const std::string& path, ConformanceReport& report) {
-  const auto content = ReadFile(path);
-  if (!content.ok()) return content.status();
-  const auto lines = SplitLines(*content);
-  const auto config = ParseScenarioConfig(lines.empty() ? "" : lines[0]);
-  if (!config.ok()) return Malformed(path, 1, config.status());
-  const auto registration = RegistrationOf(*config);
-  if (!registration.ok()) return Malformed(path, 1, registration.status());
-
-  bool differs = false;
-  auto replay =
-      RouterReplay::Create(*config, *registration, [&](bool equal, const std::string& what) {
-        ++report.compared;
-        if (equal) {
-          ++report.equal;
-        } else if (!std::exchange(differs, true)) {
-          report.first_differences.push_back(path + ": " + what);
-        }
-      });
-  if (!replay.ok()) return Malformed(path, 1, replay.status());
-  ++report.files;
-  return ReplayLines(path, lines, *replay);
+// Replaces the steps' events by what the decoder makes of their payloads.
+Status PassOverWire(Scenario& scenario, bool recorded_only) {
+  for (ScenarioStep& step : scenario.steps) {
+    if (recorded_only && step.payload.empty()) continue;
+    auto events = EventsOverWire(scenario.config, step);
+    if (!events.ok()) {
+      return {events.status().code(), scenario.path + ": step " + std::to_string(step.step) + ": " +
+                                          events.status().message()};
+    }
+    step.events = std::move(events).value();
+  }
+  return Status();
 }
 
-Status CheckPath(const std::string& path, ConformanceReport& report) {
-  std::error_code error;
-  if (!fs::is_directory(path, error)) return CheckFile(path, report);
-  std::vector<std::string> files;
-  for (fs::directory_iterator it(path, error); !error && it != fs::directory_iterator();
-       it.increment(error)) {
-    const std::string name = it->path().filename().string();
-    if (name.ends_with(".jsonl") || name.ends_with(".jsonl.gz")) files.push_back(it->path());
-  }
-  if (error) return {StatusCode::kUnavailable, path + ": " + error.message()};
-  if (files.empty()) return {StatusCode::kNotFound, path + ": holds no scenario"};
-  std::sort(files.begin(), files.end());
-  for (const std::string& file : files) {
-    if (const Status status = CheckFile(file, report); !status.ok()) return status;
-  }
-  return {};
+Status ReplayAlone(const Scenario& scenario, Policy policy, const RouterReplay::Check& check,
+                   PromiseError& error) {
+  const auto registration = RegistrationOf(scenario.config);
+  if (!registration.ok()) return registration.status();
+  auto index = MakePolicyIndex(policy, *registration);
+  if (!index.ok()) return index.status();
+  auto replay = RouterReplay::Create(scenario.config, std::move(index).value(), check);
+  if (!replay.ok()) return replay.status();
+  for (const ScenarioStep& step : scenario.steps) replay->RunStep(step);
+  if (policy == Policy::kExact && scenario.final_state) replay->CheckFinal(*scenario.final_state);
+  error.Add(replay->error());
+  return Status();
 }
+
+class RouterRun {
+ public:
+  RouterRun(std::vector<Policy> policies, Feed feed, uint64_t seed, ConformanceReport& report)
+      : policies_(std::move(policies)),
+        feed_(feed),
+        seed_(seed),
+        report_(report),
+        errors_(policies_.size()) {}
+
+  Status Run(const std::vector<std::string>& files) {
+    for (const std::string& file : files) {
+      auto scenario = ReadScenario(file);
+      if (!scenario.ok()) return scenario.status();
+      if (Status status = Take(std::move(scenario).value()); !status.ok()) return status;
+      ++report_.files;
+    }
+    if (Status status = ReplayWaiting(); !status.ok()) return status;
+    const bool exact_alone = policies_ == std::vector{Policy::kExact};
+    for (size_t i = 0; i < policies_.size() && !exact_alone; ++i) {
+      report_.policies.push_back(FiguresOf(policies_[i], errors_[i]));
+    }
+    return Status();
+  }
+
+ private:
+  Status Take(Scenario scenario) {
+    if (feed_ == Feed::kInterleaved) {
+      waiting_.push_back(std::move(scenario));
+      return Status();
+    }
+    if (feed_ != Feed::kDecoded) {
+      Status status = PassOverWire(scenario, feed_ == Feed::kRecorded);
+      if (!status.ok()) return status;
+    }
+    Tally tally(report_);
+    for (size_t i = 0; i < policies_.size(); ++i) {
+      const auto check = [&](bool equal, const std::string& what) {
+        if (i == 0) tally.Check(scenario, equal, what);
+      };
+      const Status status = ReplayAlone(scenario, policies_[i], check, errors_[i]);
+      if (!status.ok()) return {status.code(), scenario.path + ": " + status.message()};
+    }
+    return Status();
+  }
+
+  Status ReplayWaiting() {
+    if (waiting_.empty()) return Status();
+    std::vector<Tally> tallies(waiting_.size(), Tally(report_));
+    const auto check = [&](const Scenario& file, bool equal, const std::string& what) {
+      tallies[static_cast<size_t>(&file - waiting_.data())].Check(file, equal, what);
+    };
+    return ReplayInterleaved(waiting_, seed_, check, errors_[0]);
+  }
+
+  std::vector<Policy> policies_;
+  Feed feed_;
+  uint64_t seed_;
+  ConformanceReport& report_;
+  std::vector<PromiseError> errors_;  // by policy
+  std::vector<Scenario> waiting_;     // for the interleaved run
+};
 
 }  // namespace
 
-Status RunRouterConformance(const std::vector<std::string>& paths, ConformanceReport& report) {
-  for (const std::string& path : paths) {
-    if (const Status status = CheckPath(path, report); !status.ok()) return status;
+Status RunRouterConformance(const std::vector<std::string>& paths,
+                            const RouterConformanceOptions& options, ConformanceReport& report) {
+  const auto feed = ParseFeed(options.feed);
+  if (!feed) return {StatusCode::kInvalidArgument, "unknown feed '" + options.feed + "'"};
+  std::vector<Policy> policies(kPolicies.begin(), kPolicies.end());
+  if (options.policy != "all") {
+    const auto policy = ParsePolicy(options.policy);
+    if (!policy) return {StatusCode::kInvalidArgument, "unknown policy '" + options.policy + "'"};
+    policies = {*policy};
   }
-  return {};
+  if (*feed == Feed::kInterleaved && policies != std::vector{Policy::kExact}) {
+    return {StatusCode::kInvalidArgument, "the interleaved feed is for the exact policy"};
+  }
+  const auto files = ScenarioPaths(paths);
+  if (!files.ok()) return files.status();
+  return RouterRun(std::move(policies), *feed, options.seed, report).Run(*files);
 }
 
 }  // namespace kvcast::tools

@@ -106,6 +106,14 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
       ->required()
       ->check(CLI::IsMember({"wire", "frames", "hash", "engine", "router"}));
   sub->add_option("path", options.paths, "files or folders")->required();
+  sub->add_option("--policy", options.policy,
+                  "router: exact, full-only, any-group, group-blind, min-of-maxima or all")
+      ->capture_default_str();
+  sub->add_option("--feed", options.feed, "router: recorded, decoded, wire or interleaved")
+      ->capture_default_str();
+  sub->add_option("--seed", options.seed, "router: order of the interleaved feed")
+      ->capture_default_str();
+  sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }

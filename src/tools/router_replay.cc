@@ -5,11 +5,13 @@
 #include <utility>
 
 namespace kvcast::tools {
-namespace {
 
-constexpr WorkerId kWorker{0};
-
-}  // namespace
+void PromiseError::Add(const PromiseError& other) {
+  probes += other.probes;
+  exact += other.exact;
+  over_tokens += other.over_tokens;
+  under_tokens += other.under_tokens;
+}
 
 Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config) {
   const auto cache = ValidateCacheConfig(config.cache);
@@ -24,26 +26,32 @@ Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config) {
 
 Result<RouterReplay> RouterReplay::Create(const ScenarioConfig& config,
                                           const WorkerConfig& registration, Check check) {
+  auto index = MakePolicyIndex(Policy::kExact, registration);
+  if (!index.ok()) return index.status();
+  return Create(config, std::move(index).value(), std::move(check));
+}
+
+Result<RouterReplay> RouterReplay::Create(const ScenarioConfig& config,
+                                          std::unique_ptr<PolicyIndex> index, Check check) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(config.none_hash.data());
   auto hasher = BlockHasher::FromNoneHash(config.algorithm, {bytes, config.none_hash.size()});
   if (!hasher.ok()) return hasher.status();
-  RouterReplay replay(config, std::move(hasher).value(), std::move(check));
-  if (Status added = replay.index_->AddWorker(kWorker, registration); !added.ok()) return added;
-  return replay;
+  return RouterReplay(config, std::move(hasher).value(), std::move(index), std::move(check));
 }
 
-RouterReplay::RouterReplay(const ScenarioConfig& config, BlockHasher hasher, Check check)
+RouterReplay::RouterReplay(const ScenarioConfig& config, BlockHasher hasher,
+                           std::unique_ptr<PolicyIndex> index, Check check)
     : hash_form_(config.hash_form),
       unit_(config.cache.hash_block_size),
       hasher_(std::move(hasher)),
       check_(std::move(check)),
-      index_(std::make_unique<PrefixIndex>()) {}
+      index_(std::move(index)) {}
 
 void RouterReplay::RunStep(const ScenarioStep& step) {
   for (const ScenarioOp& op : step.ops) Follow(op);
   EventBatch batch;
   batch.events = step.events;
-  index_->Apply(kWorker, batch);
+  index_->Apply(batch);
   for (const ScenarioProbe& probe : step.probes) RunProbe(step.step, probe);
 }
 
@@ -70,8 +78,11 @@ void RouterReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   hasher_.ExtendChain(tokens, unit_, probe.prompt.inputs, digests);
   std::vector<BlockHash> chain;
   for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, hash_form_));
-  const auto matches = index_->Match(chain, unit_, std::ssize(tokens));
-  const int64_t predicted = matches.empty() ? -1 : matches[0].gpu_tokens;
+  const int64_t predicted = index_->Match(chain, unit_, std::ssize(tokens));
+  ++error_.probes;
+  error_.exact += predicted == probe.hit;
+  error_.over_tokens += static_cast<uint64_t>(std::max<int64_t>(0, predicted - probe.hit));
+  error_.under_tokens += static_cast<uint64_t>(std::max<int64_t>(0, probe.hit - predicted));
   // A probe whose tokens could not be put together again is a difference too.
   const bool same_prompt = std::ssize(tokens) == probe.prompt.length;
   check_(same_prompt && predicted == probe.hit,
@@ -87,7 +98,5 @@ void RouterReplay::CheckFinal(const ScenarioFinal& recorded) {
   check_(indexed == held, "final: " + std::to_string(indexed) + " blocks in the index, recorded " +
                               std::to_string(held));
 }
-
-IndexCounters RouterReplay::counters() const { return index_->counters(kWorker); }
 
 }  // namespace kvcast::tools

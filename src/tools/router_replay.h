@@ -12,12 +12,23 @@
 
 #include "kvcast/block_hash.h"
 #include "kvcast/prefix_index.h"
+#include "src/tools/policy_index.h"
 #include "src/tools/scenario.h"
 
 namespace kvcast::tools {
 
 // The engine's configuration as it would be registered with a router.
 Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config);
+
+// How far promises were from what the engine's own lookup said.
+struct PromiseError {
+  uint64_t probes = 0;
+  uint64_t exact = 0;
+  uint64_t over_tokens = 0;   // promised and not there, summed over the probes
+  uint64_t under_tokens = 0;  // there and not promised
+
+  void Add(const PromiseError& other);
+};
 
 class RouterReplay {
  public:
@@ -28,16 +39,21 @@ class RouterReplay {
   // gives.
   static Result<RouterReplay> Create(const ScenarioConfig& config, const WorkerConfig& registration,
                                      Check check);
+  // The same with `index` instead of an exact one.
+  static Result<RouterReplay> Create(const ScenarioConfig& config,
+                                     std::unique_ptr<PolicyIndex> index, Check check);
 
   // Applies the step's events, then compares its probes.
   void RunStep(const ScenarioStep& step);
   // The index must hold exactly the blocks that the engine held at the end.
   void CheckFinal(const ScenarioFinal& recorded);
 
-  IndexCounters counters() const;
+  IndexCounters counters() const { return index_->counters(); }
+  const PromiseError& error() const { return error_; }
 
  private:
-  RouterReplay(const ScenarioConfig& config, BlockHasher hasher, Check check);
+  RouterReplay(const ScenarioConfig& config, BlockHasher hasher, std::unique_ptr<PolicyIndex> index,
+               Check check);
   void Follow(const ScenarioOp& op);
   std::vector<TokenId> TokensOf(const ScenarioPrompt& prompt) const;
   void RunProbe(int64_t step, const ScenarioProbe& probe);
@@ -46,7 +62,8 @@ class RouterReplay {
   int64_t unit_;
   BlockHasher hasher_;
   Check check_;
-  std::unique_ptr<PrefixIndex> index_;
+  std::unique_ptr<PolicyIndex> index_;
+  PromiseError error_;
   std::map<std::string, std::vector<TokenId>> requests_;  // prompt and sampled tokens
 };
 

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "kvcast/wire.h"
+#include "src/tools/scenario_wire.h"
 
 namespace kvcast::tools {
 namespace {
@@ -55,23 +56,6 @@ void DropUnsent(const Event& recorded, Event& ours) {
   if (const auto* sent = std::get_if<BlockRemoved>(&recorded)) {
     if (!sent->group_idx) std::get<BlockRemoved>(ours).group_idx.reset();
   }
-}
-
-// The recordings' clock.
-constexpr double kFirstStepTime = 1'700'000'000;
-constexpr double kStepSeconds = 0.25;
-
-// The layout in which the recorded engine published.
-Dialect DialectOf(const ScenarioConfig& config, const std::vector<Event>& events) {
-  if (!config.array_events) return kDefaultDialect;
-  if (config.cache.rules == EngineRules::kMain2026May) return Dialect::kVllm8;
-  for (const Event& event : events) {
-    const auto* stored = std::get_if<BlockStored>(&event);
-    const auto* removed = std::get_if<BlockRemoved>(&event);
-    if (stored != nullptr && stored->group_idx) return Dialect::kVllm7;
-    if (removed != nullptr && removed->group_idx) return Dialect::kVllm7;
-  }
-  return Dialect::kVllm6;
 }
 
 }  // namespace
@@ -227,12 +211,8 @@ void ScenarioReplay::CheckEvents(const ScenarioStep& step) {
 }
 
 void ScenarioReplay::CheckPayload(const ScenarioStep& step) {
-  EventBatch batch;
-  batch.ts = kFirstStepTime + static_cast<double>(step.step) * kStepSeconds;
-  batch.events = events_;
-  batch.data_parallel_rank = 0;
   std::vector<uint8_t> bytes;
-  const Status status = EncodeBatch(batch, DialectOf(config_, step.events), bytes);
+  const Status status = EncodeBatch(BatchOf(step, events_), DialectOf(config_, step.events), bytes);
   const bool equal = status.ok() && bytes.size() == step.payload.size() &&
                      std::equal(bytes.begin(), bytes.end(), step.payload.begin(),
                                 [](uint8_t a, char b) { return a == static_cast<uint8_t>(b); });

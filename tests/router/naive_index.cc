@@ -78,4 +78,42 @@ int64_t NaiveWorker::Match(const std::vector<uint64_t>& chain, int64_t tokens) c
   return best;
 }
 
+// Whether every block that `end` tokens need of the group is local or on a lower tier.
+bool NaiveWorker::Loadable(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
+                           int64_t local, int last_tier) const {
+  const GroupSpec& spec = groups[static_cast<size_t>(group)];
+  const int64_t size = spec.block_size;
+  const int64_t blocks = CeilDiv(end, size);
+  int64_t need = blocks;
+  if (spec.kind == SpecKind::kMamba) need = 1;
+  if (spec.kind == SpecKind::kSlidingWindow) need = CeilDiv(spec.sliding_window, size);
+  if (spec.kind == SpecKind::kChunkedLocalAttention) need = CeilDiv(spec.chunk_size, size);
+  if (spec.kind == SpecKind::kMamba && end % size != 0) return false;
+  for (int64_t block = std::max(local / size, blocks - need); block < blocks; ++block) {
+    const int64_t last_hash = (block + 1) * size / unit - 1;
+    if (last_hash >= std::ssize(chain)) return false;
+    bool held = false;
+    for (int tier = 1; tier <= last_tier; ++tier) {
+      held = held || copies.count({tier, group, chain[static_cast<size_t>(last_hash)]}) > 0;
+    }
+    if (!held) return false;
+  }
+  return true;
+}
+
+int64_t NaiveWorker::Reach(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
+                           int last_tier) const {
+  const bool full_only = std::all_of(groups.begin(), groups.end(), [](const GroupSpec& spec) {
+    return spec.kind == SpecKind::kFullAttention;
+  });
+  for (int64_t end = full_only ? tokens : tokens - 1; end > local; --end) {
+    bool all = true;
+    for (int64_t group = 0; group < std::ssize(groups); ++group) {
+      all = all && Loadable(group, chain, end, local, last_tier);
+    }
+    if (all) return std::min(end, tokens - 1);
+  }
+  return local;
+}
+
 }  // namespace kvcast::testing

@@ -123,5 +123,31 @@ TEST_F(QueryEngineTest, HashesAreTakenAsTheyAre) {
   EXPECT_EQ(Ask(query), (std::vector<int64_t>{0, 32}));
 }
 
+TEST_F(QueryEngineTest, EventsAgeByTheWorkersOwnTimeStamp) {
+  AddWorker("fed", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 1);
+  AddWorker("ahead", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 1);
+  RouterSource silent;
+  silent.worker = Registered({Full()});
+  silent.worker.name = "silent";
+  sources.push_back(Source::Create(WorkerId(2), silent, index).value());
+  const double stamps[] = {100, 200};
+  for (size_t i = 0; i < 2; ++i) {
+    EventBatch batch;
+    batch.ts = stamps[i];
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    sources[i]->OnBatch(payload);
+  }
+  const auto status = [](WorkerId) { return SourceStatus(); };
+  const QueryEngine engine(index, sources, status, [] { return 107.5; });
+  const auto answers = engine.Answer(ByTokens(100)).value();
+  EXPECT_EQ(answers[0].event_age_seconds, 7.5);
+  EXPECT_EQ(answers[1].event_age_seconds, 0);  // its clock runs ahead of ours
+  EXPECT_EQ(answers[2].event_age_seconds, std::nullopt);
+  EXPECT_EQ(answers[2].match.recompute_tokens, 100);
+  const QueryEngine without_clock(index, sources, status);
+  EXPECT_EQ(without_clock.Answer(ByTokens(100)).value()[0].event_age_seconds, std::nullopt);
+}
+
 }  // namespace
 }  // namespace kvcast::router

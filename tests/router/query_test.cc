@@ -99,10 +99,33 @@ TEST(ParseQuery, TextsAreBounded) {
 }
 
 TEST(RenderAnswers, GivesOneObjectPerWorker) {
-  const QueryAnswer answer{"w\xff\"", {WorkerId(0), 48, {64, 48}}, 16, SourceState::kSynced, 9};
+  QueryAnswer answer;
+  answer.name = "w\xff\"";
+  answer.match.gpu_tokens = 48;
+  answer.match.with_cpu_tokens = 64;
+  answer.match.with_storage_tokens = 80;
+  answer.match.per_group_tokens = {64, 48};
+  answer.match.hit = HitKind::kPartial;
+  answer.match.limiting_group = 1;
+  answer.match.recompute_tokens = 52;
+  answer.match.certain = false;
+  answer.hash_block_size = 16;
+  answer.state = SourceState::kSynced;
+  answer.next_seq = 9;
+  answer.event_age_seconds = 1.5;
   EXPECT_EQ(RenderAnswers({answer}),
-            "{\"workers\":[{\"hash_block_size\":16,\"name\":\"w\xEF\xBF\xBD\\\"\",\"next_seq\":9,"
-            "\"per_group_tokens\":[64,48],\"reusable_tokens\":48,\"state\":\"synced\"}]}\n");
+            "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"hash_block_size\":16,"
+            "\"hit\":\"partial\",\"limiting_group\":1,\"name\":\"w\xEF\xBF\xBD\\\"\","
+            "\"next_seq\":9,\"per_group_tokens\":[64,48],\"recompute_tokens\":52,"
+            "\"reusable_tokens\":48,\"reusable_with_cpu_tokens\":64,"
+            "\"reusable_with_storage_tokens\":80,\"state\":\"synced\"}]}\n");
+}
+
+TEST(RenderAnswers, SaysNullWhereNothingIsKnown) {
+  const std::string text = RenderAnswers({QueryAnswer()});
+  EXPECT_NE(text.find("\"event_age_seconds\":null"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"limiting_group\":null"), std::string::npos) << text;
+  EXPECT_NE(text.find("\"hit\":\"miss\""), std::string::npos) << text;
   EXPECT_EQ(RenderAnswers({}), "{\"workers\":[]}\n");
 }
 

@@ -103,6 +103,12 @@ TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
   EXPECT_EQ(workers[0].at("reusable_tokens"), 48);
   EXPECT_EQ(workers[0].at("per_group_tokens"), Json({64, 48}));
   EXPECT_EQ(workers[0].at("hash_block_size"), 16);
+  EXPECT_EQ(workers[0].at("hit"), "partial");
+  EXPECT_EQ(workers[0].at("limiting_group"), 1);
+  EXPECT_EQ(workers[0].at("recompute_tokens"), 52);
+  EXPECT_EQ(workers[0].at("reusable_with_cpu_tokens"), 48);
+  EXPECT_EQ(workers[0].at("certain"), true);
+  EXPECT_GE(workers[0].at("event_age_seconds"), 0);
   Json hashes = Json::array();
   for (const BlockHash& hash : chain) hashes.push_back(hash.integer());
   EXPECT_EQ(Ask({{"hashes", hashes}})[0].at("reusable_tokens"), 48);

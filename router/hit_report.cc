@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/hit_report.h"
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+#include "kvcast/reuse.h"
+
+namespace kvcast::router {
+namespace {
+
+// Tokens of a GPU store that starts at the root and names every block of its span; 0: not such a
+// store.
+int64_t RootSpan(const BlockStored& event) {
+  if (event.parent_block_hash || !event.token_ids || event.block_hashes.empty()) return 0;
+  if (event.tokens_per_position == 0 || TierOf(event.medium) != Tier::kGpu) return 0;
+  const int64_t tokens = std::ssize(*event.token_ids) / event.tokens_per_position;
+  // Divided, not multiplied: the block size comes from the network.
+  const int64_t blocks = std::ssize(event.block_hashes);
+  return tokens % blocks == 0 && tokens / blocks == event.block_size ? tokens : 0;
+}
+
+bool SizeKnown(const GroupSpec& spec) {
+  if (IsWindowKind(spec.kind)) return spec.sliding_window > 0;
+  return spec.kind != SpecKind::kChunkedLocalAttention || spec.chunk_size > 0;
+}
+
+bool Holds(const ResidencyMap& map, const BlockHash& hash, const Holder& place) {
+  const auto holders = map.Find(hash);
+  return std::any_of(holders.begin(), holders.end(),
+                     [&](const Holder& holder) { return holder.SamePlace(place); });
+}
+
+// The leading stores from the root, of one span and each of another group.
+class RootRun {
+ public:
+  RootRun(std::span<const Event> events, const std::vector<GroupSpec>& specs)
+      : store_of_group_(specs.size(), nullptr) {
+    for (const Event& event : events) {
+      const auto* stored = std::get_if<BlockStored>(&event);
+      if (stored == nullptr || !Add(*stored, specs)) break;
+      ++stores_;
+    }
+  }
+
+  // True if it has a store of every group that takes part in lookups.
+  bool Complete(const std::vector<GroupSpec>& specs) const {
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (IsCacheableKind(specs[i].kind) && store_of_group_[i] == nullptr) return false;
+    }
+    return stores_ > 0;
+  }
+  const BlockStored* store(size_t group) const { return store_of_group_[group]; }
+  size_t stores() const { return stores_; }
+  int64_t span() const { return span_; }
+
+ private:
+  bool Add(const BlockStored& stored, const std::vector<GroupSpec>& specs) {
+    const int64_t span = RootSpan(stored);
+    if (span == 0 || (stores_ > 0 && span != span_)) return false;
+    const auto group = static_cast<uint64_t>(stored.group_idx.value_or(0));
+    if (group >= specs.size() || store_of_group_[group] != nullptr) return false;
+    if (!SizeKnown(specs[group]) || stored.block_size != specs[group].block_size) return false;
+    store_of_group_[group] = &stored;
+    span_ = span;
+    return true;
+  }
+
+  std::vector<const BlockStored*> store_of_group_;
+  size_t stores_ = 0;
+  int64_t span_ = 0;
+};
+
+GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, const Holder& place,
+                           const ResidencyMap& map) {
+  GroupResidency residency{.spec = spec};
+  residency.blocks.Resize(std::ssize(stored.block_hashes));
+  for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
+    if (Holds(map, stored.block_hashes[i], place)) residency.blocks.Set(static_cast<int64_t>(i));
+  }
+  return residency;
+}
+
+}  // namespace
+
+HitReport ReadHitReport(std::span<const Event> events, WorkerSlot slot,
+                        const GroupCatalogue& catalogue, const ResidencyMap& map) {
+  const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
+  if (first == nullptr || RootSpan(*first) == 0 || catalogue.alignment() == 0) return {};
+  Holder place{.slot = slot, .group = GroupCatalogue::GroupOf(first->group_idx)};
+  // What a request computed is new at its end, in every group; what it hit is there in all.
+  if (!Holds(map, first->block_hashes.back(), place)) return {};
+  const std::vector<GroupSpec> specs = catalogue.Specs();
+  const RootRun run(events, specs);
+  if (!run.Complete(specs)) return {};
+
+  HitReport report{.events = run.stores()};
+  std::vector<GroupResidency> groups;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (run.store(i) == nullptr) continue;
+    place.group = static_cast<uint8_t>(i);
+    groups.push_back(ResidencyOf(*run.store(i), specs[i], place, map));
+    report.blocks += run.store(i)->block_hashes.size();
+  }
+  const auto servable = [&](int64_t max_tokens) {
+    return ReusablePrefix(groups, catalogue.unit(), catalogue.alignment(), max_tokens).tokens;
+  };
+  const bool shorter = servable(run.span() - 1) > 0;
+  // The block that EAGLE looks at beyond a hit is not in the report.
+  for (GroupResidency& group : groups) group.spec.eagle = false;
+  if (servable(run.span()) != run.span()) return {};
+  report.reading = shorter ? HitReportReading::kYes : HitReportReading::kMaybe;
+  return report;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,35 @@
+// What blocks on lower tiers add to a hit: the lookup of vLLM's offloading connector, which comes
+// after the engine's own and looks behind it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "kvcast/reuse.h"
+
+namespace kvcast::router {
+
+struct OffloadQuery {
+  int64_t unit = 0;              // tokens per hash; divides every block size
+  int64_t units = 0;             // hashes of the chain, at most prompt_tokens / unit
+  int64_t prompt_tokens = 0;     // > 0
+  int64_t local_tokens = 0;      // the hit on the GPU
+  int64_t blocks_per_chunk = 1;  // what is offloaded as one; announced at least by its last block
+  bool full_kinds_only = false;  // the model has no other groups
+};
+
+// The prefix that the worker can serve once it has loaded what `groups` hold on lower tiers: at
+// least local_tokens, at most prompt_tokens - 1. Behind the local hit only offloaded chunks count,
+// blocks that are on the GPU alone do not. By kind, b being the end of the prefix:
+//   full, MLA, sink  every chunk from the local hit to b
+//   window W         of the last ceil(W / chunk) chunks before b, those behind the local hit
+//   chunked local C  as a window of C tokens
+//   Mamba            the chunk that ends at b
+//   EAGLE            one chunk more, which is given up
+// A prefix may end inside a chunk, which must then be there as a whole: so almost all of a prompt
+// can be served. A gain below one chunk of the group that is asked is none. Entries that end inside
+// a block are not looked for.
+int64_t ReusableWithOffload(std::span<const GroupResidency> groups, const OffloadQuery& query);
+
+}  // namespace kvcast::router
