@@ -7,7 +7,8 @@
 // On the wire a report looks like a store of second copies. What tells them apart is that an engine
 // which could have hit a prefix does not compute it again: so a store from the root, in every group
 // at once, of a prefix that could be served as it stands, is a report. The readings this can get
-// wrong: a request that was told not to read the prefix cache, and one computed beside its twin.
+// wrong: a request that was told not to read the prefix cache, and one loaded or computed beside
+// its twin. So only a worker that is registered to send reports is read like this.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,6 +17,7 @@
 #include <span>
 
 #include "kvcast/event.h"
+#include "kvcast/prefix_index.h"
 #include "router/group_catalogue.h"
 #include "router/residency_map.h"
 
@@ -37,24 +39,30 @@ struct HitReport {
 // What is made of the readings of one worker.
 class HitReportState {
  public:
+  explicit HitReportState(HitReports reports) : reports_(reports) {}
+
   // Whether the report is to be left out of the index. A doubtful one is if the engine is known to
   // send them.
   bool Skips(const HitReport& report) {
     if (report.reading == HitReportReading::kNo || contradicted_) return false;
     if (report.reading == HitReportReading::kYes) seen_ = true;
+    if (reports_ == HitReports::kUnknown) return false;
     if (report.reading == HitReportReading::kMaybe && seen_) doubtful_blocks_ += report.blocks;
     return seen_;
   }
   // Under the right reading every removed block is known, but for doubtful ones. More than those,
   // and the stores that were left out have been copies: they are counted from now on.
   void NoteUnknownRemove() {
-    if (!seen_) return;
+    if (!seen_ || reports_ == HitReports::kUnknown) return;
     if (doubtful_blocks_ == 0) contradicted_ = true;
     if (doubtful_blocks_ > 0) --doubtful_blocks_;
   }
+  // The cache is empty.
+  void Clear() { *this = HitReportState(reports_); }
   bool none() const { return !seen_; }
 
  private:
+  HitReports reports_;
   bool seen_ = false;
   bool contradicted_ = false;
   uint64_t doubtful_blocks_ = 0;

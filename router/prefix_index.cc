@@ -40,7 +40,7 @@ struct WorkerState {
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
   uint64_t order = 0;  // of registration
-  router::HitReportState hit_reports;
+  router::HitReportState hit_reports{HitReports::kUnknown};
 
   uint64_t total() const {
     return std::accumulate(residencies.begin(), residencies.end(), uint64_t{0});
@@ -174,6 +174,7 @@ Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
   WorkerState& worker = slots_[slot].emplace();
   worker.id = id;
   worker.config = config;
+  worker.hit_reports = router::HitReportState(config.hit_reports);
   worker.catalogue = std::move(catalogue).value();
   worker.order = registrations_++;
   return Status();
@@ -203,7 +204,7 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
 
 void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
   WorkerState& worker = *slots_[slot];
-  if (tier.value_or(Tier::kGpu) == Tier::kGpu) worker.hit_reports = {};
+  if (tier.value_or(Tier::kGpu) == Tier::kGpu) worker.hit_reports.Clear();
   const uint64_t held = tier ? worker.residencies[static_cast<size_t>(*tier)] : worker.total();
   if (held == 0) return;
   const std::array<uint64_t, kTiers> dropped = map_.EraseSlot(slot, tier);

@@ -29,6 +29,13 @@ inline constexpr int64_t kMaxBlockSize = 1 << 20;  // tokens
 inline constexpr int64_t kMaxBlocksPerChunk = 1 << 12;
 inline constexpr int64_t kMaxWindow = int64_t{1} << 40;  // tokens, windows and chunks
 
+// vLLM answers a hit of a request with `kv_cache_report_mode` "full" by storing it again, window
+// blocks that are gone included. On the wire that looks like second copies.
+enum class HitReports : uint8_t {
+  kUnknown,   // stores are copies; where one could have been a report, answers are not certain
+  kExpected,  // such a store is a report, and adds nothing; answers are not certain
+};
+
 // What is known of a worker when it is registered. Groups are also learned from its events.
 struct WorkerConfig {
   std::string name;
@@ -44,6 +51,7 @@ struct WorkerConfig {
   // Blocks of a group that its offloading connector moves as one. A chunk on a lower tier is known
   // by the hash of its last block.
   int64_t blocks_per_chunk = 1;
+  HitReports hit_reports = HitReports::kUnknown;
 };
 
 // Where a block lies. Medium of the event: GPU or absent is kGpu, a name that starts with "cpu" (in
@@ -97,10 +105,10 @@ struct WorkerMatch {
   // serve more, or no single group is in the way.
   std::optional<int64_t> limiting_group;
   int64_t recompute_tokens = 0;  // of the prompt, not in gpu_tokens
-  // False: the worker repeats announcements (IndexCounters::reannounced_blocks) since its cache was
-  // last empty. They are taken for reports of hits, but on the wire they look like second copies;
-  // if they were, blocks of which a copy is left may be missing here, so that the answer is rather
-  // too short than too long.
+  // False: since its cache was last empty, the worker has stored again what it could have hit. With
+  // HitReports::kExpected that is left out (IndexCounters::reannounced_blocks): were they copies,
+  // the answer is rather too short than too long. With kUnknown it is counted: were they reports,
+  // the answer is rather too long.
   bool certain = true;
 };
 

@@ -65,7 +65,7 @@ Status PassOverWire(Scenario& scenario, bool recorded_only) {
 
 Status ReplayAlone(const Scenario& scenario, Policy policy, const RouterReplay::Check& check,
                    PromiseError& error) {
-  const auto registration = RegistrationOf(scenario.config);
+  const auto registration = RegistrationOf(scenario);
   if (!registration.ok()) return registration.status();
   auto index = MakePolicyIndex(policy, *registration);
   if (!index.ok()) return index.status();

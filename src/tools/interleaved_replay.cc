@@ -65,7 +65,7 @@ struct Run {
 };
 
 Result<Run> StartRun(Fleet& fleet, const Scenario& scenario, const FileCheck& check) {
-  const auto registration = RegistrationOf(scenario.config);
+  const auto registration = RegistrationOf(scenario);
   if (!registration.ok()) return registration.status();
   auto alone = MakePolicyIndex(Policy::kExact, *registration);
   if (!alone.ok()) return alone.status();

@@ -24,6 +24,17 @@ Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config) {
   return registration;
 }
 
+Result<WorkerConfig> RegistrationOf(const Scenario& scenario) {
+  Result<WorkerConfig> registration = RegistrationOf(scenario.config);
+  if (!registration.ok()) return registration;
+  for (const ScenarioStep& step : scenario.steps) {
+    for (const ScenarioOp& op : step.ops) {
+      if (op.prompt.report_hits) registration->hit_reports = HitReports::kExpected;
+    }
+  }
+  return registration;
+}
+
 Result<RouterReplay> RouterReplay::Create(const ScenarioConfig& config,
                                           const WorkerConfig& registration, Check check) {
   auto index = MakePolicyIndex(Policy::kExact, registration);

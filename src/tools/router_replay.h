@@ -14,11 +14,14 @@
 #include "kvcast/prefix_index.h"
 #include "src/tools/policy_index.h"
 #include "src/tools/scenario.h"
+#include "src/tools/scenario_file.h"
 
 namespace kvcast::tools {
 
 // The engine's configuration as it would be registered with a router.
 Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config);
+// The same for an engine whose requests are known, some of which may ask for hit reports.
+Result<WorkerConfig> RegistrationOf(const Scenario& scenario);
 
 // How far promises were from what the engine's own lookup said.
 struct PromiseError {

@@ -14,13 +14,20 @@ BlockStored Root(std::vector<BlockHash> hashes, int64_t group = 0) {
   return event;
 }
 
+// A worker that is known to report hits.
+WorkerConfig Reporting(std::vector<GroupSpec> groups) {
+  WorkerConfig config = Registered(std::move(groups));
+  config.hit_reports = HitReports::kExpected;
+  return config;
+}
+
 bool Certain(const OneWorker& worker) {
   const auto matches = worker.index.Match(Hashes(1, 1), 16, 20);
   return !matches.empty() && matches[0].certain;
 }
 
 TEST(HitReport, IsNoSecondCopy) {
-  OneWorker worker(Registered({Full()}));
+  OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(Root(chain)));
   EXPECT_TRUE(Certain(worker));
@@ -33,8 +40,23 @@ TEST(HitReport, IsNoSecondCopy) {
   EXPECT_EQ(worker.counters().residencies, 0u);
 }
 
+// Two requests that load the same prompt from outside store it one after the other.
+TEST(HitReport, FromAWorkerThatIsNotKnownToReportCountsAsACopy) {
+  OneWorker worker(Registered({Full()}));
+  const auto chain = Hashes(1, 4);
+  worker.Apply(Batch(Root(chain)));
+  EXPECT_TRUE(Certain(worker));
+  worker.Apply(Batch(Root(chain)));
+  EXPECT_FALSE(Certain(worker)) << "it could have been a report";
+  EXPECT_EQ(worker.counters().reannounced_blocks, 0u);
+  worker.Apply(Batch(Remove(chain)));
+  EXPECT_EQ(worker.Match(chain, 70), 64) << "one copy of each is left";
+  worker.Apply(Batch(Remove(chain)));
+  EXPECT_EQ(worker.Match(chain, 70), 0);
+}
+
 TEST(HitReport, DoesNotBringBackWindowBlocksThatAreGone) {
-  OneWorker worker(Registered({Full(), Window(32)}));
+  OneWorker worker(Reporting({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
   worker.Apply(Batch(Root(chain, 0), Root(chain, 1), Remove(Hashes(1, 2), 1)));
   worker.Apply(Batch(Root(chain, 0), Root(chain, 1)));
@@ -44,7 +66,7 @@ TEST(HitReport, DoesNotBringBackWindowBlocksThatAreGone) {
 }
 
 TEST(HitReport, APrefixComputedAgainIsACopy) {
-  OneWorker worker(Registered({Full(), Window(32)}));
+  OneWorker worker(Reporting({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
   // All full-attention blocks are there, but the window is not: the request hits nothing.
   worker.Apply(Batch(Root(chain, 0), Root(chain, 1), Remove(chain, 1)));
@@ -56,7 +78,7 @@ TEST(HitReport, APrefixComputedAgainIsACopy) {
 }
 
 TEST(HitReport, APrefixComputedAgainIsACopyAlsoWhereReportsAreSent) {
-  OneWorker worker(Registered({Full(), Window(32)}));
+  OneWorker worker(Reporting({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
   worker.Apply(Batch(Root(chain, 0), Root(chain, 1), Root(chain, 0), Root(chain, 1)));
   EXPECT_EQ(worker.counters().reannounced_blocks, 12u);
@@ -67,14 +89,14 @@ TEST(HitReport, APrefixComputedAgainIsACopyAlsoWhereReportsAreSent) {
 }
 
 TEST(HitReport, AStoreThatReachesBeyondWhatIsThereIsNew) {
-  OneWorker worker(Registered({Full()}));
+  OneWorker worker(Reporting({Full()}));
   worker.Apply(Batch(Root(Hashes(1, 3)), Root(Hashes(1, 4))));
   EXPECT_TRUE(Certain(worker));
   EXPECT_EQ(worker.counters().stored_blocks, 7u);
 }
 
 TEST(HitReport, OneBlockAgainIsTakenForACopyUntilReportsAreSeen) {
-  OneWorker worker(Registered({Full()}));
+  OneWorker worker(Reporting({Full()}));
   // A prompt of one block computes its last token, and so the block, again.
   worker.Apply(Batch(Root(Hashes(1, 1)), Root(Hashes(1, 1))));
   EXPECT_TRUE(Certain(worker));
@@ -84,7 +106,7 @@ TEST(HitReport, OneBlockAgainIsTakenForACopyUntilReportsAreSeen) {
 }
 
 TEST(HitReport, NeedsAStoreOfEveryGroup) {
-  OneWorker worker(Registered({Full(), Window(32)}));
+  OneWorker worker(Reporting({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
   worker.Apply(Batch(Root(chain, 0), Root(chain, 1)));
   worker.Apply(Batch(Root(chain, 1)));
@@ -94,7 +116,7 @@ TEST(HitReport, NeedsAStoreOfEveryGroup) {
 }
 
 TEST(HitReport, StartsAtTheRootOnTheGpu) {
-  OneWorker worker(Registered({Full()}));
+  OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
   BlockStored child = Root(chain);
   child.parent_block_hash = Hashes(99, 1)[0];
@@ -110,7 +132,7 @@ TEST(HitReport, StartsAtTheRootOnTheGpu) {
 
 // A remove of a block that is not held shows that the stores left out were copies after all.
 TEST(HitReport, IsContradictedByARemoveTooMany) {
-  OneWorker worker(Registered({Full()}));
+  OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(Root(chain), Root(chain), Remove(chain), Remove(Hashes(1, 1))));
   EXPECT_EQ(worker.counters().unknown_removes, 1u);
@@ -120,7 +142,7 @@ TEST(HitReport, IsContradictedByARemoveTooMany) {
 }
 
 TEST(HitReport, ADoubtfulOneMayHaveBeenACopy) {
-  OneWorker worker(Registered({Full()}));
+  OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(Root(chain), Root(chain), Root(Hashes(1, 1))));
   worker.Apply(Batch(Remove(chain), Remove(Hashes(1, 1))));
@@ -130,7 +152,7 @@ TEST(HitReport, ADoubtfulOneMayHaveBeenACopy) {
 }
 
 TEST(HitReport, AnEmptyCacheIsCertainAgain) {
-  OneWorker worker(Registered({Full()}));
+  OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(Root(chain), Root(chain)));
   EXPECT_FALSE(Certain(worker));
@@ -144,7 +166,7 @@ TEST(HitReport, AnEmptyCacheIsCertainAgain) {
 TEST(HitReport, EagleGroupsReportWhatTheyGaveUpNot) {
   GroupSpec full = Full();
   full.eagle = true;
-  OneWorker worker(Registered({full}));
+  OneWorker worker(Reporting({full}));
   worker.Apply(Batch(Root(Hashes(1, 4)), Root(Hashes(1, 3))));
   EXPECT_EQ(worker.counters().reannounced_blocks, 3u);
 }

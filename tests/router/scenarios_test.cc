@@ -119,8 +119,9 @@ class Scenarios : public ::testing::TestWithParam<std::string> {};
 TEST_P(Scenarios, PredictionEqualsTheEnginesOwnLookup) {
   Recording recording;
   ASSERT_NO_FATAL_FAILURE(Load(GetParam(), recording));
-  const auto registration = RegistrationOf(recording.config);
+  auto registration = RegistrationOf(recording.config);
   ASSERT_TRUE(registration.ok()) << registration.status().ToString();
+  if (ReportsHits(GetParam())) registration->hit_reports = HitReports::kExpected;
   ExpectExact(GetParam(), recording, Replay(recording, *registration));
 }
 
@@ -129,6 +130,7 @@ TEST_P(Scenarios, PredictionIsTheSameWithoutRegistration) {
   ASSERT_NO_FATAL_FAILURE(Load(GetParam(), recording));
   if (!EventsTellTheGroups(recording)) GTEST_SKIP() << "the events do not tell the groups";
   WorkerConfig registration;
+  if (ReportsHits(GetParam())) registration.hit_reports = HitReports::kExpected;
   // A unit smaller than every block seen so far shows only in the first partial entry.
   registration.hash_block_size = recording.config.cache.hash_block_size;
   ExpectExact(GetParam(), recording, Replay(recording, registration));
