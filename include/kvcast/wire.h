@@ -22,7 +22,9 @@ namespace kvcast {
 // truncated.
 struct WireLimits {
   size_t max_frame_bytes = 64u << 20;
-  uint32_t max_events = 4096;          // a batch
+  // A batch is one engine step, and a pool removes one block an event: 8,192 tokens in blocks of 4
+  // and a handful of groups make more than 10,000.
+  uint32_t max_events = 65536;
   uint32_t max_hashes = 65536;         // an event
   uint32_t max_hash_bytes = 256;       // real producers send up to 256 bytes
   uint32_t max_tokens = 1u << 20;      // an event, pairs counted as two
