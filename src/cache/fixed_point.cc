@@ -31,7 +31,9 @@ class Iteration {
  private:
   static constexpr int64_t kNotSearched = -1;
 
-  bool OneRoundSuffices() const { return groups_.size() == 2 && IsFullKind(groups_[0].spec.kind); }
+  bool OneRoundSuffices() const {
+    return groups_.size() == 1 || (groups_.size() == 2 && IsFullKind(groups_[0].spec.kind));
+  }
 
   int64_t Round(FixedPoint& point) {
     int64_t tokens = point.tokens;

@@ -100,8 +100,12 @@ void DropStepNearStart(Bitmap& usable, const Bitmap& blocks, int64_t need, int64
 // In blocks.
 Bitmap WindowBoundaries(const GroupResidency& residency, int64_t limit, int64_t alignment) {
   const GroupSpec& spec = residency.spec;
-  const int64_t need = std::max<int64_t>(1, CeilDiv(spec.sliding_window - 1, spec.block_size));
+  // A window of one token reads nothing before a boundary; the lookup still wants one block, which
+  // under EAGLE is the one after the boundary.
+  const int64_t need =
+      std::max<int64_t>(spec.eagle ? 0 : 1, CeilDiv(spec.sliding_window - 1, spec.block_size));
   Bitmap usable = EndsOfResidentBlocks(residency.blocks, limit);
+  if (need == 0) SetPrefix(usable, limit + 1);
   for (int64_t have = 1; have < need && have <= limit;) {
     const int64_t shift = std::min(have, need - have);
     AndWithShifted(usable, shift);

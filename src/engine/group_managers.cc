@@ -47,6 +47,7 @@ GroupManagers::GroupManagers(const CacheConfig& config, BlockPool& pool)
     context.rules = config.rules;
     context.max_admission_blocks =
         MaxAdmissionBlocks(context.spec, config.max_model_len, config.max_in_flight_tokens);
+    context.caching_lags = context.spec.eagle && prefilled_again_ > 0;
     context.pool = &pool;
     managers_.push_back(MakeManager(std::move(context)));
   }

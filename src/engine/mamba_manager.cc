@@ -49,6 +49,13 @@ int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId
     const RunningState* running = find_state(slot);
     added = 1 + (copies ? 1 : 0);
     if (running == nullptr || !running->allocated) added += spec().speculative_blocks;
+    // A state that is loaded has a block of its own if the step ends in a later one.
+    const int64_t loaded = CeilDiv(demand.total_computed, block_size());
+    const bool loads = held == 0 && demand.total_computed > demand.local_computed;
+    if (loads && !demand.apply_admission_cap && loaded > static_cast<int64_t>(hits.size()) &&
+        CeilDiv(demand.main_tokens, block_size()) > loaded) {
+      ++added;
+    }
   }
   return std::max<int64_t>(added, 0) + CountFreeCandidates(hits);
 }
@@ -134,7 +141,7 @@ void MambaManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, in
 
 void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   const int64_t unit = pool().hash_unit();
-  if (context().rules < EngineRules::kMain2026August) return;
+  if (context().rules < EngineRules::kMain2026August || context().caching_lags) return;
   if (block_size() == unit || tokens % block_size() == 0 || tokens % unit != 0) return;
   if (tokens != request.prompt_tokens / unit * unit) return;
   RequestBlocks& held = blocks(slot);
@@ -153,9 +160,14 @@ void MambaManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
                                  int64_t prompt_tokens) {
   SingleTypeManager::RemoveSkipped(slot, processed_tokens, prompt_tokens);
   if (!aligned()) return;
+  RequestBlocks& held = blocks(slot);
+  // The entry leaves with its block: nobody will overwrite it.
+  if (held.shared_tail && held.table[static_cast<size_t>(held.shared_tail->index)] == kNullBlock) {
+    held.shared_tail.reset();
+  }
   const auto last = state(slot).last_state_block;
   if (!last || *last >= CeilDiv(processed_tokens, block_size()) - 1) return;
-  ReleaseRange(blocks(slot), *last, *last + 1);
+  ReleaseRange(held, *last, *last + 1);
 }
 
 void MambaManager::Free(RequestSlot slot) {

@@ -26,6 +26,9 @@ struct GroupContext {
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kMain2026August;
   std::optional<int64_t> max_admission_blocks;
+  // The tokens given to CacheBlocks are fewer than were computed: a state that is kept inside a
+  // block is of a longer prefix than they name.
+  bool caching_lags = false;
   BlockPool* pool = nullptr;
 };
 

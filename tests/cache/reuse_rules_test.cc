@@ -124,7 +124,7 @@ Search RandomSearch(Random& random, SpecKind kind, bool eagle) {
   s.spec.eagle = eagle;
   s.unit = Pick(random, 1, 4);
   s.spec.block_size = s.unit << Pick(random, 0, 2);
-  s.spec.sliding_window = Pick(random, 2, 80 * s.spec.block_size);
+  s.spec.sliding_window = Pick(random, 0, 20) == 0 ? 1 : Pick(random, 2, 80 * s.spec.block_size);
   s.spec.chunk_size = s.spec.block_size * Pick(random, 1, 70);
   const int64_t blocks = Pick(random, 0, 200);
   s.blocks = RandomBits(random, blocks);
@@ -188,7 +188,9 @@ bool UsableByDefinition(const Search& s, int64_t boundary) {
   const int64_t size = s.spec.block_size;
   int64_t first = 0;
   if (IsWindowKind(s.spec.kind)) {
-    first = std::max<int64_t>(0, boundary - CeilDiv(s.spec.sliding_window - 1, size));
+    // The lookup wants one block even where the window reads none.
+    const int64_t need = std::max<int64_t>(1, CeilDiv(s.spec.sliding_window - 1, size));
+    first = std::max<int64_t>(0, boundary - need);
   }
   if (s.spec.kind == SpecKind::kChunkedLocalAttention) {
     first = Floor(boundary * size, s.spec.chunk_size) / size;

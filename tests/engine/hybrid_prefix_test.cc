@@ -82,6 +82,20 @@ TEST(EaglePrefix, AWindowNeedsTheBlockItGivesUp) {
   EXPECT_EQ(engine.Lookup(same).tokens, 0);
 }
 
+// A window of one token reads nothing before the boundary, and EAGLE gives the block after it up:
+// only that block is needed.
+TEST(EaglePrefix, AWindowOfOneTokenNeedsOnlyTheBlockItGivesUp) {
+  TestEngine engine(Config({Eagle(Window(1))}, 11));
+  CacheRequest first = Request("0", Tokens(80));
+  engine.Start(first);
+  engine.Evict(1);
+  CacheRequest same = Request("1", Tokens(80));
+  const PrefixHit hit = engine.Lookup(same);
+  EXPECT_EQ(hit.tokens, 48);
+  EXPECT_EQ(ToIds(hit.blocks), (IdLists{{0, 0, 0}}));
+  EXPECT_EQ(hit.shared_prefix_boundary, 0);
+}
+
 // Blocks of 32 and 16 tokens, window 32; 112 of 160 tokens are computed.
 TEST(MixedBlockSizes, HitsLieOnTheCommonMultiple) {
   TestEngine engine(Config({Full(32), Window(32, 16)}, 40));

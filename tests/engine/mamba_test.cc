@@ -106,6 +106,20 @@ TEST(MambaAlign, AStateCachedInThisStepIsUsableInTheNext) {
   EXPECT_TRUE(engine.Allocate(second, {.new_tokens = 8, .hit = &hit}));
 }
 
+// 32 tokens are loaded and 32 computed: a block for the state that is loaded and one for the state
+// that the step leaves behind, beside 4 of full attention.
+TEST(MambaAlign, ALoadedStateAndTheStepsOwnAreTwoBlocks) {
+  for (const int64_t num_blocks : {6, 7}) {
+    TestEngine engine(FullAndMamba(MambaMode::kAlign, 16, num_blocks));
+    CacheRequest request = Request("0", Tokens(64));
+    const bool fits =
+        engine.Allocate(request, {.new_tokens = 32, .external_tokens = 32, .delay_caching = true});
+    ASSERT_EQ(fits, num_blocks == 7);
+    if (!fits) continue;
+    EXPECT_EQ(engine.Table(request, 1), (Ids{0, 3, 0, 6}));
+  }
+}
+
 // Blocks of 64, hashes of 16.
 class PartialTail : public ::testing::Test {
  protected:
@@ -169,6 +183,36 @@ TEST_F(PartialTail, TheOwnersEntryMovesToACopySilently) {
   EXPECT_EQ(engine_.Lookup(second).blocks[1][1], copies[0].target);
   engine_.cache().ReleaseCopies(copies);
   EXPECT_TRUE(engine_.cache().CheckInvariants().ok());
+}
+
+TEST_F(PartialTail, EnginesBeforeJune2026CacheNoneInsideABlock) {
+  for (const EngineRules rules : {EngineRules::kV021, EngineRules::kMain2026May}) {
+    CacheConfig config = Blocks64Hashes16();
+    config.rules = rules;
+    TestEngine engine(config);
+    CacheRequest request = Request("0", Tokens(100));
+    Prefill(engine, request, {64, 96});
+    for (const Event& event : engine.cache().TakeEvents()) {
+      EXPECT_EQ(std::get<BlockStored>(event).block_size, 64);
+    }
+  }
+}
+
+// Multi-module MTP computes the last 3 tokens again, so what is cached lags 3 tokens behind the
+// state: no state is that of the prompt's 2 tokens when they are cached.
+TEST_F(PartialTail, IsNotCachedOnceTheStateHasGoneOn) {
+  CacheConfig config = Config({Eagle(Full(4)), Eagle(Mamba(MambaMode::kAlign, 4))}, 60);
+  config.hash_block_size = 2;
+  config.mtp_lookahead_tokens = 4;
+  TestEngine engine(config);
+  CacheRequest request = Request("0", Tokens(2));
+  engine.Start(request);
+  for (TokenId token = 0; token < 8; ++token) ASSERT_TRUE(engine.Decode(request, token));
+  for (const Event& event : engine.cache().TakeEvents()) {
+    const auto* stored = std::get_if<BlockStored>(&event);
+    if (stored == nullptr || stored->group_idx != 1) continue;
+    EXPECT_EQ(stored->block_size, 4);
+  }
 }
 
 }  // namespace

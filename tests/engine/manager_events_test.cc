@@ -115,6 +115,20 @@ TEST(ManagerEvents, ARequestInReportModeAnnouncesItsHitAgain) {
   EXPECT_TRUE(Taken(engine).empty());
 }
 
+// Blocks of 64, hashes of 16, a hit of 16 tokens: no whole block is there to be announced.
+TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSaysNothing) {
+  CacheConfig config = Config({Full(64), Mamba(MambaMode::kAlign, 64)}, 40);
+  config.hash_block_size = 16;
+  TestEngine engine(config);
+  CacheRequest first = Request("0", Tokens(20));
+  ASSERT_TRUE(engine.Allocate(first, {.new_tokens = 16}));
+  Taken(engine);
+  CacheRequest second = Request("1", Tokens(20));
+  second.report_hits = true;
+  EXPECT_EQ(engine.Lookup(second).tokens, 16);
+  EXPECT_TRUE(Taken(engine).empty());
+}
+
 TEST(ManagerEvents, NoneWhenSwitchedOff) {
   TestEngine engine(Config({Full()}, 11), /*events=*/false);
   CacheRequest request = Request("0", Tokens(70));
