@@ -1,0 +1,98 @@
+// One random run of a CacheManager and a naive cache side by side.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvcast/cache_manager.h"
+#include "tests/engine/model_config.h"
+#include "tests/engine/naive_cache.h"
+
+namespace kvcast::naive {
+
+// What the runs reached, so that a test that exercises nothing fails.
+struct Coverage {
+  int64_t configs = 0;
+  int64_t calls = 0;
+  int64_t hits = 0;
+  int64_t hits_inside_blocks = 0;  // of a group
+  int64_t boundaries = 0;          // shared prefixes worth retaining
+  int64_t refusals = 0;
+  int64_t copies = 0;
+  int64_t events = 0;
+  int64_t external = 0;  // requests with tokens from another tier
+  int64_t resets = 0;
+
+  std::string ToString() const;
+};
+
+// Makes the calls of an engine, in an order that no engine has, and compares after each. Failures
+// are reported to GoogleTest.
+class ModelRun {
+ public:
+  ModelRun(uint64_t seed, Coverage& coverage);
+
+  // False: the random configuration is one that CacheManager refuses.
+  bool valid() const { return cache_ != nullptr; }
+  std::string Name() const { return Describe(config_); }
+
+  // One random call.
+  void Call();
+  // Events, free counts, block tables and now and then all cached keys; the manager's invariants.
+  void Compare();
+  // Frees everything: nothing may be left in use.
+  void End();
+
+ private:
+  struct Client {
+    CacheRequest request;
+    int64_t computed = 0;
+    int64_t max_tokens = 0;
+    int64_t arriving = 0;  // tokens whose blocks are cached when their content has arrived
+  };
+
+  PrefixHit LookUp(CacheRequest& request);
+  bool Allocate(CacheRequest& request, const AllocateArgs& args);
+  void CompareEvents();
+  void CompareTables(const CacheRequest& request);
+  void CompareKeys();
+  void CompareAnswers(CacheRequest& request);
+
+  Client& AnyOf(std::vector<Client>& clients);
+  Client TakeFrom(std::vector<Client>& clients);
+  CacheRequest NewRequest();
+  Client NextClient();
+  int64_t StepOnGrid(const Client& client, int64_t from, int64_t step) const;
+  AllocateArgs FirstStep(const Client& client, const PrefixHit& hit);
+  AllocateArgs LaterStep(const Client& client);
+  void Release(Client& client);
+
+  void Admit();
+  void Continue();
+  void Arrive();
+  void Finish();
+  void Preempt();
+  void LookUpOnly();
+  void RunCopies();
+  void EvictSome();
+  void ResetCache();
+  void NextStep();
+
+  Random random_;
+  Coverage& coverage_;
+  CacheConfig config_;
+  bool aligned_ = false;  // a Mamba group keeps states at aligned step ends
+  std::unique_ptr<CacheManager> cache_;
+  std::unique_ptr<Cache> naive_;
+  std::vector<Client> running_;
+  std::vector<Client> waiting_;
+  std::vector<BlockCopy> copies_;
+  std::vector<std::pair<Block, Block>> expected_copies_;
+  int64_t next_id_ = 0;
+};
+
+}  // namespace kvcast::naive

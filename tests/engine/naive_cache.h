@@ -1,0 +1,100 @@
+// A cache manager of plain lists, for comparison with CacheManager call by call.
+//
+// One class for all kinds: every rule is an `if` over the kind where it applies.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/engine/naive_lookup.h"
+#include "tests/engine/naive_pool.h"
+
+namespace kvcast::naive {
+
+class Cache {
+ public:
+  // `config`: as given to CacheManager::Create, which accepted it.
+  Cache(const CacheConfig& config, BlockHasher hasher, const EventOptions& events);
+
+  const Grid& grid() const { return grid_; }
+
+  PrefixHit GetComputedBlocks(const CacheRequest& request);
+  std::vector<int64_t> GetComputedTokensPerGroup(const CacheRequest& request);
+  bool AllocateSlots(const CacheRequest& request, const AllocateArgs& args,
+                     std::vector<Blocks>& added);
+  void CacheBlocks(const CacheRequest& request, int64_t tokens);
+  std::vector<std::pair<Block, Block>> TakeCopies();
+  void ReleaseCopies(const std::vector<std::pair<Block, Block>>& copies);
+  void Free(const CacheRequest& request);
+  bool Reset() { return pool_.Reset(); }
+  void Evict(Block block) { pool_.Evict(block); }
+  void BeginStep();
+  std::vector<Event> TakeEvents() { return pool_.TakeEvents(); }
+
+  size_t num_free() const { return pool_.num_free(); }
+  Blocks Table(const std::string& request, size_t group) const;
+  int64_t CommonPrefixBlocks(const std::string& request, size_t group) const;
+  // Digest and copies of every cached prefix of a group.
+  std::vector<std::pair<Digest, int64_t>> CachedKeys(size_t group) const;
+
+ private:
+  // What a request holds in one group.
+  struct Held {
+    Blocks table;
+    int64_t num_cached = 0;
+    // The block at this index is shared up to its middle; it is to be copied before it is written.
+    std::optional<int64_t> shared_tail;
+    // Mamba align.
+    bool started = false;
+    std::optional<int64_t> last_state;
+  };
+  struct Lengths {
+    int64_t slots = 0;  // with drafts
+    int64_t main = 0;   // without
+    int64_t local = 0;
+    int64_t total = 0;
+    int64_t encoder = 0;
+  };
+  struct Request {
+    std::vector<Held> groups;
+    int64_t boundary = 0;
+  };
+
+  Lengths LengthsOf(const AllocateArgs& args) const;
+  int64_t Cap(size_t group) const;
+  int64_t Demand(size_t group, const Request* request, const Blocks& hits, Lengths lengths,
+                 bool capped) const;
+  int64_t MambaDemand(size_t group, const Held* held, const Blocks& hits, const Lengths& lengths,
+                      bool capped) const;
+  bool Fits(const Request* request, const std::vector<Blocks>& hits, const Lengths& lengths,
+            bool capped, int64_t spare) const;
+  void ReleaseSkipped(Request& request, int64_t processed, int64_t prompt);
+  void Release(Held& held, int64_t first, int64_t last);
+  void AddHit(size_t group, Held& held, const Blocks& hits, const Lengths& lengths);
+  void AddExternal(size_t group, Held& held, const Lengths& lengths);
+  void AddNew(size_t group, Held& held, const Lengths& lengths, Blocks& added);
+  void AddState(size_t group, Held& held, const Lengths& lengths, Blocks& added);
+  Block CopyTail(Held& held);
+  void CacheGroup(size_t group, Held& held, const CacheRequest& request, int64_t boundary,
+                  int64_t tokens);
+  void CacheTail(size_t group, Held& held, const CacheRequest& request, int64_t tokens);
+  int64_t CacheableTokens(size_t group, int64_t tokens) const;
+  bool Keeps(size_t group, int64_t index, const std::vector<int64_t>& boundaries) const;
+  Block Take();
+
+  CacheConfig config_;
+  Grid grid_;
+  PrefixNames names_;
+  Pool pool_;
+  Lookup lookup_;
+  std::map<std::string, Request> requests_;
+  std::vector<std::set<Key>> cached_now_;                     // per group, Mamba
+  std::vector<std::vector<std::pair<Block, Block>>> copies_;  // per group
+};
+
+}  // namespace kvcast::naive

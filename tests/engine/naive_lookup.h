@@ -1,0 +1,69 @@
+// The lookup of a naive pool: one scan per kind, and the loop over the groups until all agree.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "tests/engine/naive_pool.h"
+
+namespace kvcast::naive {
+
+// What a configuration stands for.
+struct Grid {
+  int64_t unit = 0;       // tokens per hash
+  int64_t step = 0;       // scheduler_block_size
+  int64_t alignment = 0;  // of hits
+  bool inside_blocks = false;
+
+  static Grid Of(const CacheConfig& config);
+};
+
+// `groups`, where groups of equal spec have the EAGLE flag if one of them does.
+std::vector<GroupSpec> WithSharedEagle(std::vector<GroupSpec> groups);
+
+class Lookup {
+ public:
+  Lookup(const std::vector<GroupSpec>& groups, const Grid& grid, const Pool& pool);
+
+  struct Hit {
+    int64_t tokens = 0;
+    int64_t longest = 0;  // of any single scan
+    std::vector<Blocks> tables;
+  };
+  // `chain`: names of the prompt's hash units.
+  Hit Find(const std::vector<Prefix>& chain, int64_t max_tokens) const;
+  // What each group alone, with those of equal spec, could serve. Groups outside prefix caching: 0.
+  std::vector<int64_t> FindPerGroup(const std::vector<Prefix>& chain, int64_t max_tokens) const;
+
+ private:
+  // Groups of equal spec: looked up as one.
+  struct Set {
+    GroupSpec spec;
+    std::vector<size_t> members;
+  };
+  // Result of one scan: tables[i] is that of members[i].
+  struct Scan {
+    int64_t tokens = 0;
+    std::vector<Blocks> tables;
+  };
+
+  Scan ScanOf(const Set& set, const std::vector<Prefix>& chain, int64_t limit, bool drop) const;
+  Scan ScanFull(const Set& set, const std::vector<Prefix>& chain, int64_t limit, bool drop) const;
+  Scan ScanWindow(const Set& set, const std::vector<Prefix>& chain, int64_t limit, bool drop) const;
+  Scan ScanChunked(const Set& set, const std::vector<Prefix>& chain, int64_t limit) const;
+  Scan ScanMamba(const Set& set, const std::vector<Prefix>& chain, int64_t limit) const;
+  // The members' blocks for the prefix of `tokens` tokens, if all of them have one.
+  std::optional<Blocks> InAll(const Set& set, const std::vector<Prefix>& chain,
+                              int64_t tokens) const;
+  static void Cut(Scan& scan, int64_t tokens, int64_t block_size);
+  Hit FindTogether(const std::vector<Prefix>& chain, int64_t max_tokens) const;
+
+  Grid grid_;
+  const Pool& pool_;
+  size_t num_groups_;
+  std::vector<Set> sets_;  // full attention first
+};
+
+}  // namespace kvcast::naive
