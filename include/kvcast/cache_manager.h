@@ -134,6 +134,12 @@ class CacheManager {
   // Copies that were taken have run: their blocks lose the reference that kept them.
   void ReleaseCopies(std::span<const BlockCopy> copies);
 
+  // With zero_new_blocks: the attention groups' blocks that were taken for new tokens since the
+  // last call, group by group; to be zeroed before the step runs, and before its copies. Targets of
+  // copies are not among them, nor are blocks of Mamba groups. An id may be there twice. An engine
+  // that sets the option has to call this: the list grows until it does.
+  std::vector<BlockId> TakeBlocksToZero();
+
   // True if a request of this length, alone in the pool, gets every step until its end: the pool
   // has RequiredBlocks. A request for which this is false must be refused, or it waits for ever.
   // `encoder_tokens` counts for cross attention.

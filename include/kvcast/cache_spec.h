@@ -104,6 +104,9 @@ struct CacheConfig {
   EngineRules rules = EngineRules::kMain2026August;
   // Ranks that share the tokens of a request. More than 1: full attention and Mamba groups only.
   int64_t decode_context_parallel = 1;
+  // Attention kernels may read slots that were never written: CacheManager::TakeBlocksToZero says
+  // which blocks to clear.
+  bool zero_new_blocks = false;
   double watermark = 0;  // share of the pool kept free when a waiting request is admitted
 };
 

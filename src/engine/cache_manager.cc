@@ -8,6 +8,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "src/base/check.h"
+#include "src/engine/annotate.h"
 #include "src/engine/group_managers.h"
 #include "src/engine/prefix_lookup.h"
 #include "src/engine/table_audit.h"
@@ -132,19 +134,12 @@ class CacheManager::Impl {
     managers.CacheBlocks(slot, request, std::min(demand.main_tokens, known));
   }
 
-  void Annotate(BlockStored& event) const {
-    event.kv_cache_spec_kind.reset();
-    event.kv_cache_spec_sliding_window.reset();
-    if (!event.group_idx || static_cast<size_t>(*event.group_idx) >= config.groups.size()) return;
-    const GroupSpec& spec = config.groups[static_cast<size_t>(*event.group_idx)];
-    event.kv_cache_spec_kind = std::string(SpecKindName(spec.kind));
-    if (IsWindowKind(spec.kind)) event.kv_cache_spec_sliding_window = spec.sliding_window;
-  }
-
   template <typename Visit>
   void DrainEvents(const Visit& visit) {
     pool.events().Drain([this, &visit](auto& event) {
-      if constexpr (std::is_same_v<decltype(event), BlockStored&>) Annotate(event);
+      if constexpr (std::is_same_v<decltype(event), BlockStored&>) {
+        KV_CHECK(engine::Annotate(config.groups, event).ok());
+      }
       visit(event);
     });
   }
@@ -241,6 +236,12 @@ void CacheManager::ReleaseCopies(std::span<const BlockCopy> copies) {
   std::vector<BlockId> blocks;
   for (const BlockCopy& copy : copies) blocks.insert(blocks.end(), {copy.source, copy.target});
   impl_->pool.Free(blocks);
+}
+
+std::vector<BlockId> CacheManager::TakeBlocksToZero() {
+  std::vector<BlockId> blocks;
+  impl_->managers.TakeBlocksToZero(blocks);
+  return blocks;
 }
 
 bool CacheManager::CanEverFit(int64_t total_tokens, int64_t encoder_tokens) const {

@@ -48,6 +48,8 @@ GroupManagers::GroupManagers(const CacheConfig& config, BlockPool& pool)
     context.max_admission_blocks =
         MaxAdmissionBlocks(context.spec, config.max_model_len, config.max_in_flight_tokens);
     context.caching_lags = context.spec.eagle && prefilled_again_ > 0;
+    // A new state is written as a whole.
+    context.zero_new_blocks = config.zero_new_blocks && context.spec.kind != SpecKind::kMamba;
     context.pool = &pool;
     managers_.push_back(MakeManager(std::move(context)));
   }
@@ -114,6 +116,10 @@ void GroupManagers::BeginStep() {
 
 void GroupManagers::TakeCopies(std::vector<BlockCopy>& copies) {
   for (const auto& manager : managers_) manager->TakeCopies(copies);
+}
+
+void GroupManagers::TakeBlocksToZero(std::vector<BlockId>& blocks) {
+  for (const auto& manager : managers_) manager->TakeBlocksToZero(blocks);
 }
 
 }  // namespace kvcast::engine

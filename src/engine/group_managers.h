@@ -33,6 +33,7 @@ class GroupManagers {
   void Free(RequestSlot slot);
   void BeginStep();
   void TakeCopies(std::vector<BlockCopy>& copies);
+  void TakeBlocksToZero(std::vector<BlockId>& blocks);
 
   size_t size() const { return managers_.size(); }
   const SingleTypeManager& operator[](size_t group) const { return *managers_[group]; }

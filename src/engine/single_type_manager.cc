@@ -98,9 +98,9 @@ void SingleTypeManager::GrowTable(RequestBlocks& blocks, int64_t count,
   const int64_t missing = count - static_cast<int64_t>(before);
   if (missing <= 0) return;
   pool().Allocate(missing, blocks.table);
-  if (added == nullptr) return;
-  added->insert(added->end(), blocks.table.begin() + static_cast<ptrdiff_t>(before),
-                blocks.table.end());
+  const auto taken = blocks.table.begin() + static_cast<ptrdiff_t>(before);
+  if (context_.zero_new_blocks) to_zero_.insert(to_zero_.end(), taken, blocks.table.end());
+  if (added != nullptr) added->insert(added->end(), taken, blocks.table.end());
 }
 
 void SingleTypeManager::RedirectSharedTail(RequestBlocks& blocks, const SharedTail& tail,
@@ -115,6 +115,11 @@ void SingleTypeManager::RedirectSharedTail(RequestBlocks& blocks, const SharedTa
 void SingleTypeManager::TakeCopies(std::vector<BlockCopy>& copies) {
   copies.insert(copies.end(), copies_.begin(), copies_.end());
   copies_.clear();
+}
+
+void SingleTypeManager::TakeBlocksToZero(std::vector<BlockId>& blocks) {
+  blocks.insert(blocks.end(), to_zero_.begin(), to_zero_.end());
+  to_zero_.clear();
 }
 
 void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) {

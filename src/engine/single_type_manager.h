@@ -29,6 +29,7 @@ struct GroupContext {
   // The tokens given to CacheBlocks are fewer than were computed: a state that is kept inside a
   // block is of a longer prefix than they name.
   bool caching_lags = false;
+  bool zero_new_blocks = false;
   BlockPool* pool = nullptr;
 };
 
@@ -75,6 +76,8 @@ class SingleTypeManager {
   // Copies that this step's cache hits caused, since the last call. The manager holds a reference
   // to both ends of each until they are freed in the pool.
   void TakeCopies(std::vector<BlockCopy>& copies);
+  // Blocks taken for new tokens since the last call, if they are to be zeroed.
+  void TakeBlocksToZero(std::vector<BlockId>& blocks);
 
  protected:
   // A block that is shared up to the middle and must be copied before it is written.
@@ -110,6 +113,7 @@ class SingleTypeManager {
   GroupContext context_;
   std::vector<RequestBlocks> requests_;  // by slot
   std::vector<BlockCopy> copies_;
+  std::vector<BlockId> to_zero_;
   // Scratch, kept for its capacity.
   std::vector<BlockId> released_;
   Bitmap keep_;
