@@ -113,6 +113,8 @@ TEST(CacheConfig, ErrorsNameTheScalarField) {
               HasSubstr("no common multiple"));
 }
 
+// Retention 33 or -32 (A=32): error (multiple, not negative); 16 on full attention only: error; 0:
+// ok.
 TEST(CacheConfig, RetentionMustFitTheGridAndHaveAnEffect) {
   const std::vector<GroupSpec> hybrid = {Full(32), Window(16)};
   EXPECT_THAT(ErrorOf(hybrid, [](CacheConfig& c) { c.retention_interval = 33; }),

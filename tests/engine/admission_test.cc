@@ -23,7 +23,8 @@ bool Admit(TestEngine& engine, CacheRequest& request, int64_t new_tokens) {
                          {.new_tokens = new_tokens, .hit = &hit, .full_sequence_must_fit = true});
 }
 
-// 512 tokens hold 32 blocks of full attention and at most 13 of the window: 45 of 77.
+// Full + SWA, bs 16, W 64, I 128, L 1024, N=78: a 512-token prompt that must fit is admitted: 32
+// blocks of full attention and at most 13 of the window, 45 of 77.
 TEST(Admission, CountsAWindowAtItsPeakNotItsLength) {
   TestEngine engine(FullAndWindow(78));
   CacheRequest request = Request("0", Tokens(512));
@@ -34,6 +35,7 @@ TEST(Admission, CountsAWindowAtItsPeakNotItsLength) {
   EXPECT_FALSE(Admit(one_less, request, 128));
 }
 
+// The same with N=5, 256-token prompt: refused.
 TEST(Admission, RefusesAPromptThatCannotFit) {
   TestEngine engine(FullAndWindow(5));
   CacheRequest request = Request("0", Tokens(256));
@@ -113,7 +115,8 @@ struct OneManager {
   std::unique_ptr<SingleTypeManager> manager;
 };
 
-// Without the cap the demand is exact, step by step, whatever the cap is.
+// SWA with cap 4, bs 2, tokens 4, 8, 12, 16: without the cap flag the demand equals what is
+// allocated at every step.
 TEST(Admission, PredictsWhatTheAllocatorTakes) {
   OneManager window(Window(4, 2), 4);
   for (const int64_t tokens : {4, 8, 12, 16}) {
@@ -125,7 +128,7 @@ TEST(Admission, PredictsWhatTheAllocatorTakes) {
   }
 }
 
-// 20 blocks are wanted: 10 are free hits, or 5 are null and 5 free hits.
+// A new request, 20 blocks wanted: 10 free hits / 5 null + 5 free hits: demand 20 / 15.
 TEST(Admission, FreeHitsAreTakenFromTheQueueAndNullOnesAreNot) {
   OneManager full(Full(2));
   std::vector<BlockId> hits;
@@ -137,7 +140,7 @@ TEST(Admission, FreeHitsAreTakenFromTheQueueAndNullOnesAreNot) {
   EXPECT_EQ(full.manager->BlocksToAllocate(kSlot, hits, demand), 15);
 }
 
-// One free hit, two blocks wanted: the demand is 2, the allocator takes 1, the table has 2.
+// One evictable hit, 2 blocks wanted: demand 2, the allocator pulls 1, table length 2.
 TEST(Admission, TheAllocatorTakesTheDemandLessTheFreeHits) {
   OneManager full(Full(2));
   std::vector<BlockId> hits;

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/block_pool.h"
 
+#include "src/engine/group_lookup.h"
 #include "tests/engine/engine_testing.h"
 
 namespace kvcast::engine {
@@ -28,7 +29,7 @@ TEST(BlockPool, NeverHandsOutTheNullBlock) {
   EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
-// Block size 4, 14 tokens: two full blocks are cached, then the third.
+// Bs 4, 14 tokens: 2 full blocks are cached, then the third: the map has 2, then 3 keys.
 TEST(BlockPool, CachesOnlyTheBlocksGivenAndAddsLaterOnes) {
   BlockPool pool(Pool(10, 4));
   const CacheRequest request = HashedRequest(14, 4);
@@ -40,7 +41,8 @@ TEST(BlockPool, CachesOnlyTheBlocksGivenAndAddsLaterOnes) {
   EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
-// Group 0 caches 2 blocks and group 1 caches 3 of one request: block 2 is a miss, a hit.
+// Group 0 caches 2 and group 1 caches 3 blocks of one request: h2 is a miss in [0], a hit in [1]
+// and a miss in [0,1].
 TEST(BlockPool, LooksUpEachGroupOnItsOwn) {
   BlockPool pool(Pool(10, 4));
   const CacheRequest request = HashedRequest(12, 4);
@@ -51,6 +53,15 @@ TEST(BlockPool, LooksUpEachGroupOnItsOwn) {
   EXPECT_EQ(pool.FindCached(request.chain[2], kGroup0), std::nullopt);
   EXPECT_EQ(pool.FindCached(request.chain[2], kGroup1), table1[2]);
   EXPECT_EQ(pool.FindCached(request.chain[1], kGroup0), table0[1]);
+  const auto hit_blocks = [&](std::vector<size_t> groups) {
+    GroupLookup lookup({Full(4), std::move(groups)}, pool, 4);
+    lookup.Begin(request.chain);
+    return lookup.LongestHit(12, false) / 4;
+  };
+  EXPECT_EQ(hit_blocks({0}), 2);
+  EXPECT_EQ(hit_blocks({1}), 3);
+  EXPECT_EQ(hit_blocks({0, 1}), 2);
+  EXPECT_EQ(hit_blocks({1, 0}), 2);
 }
 
 TEST(BlockPool, TakesUncachedBlocksBeforeCachedOnesAndTheTailOfARequestFirst) {

@@ -43,6 +43,8 @@ class TableOf11 {
   std::unique_ptr<Manager> manager_;
 };
 
+// SWA bs 2 W 4, processed 0, 4 / 5, 6 / 7 / 11: 0 / 1 / 2 / 4 leading nulls; at 11 the later block
+// is freed before the earlier one.
 TEST(BlockRelease, WindowReleasesWholeBlocksItHasPassed) {
   TableOf11<SingleTypeManager> table(Window(4, 2));
   EXPECT_EQ(table.NullsAfter(0), 0u);
@@ -55,6 +57,7 @@ TEST(BlockRelease, WindowReleasesWholeBlocksItHasPassed) {
   EXPECT_EQ((Ids{free[0], free[1]}), (Ids{4, 3})) << "the later block is released first";
 }
 
+// Chunked bs 2 C 4, processed 0 / 4, 6 / 12: 0 / 2 / 6 leading nulls.
 TEST(BlockRelease, ChunkedReleasesThePassedChunk) {
   TableOf11<SingleTypeManager> table(Chunked(4, 2));
   EXPECT_EQ(table.NullsAfter(0), 0u);
@@ -68,17 +71,19 @@ TEST(BlockRelease, FullAttentionReleasesNothing) {
   EXPECT_EQ(table.NullsAfter(22), 0u);
 }
 
-// R-SWA: blocks of 4, window 8, prompt of 16 tokens.
+// R-SWA bs 4, window 8, prompt 16: at 28 without the prompt's length none, at 28 block 4 is null,
+// at 36 blocks 4, 5 and 6.
 TEST(BlockRelease, ReferenceWindowReleasesTheGapBetweenPromptAndWindow) {
   GroupSpec spec = Full(4);
   spec.reference_window = 8;
   TableOf11<FullAttentionManager> table(spec);
+  EXPECT_EQ(table.Release(28), (Ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(table.Release(20, 16), (Ids{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(table.Release(28, 16), (Ids{1, 2, 3, 4, 0, 6, 7, 8, 9, 10, 11}));
   EXPECT_EQ(table.Release(36, 16), (Ids{1, 2, 3, 4, 0, 0, 0, 8, 9, 10, 11}));
 }
 
-// Window 16, 100-token prompt, as the synchronous scheduler does it.
+// SWA W 16, 100-token prompt, synchronous scheduling: freed at the first decode, 5 nulls.
 TEST(BlockRelease, HappensAtTheFirstDecodeStep) {
   TestEngine engine(Config({Window(16)}, 50));
   CacheRequest request = Request("0", Tokens(100));
@@ -88,7 +93,8 @@ TEST(BlockRelease, HappensAtTheFirstDecodeStep) {
   EXPECT_EQ(LeadingNulls(engine.cache().BlockTable(request, GroupIdx(0))), 5u);
 }
 
-// The same with the prompt still in flight when the next step is scheduled.
+// Async scheduling, SWA W 16, 100-token prompt: at the second schedule, before the first output,
+// nothing is freed; after it, 5 nulls.
 TEST(BlockRelease, WaitsForTokensInFlight) {
   TestEngine engine(Config({Window(16)}, 50));
   CacheRequest request = Request("0", Tokens(100));
@@ -101,7 +107,8 @@ TEST(BlockRelease, WaitsForTokensInFlight) {
   EXPECT_EQ(LeadingNulls(engine.cache().BlockTable(request, GroupIdx(0))), 5u);
 }
 
-// Released blocks that are cached outlive those that are not.
+// A freed SWA request with cached and scratch blocks: every scratch block is taken before every
+// cached one, and the cached ones still hit.
 TEST(BlockRelease, CachedBlocksOfAWindowAreTakenAfterScratchOnes) {
   CacheConfig config = Config({Window(16)}, 20);
   config.retention_interval = 64;

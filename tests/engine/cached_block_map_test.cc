@@ -20,6 +20,7 @@ std::vector<BlockKey> Remove(CachedBlockMap& map, uint32_t block) {
   return removed;
 }
 
+// A key with 2 blocks: the first inserted is found.
 TEST(CachedBlockMap, FindsTheFirstInsertedOfTwoBlocksUnderOneKey) {
   CachedBlockMap map(10);
   map.Insert(Key(1), BlockId(7), 16);
@@ -34,6 +35,7 @@ TEST(CachedBlockMap, FindsTheFirstInsertedOfTwoBlocksUnderOneKey) {
   EXPECT_EQ(map.num_keys(), 0u);
 }
 
+// Removing a block id that does not match: nothing, unchanged.
 TEST(CachedBlockMap, RemovingABlockThatDoesNotHoldTheKeyChangesNothing) {
   CachedBlockMap map(10);
   map.Insert(Key(1), BlockId(7), 16);

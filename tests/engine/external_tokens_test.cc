@@ -42,6 +42,8 @@ void LoadBehindHits(std::vector<GroupSpec> groups) {
   }
 }
 
+// Local hits in each of 2 or 3 groups + external blocks, also after free and reallocation: all
+// block ids are unique, every one is referenced.
 TEST(ExternalTokens, AreAllocatedAfterEveryGroupHoldsItsHit) {
   LoadBehindHits({Full(), Window(512)});
   LoadBehindHits({Full(), Window(512), Window(1024)});

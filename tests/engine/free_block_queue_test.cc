@@ -13,6 +13,7 @@ TEST(FreeBlockQueue, StartsWithAllBlocksInAscendingOrder) {
   EXPECT_EQ(ToIds(queue.List()), (Ids{0, 1, 2, 3, 4}));
 }
 
+// Queue [0..4]: pop, remove 2, append 2: order 1, 3, 4, 2.
 TEST(FreeBlockQueue, PopThenRemoveFromTheMiddleThenAppendGives1342) {
   FreeBlockQueue queue(5);
   EXPECT_EQ(queue.PopFront(), BlockId(0));
@@ -24,6 +25,7 @@ TEST(FreeBlockQueue, PopThenRemoveFromTheMiddleThenAppendGives1342) {
   EXPECT_EQ(queue.size(), 4);
 }
 
+// Prepend [4,5] to [0], then [1,2]: 1, 2, 4, 5, 0.
 TEST(FreeBlockQueue, PrependKeepsTheOrderOfEachCall) {
   FreeBlockQueue queue(6);
   for (int i = 0; i < 6; ++i) queue.PopFront();

@@ -5,7 +5,7 @@
 namespace kvcast::engine {
 namespace {
 
-// Full attention and two windows of 32 tokens; 55 tokens, of which 48 are shared.
+// Full + SWA + SWA (W=32), N=21, 55 tokens, of which 48 are shared: blocks [1-4], [5-8], [9-12].
 class FullAndTwoWindows : public ::testing::Test {
  protected:
   FullAndTwoWindows() : engine_(Config({Full(), Window(32), Window(32)}, 21)) {
@@ -19,22 +19,26 @@ class FullAndTwoWindows : public ::testing::Test {
   CacheRequest second_ = Request("1", Concat(Tokens(48), Tokens(5, 2000)));
 };
 
+// The second request hits ([1,2,3],[0,6,7],[0,10,11]); new [13], [14], [15].
 TEST_F(FullAndTwoWindows, WindowsServeTheirLastBlocksAlone) {
   EXPECT_EQ(ToIds(engine_.Lookup(second_).blocks), (IdLists{{1, 2, 3}, {0, 6, 7}, {0, 10, 11}}));
   EXPECT_EQ(engine_.Start(second_), (IdLists{{13}, {14}, {15}}));
 }
 
+// Evict h0 of the SWA groups: 3 blocks.
 TEST_F(FullAndTwoWindows, AnEvictedBlockOutsideTheWindowCostsNothing) {
   engine_.Evict(5);
   engine_.Evict(9);
   EXPECT_EQ(HitBlocks(), 3);
 }
 
+// Evict h0 of full attention: 0 blocks.
 TEST_F(FullAndTwoWindows, FullAttentionNeedsItsFirstBlock) {
   engine_.Evict(1);
   EXPECT_EQ(HitBlocks(), 0);
 }
 
+// Evict h2 of any single group: 2 blocks.
 TEST_F(FullAndTwoWindows, TheLastBlockOfAnySingleGroupCostsOneBlock) {
   for (const uint32_t block : {3u, 7u, 11u}) {
     TestEngine engine(Config({Full(), Window(32), Window(32)}, 21));
@@ -46,6 +50,7 @@ TEST_F(FullAndTwoWindows, TheLastBlockOfAnySingleGroupCostsOneBlock) {
   }
 }
 
+// Evict h2 of full attention and h0 of both SWA groups: 0 blocks.
 TEST_F(FullAndTwoWindows, AWindowAtTheStartNeedsAllItsBlocks) {
   engine_.Evict(3);
   engine_.Evict(5);
@@ -53,7 +58,8 @@ TEST_F(FullAndTwoWindows, AWindowAtTheStartNeedsAllItsBlocks) {
   EXPECT_EQ(HitBlocks(), 0);
 }
 
-// 6 full blocks, windows of 48 tokens, all groups with EAGLE.
+// EAGLE, full + SWA + SWA (W=48), N=31, 6 full blocks: 5 blocks, ([1..5],[0,0,10,11,12],
+// [0,0,17,18,19]).
 TEST(EaglePrefix, LeavesTheLastBlockToBeComputedAgain) {
   TestEngine engine(Config({Eagle(Full()), Eagle(Window(48)), Eagle(Window(48))}, 31));
   CacheRequest first = Request("0", Concat(Tokens(96), Tokens(7, 1000)));
@@ -64,6 +70,31 @@ TEST(EaglePrefix, LeavesTheLastBlockToBeComputedAgain) {
   EXPECT_EQ(ToIds(hit.blocks), (IdLists{{1, 2, 3, 4, 5}, {0, 0, 10, 11, 12}, {0, 0, 17, 18, 19}}));
 }
 
+// The same; evictions, each from a full cache, leave hits of 5, 0, 4, 4, 3, 3, 4 blocks.
+TEST(EaglePrefix, EvictionsCostWhatTheirGroupNeedsWithTheBlockBehind) {
+  // Blocks h0 to h5 are 1 to 6 of full attention, 8 to 13 and 15 to 20 of the windows.
+  const std::vector<std::pair<Ids, int64_t>> rows = {
+      {{8, 15}, 5},      // h0 of both windows: outside of them
+      {{1}, 0},          // h0 of full attention
+      {{6, 13, 20}, 4},  // h5 of all groups
+      {{6}, 4},          // h5 of full attention
+      {{12}, 3},         // h4 of one window
+      {{19}, 3},         // h4 of the other
+      {{6, 8, 15}, 4},   // h5 of full attention, h0 of both windows
+  };
+  for (const auto& [evicted, blocks] : rows) {
+    TestEngine engine(Config({Eagle(Full()), Eagle(Window(48)), Eagle(Window(48))}, 31));
+    CacheRequest first = Request("0", Concat(Tokens(96), Tokens(7, 1000)));
+    ASSERT_EQ(
+        engine.Start(first),
+        (IdLists{{1, 2, 3, 4, 5, 6, 7}, {8, 9, 10, 11, 12, 13, 14}, {15, 16, 17, 18, 19, 20, 21}}));
+    for (const uint32_t block : evicted) engine.Evict(block);
+    CacheRequest second = Request("1", Concat(Tokens(96), Tokens(5, 2000)));
+    EXPECT_EQ(engine.Lookup(second).tokens, blocks * 16) << ::testing::PrintToString(evicted);
+  }
+}
+
+// EAGLE, 3 equal full blocks, exactly the same prompt: 1 block.
 TEST(EaglePrefix, AWholePromptOfThreeBlocksHitsOne) {
   TestEngine engine(Config({Eagle(Full())}, 11));
   CacheRequest first = Request("0", Tokens(48));
@@ -72,6 +103,16 @@ TEST(EaglePrefix, AWholePromptOfThreeBlocksHitsOne) {
   EXPECT_EQ(engine.Lookup(same).tokens, 16);
 }
 
+// EAGLE, 37 tokens, full attention: 1 block.
+TEST(EaglePrefix, APromptThatEndsInsideABlockLosesItsLastFullOne) {
+  TestEngine engine(Config({Eagle(Full())}, 11));
+  CacheRequest first = Request("0", Tokens(37));
+  engine.Start(first);
+  CacheRequest same = Request("1", Tokens(37));
+  EXPECT_EQ(engine.Lookup(same).tokens, 16);
+}
+
+// EAGLE, 37 tokens, SWA W=16: 1 block, and 0 after h0 is evicted.
 TEST(EaglePrefix, AWindowNeedsTheBlockItGivesUp) {
   TestEngine engine(Config({Eagle(Window(16))}, 11));
   CacheRequest first = Request("0", Tokens(37));
@@ -96,7 +137,8 @@ TEST(EaglePrefix, AWindowOfOneTokenNeedsOnlyTheBlockItGivesUp) {
   EXPECT_EQ(hit.shared_prefix_boundary, 0);
 }
 
-// Blocks of 32 and 16 tokens, window 32; 112 of 160 tokens are computed.
+// Full bs 32, SWA bs 16 W 32, 160 tokens, 112 allocated: blocks [1..4], [5..11]; a lookup of 113
+// tokens hits 96, 3 and 6 blocks; after h6 and h5 of the SWA group are evicted, 64.
 TEST(MixedBlockSizes, HitsLieOnTheCommonMultiple) {
   TestEngine engine(Config({Full(32), Window(32, 16)}, 40));
   CacheRequest first = Request("0", Tokens(160));
@@ -122,6 +164,8 @@ Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64
   return CachedPositions(engine.cache(), request, GroupIdx(1));
 }
 
+// Full bs 32; SWA bs 8 W 8, 64 tokens, retention nil: {3,7}. SWA bs 16 W 32, 112 tokens: {0..5}.
+// SWA bs 8 W 8, 128 tokens, retention 64: {7,11,15}; 0: {11}. EAGLE, 127 tokens, 0: {11,12}.
 TEST(MixedBlockSizes, WindowsCacheOnlyWhatAHitOnTheGridCanUse) {
   EXPECT_EQ(CachedWindowBlocks(Window(8, 8), std::nullopt, 64), (Ids{3, 7}));
   EXPECT_EQ(CachedWindowBlocks(Window(32, 16), std::nullopt, 112), (Ids{0, 1, 2, 3, 4, 5}));
@@ -130,6 +174,7 @@ TEST(MixedBlockSizes, WindowsCacheOnlyWhatAHitOnTheGridCanUse) {
   EXPECT_EQ(CachedWindowBlocks(Eagle(Window(8, 8)), 0, 127), (Ids{11, 12}));
 }
 
+// SWA bs 8 W 8, 128 tokens, retention 0: a replay hits 96 tokens, a 96-token request 0.
 TEST(Retention0, ServesAReplayOfThePromptButNoShorterOne) {
   CacheConfig config = Config({Full(32), Window(8, 8)}, 100);
   config.retention_interval = 0;
@@ -142,6 +187,7 @@ TEST(Retention0, ServesAReplayOfThePromptButNoShorterOne) {
   EXPECT_EQ(engine.Lookup(shorter).tokens, 0);
 }
 
+// EAGLE SWA, 127 tokens, retention 0: a replay hits 96 tokens, tables of [3,12] blocks.
 TEST(Retention0, ServesAReplayWithEagleToo) {
   CacheConfig config = Config({Full(32), Eagle(Window(8, 8))}, 100);
   config.retention_interval = 0;
@@ -155,18 +201,27 @@ TEST(Retention0, ServesAReplayWithEagleToo) {
   EXPECT_EQ(hit.blocks[1].size(), 12u);
 }
 
-TEST(Retention0, AWindowAloneKeepsTheReplayBoundary) {
-  CacheConfig config = Config({Window(16)}, 100);
-  config.retention_interval = 0;
-  TestEngine engine(config);
-  CacheRequest first = Request("0", Tokens(256));
-  engine.Start(first);
-  EXPECT_EQ(CachedPositions(engine.cache(), first, GroupIdx(0)), (Ids{14}));
-  CacheRequest replay = Request("1", Tokens(256));
-  EXPECT_EQ(engine.Lookup(replay).tokens, 240);
+// Pure SWA bs 16 W 16, 256 tokens, retention nil: all blocks; 64: {3,7,11,14,15}; 0: {14}. A replay
+// hits 240 tokens.
+TEST(Retention, AWindowAloneKeepsItsCheckpointsAndTheReplayBoundary) {
+  Ids all(16);
+  std::iota(all.begin(), all.end(), 0u);
+  const std::vector<std::pair<std::optional<int64_t>, Ids>> rows = {
+      {std::nullopt, all}, {64, {3, 7, 11, 14, 15}}, {0, {14}}};
+  for (const auto& [retention, kept] : rows) {
+    CacheConfig config = Config({Window(16)}, 100);
+    config.retention_interval = retention;
+    TestEngine engine(config);
+    CacheRequest first = Request("0", Tokens(256));
+    engine.Start(first);
+    EXPECT_EQ(CachedPositions(engine.cache(), first, GroupIdx(0)), kept);
+    CacheRequest replay = Request("1", Tokens(256));
+    EXPECT_EQ(engine.Lookup(replay).tokens, 240);
+  }
 }
 
-// Two requests share 4 blocks; a third finds them only if the second one was told to keep them.
+// Two requests share 4 blocks (SWA, retention 0): a third hits 0 tokens without the pin, 64 with
+// it.
 TEST(SharedPrefixBoundary, PinsWhatOneGroupHasAndAnotherLacks) {
   for (const bool pinned : {false, true}) {
     CacheConfig config = Config({Full(), Window(16)}, 100);
@@ -185,7 +240,8 @@ TEST(SharedPrefixBoundary, PinsWhatOneGroupHasAndAnotherLacks) {
   }
 }
 
-// Blocks of 256, 64, 8 and 4 tokens, one checkpoint every 1,024 tokens.
+// DSV4-like groups of bs 256/64/8/4 (hash 4), retention 1024, fills of 4096 tokens: a lookup of
+// 1800 hits 1024, tables of [4,16,128,256] blocks, also after a second fill.
 TEST(MixedBlockSizes, FourSizesMeetAtTheirCheckpoints) {
   GroupSpec mla = Full(256);
   mla.kind = SpecKind::kMlaAttention;

@@ -78,20 +78,42 @@ TEST(MambaAlign, SpeculativeBlocksMoveForwardWithTheState) {
   EXPECT_EQ((Ids{after[1], after[2]}), (Ids{0, 0}));
 }
 
-// 48 shared tokens in blocks of 16; the second request differs in its last token.
+// Full + Mamba align, 48-token prompt; a request that differs in its last token hits 0 tokens, with
+// boundary 32, where its scheduler ends the first chunk (clipped to 32).
 TEST(MambaAlign, ASharedPrefixWithoutAStateIsABoundaryToStopAt) {
   CacheConfig config = FullAndMamba(MambaMode::kAlign, 16, 50);
   config.retention_interval = 0;
   TestEngine engine(config);
-  CacheRequest first = Request("0", Concat(Tokens(32), Tokens(16, 1000)));
+  CacheRequest first = Request("0", Tokens(48));
   Prefill(engine, first, {48});
-  CacheRequest second = Request("1", Concat(Tokens(32), Tokens(16, 2000)));
+  CacheRequest second = Request("1", Concat(Tokens(47), Tokens(1, 2000)));
   const PrefixHit hit = engine.Lookup(second);
   EXPECT_EQ(hit.tokens, 0);
   EXPECT_EQ(hit.shared_prefix_boundary, 32);
   Prefill(engine, second, {32, 48});
   CacheRequest third = Request("2", Concat(Tokens(32), Tokens(16, 3000)));
   EXPECT_EQ(engine.Lookup(third).tokens, 32);
+}
+
+// Two requests share 2 blocks (Mamba align, retention 0): a third hits 0 tokens without the pin, 32
+// with it.
+TEST(MambaAlign, APinnedBoundaryKeepsTheStateThatTheThirdRequestNeeds) {
+  for (const bool pinned : {false, true}) {
+    CacheConfig config = FullAndMamba(MambaMode::kAlign, 16, 50);
+    config.retention_interval = 0;
+    TestEngine engine(config);
+    CacheRequest first = Request("0", Concat(Tokens(32), Tokens(64, 1000)));
+    Prefill(engine, first, {96});
+    CacheRequest second = Request("1", Concat(Tokens(32), Tokens(64, 2000)));
+    PrefixHit hit = engine.Lookup(second);
+    EXPECT_EQ(hit.tokens, 0);
+    EXPECT_EQ(hit.shared_prefix_boundary, 32);
+    if (!pinned) hit.shared_prefix_boundary = 0;
+    ASSERT_TRUE(engine.Allocate(second, {.new_tokens = 32, .hit = &hit}));
+    ASSERT_TRUE(engine.Allocate(second, {.computed_tokens = 32, .new_tokens = 64}));
+    CacheRequest third = Request("2", Concat(Tokens(32), Tokens(64, 3000)));
+    EXPECT_EQ(engine.Lookup(third).tokens, pinned ? 32 : 0);
+  }
 }
 
 TEST(MambaAlign, AStateCachedInThisStepIsUsableInTheNext) {

@@ -1,5 +1,6 @@
 // Events as the manager hands them out: annotated, in order, and complete.
 // SPDX-License-Identifier: Apache-2.0
+#include "src/engine/annotate.h"
 #include "tests/engine/engine_testing.h"
 
 namespace kvcast::engine {
@@ -7,7 +8,8 @@ namespace {
 
 std::vector<Event> Taken(TestEngine& engine) { return engine.cache().TakeEvents(); }
 
-// k + 1 blocks in the pool, k of them cached at once.
+// N = k+1, k blocks cached (k = 2, 3, 10): the last event has k hashes, 16 k tokens, kind
+// full_attention, no parent; nothing is left after it is taken.
 TEST(ManagerEvents, OneStoredEventForAllBlocksOfAStep) {
   for (const int64_t k : {2, 3, 10}) {
     TestEngine engine(Config({Full()}, k + 1));
@@ -20,30 +22,35 @@ TEST(ManagerEvents, OneStoredEventForAllBlocksOfAStep) {
     EXPECT_EQ(stored.token_ids, Tokens(16 * k));
     EXPECT_EQ(stored.kv_cache_spec_kind, "full_attention");
     EXPECT_EQ(stored.group_idx, 0);
+    EXPECT_EQ(stored.parent_block_hash, std::nullopt);
     EXPECT_TRUE(Taken(engine).empty());
   }
 }
 
+// Freed, the same tokens without a lookup (k = 2, 3, 10): k BlockRemoved of one hash each, then one
+// BlockStored; a reset sends AllBlocksCleared last.
 TEST(ManagerEvents, TakingBlocksAgainRemovesEachBeforeTheyAreStored) {
-  TestEngine engine(Config({Full()}, 4));
-  CacheRequest request = Request("0", Tokens(48));
-  engine.Start(request);
-  engine.Free(request);
-  Taken(engine);
-  engine.StartWithoutLookup(request);
-  auto events = Taken(engine);
-  ASSERT_EQ(events.size(), 4u);
-  for (size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(std::get<BlockRemoved>(events[i]).block_hashes.size(), 1u);
+  for (const size_t k : {2u, 3u, 10u}) {
+    TestEngine engine(Config({Full()}, static_cast<int64_t>(k) + 1));
+    CacheRequest request = Request("0", Tokens(16 * static_cast<int64_t>(k)));
+    engine.Start(request);
+    engine.Free(request);
+    Taken(engine);
+    engine.StartWithoutLookup(request);
+    engine.Free(request);
+    ASSERT_TRUE(engine.cache().ResetPrefixCache());
+    const auto events = Taken(engine);
+    ASSERT_EQ(events.size(), k + 2);
+    for (size_t i = 0; i < k; ++i) {
+      EXPECT_EQ(std::get<BlockRemoved>(events[i]).block_hashes.size(), 1u);
+    }
+    EXPECT_EQ(std::get<BlockStored>(events[k]).block_hashes.size(), k);
+    EXPECT_TRUE(std::holds_alternative<AllBlocksCleared>(events[k + 1]));
   }
-  EXPECT_EQ(std::get<BlockStored>(events[3]).block_hashes.size(), 3u);
-  engine.Free(request);
-  ASSERT_TRUE(engine.cache().ResetPrefixCache());
-  events = Taken(engine);
-  ASSERT_EQ(events.size(), 1u);
-  EXPECT_TRUE(std::holds_alternative<AllBlocksCleared>(events[0]));
 }
 
+// Groups full / SWA (W=8) / Mamba: kinds full_attention, sliding_window, mamba; windows nil, 8,
+// nil.
 TEST(ManagerEvents, CarryKindAndWindowOfTheirGroup) {
   TestEngine engine(Config({Full(), Window(8), Mamba(MambaMode::kAlign), Chunked(32)}, 50));
   CacheRequest request = Request("0", Tokens(16));
@@ -60,7 +67,8 @@ TEST(ManagerEvents, CarryKindAndWindowOfTheirGroup) {
   EXPECT_EQ(std::get<BlockStored>(events[1]).kv_cache_spec_sliding_window, 8);
 }
 
-// gemma-3-1b: six windows and one full group; 32 tokens, two blocks.
+// gemma-3-1b (7 groups), 32 tokens: 7 events, group_idx = position, 2 hashes, 32 tokens, no parent;
+// with retention 0 SWA groups store only hash 0, token_ids still 32.
 TEST(ManagerEvents, SevenGroupsStoreSevenTimes) {
   std::vector<GroupSpec> groups(6, Window(512));
   groups.push_back(Full());
@@ -75,7 +83,8 @@ TEST(ManagerEvents, SevenGroupsStoreSevenTimes) {
     for (size_t i = 0; i < 7; ++i) {
       const auto& stored = std::get<BlockStored>(events[i]);
       EXPECT_EQ(stored.group_idx, static_cast<int64_t>(i));
-      EXPECT_EQ(stored.block_hashes.size(), dense || i == 6 ? 2u : 1u);
+      ASSERT_EQ(stored.block_hashes.size(), dense || i == 6 ? 2u : 1u);
+      EXPECT_EQ(stored.block_hashes[0], ToEventHash(request.chain[0], EventHashForm::kInt64));
       EXPECT_EQ(stored.token_ids, Tokens(32));
       EXPECT_EQ(stored.parent_block_hash, std::nullopt);
     }
@@ -91,6 +100,28 @@ TEST(ManagerEvents, ALaterStepNamesTheBlockBeforeItAsParent) {
   const auto second = std::get<BlockStored>(Taken(engine).at(0));
   EXPECT_EQ(second.parent_block_hash, first.block_hashes.back());
   EXPECT_EQ(second.token_ids, Tokens(32, 32));
+}
+
+// group_idx 1 with 1 group: the event stays unannotated, and the warning names the index.
+TEST(ManagerEvents, AGroupThatTheCacheDoesNotHaveIsNamedAndLeftUnannotated) {
+  const std::vector<GroupSpec> groups = {Window(8)};
+  BlockStored event;
+  event.group_idx = 0;
+  EXPECT_TRUE(Annotate(groups, event).ok());
+  EXPECT_EQ(event.kv_cache_spec_kind, "sliding_window");
+  EXPECT_EQ(event.kv_cache_spec_sliding_window, 8);
+  for (const int64_t group : {int64_t{1}, int64_t{-1}}) {
+    event.group_idx = group;
+    const Status status = Annotate(groups, event);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message(),
+              "a stored event has group_idx " + std::to_string(group) + " of 1 groups");
+    EXPECT_EQ(event.kv_cache_spec_kind, std::nullopt);
+    EXPECT_EQ(event.kv_cache_spec_sliding_window, std::nullopt);
+  }
+  event.group_idx.reset();
+  EXPECT_TRUE(Annotate(groups, event).ok());
+  EXPECT_EQ(event.kv_cache_spec_kind, std::nullopt);
 }
 
 TEST(ManagerEvents, ARequestInReportModeAnnouncesItsHitAgain) {

@@ -68,6 +68,9 @@ void ModelRun::Compare() {
   CompareEvents();
   ASSERT_EQ(cache_->usage().free_blocks, static_cast<int64_t>(naive_->num_free()));
   for (const Client& client : running_) CompareTables(client.request);
+  if (OneIn(random_, 4)) {
+    ASSERT_EQ(engine::ToIds(cache_->TakeBlocksToZero()), naive_->TakeBlocksToZero());
+  }
   const Status status = cache_->CheckInvariants();
   ASSERT_TRUE(status.ok()) << status.ToString();
   if (OneIn(random_, 8)) CompareKeys();

@@ -111,6 +111,7 @@ CacheConfig RandomConfig(Random& random) {
   config.enable_caching = !OneIn(random, 20);
   if (OneIn(random, 4)) config.watermark = 0.05;
   if (OneIn(random, 8)) config.decode_context_parallel = 2;
+  config.zero_new_blocks = OneIn(random, 3);
   return config;
 }
 

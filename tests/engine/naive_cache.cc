@@ -43,6 +43,7 @@ Cache::Cache(const CacheConfig& config, BlockHasher hasher, const EventOptions& 
       pool_(config_, names_, events),
       lookup_(config_.groups, grid_, pool_),
       cached_now_(config.groups.size()),
+      to_zero_(config.groups.size()),
       copies_(config.groups.size()) {
   for (const GroupSpec& group : config_.groups) {
     if (group.kind != SpecKind::kSinkFullAttention) continue;
@@ -190,8 +191,6 @@ bool Cache::AllocateSlots(const CacheRequest& request, const AllocateArgs& args,
   return true;
 }
 
-Block Cache::Take() { return pool_.Take(); }
-
 void Cache::AddHit(size_t group, Held& held, const Blocks& hits, const Lengths& lengths) {
   const GroupSpec& spec = config_.groups[group];
   const auto skipped = static_cast<size_t>(Skipped(spec, lengths.total) / spec.block_size);
@@ -211,14 +210,15 @@ void Cache::AddExternal(size_t group, Held& held, const Lengths& lengths) {
   if (!TakesPart(spec) || lengths.total == lengths.local) return;
   if (lengths.total - Skipped(spec, lengths.total) <= 0) return;
   while (static_cast<int64_t>(held.table.size()) < CeilOf(lengths.total, spec.block_size)) {
-    held.table.push_back(Take());
+    held.table.push_back(pool_.Take());
+    to_zero_[group].push_back(held.table.back());
   }
 }
 
 // The source keeps the reference of the hit, the copy gains a second one, until the copy has run.
 Block Cache::CopyTail(Held& held) {
   const auto index = static_cast<size_t>(*held.shared_tail);
-  const Block copy = Take();
+  const Block copy = pool_.Take();
   pool_.Touch(copy);
   held.table[index] = copy;
   held.shared_tail.reset();
@@ -237,8 +237,9 @@ void Cache::AddNew(size_t group, Held& held, const Lengths& lengths, Blocks& add
     copies_[group].push_back({source, added.back()});
   }
   while (static_cast<int64_t>(held.table.size()) < CeilOf(slots, spec.block_size)) {
-    held.table.push_back(Take());
+    held.table.push_back(pool_.Take());
     added.push_back(held.table.back());
+    to_zero_[group].push_back(held.table.back());
   }
 }
 
@@ -266,7 +267,7 @@ void Cache::AddState(size_t group, Held& held, const Lengths& lengths, Blocks& a
     if (started) {
       // The owner stays on its block; the cache entry goes to the copy.
       held.shared_tail.reset();
-      const Block copy = Take();
+      const Block copy = pool_.Take();
       pool_.MoveKeys(source, copy);
       pool_.Touch(source);
       copies_[group].push_back({source, copy});
@@ -276,7 +277,7 @@ void Cache::AddState(size_t group, Held& held, const Lengths& lengths, Blocks& a
       copies_[group].push_back({source, added.back()});
     }
   }
-  while (static_cast<int64_t>(held.table.size()) < required) held.table.push_back(Take());
+  while (static_cast<int64_t>(held.table.size()) < required) held.table.push_back(pool_.Take());
   added.insert(added.end(), held.table.begin() + before, held.table.end());
 }
 
@@ -285,7 +286,7 @@ void Cache::ReleaseSkipped(Request& request, int64_t processed, int64_t prompt) 
     const GroupSpec& spec = config_.groups[i];
     Held& held = request.groups[i];
     if (IsFull(spec)) {
-      if (spec.reference_window == 0) continue;
+      if (spec.reference_window == 0 || prompt == 0) continue;
       const int64_t window = std::max(prompt, processed - spec.reference_window);
       Release(held, CeilOf(prompt, spec.block_size), window / spec.block_size);
     } else {
@@ -318,6 +319,16 @@ void Cache::Free(const CacheRequest& request) {
 
 void Cache::BeginStep() {
   for (auto& keys : cached_now_) keys.clear();
+}
+
+Blocks Cache::TakeBlocksToZero() {
+  Blocks all;
+  for (size_t i = 0; i < to_zero_.size(); ++i) {
+    const Blocks taken = std::exchange(to_zero_[i], {});
+    if (!config_.zero_new_blocks || config_.groups[i].kind == SpecKind::kMamba) continue;
+    all.insert(all.end(), taken.begin(), taken.end());
+  }
+  return all;
 }
 
 std::vector<std::pair<Block, Block>> Cache::TakeCopies() {

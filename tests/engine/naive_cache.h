@@ -34,6 +34,8 @@ class Cache {
   bool Reset() { return pool_.Reset(); }
   void Evict(Block block) { pool_.Evict(block); }
   void BeginStep();
+  // Group by group.
+  Blocks TakeBlocksToZero();
   std::vector<Event> TakeEvents() { return pool_.TakeEvents(); }
 
   size_t num_free() const { return pool_.num_free(); }
@@ -85,7 +87,6 @@ class Cache {
   void CacheTail(size_t group, Held& held, const CacheRequest& request, int64_t tokens);
   int64_t CacheableTokens(size_t group, int64_t tokens) const;
   bool Keeps(size_t group, int64_t index, const std::vector<int64_t>& boundaries) const;
-  Block Take();
 
   CacheConfig config_;
   Grid grid_;
@@ -94,6 +95,7 @@ class Cache {
   Lookup lookup_;
   std::map<std::string, Request> requests_;
   std::vector<std::set<Key>> cached_now_;                     // per group, Mamba
+  std::vector<Blocks> to_zero_;                               // per group
   std::vector<std::vector<std::pair<Block, Block>>> copies_;  // per group
 };
 

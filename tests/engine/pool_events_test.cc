@@ -48,7 +48,8 @@ TEST(PoolEvents, StoredCarriesHashesTokensAndExtraKeysOfTheSpan) {
   EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
-// Block size 1: blocks 2 and 3 of 4 are cached while block 1 is null.
+// Parent block is null, c=2 of 4, bs 1: parent = hash of logical block 1, hashes 2 and 3, no kind
+// straight from the pool.
 TEST(PoolEvents, ParentIsTheLogicalBlockBeforeEvenIfThatIsNull) {
   BlockPool pool(Pool(10, 1));
   const CacheRequest request = HashedRequest(4, 1);
@@ -88,6 +89,7 @@ TEST(PoolEvents, StoredIsSentEvenIfNoBlockWas) {
   EXPECT_EQ(stored.extra_keys, std::nullopt);
 }
 
+// LoRA id 42: lora_id 42; absent without LoRA.
 TEST(PoolEvents, LoraIdAndNameAreThoseOfTheRequest) {
   BlockPool pool(Pool(10, 4));
   CacheRequest request = HashedRequest(4, 4);
@@ -101,7 +103,7 @@ TEST(PoolEvents, LoraIdAndNameAreThoseOfTheRequest) {
   EXPECT_EQ(stored.extra_keys->at(0), ExtraKeys{ExtraKey::Text("adapter")});
 }
 
-// Two blocks of a group are cached, four are freed and taken again.
+// Cache 2 blocks in group g, free 4, reallocate 4: 2 BlockRemoved with group g.
 TEST(PoolEvents, EachKeyOfATakenBlockIsRemovedOnItsOwn) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(8, 4);
@@ -134,7 +136,8 @@ TEST(PoolEvents, RemovedIsSentThoughAnotherBlockStillHoldsTheHash) {
   EXPECT_EQ(pool.FindCached(request.chain[0], kGroup2), second[0]);
 }
 
-// Hash unit 4, block 12, a prefix of 8 tokens in group 2.
+// Partial: hash size 4, bs 12, 8 tokens, group 2: hash 1, parent hash 0, tokens 4..7, block_size 4;
+// a duplicate says nothing; an eviction sends one BlockRemoved.
 TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(12, 4);
@@ -152,7 +155,8 @@ TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 1)});
 }
 
-// Hash unit 2, block 6: prefixes of 8 and then 10 tokens end in the same block.
+// Partial 8 then 10 tokens on the same block (hash size 2, bs 6): BlockRemoved(hash 8), then
+// BlockStored(hash 10, parent hash 8, tokens 8..9).
 TEST(PoolEvents, ALongerPartialEntryReplacesTheShorterOne) {
   BlockPool pool(Pool(5, 2));
   const CacheRequest request = HashedRequest(12, 2);
@@ -182,7 +186,8 @@ TEST(PoolEvents, AFullBlockReplacesItsPartialEntry) {
   EXPECT_EQ(std::get<BlockStored>(events[1]).block_hashes, std::vector{Hash(request, 1)});
 }
 
-// 3 blocks of 4 tokens, group 1.
+// Full report of 3 blocks of 4, group 1, bs 4: one event: 3 hashes, no parent, 12 tokens, medium
+// GPU; no state change; none for 0 blocks.
 TEST(PoolEvents, AReportAnnouncesLeadingBlocksAgainAndChangesNothing) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(16, 4);

@@ -12,7 +12,9 @@ CacheRequest Shared(std::string id, int64_t own_tokens, TokenId first) {
   return Request(std::move(id), Concat(Tokens(48), Tokens(own_tokens, first)));
 }
 
-// 11 blocks, prompts of 48 + 7, 48 + 5 and 48 + 6 tokens, then 160 fresh ones.
+// Full attention, N=11, prompt of 48 + 7 tokens: allocating 55 gives blocks [1,2,3,4], 3 are cached
+// in group 0. The same 48 + 5: hit [1,2,3], 48 tokens, new [5], 2 references each, 5 free. After
+// both are freed, 48 + 6 gets [5], 6 free; then 160 fresh tokens get [5,4,6,7,8,9,10,3,2,1].
 TEST(PrefixCaching, SecondRequestReusesFullBlocksAndFreedOnesComeBackInOrder) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Shared("0", 7, 1000);
@@ -25,6 +27,7 @@ TEST(PrefixCaching, SecondRequestReusesFullBlocksAndFreedOnesComeBackInOrder) {
   EXPECT_EQ(ToIds(hit.blocks), (IdLists{{1, 2, 3}}));
   EXPECT_EQ(engine.Start(req1), (IdLists{{5}}));
   EXPECT_EQ(engine.free_blocks(), 5);
+  EXPECT_EQ(engine.cache().CommonPrefixBlocks(req1, kGroup0), 3) << "two requests refer to each";
   engine.Free(req0);
   engine.Free(req1);
 
@@ -37,7 +40,41 @@ TEST(PrefixCaching, SecondRequestReusesFullBlocksAndFreedOnesComeBackInOrder) {
   EXPECT_EQ(engine.Start(req3), (IdLists{{5, 4, 6, 7, 8, 9, 10, 3, 2, 1}}));
 }
 
-// 11 blocks, 87 and 48 tokens: after both are freed, 35 tokens of the first prompt hit two blocks.
+// The ids that a pool of 11 blocks would give away next, from the head of its queue on.
+Ids FreeOrder(TestEngine& engine) {
+  CacheRequest all = Request("all", Tokens(16 * engine.free_blocks(), 90000));
+  return engine.StartWithoutLookup(all).at(0);
+}
+
+// N=11, requests of 48 + 7 and 48 + 5 tokens, both freed: the queue is [5,4,6,7,8,9,10,3,2,1].
+TEST(PrefixCaching, QueueAfterTwoRequestsThatShareBlocks) {
+  TestEngine engine(Config({Full()}, 11));
+  CacheRequest req0 = Shared("0", 7, 1000);
+  CacheRequest req1 = Shared("1", 5, 2000);
+  engine.Start(req0);
+  engine.Start(req1);
+  engine.Free(req0);
+  engine.Free(req1);
+  EXPECT_EQ(FreeOrder(engine), (Ids{5, 4, 6, 7, 8, 9, 10, 3, 2, 1}));
+}
+
+// N=11, 87 and 48 tokens: freeing the first leaves [6,10,5,4,3,2,1] in the queue, freeing the
+// second appends [9,8,7].
+TEST(PrefixCaching, QueueAfterTwoRequestsOfTheirOwn) {
+  for (const bool both : {false, true}) {
+    TestEngine engine(Config({Full()}, 11));
+    CacheRequest req0 = Request("0", Tokens(87));
+    CacheRequest req1 = Request("1", Tokens(48, 500));
+    engine.Start(req0);
+    engine.Start(req1);
+    engine.Free(req0);
+    if (both) engine.Free(req1);
+    EXPECT_EQ(FreeOrder(engine),
+              both ? (Ids{6, 10, 5, 4, 3, 2, 1, 9, 8, 7}) : (Ids{6, 10, 5, 4, 3, 2, 1}));
+  }
+}
+
+// N=11, 87 and 48 tokens, both freed: 35 tokens of the first prompt hit [1,2], new [6], 7 free.
 TEST(PrefixCaching, FreedRequestsStayReusable) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(87));
@@ -63,7 +100,7 @@ TEST(PrefixCaching, LastTokenOfAPromptIsAlwaysComputed) {
   EXPECT_EQ(engine.Lookup(longer).tokens, 48);
 }
 
-// 2 blocks: one cached block is freed and taken by a 15-token request.
+// N=2: one cached block is freed; a 15-token request takes it, and it has no hash any more.
 TEST(PrefixCaching, ATakenBlockIsNoLongerCached) {
   TestEngine engine(Config({Full()}, 2));
   CacheRequest req0 = Request("0", Tokens(16));
@@ -74,7 +111,7 @@ TEST(PrefixCaching, ATakenBlockIsNoLongerCached) {
   EXPECT_TRUE(engine.cache().CachedKeys(kGroup0).empty());
 }
 
-// 3 blocks: two cached ones are free, a request hits the first and needs one more.
+// N=3: two cached blocks are free; a 32-token request hits block 1, and block 2 is evicted for it.
 TEST(PrefixCaching, AHitIsNotEvictedByItsOwnRequest) {
   TestEngine engine(Config({Full()}, 3));
   CacheRequest req0 = Request("0", Tokens(16));
@@ -89,7 +126,8 @@ TEST(PrefixCaching, AHitIsNotEvictedByItsOwnRequest) {
   EXPECT_EQ(engine.Table(req2, 0), (Ids{1, 2}));
 }
 
-// 5 free blocks; 9 blocks are wanted, 6 are hits (3 of them free), so 3 + 3 free ones are needed.
+// 5 free blocks; a request of 9 blocks has 6 hits (3 of them free) and needs 3 new ones: refused,
+// the references of the hits are untouched.
 TEST(PrefixCaching, FreeHitsCountAsDemandAndARefusalTouchesNothing) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(48));
@@ -107,10 +145,14 @@ TEST(PrefixCaching, FreeHitsCountAsDemandAndARefusalTouchesNothing) {
   EXPECT_FALSE(engine.Allocate(req3, {.new_tokens = 48, .hit = &hit}));
   EXPECT_EQ(engine.free_blocks(), 5);
   EXPECT_TRUE(engine.Table(req3, 0).empty());
+  engine.Free(req0);
+  EXPECT_EQ(engine.free_blocks(), 8) << "nobody else refers to the first three hits";
+  EXPECT_FALSE(engine.Allocate(req3, {.new_tokens = 48, .hit = &hit}));
   engine.Free(req2);
   EXPECT_TRUE(engine.Allocate(req3, {.new_tokens = 48, .hit = &hit}));
 }
 
+// Reset: false while blocks are in use; true after they are freed, and no hash is left.
 TEST(PrefixCaching, ResetForgetsAllBlocksButNotWhileOneIsInUse) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(55));
@@ -121,6 +163,7 @@ TEST(PrefixCaching, ResetForgetsAllBlocksButNotWhileOneIsInUse) {
   EXPECT_TRUE(engine.cache().CachedKeys(kGroup0).empty());
 }
 
+// Salt "salt1": block 0 has the extra key ("salt1",), the others none; another salt is no hit.
 TEST(PrefixCaching, AnotherSaltIsAnotherPrefix) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(40));
@@ -142,7 +185,8 @@ TEST(PrefixCaching, AnotherSaltIsAnotherPrefix) {
   EXPECT_EQ(engine.Lookup(none).tokens, 0);
 }
 
-// Images at 11 (10 positions), 30 (18) and 48 (7).
+// Images at 11 (10 positions), 30 (18) and 48 (7): keys (aaa,11); (aaa,-5),(bbb,14); (bbb,-2);
+// (ccc,0).
 TEST(PrefixCaching, ImagesEnterTheKeysOfTheBlocksTheyOverlap) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest request = Request("0", Tokens(64));
@@ -199,6 +243,7 @@ TEST(PrefixCaching, LookaheadGetsSlotsButDraftsAreNotCached) {
   EXPECT_EQ(CachedPositions(engine.cache(), request, kGroup0), (Ids{0}));
 }
 
+// Common prefix: leading blocks with as many references as there are requests; full attention only.
 TEST(PrefixCaching, CommonPrefixIsWhatAllRunningRequestsShare) {
   TestEngine engine(Config({Full(), Window(32)}, 40));
   CacheRequest req0 = Shared("0", 7, 1000);
@@ -211,6 +256,41 @@ TEST(PrefixCaching, CommonPrefixIsWhatAllRunningRequestsShare) {
   CacheRequest req2 = Request("2", Tokens(20, 5000));
   engine.Start(req2);
   EXPECT_EQ(engine.cache().CommonPrefixBlocks(req0, kGroup0), 0);
+}
+
+// Zeroing on, 4 tokens: the new block is reported once, then none; blocks that are reused are not.
+TEST(PrefixCaching, NewBlocksAreReportedForZeroingOnce) {
+  CacheConfig config = Config({Full(), Window(32), Mamba(MambaMode::kAlign)}, 40);
+  config.zero_new_blocks = true;
+  TestEngine engine(config);
+  CacheRequest req0 = Request("0", Tokens(36));
+  ASSERT_TRUE(engine.Allocate(req0, {.new_tokens = 4}));
+  EXPECT_EQ(engine.last_new(), (IdLists{{1}, {2}, {3}}));
+  EXPECT_EQ(ToIds(engine.cache().TakeBlocksToZero()), (Ids{1, 2})) << "a state is written whole";
+  EXPECT_TRUE(engine.cache().TakeBlocksToZero().empty());
+  ASSERT_TRUE(engine.Allocate(req0, {.computed_tokens = 4, .new_tokens = 28}));
+  EXPECT_EQ(ToIds(engine.cache().TakeBlocksToZero()), (Ids{4, 5}));
+  engine.cache().BeginStep();
+  CacheRequest req1 = Request("1", Tokens(40));
+  const IdLists added = engine.Start(req1);
+  EXPECT_EQ(engine.Table(req1, 0), (Ids{1, 4, added[0][0]}));
+  EXPECT_EQ(ToIds(engine.cache().TakeBlocksToZero()), (Ids{added[0][0], added[1][0]}));
+}
+
+TEST(PrefixCaching, BlocksForLoadedTokensAreZeroedToo) {
+  CacheConfig config = Config({Full()}, 40);
+  config.zero_new_blocks = true;
+  TestEngine engine(config);
+  CacheRequest request = Request("0", Tokens(64));
+  ASSERT_TRUE(engine.Allocate(request, {.external_tokens = 48, .delay_caching = true}));
+  EXPECT_EQ(ToIds(engine.cache().TakeBlocksToZero()), (Ids{1, 2, 3}));
+}
+
+TEST(PrefixCaching, WithoutTheOptionNothingIsReportedForZeroing) {
+  TestEngine engine(Config({Full()}, 40));
+  CacheRequest request = Request("0", Tokens(64));
+  engine.Start(request);
+  EXPECT_TRUE(engine.cache().TakeBlocksToZero().empty());
 }
 
 TEST(PrefixCaching, EvictingAnUnknownBlockIsAnError) {

@@ -31,7 +31,8 @@ RetentionRule MambaRule(std::optional<int64_t> interval) {
   return {Mamba(MambaMode::kAlign), 16, interval};
 }
 
-// 256 tokens in blocks of 16.
+// Mamba mask, 256 tokens, bs 16: nil and 16 keep all; 64: {3,7,11,14,15}; 0: {14}; 0 with boundary
+// 96: {5,14}; 64 with 96: {3,5,7,11,14,15}; boundary 100 is the same as 96.
 TEST(Retention, MambaKeepsTheStatesAtSegmentEndsAndBoundaries) {
   EXPECT_EQ(Kept(MambaRule(std::nullopt), 16, {255}), AllOf(16));
   EXPECT_EQ(Kept(MambaRule(16), 16, {255}), AllOf(16));
@@ -42,6 +43,7 @@ TEST(Retention, MambaKeepsTheStatesAtSegmentEndsAndBoundaries) {
   EXPECT_EQ(Kept(MambaRule(0), 16, {255, 100}), (Ids{5, 14})) << "100 lies on the step of 96";
 }
 
+// SWA mask W 48, boundary 96, retention 0: {3,4,5,12,13,14}.
 TEST(Retention, WindowKeepsWholeTailsBeforeBoundaries) {
   EXPECT_EQ(Kept({Window(48), 16, 0}, 16, {255, 96}), (Ids{3, 4, 5, 12, 13, 14}));
 }

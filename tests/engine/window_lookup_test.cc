@@ -37,6 +37,7 @@ int64_t ChunkedHit(const std::string& cached, int64_t tail) {
   return LookUp(Chunked(4, 2), cached, tail).blocks;
 }
 
+// SWA none / T / T,F / T,T / T,T,F / T,T,T / T,T,T,F: 0 / 1 / 1 / 2 / 2 / 3 / 3 blocks.
 TEST(WindowLookup, NeedsTwoCachedBlocksInARowOrTheStart) {
   EXPECT_EQ(WindowHit(""), 0);
   EXPECT_EQ(WindowHit("T"), 1);
@@ -47,6 +48,8 @@ TEST(WindowLookup, NeedsTwoCachedBlocksInARowOrTheStart) {
   EXPECT_EQ(WindowHit("TTTF"), 3);
 }
 
+// SWA T,T,F,T,F,F,T,T,F,T,T,T: 12 blocks, the first 10 null. T,T,F,T,F,F,T,T,F,F,F and the same +
+// T: 8 and 8.
 TEST(WindowLookup, TakesTheLastRunThatIsLongEnough) {
   const Hit hit = LookUp(Window(4, 2), "TTFTFFTTFTTT");
   EXPECT_EQ(hit.blocks, 12);
@@ -61,6 +64,7 @@ TEST(WindowLookup, FindsARunFarToTheLeft) {
   EXPECT_EQ(WindowHit(cached), 5);
 }
 
+// Chunked T / T,F / T,T / T,T,F / T,T,T / T,T,T,F, tail 0 or 1: 1 / 2 / 2 / 2 / 3 / 4 blocks.
 TEST(ChunkedLookup, NeedsTheBlocksOfTheCurrentChunk) {
   for (const int64_t tail : {0, 1}) {
     EXPECT_EQ(ChunkedHit("T", tail), 1);
@@ -72,6 +76,7 @@ TEST(ChunkedLookup, NeedsTheBlocksOfTheCurrentChunk) {
   }
 }
 
+// Chunked, 8 arbitrary blocks + T, tail 1: 9; + F, tail 1: 8; + (T,T), (T,F), (F,T), (F,F): 10.
 TEST(ChunkedLookup, BlocksBeforeTheChunkCountAsPresent) {
   EXPECT_EQ(ChunkedHit("TFFTFTFFT", 1), 9);
   EXPECT_EQ(ChunkedHit("TFFTFTFFF", 1), 8);

@@ -32,6 +32,7 @@ TEST(EventHash, BytesFormIsTheWholeDigest) {
   }
 }
 
+// Fine hashes of size 2, target 6: coarse[0] = fine[2]; the tail of 10 tokens = fine[4].
 TEST(EventHash, FineHashesOfSizeTwoToTargetSix) {
   BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
   const std::vector<Digest> fine = Chain(hasher, TokenRange(0, 18), 2);

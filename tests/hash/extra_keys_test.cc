@@ -27,6 +27,8 @@ HashInputs Images(std::vector<MultimodalItem> items) {
   return inputs;
 }
 
+// Items at 0(+5), 10(+5): [0,5) gives (h1,0), next 1; [3,8) (h1,-3), next 1; [6,10) nil, next 1;
+// [0,15) (h1,0),(h2,10), next 2.
 TEST(ExtraKeys, ItemsAt0Plus5And10Plus5) {
   const HashInputs inputs = Images({{"h1", 0, 5}, {"h2", 10, 5}});
   EXPECT_EQ(KeysFrom(inputs, 0, 5, 0, 1), (ExtraKeys{ExtraKey::Item("h1", 0)}));
@@ -36,6 +38,7 @@ TEST(ExtraKeys, ItemsAt0Plus5And10Plus5) {
             (ExtraKeys{ExtraKey::Item("h1", 0), ExtraKey::Item("h2", 10)}));
 }
 
+// Salt + image, [0,5): ((h1,0),"salt"); salt only when the block starts at 0.
 TEST(ExtraKeys, SaltAndImage) {
   HashInputs inputs = Images({{"h1", 0, 5}});
   inputs.cache_salt = "salt";
@@ -50,6 +53,7 @@ TEST(ExtraKeys, SaltOnlyWhenTheBlockStartsAt0) {
   EXPECT_EQ(ExtraKeysFor(inputs, 16, 32), ExtraKeys{});
 }
 
+// LoRA: ("name",).
 TEST(ExtraKeys, LoraNameInEveryBlock) {
   HashInputs inputs;
   inputs.lora_name = "name";

@@ -5,6 +5,8 @@
 namespace kvcast::testing {
 namespace {
 
+// NONE_HASH unset / set: F("vllm-none-hash") / F(text); under xxhash an unset seed is drawn, so the
+// caller gives the bytes. The digests themselves: GoldenDigest.
 TEST(NoneHash, DependsOnSeedAndSerialisation) {
   for (const HashAlgorithm algorithm : kAllAlgorithms) {
     EXPECT_NE(MakeHasher(algorithm, "0").none_hash(), MakeHasher(algorithm, "1").none_hash());
