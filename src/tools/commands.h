@@ -72,6 +72,7 @@ int RunTail(const TailOptions& options);
 
 struct ConformanceOptions {
   std::string kind;
+  bool schemes = false;  // router: is the hash scheme found out?
   std::vector<std::string> paths;
   // Router class; see RouterConformanceOptions.
   std::string policy = "exact";

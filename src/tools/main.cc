@@ -114,6 +114,8 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
   sub->add_option("--seed", options.seed, "router: order of the interleaved feed")
       ->capture_default_str();
   sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
+  sub->add_flag("--schemes", options.schemes,
+                "router: check that the hash scheme is found out from the events alone");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }
