@@ -66,6 +66,7 @@ Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
   GroupCatalogue catalogue;
   catalogue.registered_ = !config.groups.empty();
   catalogue.fixed_unit_ = catalogue.unit_ = config.hash_block_size;
+  catalogue.unit_registered_ = config.hash_block_size > 0;
   catalogue.fixed_alignment_ = config.alignment;
   for (size_t i = 0; i < config.groups.size(); ++i) {
     if (Status status = CheckGroup(config.groups[i], i, config.hash_block_size); !status.ok()) {
@@ -161,6 +162,17 @@ GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& e
   if (!indexed) return Verdict::kUnknownKind;
   NoteBlockSize(event.block_size);
   return group.source == Source::kAssumed ? Verdict::kIndexAssumed : Verdict::kIndex;
+}
+
+bool GroupCatalogue::LearnUnit(int64_t unit) {
+  if (unit_registered_ && unit != fixed_unit_) return false;
+  if (!InRange(unit, kMaxBlockSize)) return false;
+  for (const Group& group : groups_) {
+    if (group.known() && group.spec.block_size % unit != 0) return false;
+  }
+  fixed_unit_ = unit_ = unit;
+  UpdateAlignment();
+  return true;
 }
 
 void GroupCatalogue::NoteBlockSize(int64_t block_size) {

@@ -35,6 +35,10 @@ class GroupCatalogue {
   Verdict Store(const BlockStored& event, Tier tier);
   Verdict Remove(const BlockRemoved& event) const;
 
+  // Takes `unit` for the hash unit from here on. False, and nothing changed: another one is
+  // registered, it is out of range, or it does not divide a known block size.
+  bool LearnUnit(int64_t unit);
+
   // An absent group_idx is group 0. REQUIRES: the event's verdict was kIndex or kIndexAssumed.
   static uint8_t GroupOf(const std::optional<int64_t>& group_idx) {
     return static_cast<uint8_t>(group_idx.value_or(0));
@@ -71,7 +75,8 @@ class GroupCatalogue {
 
   std::vector<Group> groups_;
   bool registered_ = false;
-  int64_t fixed_unit_ = 0;       // registered; 0: gcd of the block sizes
+  int64_t fixed_unit_ = 0;  // registered or learned; 0: gcd of the block sizes
+  bool unit_registered_ = false;
   int64_t fixed_alignment_ = 0;  // registered; 0: by rule
   int64_t unit_ = 0;
   int64_t alignment_ = 0;

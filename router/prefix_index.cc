@@ -125,6 +125,7 @@ class PrefixIndex::Impl {
   Status AddWorker(WorkerId id, const WorkerConfig& config);
   void RemoveWorker(WorkerId id);
   void ClearWorker(WorkerId id, bool forget_groups);
+  Status LearnUnit(WorkerId id, int64_t unit);
   void Apply(WorkerId id, const EventBatch& batch);
   std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, const QueryShape& shape,
                                  std::span<const WorkerId> ids) const;
@@ -200,6 +201,14 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
   Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(worker.config);
   KV_CHECK(catalogue.ok());
   worker.catalogue = std::move(catalogue).value();
+}
+
+Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
+  WriterLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return Status(StatusCode::kNotFound, "worker is not registered");
+  if (slots_[it->second]->catalogue.LearnUnit(unit)) return Status();
+  return Status(StatusCode::kFailedPrecondition, "hash_block_size: against what is known");
 }
 
 void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
@@ -312,6 +321,9 @@ Status PrefixIndex::AddWorker(WorkerId worker, const WorkerConfig& config) {
 void PrefixIndex::RemoveWorker(WorkerId worker) { impl_->RemoveWorker(worker); }
 void PrefixIndex::ClearWorker(WorkerId worker) { impl_->ClearWorker(worker, false); }
 void PrefixIndex::RestartWorker(WorkerId worker) { impl_->ClearWorker(worker, true); }
+Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t unit) {
+  return impl_->LearnUnit(worker, unit);
+}
 void PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) { impl_->Apply(worker, batch); }
 
 std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain, int64_t unit,

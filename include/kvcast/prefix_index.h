@@ -133,6 +133,11 @@ class PrefixIndex {
   // model.
   void RestartWorker(WorkerId worker);
 
+  // What has been found out of the worker's hash unit (see scheme_detector.h), for as long as its
+  // groups are not forgotten. Not ok: another one is registered, or it does not divide a known
+  // block size.
+  Status LearnHashBlockSize(WorkerId worker, int64_t unit);
+
   // Applies one decoded batch; events of an unknown worker are dropped. A query sees all of the
   // batch or nothing of it. Copies are counted: n stores of a (tier, group, hash) take n removes.
   // AllBlocksCleared empties one tier: the one that it names, else the GPU.

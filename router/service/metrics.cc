@@ -52,6 +52,21 @@ constexpr std::array kWorkerMetrics = {
                  [](W w) { return w.wire.decode.unknown_fields; }},
     WorkerMetric{"kvcast_wire_undecodable_batches_total", "Payloads that are no batch.", kCounter,
                  [](W w) { return w.wire.undecodable_batches; }},
+    WorkerMetric{"kvcast_source_scheme_stores_total", "Stores seen by the scheme check.", kCounter,
+                 [](W w) { return w.scheme.stores; }},
+    WorkerMetric{"kvcast_source_scheme_testable_stores_total", "Stores that can be hashed again.",
+                 kCounter, [](W w) { return w.scheme.testable; }},
+    WorkerMetric{"kvcast_source_scheme_matched_stores_total", "Tested stores that fit the scheme.",
+                 kCounter, [](W w) { return w.scheme.matched; }},
+    WorkerMetric{"kvcast_source_scheme_mismatched_stores_total", "Tested stores that do not.",
+                 kCounter, [](W w) { return w.scheme.mismatched; }},
+    WorkerMetric{"kvcast_source_scheme_inconclusive_stores_total",
+                 "Tested stores that prove nothing.", kCounter,
+                 [](W w) { return w.scheme.inconclusive; }},
+    WorkerMetric{"kvcast_source_scheme_changes_total", "Times another scheme was found.", kCounter,
+                 [](W w) { return w.scheme.changes; }},
+    WorkerMetric{"kvcast_source_scheme_hashes_total", "Hashes computed by the scheme check.",
+                 kCounter, [](W w) { return w.scheme.hashes; }},
     WorkerMetric{"kvcast_index_stored_blocks_total", "Block copies stored.", kCounter,
                  [](W w) { return w.index.stored_blocks; }},
     WorkerMetric{"kvcast_index_removed_blocks_total", "Block copies removed.", kCounter,
@@ -101,6 +116,49 @@ MetricFamily StateFamily(const std::vector<WorkerMetrics>& workers) {
   return family;
 }
 
+MetricFamily SchemeStateFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{
+      "kvcast_source_scheme_state", "1 for what is known of the hash scheme.", kGauge, {}};
+  for (const WorkerMetrics& worker : workers) {
+    for (size_t i = 0; i < kSchemeStates; ++i) {
+      const auto state = static_cast<SchemeState>(i);
+      Labels labels = {{"worker", worker.name}, {"state", std::string(SchemeStateName(state))}};
+      family.metric.push_back(Sample(kGauge, std::move(labels), worker.verdict.state == state));
+    }
+  }
+  return family;
+}
+
+MetricFamily SchemeInfoFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{
+      "kvcast_source_scheme_info", "The hash scheme that the stores have.", kGauge, {}};
+  for (const WorkerMetrics& worker : workers) {
+    if (!worker.verdict.scheme) continue;
+    const ChainScheme& scheme = *worker.verdict.scheme;
+    Labels labels = {{"worker", worker.name},
+                     {"algorithm", std::string(HashAlgorithmName(scheme.algorithm))},
+                     {"seed", scheme.seed},
+                     {"hash_block_size", std::to_string(scheme.hash_block_size)}};
+    family.metric.push_back(Sample(kGauge, std::move(labels), 1));
+  }
+  return family;
+}
+
+MetricFamily SchemeSkipFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{"kvcast_source_scheme_skipped_stores_total",
+                      "Stores that cannot be hashed again.",
+                      kCounter,
+                      {}};
+  for (const WorkerMetrics& worker : workers) {
+    for (size_t i = 0; i < kSchemeSkips; ++i) {
+      const std::string_view reason = SchemeSkipName(static_cast<SchemeSkip>(i));
+      Labels labels = {{"worker", worker.name}, {"reason", std::string(reason)}};
+      family.metric.push_back(Sample(kCounter, std::move(labels), worker.scheme.skipped[i]));
+    }
+  }
+  return family;
+}
+
 MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_wire_rejected_events_total", "Events not decoded.", kCounter, {}};
   for (const WorkerMetrics& worker : workers) {
@@ -128,6 +186,9 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   }
   families.push_back(StateFamily(metrics.workers));
   families.push_back(RejectFamily(metrics.workers));
+  families.push_back(SchemeStateFamily(metrics.workers));
+  families.push_back(SchemeInfoFamily(metrics.workers));
+  families.push_back(SchemeSkipFamily(metrics.workers));
   std::ostringstream page;
   prometheus::TextSerializer().Serialize(page, families);
   return page.str();

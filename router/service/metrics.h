@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kvcast/prefix_index.h"
+#include "kvcast/scheme_detector.h"
 #include "kvcast/subscriber.h"
 #include "router/service/source.h"
 
@@ -18,6 +19,8 @@ struct WorkerMetrics {
   SourceStatus stream;
   SourceCounters wire;
   IndexCounters index;
+  SchemeVerdict verdict;
+  SchemeCounters scheme;
 };
 
 struct ServiceMetrics {
@@ -26,7 +29,8 @@ struct ServiceMetrics {
   std::vector<WorkerMetrics> workers;
 };
 
-// Names start with kvcast_, counters end in _total; the only labels are worker, state and reason.
+// Names start with kvcast_, counters end in _total. Labels: worker, state and reason; the scheme
+// that was found is the labels of an info metric.
 std::string RenderMetrics(const ServiceMetrics& metrics);
 
 }  // namespace kvcast::router

@@ -150,6 +150,15 @@ Json OrNull(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
+Json SchemeJson(const SchemeVerdict& verdict) {
+  Json json = {{"state", SchemeStateName(verdict.state)}, {"reason", verdict.reason}};
+  if (!verdict.scheme) return json;
+  json["algorithm"] = HashAlgorithmName(verdict.scheme->algorithm);
+  json["hash_block_size"] = verdict.scheme->hash_block_size;
+  if (!verdict.scheme->none_hash.empty()) json["seed"] = verdict.scheme->seed;
+  return json;
+}
+
 }  // namespace
 
 Result<Query> ParseQuery(std::string_view body) {
@@ -183,7 +192,10 @@ std::string RenderAnswers(const std::vector<QueryAnswer>& answers) {
                        {"hash_block_size", answer.hash_block_size},
                        {"state", SourceStateName(answer.state)},
                        {"next_seq", answer.next_seq},
-                       {"event_age_seconds", OrNull(answer.event_age_seconds)}});
+                       {"event_age_seconds", OrNull(answer.event_age_seconds)},
+                       {"exact", answer.exact},
+                       {"reason", answer.reason},
+                       {"scheme", SchemeJson(answer.scheme)}});
   }
   const Json body = {{"workers", std::move(workers)}};
   return body.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

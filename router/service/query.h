@@ -20,6 +20,7 @@
 
 #include "kvcast/block_hash.h"
 #include "kvcast/prefix_index.h"
+#include "kvcast/scheme_detector.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
 
@@ -51,12 +52,19 @@ struct QueryAnswer {
   // Since the worker's clock stamped its last applied batch; nullopt: none yet. At least 0, and as
   // right as the two clocks agree.
   std::optional<double> event_age_seconds;
+  SchemeVerdict scheme;
+  // Proven to be what the engine's own lookup would say at next_seq or later: the stream is synced,
+  // for a query by tokens the scheme matched, and the match is certain.
+  bool exact = false;
+  std::string reason;  // why not
 };
 
 // {"workers": [{"name", "reusable_tokens", "reusable_with_cpu_tokens",
 // "reusable_with_storage_tokens", "recompute_tokens", "hit": "full"|"partial"|"miss",
 // "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "next_seq",
-// "event_age_seconds": x|null}, ...]}; see WorkerMatch for their meaning.
+// "event_age_seconds": x|null, "exact", "reason", "scheme": {"state", "algorithm", "seed",
+// "hash_block_size", "reason"}}, ...]}; see WorkerMatch for their meaning. The scheme's algorithm,
+// seed and unit as far as they are known.
 std::string RenderAnswers(const std::vector<QueryAnswer>& answers);
 
 }  // namespace kvcast::router

@@ -20,6 +20,24 @@ std::vector<BlockHash> ChainOf(const HashScheme& scheme, int64_t unit, const Que
   return chain;
 }
 
+// Why the answer is not proven; empty: it is.
+std::string WhyInexact(const QueryAnswer& answer, bool by_tokens) {
+  if (answer.state != SourceState::kSynced) {
+    return "the stream is " + std::string(SourceStateName(answer.state));
+  }
+  if (!by_tokens || answer.scheme.state == SchemeState::kMatched) return "";
+  return "hash scheme: " + answer.scheme.reason;
+}
+
+// The same of the match itself.
+std::string WhyNoProof(const QueryAnswer& answer, const Query& query) {
+  if (answer.hash_block_size == 0) return "the query's hash unit is not the worker's";
+  if (query.by_tokens && answer.hash_block_size != answer.scheme.scheme->hash_block_size) {
+    return "the worker's block sizes do not fit its hash unit";
+  }
+  return answer.match.certain ? "" : "the worker repeats announcements";
+}
+
 }  // namespace
 
 QueryEngine::QueryEngine(const PrefixIndex& index,
@@ -68,31 +86,44 @@ std::vector<WorkerMatch> QueryEngine::MatchCohort(const ChainKey& key,
   return index_.Match(query.hashes, key.unit, prompt_tokens, workers);
 }
 
+QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) const {
+  QueryAnswer answer;
+  answer.name = source.name();
+  // A worker without a match (unit unknown, or another one) can promise nothing.
+  answer.match.worker = source.id();
+  answer.match.recompute_tokens = query.prompt_tokens;
+  const SourceStatus status = status_of_(source.id());
+  answer.state = source.State(status.state);
+  answer.next_seq = status.next_seq;
+  if (const auto ts = source.last_batch_ts(); ts && now_) {
+    answer.event_age_seconds = std::max(0.0, now_() - *ts);
+  }
+  answer.scheme = source.verdict();
+  answer.reason = WhyInexact(answer, query.by_tokens);
+  return answer;
+}
+
 Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query) const {
   Result<std::vector<const Source*>> selected = Select(query.workers);
   if (!selected.ok()) return selected.status();
+  // Before the index is asked: what counts as applied must be in the answer.
+  std::vector<QueryAnswer> answers;
+  for (const Source* source : *selected) answers.push_back(Describe(*source, query));
   std::unordered_map<WorkerId, std::pair<WorkerMatch, int64_t>> matched;
   for (const auto& [key, workers] : Group(*selected, query)) {
     for (WorkerMatch& match : MatchCohort(key, workers, query)) {
       matched[match.worker] = {std::move(match), key.unit};
     }
   }
-  std::vector<QueryAnswer> answers;
-  for (const Source* source : *selected) {
-    QueryAnswer& answer = answers.emplace_back();
-    answer.name = source->name();
-    // A worker without a match (unit unknown, or another one) can promise nothing.
-    answer.match.worker = source->id();
-    answer.match.recompute_tokens = query.prompt_tokens;
-    if (const auto it = matched.find(source->id()); it != matched.end()) {
+  for (size_t i = 0; i < answers.size(); ++i) {
+    QueryAnswer& answer = answers[i];
+    if (const auto it = matched.find(answer.match.worker); it != matched.end()) {
       std::tie(answer.match, answer.hash_block_size) = std::move(it->second);
     }
-    const SourceStatus status = status_of_(source->id());
-    answer.state = source->State(status.state);
-    answer.next_seq = status.next_seq;
-    if (const auto ts = source->last_batch_ts(); ts && now_) {
-      answer.event_age_seconds = std::max(0.0, now_() - *ts);
-    }
+    // A proof must still hold: the source may have been reset in between.
+    if (answer.reason.empty()) answer.reason = Describe(*(*selected)[i], query).reason;
+    if (answer.reason.empty()) answer.reason = WhyNoProof(answer, query);
+    answer.exact = answer.reason.empty();
   }
   return answers;
 }

@@ -38,6 +38,8 @@ class QueryEngine {
   using Cohorts = std::map<ChainKey, std::vector<WorkerId>>;
 
   Result<std::vector<const Source*>> Select(const std::vector<std::string>& names) const;
+  // The source as it is now: all but the match.
+  QueryAnswer Describe(const Source& source, const Query& query) const;
   Cohorts Group(const std::vector<const Source*>& selected, const Query& query) const;
   std::vector<WorkerMatch> MatchCohort(const ChainKey& key, const std::vector<WorkerId>& workers,
                                        const Query& query) const;

@@ -124,9 +124,14 @@ HttpReply RouterService::Impl::AnswerQuery(const std::string& body) {
 
 HttpReply RouterService::Impl::AnswerHealth() const {
   size_t synced = 0;
-  for (const auto& source : sources_) synced += StateOf(*source) == SourceState::kSynced;
+  size_t matched = 0;
+  for (const auto& source : sources_) {
+    synced += StateOf(*source) == SourceState::kSynced;
+    matched += source->verdict().state == SchemeState::kMatched;
+  }
   return {200, R"({"status": "ok", "sources": )" + std::to_string(sources_.size()) +
-                   R"(, "synced": )" + std::to_string(synced) + "}\n"};
+                   R"(, "synced": )" + std::to_string(synced) + R"(, "schemes_matched": )" +
+                   std::to_string(matched) + "}\n"};
 }
 
 HttpReply RouterService::Impl::AnswerMetrics() const {
@@ -136,7 +141,8 @@ HttpReply RouterService::Impl::AnswerMetrics() const {
   for (const auto& source : sources_) {
     const SourceStatus stream = subscriber_->status(source->id());
     metrics.workers.push_back({source->name(), source->State(stream.state), stream,
-                               source->counters(), index_.counters(source->id())});
+                               source->counters(), index_.counters(source->id()), source->verdict(),
+                               source->scheme_counters()});
   }
   return {200, RenderMetrics(metrics), "text/plain; version=0.0.4; charset=utf-8"};
 }

@@ -18,6 +18,29 @@ void AddCounts(const DecodeCounts& from, DecodeCounts& to) {
   for (size_t i = 0; i < kRejectReasons; ++i) to.rejected[i] += from.rejected[i];
 }
 
+SchemeDetectorConfig DetectorConfig(const RouterSource& source) {
+  SchemeDetectorConfig config;
+  config.algorithm = source.algorithm;
+  config.seed = source.hash_seed;
+  config.none_hash = source.none_hash;
+  config.hash_block_size = source.worker.hash_block_size;
+  config.seeds.insert(config.seeds.end(), source.candidate_seeds.begin(),
+                      source.candidate_seeds.end());
+  config.none_hashes = source.candidate_none_hashes;
+  return config;
+}
+
+Result<HashScheme> AssumedScheme(const RouterSource& source) {
+  const HashAlgorithm algorithm = source.algorithm.value_or(HashAlgorithm::kSha256);
+  const auto hasher = source.none_hash.empty()
+                          ? BlockHasher::FromSeed(
+                                algorithm, source.hash_seed.value_or(std::string(kDefaultHashSeed)))
+                          : BlockHasher::FromNoneHash(algorithm, source.none_hash);
+  if (!hasher.ok()) return hasher.status();
+  const auto none_hash = hasher->none_hash().bytes();
+  return HashScheme{algorithm, {none_hash.begin(), none_hash.end()}, EventHashForm::kInt64};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& config,
@@ -25,25 +48,26 @@ Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& 
   if (config.worker.name.empty()) {
     return Status(StatusCode::kInvalidArgument, "source: the name is empty");
   }
-  Result<BlockHasher> hasher = config.none_hash.empty()
-                                   ? BlockHasher::FromSeed(config.algorithm, config.hash_seed)
-                                   : BlockHasher::FromNoneHash(config.algorithm, config.none_hash);
-  if (!hasher.ok()) return hasher.status();
+  Result<HashScheme> assumed = AssumedScheme(config);
+  if (!assumed.ok()) return assumed.status();
+  Result<SchemeDetector> detector = SchemeDetector::Create(DetectorConfig(config));
+  if (!detector.ok()) return detector.status();
   if (Status status = index.AddWorker(id, config.worker); !status.ok()) {
     return Status(status.code(), config.worker.name + ": " + status.message());
   }
-  const auto none = hasher->none_hash().bytes();
   return std::unique_ptr<Source>(
-      new Source(id, config, index, std::vector<uint8_t>(none.begin(), none.end())));
+      new Source(id, config, index, std::move(detector).value(), std::move(assumed).value()));
 }
 
-Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index,
-               std::vector<uint8_t> none)
+Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
+               HashScheme assumed)
     : id_(id),
       name_(config.worker.name),
       index_(index),
-      algorithm_(config.algorithm),
-      none_hash_(std::move(none)) {}
+      unit_registered_(config.worker.hash_block_size > 0),
+      assumed_(std::move(assumed)),
+      detector_(std::move(detector)),
+      verdict_(detector_.verdict()) {}
 
 void Source::OnBatch(std::span<const uint8_t> payload) {
   DecodeCounts counts;
@@ -60,6 +84,8 @@ void Source::OnBatch(std::span<const uint8_t> payload) {
     return;
   }
   NoteHashForm();
+  detector_.Observe(batch_);
+  NoteScheme();
   index_.Apply(id_, batch_);
   MutexLock lock(mutex_);
   last_batch_ts_ = batch_.ts;
@@ -69,6 +95,8 @@ void Source::OnReset(ResetReason reason) {
   if (reason == ResetReason::kRestart) {
     index_.RestartWorker(id_);
     inexact_ = false;
+    detector_.Restart();
+    NoteScheme();
   } else {
     index_.ClearWorker(id_);
   }
@@ -83,7 +111,46 @@ void Source::NoteHashForm() {
   }
 }
 
-HashScheme Source::scheme() const { return {algorithm_, none_hash_, form_}; }
+// Before the batch is applied: its blocks may be the first whose unit is not their size.
+void Source::NoteScheme() {
+  const SchemeVerdict& now = detector_.verdict();
+  bool changed;
+  {
+    MutexLock lock(mutex_);
+    scheme_counters_ = detector_.counters();
+    changed = verdict_ != now;
+    if (changed) verdict_ = now;
+  }
+  if (changed && now.scheme) LearnUnit(now.scheme->hash_block_size);
+}
+
+void Source::LearnUnit(int64_t unit) {
+  if (index_.LearnHashBlockSize(id_, unit).ok()) return;
+  // Blocks that the new unit does not divide are those of an engine that is gone.
+  if (!unit_registered_) index_.RestartWorker(id_);
+  (void)index_.LearnHashBlockSize(id_, unit);
+}
+
+HashScheme Source::scheme() const {
+  MutexLock lock(mutex_);
+  HashScheme scheme = assumed_;
+  if (verdict_.scheme && !verdict_.scheme->none_hash.empty()) {
+    scheme.algorithm = verdict_.scheme->algorithm;
+    scheme.none_hash = verdict_.scheme->none_hash;
+  }
+  scheme.form = form_;
+  return scheme;
+}
+
+SchemeVerdict Source::verdict() const {
+  MutexLock lock(mutex_);
+  return verdict_;
+}
+
+SchemeCounters Source::scheme_counters() const {
+  MutexLock lock(mutex_);
+  return scheme_counters_;
+}
 
 SourceCounters Source::counters() const {
   MutexLock lock(mutex_);

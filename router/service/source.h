@@ -12,6 +12,7 @@
 
 #include "kvcast/block_hash.h"
 #include "kvcast/prefix_index.h"
+#include "kvcast/scheme_detector.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
 #include "kvcast/wire.h"
@@ -25,10 +26,13 @@ struct RouterSource {
   std::string replay_endpoint;  // its ROUTER; empty: gaps cannot be closed
   std::string topic;            // subscription prefix; empty: all
   WorkerConfig worker;          // name (unique, not empty), groups, hash unit, alignment
-  // How the engine hashes; for queries by tokens.
-  HashAlgorithm algorithm = HashAlgorithm::kSha256;
-  std::string hash_seed{kDefaultHashSeed};  // the engine's PYTHONHASHSEED
-  std::vector<uint8_t> none_hash;  // NONE_HASH as raw bytes; where given, instead of a seed
+  // How the engine hashes; for queries by tokens. Verified; what is not given is found out.
+  std::optional<HashAlgorithm> algorithm;
+  std::optional<std::string> hash_seed;  // the engine's PYTHONHASHSEED
+  std::vector<uint8_t> none_hash;        // NONE_HASH as raw bytes; where given, instead of a seed
+  // Tried besides it and kWellKnownHashSeeds.
+  std::vector<std::string> candidate_seeds;
+  std::vector<std::vector<uint8_t>> candidate_none_hashes;
 };
 
 // What two workers must share for one hash chain to serve both, besides the unit.
@@ -59,8 +63,11 @@ class Source {
   void OnReset(ResetReason reason);
 
   // Thread-safe from here on.
-  // The form of hash is taken from the first store; integers until then.
+  // What the stores have, or as long as that is not known what is registered, by default vLLM's own
+  // scheme. The form of hash is taken from the first store; integers until then.
   HashScheme scheme() const;
+  SchemeVerdict verdict() const;
+  SchemeCounters scheme_counters() const;
   SourceCounters counters() const;
   // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
   // nullopt: none yet.
@@ -70,20 +77,27 @@ class Source {
   SourceState State(SourceState stream) const;
 
  private:
-  Source(WorkerId id, const RouterSource& config, PrefixIndex& index, std::vector<uint8_t> none);
+  Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
+         HashScheme assumed);
   void NoteHashForm();
+  void NoteScheme();
+  void LearnUnit(int64_t unit);
 
   const WorkerId id_;
   const std::string name_;
   PrefixIndex& index_;
-  const HashAlgorithm algorithm_;
-  const std::vector<uint8_t> none_hash_;
-  EventBatch batch_;  // scratch of the subscriber's thread
+  const bool unit_registered_;
+  const HashScheme assumed_;  // until the scheme is known
+  // The subscriber's thread.
+  EventBatch batch_;
+  SchemeDetector detector_;
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};
   std::atomic<bool> inexact_{false};
   mutable Mutex mutex_;
   SourceCounters counters_ KV_GUARDED_BY(mutex_);
   std::optional<double> last_batch_ts_ KV_GUARDED_BY(mutex_);
+  SchemeVerdict verdict_ KV_GUARDED_BY(mutex_);
+  SchemeCounters scheme_counters_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::router

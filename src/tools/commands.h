@@ -57,8 +57,11 @@ struct RouterCommandOptions {
   std::string http = "127.0.0.1:8080";
   // NAME=ENDPOINT[,REPLAY_ENDPOINT]
   std::vector<std::string> sources;
-  std::string hash_algorithm = "sha256";
+  // Registered for every source, and verified; empty: found out.
+  std::string hash_algorithm;
   std::string hash_seed;
+  std::vector<std::string> candidate_seeds;
+  std::vector<std::string> candidate_none_hashes;  // hex digits
 };
 int RunRouter(const RouterCommandOptions& options);
 
@@ -72,6 +75,7 @@ int RunTail(const TailOptions& options);
 
 struct ConformanceOptions {
   std::string kind;
+  bool schemes = false;  // router: is the hash scheme found out?
   std::vector<std::string> paths;
   // Router class; see RouterConformanceOptions.
   std::string policy = "exact";

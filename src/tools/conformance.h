@@ -25,6 +25,7 @@ struct ConformanceReport {
     double under_tokens_per_probe = 0;  // there and not promised
   };
   std::vector<PolicyFigures> policies;
+  std::vector<std::string> notes;  // about each file, for people
 
   bool ok() const { return compared > 0 && equal == compared && unsupported == 0; }
 };
@@ -50,5 +51,8 @@ struct RouterConformanceOptions {
 };
 Status RunRouterConformance(const std::vector<std::string>& paths,
                             const RouterConformanceOptions& options, ConformanceReport& report);
+// Scenarios again: is the hash scheme found out from the events alone, and a wrong registration
+// reported?
+Status RunSchemeConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 
 }  // namespace kvcast::tools

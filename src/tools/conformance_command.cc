@@ -14,6 +14,9 @@ Status RunKind(const ConformanceOptions& options, ConformanceReport& report) {
   if (options.kind == "frames") return RunFramesConformance(options.paths, report);
   if (options.kind == "hash") return RunHashConformance(options.paths, report);
   if (options.kind == "engine") return RunEngineConformance(options.paths, report);
+  if (options.kind == "router" && options.schemes) {
+    return RunSchemeConformance(options.paths, report);
+  }
   if (options.kind == "router") {
     const std::string policy = options.table ? "all" : options.policy;
     return RunRouterConformance(options.paths, {policy, options.feed, options.seed}, report);
@@ -44,6 +47,7 @@ nlohmann::json PoliciesJson(const std::vector<ConformanceReport::PolicyFigures>&
 }
 
 void PrintReport(const ConformanceReport& report, bool json) {
+  for (const std::string& note : report.notes) std::printf("%s\n", note.c_str());
   if (json) {
     nlohmann::json object = {{"files", report.files},
                              {"compared", report.compared},

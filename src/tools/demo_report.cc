@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/demo_report.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +15,10 @@ double Percent(int64_t part, int64_t whole) {
 }
 
 long long Print(int64_t value) { return static_cast<long long>(value); }
+
+int64_t MatchedSchemes(const RunResult& run) {
+  return std::ranges::count(run.schemes, SchemeState::kMatched, &SchemeVerdict::state);
+}
 
 void PrintEngines(FILE* out, const RunResult& run) {
   std::fprintf(out, "\n%-10s %9s %15s %15s %8s %10s\n", "engine", "requests", "prompt tokens",
@@ -44,6 +49,14 @@ void PrintExactness(FILE* out, const RunResult& run) {
                static_cast<unsigned long long>(run.batches),
                static_cast<double>(run.event_bytes) / 1e6,
                static_cast<unsigned long long>(run.lost_batches));
+  for (size_t i = 0; i < run.schemes.size(); ++i) {
+    if (run.schemes[i].state == SchemeState::kMatched) continue;
+    std::fprintf(out, "           %s: hash scheme %s: %s\n", run.engines[i].name.c_str(),
+                 std::string(SchemeStateName(run.schemes[i].state)).c_str(),
+                 run.schemes[i].reason.c_str());
+  }
+  std::fprintf(out, "schemes    confirmed by the events themselves: %lld of %zu engines\n",
+               Print(MatchedSchemes(run)), run.schemes.size());
 }
 
 // Round robin promises nothing.
@@ -101,6 +114,7 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
         {"under_tokens", run.live.under_tokens}}},
       {"stream",
        {{"batches", run.batches}, {"bytes", run.event_bytes}, {"lost", run.lost_batches}}},
+      {"schemes", {{"engines", run.schemes.size()}, {"matched", MatchedSchemes(run)}}},
       {"recomputed_tokens", json::object()},
       {"reused_tokens", json::object()},
       {"promised", json::object()},

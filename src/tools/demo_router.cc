@@ -50,6 +50,7 @@ struct DemoRouter::Impl {
         form(hash_form),
         audit(exactness_audit) {}
 
+  Status AddDetectors(const CacheOptions& options, size_t engines);
   void OnBatch(WorkerId worker, Seq seq, std::span<const uint8_t> payload);
   std::vector<Candidate> Candidates(std::span<const BlockHash> chain, int64_t prompt_tokens,
                                     int64_t now_ms);
@@ -63,17 +64,37 @@ struct DemoRouter::Impl {
   PrefixIndex index;
   Mutex speculative_mutex;
   SpeculativePrefixes speculative KV_GUARDED_BY(speculative_mutex);
+  mutable Mutex scheme_mutex;
+  std::vector<SchemeDetector> detectors KV_GUARDED_BY(scheme_mutex);  // by worker
   RoundRobin round_robin;
   std::vector<WorkerLoad> loads;
   std::unordered_map<int64_t, Booking> bookings;
   std::unique_ptr<Subscriber> subscriber;  // last: its thread uses the rest
 };
 
+Status DemoRouter::Impl::AddDetectors(const CacheOptions& options, size_t engines) {
+  SchemeDetectorConfig config;
+  config.algorithm = ParseHashAlgorithm(options.hash_algorithm);
+  config.seed = options.hash_seed.empty() ? std::string(kDefaultHashSeed) : options.hash_seed;
+  config.hash_block_size = cache.hash_block_size;
+  const MutexLock lock(scheme_mutex);
+  for (size_t i = 0; i < engines; ++i) {
+    auto detector = SchemeDetector::Create(config);
+    if (!detector.ok()) return detector.status();
+    detectors.push_back(std::move(detector).value());
+  }
+  return {};
+}
+
 void DemoRouter::Impl::OnBatch(WorkerId worker, Seq seq, std::span<const uint8_t> payload) {
   auto batch = std::make_shared<EventBatch>();
   DecodeCounts counts;
   // A batch that cannot be decoded is missing in the audit, which then cannot call the run exact.
   if (!DecodeBatch(payload, WireLimits{}, *batch, counts).ok()) return;
+  {
+    const MutexLock lock(scheme_mutex);
+    detectors[worker.value].Observe(*batch);
+  }
   index.Apply(worker, *batch);
   {
     const MutexLock lock(speculative_mutex);
@@ -124,6 +145,9 @@ Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& option
   if (!form.ok()) return form.status();
   auto impl = std::make_unique<Impl>(policy, *cache, std::move(hasher).value(), *form, audit);
   impl->loads.resize(engines.size());
+  if (const Status made = impl->AddDetectors(options.cache, engines.size()); !made.ok()) {
+    return made;
+  }
 
   SubscriberSink sink;
   sink.on_batch = [raw = impl.get()](WorkerId worker, Seq seq, std::span<const uint8_t> payload) {
@@ -196,6 +220,13 @@ std::shared_ptr<const std::vector<BlockHash>> DemoRouter::Chain(std::span<const 
   chain->reserve(digests.size());
   for (const Digest& digest : digests) chain->push_back(ToEventHash(digest, impl_->form));
   return chain;
+}
+
+std::vector<SchemeVerdict> DemoRouter::schemes() const {
+  const MutexLock lock(impl_->scheme_mutex);
+  std::vector<SchemeVerdict> verdicts;
+  for (const SchemeDetector& detector : impl_->detectors) verdicts.push_back(detector.verdict());
+  return verdicts;
 }
 
 uint64_t DemoRouter::lost_batches() const {

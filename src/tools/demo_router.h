@@ -10,6 +10,7 @@
 
 #include "kvcast/block_hash.h"
 #include "kvcast/prefix_index.h"
+#include "kvcast/scheme_detector.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
 #include "src/tools/commands.h"
@@ -41,6 +42,8 @@ class DemoRouter {
   void OnFinished(int64_t number);
   // The chain of any token list under the engines' scheme.
   std::shared_ptr<const std::vector<BlockHash>> Chain(std::span<const TokenId> tokens);
+  // What the events of each engine say of its hash scheme, the configured one being registered.
+  std::vector<SchemeVerdict> schemes() const;
   // Batches that no source could deliver.
   uint64_t lost_batches() const;
 

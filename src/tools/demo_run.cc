@@ -141,6 +141,7 @@ Result<RunResult> RoutedRun::Run() {
       first_token_sum_s_ / static_cast<double>(std::max<int64_t>(first_tokens_, 1));
   result_.audit = audit_.totals();
   result_.lost_batches = router_->lost_batches();
+  result_.schemes = router_->schemes();
   fleet_->Stop(kStopDeadlineSeconds, [this](const ControlMessage& message) { OnMessage(message); });
   return result_;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "kvcast/scheme_detector.h"
 #include "kvcast/status.h"
 #include "src/tools/commands.h"
 #include "src/tools/demo_audit.h"
@@ -50,6 +51,7 @@ struct RunResult {
   uint64_t batches = 0;
   uint64_t event_bytes = 0;
   uint64_t lost_batches = 0;
+  std::vector<SchemeVerdict> schemes;  // by engine
   double seconds = 0;
   double first_token_s = 0;  // mean time from routing to the first token, in trace seconds
 

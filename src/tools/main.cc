@@ -85,9 +85,14 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
   sub->add_option("--http", options.http, "ADDR:PORT to listen on; port 0 takes a free port")
       ->capture_default_str();
   sub->add_option("--source", options.sources, "NAME=ENDPOINT[,REPLAY_ENDPOINT]; may be repeated");
-  sub->add_option("--hash-algo", options.hash_algorithm, "the engines' hash algorithm")
-      ->capture_default_str();
-  sub->add_option("--hash-seed", options.hash_seed, "the engines' NONE_HASH seed text");
+  sub->add_option("--hash-algo", options.hash_algorithm,
+                  "the engines' hash algorithm (default: found out; verified if given)");
+  sub->add_option("--hash-seed", options.hash_seed,
+                  "the engines' NONE_HASH seed text (default: found out; verified if given)");
+  sub->add_option("--candidate-seed", options.candidate_seeds,
+                  "seed text to try, besides vllm-none-hash, 0 and 42; may be repeated");
+  sub->add_option("--candidate-none-hash", options.candidate_none_hashes,
+                  "NONE_HASH to try, as hex digits; may be repeated");
   sub->callback([&] { command = [&] { return RunRouter(options); }; });
 }
 
@@ -114,6 +119,8 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
   sub->add_option("--seed", options.seed, "router: order of the interleaved feed")
       ->capture_default_str();
   sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
+  sub->add_flag("--schemes", options.schemes,
+                "router: check that the hash scheme is found out from the events alone");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }

@@ -1,7 +1,9 @@
 // `kvcast router`: follows engines and answers queries over HTTP until it is told to stop.
 // SPDX-License-Identifier: Apache-2.0
+#include <charconv>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <thread>
 
 #include "router/service/router_service.h"
@@ -18,6 +20,19 @@ using router::RouterSource;
 
 Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
+std::optional<std::vector<uint8_t>> ParseHexBytes(const std::string& hex) {
+  if (hex.empty() || hex.size() % 2 != 0) return std::nullopt;
+  std::vector<uint8_t> bytes;
+  for (size_t i = 0; i < hex.size(); i += 2) {
+    uint8_t byte = 0;
+    const char* const end = hex.data() + i + 2;
+    const auto [stop, error] = std::from_chars(hex.data() + i, end, byte, 16);
+    if (error != std::errc() || stop != end) return std::nullopt;
+    bytes.push_back(byte);
+  }
+  return bytes;
+}
+
 // NAME=ENDPOINT[,REPLAY_ENDPOINT]
 Result<RouterSource> ParseSource(const std::string& text, const RouterCommandOptions& options) {
   const size_t equals = text.find('=');
@@ -25,7 +40,9 @@ Result<RouterSource> ParseSource(const std::string& text, const RouterCommandOpt
     return BadFlag("--source: expected NAME=ENDPOINT[,REPLAY_ENDPOINT], got '" + text + "'");
   }
   const auto algorithm = ParseHashAlgorithm(options.hash_algorithm);
-  if (!algorithm) return BadFlag("--hash-algo: unknown algorithm '" + options.hash_algorithm + "'");
+  if (!algorithm && !options.hash_algorithm.empty()) {
+    return BadFlag("--hash-algo: unknown algorithm '" + options.hash_algorithm + "'");
+  }
   RouterSource source;
   source.worker.name = text.substr(0, equals);
   source.endpoint = text.substr(equals + 1);
@@ -33,8 +50,14 @@ Result<RouterSource> ParseSource(const std::string& text, const RouterCommandOpt
     source.replay_endpoint = source.endpoint.substr(comma + 1);
     source.endpoint.resize(comma);
   }
-  source.algorithm = *algorithm;
+  source.algorithm = algorithm;
   if (!options.hash_seed.empty()) source.hash_seed = options.hash_seed;
+  source.candidate_seeds = options.candidate_seeds;
+  for (const std::string& hex : options.candidate_none_hashes) {
+    const auto bytes = ParseHexBytes(hex);
+    if (!bytes) return BadFlag("--candidate-none-hash: not hex digits: '" + hex + "'");
+    source.candidate_none_hashes.push_back(*bytes);
+  }
   return source;
 }
 

@@ -22,6 +22,10 @@ ServiceMetrics Example() {
   worker.wire.decode.rejected[static_cast<size_t>(Reject::kBadType)] = 2;
   worker.index.stored_blocks = 40;
   worker.index.residencies = 30;
+  worker.verdict = {SchemeState::kMatched,
+                    ChainScheme{HashAlgorithm::kSha256Cbor, "a \"seed\"", {1}, 16}, ""};
+  worker.scheme.matched = 5;
+  worker.scheme.skipped[static_cast<size_t>(SchemeSkip::kSparse)] = 3;
   metrics.workers = {worker};
   return metrics;
 }
@@ -42,6 +46,22 @@ TEST(Metrics, GivesCountersByWorkerStateAndReason) {
   EXPECT_TRUE(HasLine(page, R"(kvcast_wire_rejected_events_total{worker="engine \"0\"",reason=")" +
                                 std::string(RejectName(Reject::kBadType)) + "\"} 2"));
   EXPECT_TRUE(HasLine(page, "# TYPE kvcast_index_residencies gauge"));
+}
+
+TEST(Metrics, NamesTheSchemeThatWasFound) {
+  const std::string page = RenderMetrics(Example());
+  EXPECT_TRUE(
+      HasLine(page, R"(kvcast_source_scheme_state{worker="engine \"0\"",state="matched"} 1)"))
+      << page;
+  EXPECT_TRUE(
+      HasLine(page, R"(kvcast_source_scheme_state{worker="engine \"0\"",state="mismatch"} 0)"));
+  EXPECT_TRUE(HasLine(page,
+                      R"(kvcast_source_scheme_info{worker="engine \"0\"",)"
+                      R"(algorithm="sha256_cbor",seed="a \"seed\"",hash_block_size="16"} 1)"));
+  EXPECT_TRUE(
+      HasLine(page, R"(kvcast_source_scheme_matched_stores_total{worker="engine \"0\""} 5)"));
+  EXPECT_TRUE(HasLine(page, R"(kvcast_source_scheme_skipped_stores_total{worker="engine \"0\"",)"
+                            R"(reason="sparse"} 3)"));
 }
 
 TEST(Metrics, PassesPromtool) {

@@ -26,6 +26,31 @@ TEST(PrefixIndexBlockSizes, HitsAreMultiplesOfTheLeastCommonMultiple) {
   EXPECT_EQ(worker.Match(chain, 65, 8), 32);
 }
 
+TEST(PrefixIndexBlockSizes, AUnitThatWasFoundOutIsUsed) {
+  OneWorker worker;
+  worker.Apply(Batch(StoreFull(Hashes(1, 4), 0, 32)));
+  EXPECT_EQ(worker.index.hash_block_size(kWorker), 32);
+  EXPECT_TRUE(worker.index.LearnHashBlockSize(kWorker, 8).ok());
+  EXPECT_EQ(worker.index.hash_block_size(kWorker), 8);
+  std::vector<BlockHash> chain = Hashes(100, 8);
+  chain[3] = Hashes(1, 1)[0];
+  chain[7] = Hashes(2, 1)[0];
+  EXPECT_EQ(worker.Match(chain, 65, 8), 64);
+  EXPECT_FALSE(worker.index.LearnHashBlockSize(kWorker, 24).ok());
+  EXPECT_FALSE(worker.index.LearnHashBlockSize(kWorker, 0).ok());
+  EXPECT_FALSE(worker.index.LearnHashBlockSize(WorkerId(99), 8).ok());
+  EXPECT_EQ(worker.index.hash_block_size(kWorker), 8);
+  worker.index.RestartWorker(kWorker);
+  EXPECT_EQ(worker.index.hash_block_size(kWorker), 0);
+}
+
+TEST(PrefixIndexBlockSizes, ARegisteredUnitIsNotOverruled) {
+  OneWorker worker(Registered({Full(32)}, 16));
+  EXPECT_TRUE(worker.index.LearnHashBlockSize(kWorker, 16).ok());
+  EXPECT_FALSE(worker.index.LearnHashBlockSize(kWorker, 32).ok());
+  EXPECT_EQ(worker.index.hash_block_size(kWorker), 16);
+}
+
 TEST(PrefixIndexBlockSizes, RegisteredAlignmentIsKept) {
   WorkerConfig config = Registered({Full(16)});
   config.alignment = 64;

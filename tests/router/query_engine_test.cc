@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tests/router/index_events.h"
+#include "tests/router/scheme_streams.h"
 
 namespace kvcast::router {
 namespace {
@@ -106,6 +107,96 @@ TEST_F(QueryEngineTest, NamedWorkersAnswerInOrderOfTheSources) {
   query.workers = {"nobody"};
   const QueryEngine engine(index, sources, [](WorkerId) { return SourceStatus(); });
   EXPECT_EQ(engine.Answer(query).status().message(), "workers: unknown worker nobody");
+}
+
+TEST_F(QueryEngineTest, WhatCountsAsAppliedIsInTheAnswer) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  SourceStatus status;
+  const QueryEngine engine(index, sources, [&](WorkerId worker) {
+    if (status.next_seq++ == 0) index.Apply(worker, Batch(StoreFull(Hashes(1, 4), 0, 16)));
+    return status;
+  });
+  const auto answers = engine.Answer(query);
+  EXPECT_EQ(answers.value()[0].next_seq, 1u);
+  EXPECT_EQ(answers.value()[0].match.gpu_tokens, 64);
+}
+
+TEST_F(QueryEngineTest, AnotherHashUnitProvesNothing) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  query.hash_block_size = 32;
+  const QueryEngine engine(index, sources, [](WorkerId) {
+    SourceStatus status;
+    status.state = SourceState::kSynced;
+    return status;
+  });
+  EXPECT_FALSE(engine.Answer(query).value()[0].exact);
+  query.hash_block_size = 16;
+  EXPECT_TRUE(engine.Answer(query).value()[0].exact);
+}
+
+// Registered groups whose blocks the unit of the stores does not divide.
+TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
+  RouterSource config;
+  config.worker = Registered({Full(16)});
+  sources.push_back(Source::Create(WorkerId(0), config, index).value());
+  std::vector<uint8_t> payload;
+  const EventBatch batch = Batch(kvcast::testing::RootStore({.unit = 24}, 1));
+  ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+  sources.back()->OnBatch(payload);
+  EXPECT_EQ(sources.back()->verdict().state, SchemeState::kMatched);
+  const QueryEngine engine(index, sources, [](WorkerId) {
+    SourceStatus status;
+    status.state = SourceState::kSynced;
+    return status;
+  });
+  const auto answers = engine.Answer(ByTokens(100));
+  EXPECT_EQ(answers.value()[0].reason, "the worker's block sizes do not fit its hash unit");
+}
+
+TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  const QueryEngine engine(index, sources, [](WorkerId) {
+    SourceStatus status;
+    status.state = SourceState::kSynced;
+    return status;
+  });
+  BlockStored store = StoreFull(Hashes(1, 4), 0, 16);
+  store.token_ids.emplace(64, 1);
+  index.Apply(WorkerId(0), Batch(store));
+  EXPECT_TRUE(engine.Answer(query).value()[0].exact);
+  index.Apply(WorkerId(0), Batch(store));
+  EXPECT_EQ(engine.Answer(query).value()[0].reason, "the worker repeats announcements");
+  EXPECT_FALSE(engine.Answer(query).value()[0].exact);
+}
+
+TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  const SourceState states[][2] = {{SourceState::kSynced, SourceState::kSynced},
+                                   {SourceState::kSynced, SourceState::kDegraded},
+                                   {SourceState::kReplaying, SourceState::kSynced}};
+  for (const auto& [before, after] : states) {
+    int calls = 0;
+    const QueryEngine engine(index, sources, [&, first = before, then = after](WorkerId) {
+      SourceStatus status;
+      status.state = calls++ == 0 ? first : then;
+      return status;
+    });
+    const auto answers = engine.Answer(query);
+    EXPECT_EQ(answers.value()[0].exact, &before == &states[0][0]);
+    EXPECT_EQ(answers.value()[0].reason.empty(), answers.value()[0].exact);
+  }
 }
 
 TEST_F(QueryEngineTest, HashesAreTakenAsTheyAre) {

@@ -113,12 +113,17 @@ TEST(RenderAnswers, GivesOneObjectPerWorker) {
   answer.state = SourceState::kSynced;
   answer.next_seq = 9;
   answer.event_age_seconds = 1.5;
+  answer.scheme = {SchemeState::kMatched, ChainScheme{HashAlgorithm::kSha256, "0", {1}, 16}, ""};
+  answer.exact = true;
   EXPECT_EQ(RenderAnswers({answer}),
-            "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"hash_block_size\":16,"
+            "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"exact\":true,\"hash_"
+            "block_size\":16,"
             "\"hit\":\"partial\",\"limiting_group\":1,\"name\":\"w\xEF\xBF\xBD\\\"\","
-            "\"next_seq\":9,\"per_group_tokens\":[64,48],\"recompute_tokens\":52,"
+            "\"next_seq\":9,\"per_group_tokens\":[64,48],\"reason\":\"\",\"recompute_tokens\":52,"
             "\"reusable_tokens\":48,\"reusable_with_cpu_tokens\":64,"
-            "\"reusable_with_storage_tokens\":80,\"state\":\"synced\"}]}\n");
+            "\"reusable_with_storage_tokens\":80,\"scheme\":{\"algorithm\":\"sha256\","
+            "\"hash_block_size\":16,\"reason\":\"\",\"seed\":\"0\",\"state\":\"matched\"},"
+            "\"state\":\"synced\"}]}\n");
 }
 
 TEST(RenderAnswers, SaysNullWhereNothingIsKnown) {

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <httplib.h>
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -16,14 +17,18 @@
 
 #include "kvcast/publisher.h"
 #include "tests/router/index_events.h"
+#include "tests/router/scheme_streams.h"
 
 namespace kvcast::router {
 namespace {
 
 using Json = nlohmann::json;
 using kvcast::testing::Batch;
+using kvcast::testing::DenseStore;
+using kvcast::testing::EngineScheme;
 using kvcast::testing::Full;
 using kvcast::testing::Registered;
+using kvcast::testing::SchemeTokens;
 using kvcast::testing::StoreFull;
 using kvcast::testing::StoreWindow;
 
@@ -132,6 +137,72 @@ TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
   EXPECT_EQ(one[0].at("name"), "second");
 }
 
+// Three engines hash each in their own way, and only one is registered, wrongly.
+TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
+  const EngineScheme schemes[] = {
+      {.algorithm = HashAlgorithm::kSha256Cbor, .seed = "0", .unit = 8},
+      {.algorithm = HashAlgorithm::kXxhash, .seed = "42", .form = EventHashForm::kBytes},
+      {.seed = "0"},
+      {.seed = "nobody knows"}};
+  const auto publishers = {StartPublisher(), StartPublisher(), StartPublisher(), StartPublisher()};
+  std::vector<RouterSource> sources;
+  for (const auto& publisher : publishers) {
+    sources.push_back(Following("engine-" + std::to_string(sources.size()), *publisher));
+  }
+  sources[2].algorithm = HashAlgorithm::kXxhashCbor;
+  Start(sources);
+  size_t i = 0;
+  for (const auto& publisher : publishers) {
+    const auto store = DenseStore(schemes[i], Prompt(96), 0, 3, 32);
+    const auto again = DenseStore(schemes[i++], SchemeTokens(32, 7000), 0, 1, 32);
+    ASSERT_TRUE(publisher->Publish(Batch(store, again)).ok());
+  }
+  const Json workers = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
+    return std::ranges::all_of(answer, [](const Json& worker) {
+      return worker.at("next_seq") == 1 && worker.at("state") == "synced";
+    });
+  });
+  for (const size_t exact : {0, 1}) {
+    EXPECT_EQ(workers[exact].at("reusable_tokens"), 96);
+    EXPECT_EQ(workers[exact].at("exact"), true);
+    EXPECT_EQ(workers[exact].at("reason"), "");
+  }
+  EXPECT_EQ(workers[0].at("scheme"), Json({{"state", "matched"},
+                                           {"algorithm", "sha256_cbor"},
+                                           {"seed", "0"},
+                                           {"hash_block_size", 8},
+                                           {"reason", ""}}));
+  EXPECT_EQ(workers[1].at("scheme").at("algorithm"), "xxhash");
+  EXPECT_EQ(workers[2].at("reusable_tokens"), 96);
+  EXPECT_EQ(workers[2].at("exact"), false);
+  EXPECT_EQ(workers[2].at("reason"),
+            "hash scheme: registered xxhash_cbor; the stores have sha256, seed 0, unit 16");
+  EXPECT_EQ(workers[3].at("reusable_tokens"), 0);
+  EXPECT_EQ(workers[3].at("exact"), false);
+  EXPECT_EQ(workers[3].at("reason"), "hash scheme: no known scheme fits the stores");
+  EXPECT_EQ(Json::parse(Client().Get("/healthz")->body).at("schemes_matched"), 2);
+  const std::string page = Client().Get("/metrics")->body;
+  EXPECT_NE(page.find("kvcast_source_scheme_state{worker=\"engine-3\",state=\"token_mode\"} 1"),
+            std::string::npos);
+}
+
+// A query by hashes brings the engine's own: the scheme does not matter.
+TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
+  const auto publisher = StartPublisher();
+  Start({Following("engine", *publisher)});
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(kvcast::testing::Hashes(1, 2), 0))).ok());
+  const Json workers = AskUntil({{"hashes", {1, 2}}}, [](const Json& answer) {
+    return answer.at(0).at("next_seq") == 1 && answer.at(0).at("state") == "synced";
+  });
+  EXPECT_EQ(workers[0].at("reusable_tokens"), 32);
+  EXPECT_EQ(workers[0].at("exact"), true);
+  const Json by_tokens = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
+    return answer.at(0).at("state") == "synced";
+  });
+  EXPECT_EQ(by_tokens[0].at("exact"), false);
+  EXPECT_EQ(by_tokens[0].at("reason"), "hash scheme: no store at the root seen yet");
+}
+
 TEST_F(RouterServiceTest, BadQueriesGetOneClearError) {
   const auto publisher = StartPublisher();
   Start({Following("engine", *publisher)});
@@ -156,7 +227,8 @@ TEST_F(RouterServiceTest, HealthCountsSyncedSources) {
            [](const Json& answer) { return answer.at(0).at("state") == "synced"; });
   const auto reply = Client().Get("/healthz");
   ASSERT_TRUE(reply);
-  EXPECT_EQ(Json::parse(reply->body), Json({{"status", "ok"}, {"sources", 1}, {"synced", 1}}));
+  EXPECT_EQ(Json::parse(reply->body),
+            Json({{"status", "ok"}, {"sources", 1}, {"synced", 1}, {"schemes_matched", 0}}));
 }
 
 TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {

@@ -4,18 +4,25 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "tests/router/index_events.h"
+#include "tests/router/scheme_streams.h"
 
 namespace kvcast::router {
 namespace {
 
 using kvcast::testing::Batch;
+using kvcast::testing::DenseStore;
+using kvcast::testing::EngineScheme;
 using kvcast::testing::Full;
+using kvcast::testing::HasherOf;
 using kvcast::testing::Hashes;
 using kvcast::testing::Registered;
+using kvcast::testing::RootStore;
+using kvcast::testing::SchemeTokens;
 using kvcast::testing::StoreFull;
 
 struct SourceTest : ::testing::Test {
@@ -97,6 +104,82 @@ TEST_F(SourceTest, FormOfTheHashesIsTakenFromTheStores) {
   const std::vector<uint8_t> digest(32, 7);
   Send(Batch(StoreFull({BlockHash::FromBytes(digest)}, 0)));
   EXPECT_EQ(source->scheme().form, EventHashForm::kBytes);
+}
+
+// What the stores say of their hashes is used from the first store on.
+struct SourceSchemeTest : ::testing::Test {
+  void Create(const RouterSource& config) {
+    source = Source::Create(WorkerId(3), config, index).value();
+  }
+  void Send(const EventBatch& batch) {
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    source->OnBatch(payload);
+  }
+  static RouterSource Unregistered() {
+    RouterSource config;
+    config.worker = Registered({});
+    return config;
+  }
+
+  PrefixIndex index;
+  std::unique_ptr<Source> source;
+};
+
+TEST_F(SourceSchemeTest, IsLearnedAndTheHashUnitWithIt) {
+  Create(Unregistered());
+  EXPECT_EQ(source->scheme().algorithm, HashAlgorithm::kSha256);
+  const EngineScheme engine{.algorithm = HashAlgorithm::kXxhash, .seed = "42", .unit = 8};
+  Send(Batch(DenseStore(engine, SchemeTokens(64, 1), 0, 2, 32)));
+  EXPECT_EQ(source->verdict().state, SchemeState::kMatched);
+  EXPECT_EQ(source->scheme().algorithm, HashAlgorithm::kXxhash);
+  const auto none_hash = HasherOf(engine).none_hash().bytes();
+  EXPECT_TRUE(std::ranges::equal(source->scheme().none_hash, none_hash));
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 8);
+  EXPECT_EQ(source->scheme_counters().matched, 1u);
+}
+
+TEST_F(SourceSchemeTest, CandidatesOfTheRegistrationAreTried) {
+  const EngineScheme named{.seed = "ours"};
+  const EngineScheme raw{.seed = "nobody knows"};
+  RouterSource config = Unregistered();
+  config.candidate_seeds = {"ours"};
+  const auto none_hash = HasherOf(raw).none_hash();
+  config.candidate_none_hashes = {{none_hash.bytes().begin(), none_hash.bytes().end()}};
+  Create(config);
+  for (const EngineScheme& engine : {named, raw}) {
+    source->OnReset(ResetReason::kRestart);
+    EXPECT_EQ(source->verdict().state, SchemeState::kUnknown);
+    Send(Batch(RootStore(engine, 1)));
+    EXPECT_EQ(source->verdict().state, SchemeState::kMatched);
+  }
+}
+
+TEST_F(SourceSchemeTest, RestartWithAnotherUnitIsLearned) {
+  Create(Unregistered());
+  Send(Batch(RootStore({.unit = 16}, 1)));
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 16);
+  source->OnReset(ResetReason::kRestart);
+  Send(Batch(RootStore({.unit = 24}, 1)));
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 24);
+}
+
+// An engine that comes back with another block size and does not say so: found with a sample.
+TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
+  Create(Unregistered());
+  Send(Batch(RootStore({.unit = 16}, 1)));
+  for (int64_t n = 0; n < 64; ++n) Send(Batch(RootStore({.unit = 24}, n)));
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 24);
+  EXPECT_EQ(source->scheme_counters().changes, 1u);
+}
+
+TEST_F(SourceSchemeTest, RegisteredUnitIsNotOverruled) {
+  RouterSource config;
+  config.worker = Registered({Full(32)}, 16);
+  Create(config);
+  Send(Batch(RootStore({.unit = 32}, 1)));
+  EXPECT_EQ(source->verdict().state, SchemeState::kMismatch);
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 16);
 }
 
 TEST(SourceCreate, RefusesWhatCannotBeFollowed) {

@@ -1,0 +1,76 @@
+// Recorded engines: their scheme is found out from their events alone, and wrong registrations are
+// reported. The recordings are not part of the project: KVCAST_CONFORMANCE names the folder that
+// holds them.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "src/tools/scheme_replay.h"
+
+namespace kvcast::tools {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> ScenarioFiles() {
+  std::vector<std::string> files;
+  const char* root = std::getenv("KVCAST_CONFORMANCE");
+  if (root == nullptr) return files;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(fs::path(root) / "scenarios", error)) {
+    if (entry.path().string().find(".jsonl") != std::string::npos) files.push_back(entry.path());
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<RecordedStream> ReadAll() {
+  std::vector<RecordedStream> streams;
+  for (const std::string& file : ScenarioFiles()) {
+    auto stream = ReadRecordedStream(file);
+    EXPECT_TRUE(stream.ok()) << stream.status().ToString();
+    if (stream.ok()) streams.push_back(std::move(stream).value());
+  }
+  return streams;
+}
+
+TEST(RecordedSchemes, AreFoundOutAndWrongRegistrationsReported) {
+  const std::vector<RecordedStream> streams = ReadAll();
+  if (streams.empty()) GTEST_SKIP() << "KVCAST_CONFORMANCE names no recorded scenarios";
+  const SchemeDetectorConfig candidates = SchemeCandidates(streams);
+  for (const RecordedStream& stream : streams) {
+    const auto check = [&](bool equal, const std::string& what) {
+      EXPECT_TRUE(equal) << stream.config.name << ": " << what;
+    };
+    std::cout << CheckScheme(stream, candidates, check) << "\n";
+  }
+}
+
+// At the rate at which a router tests: once a scheme is found, one testable store in 64, and one of
+// each place after a clear.
+TEST(RecordedSchemes, AreFoundOutBySamplesToo) {
+  const std::vector<RecordedStream> streams = ReadAll();
+  if (streams.empty()) GTEST_SKIP() << "KVCAST_CONFORMANCE names no recorded scenarios";
+  SchemeDetectorConfig candidates = SchemeCandidates(streams);
+  candidates.sample_period = SchemeDetectorConfig().sample_period;
+  for (const RecordedStream& stream : streams) {
+    const SchemeOutcome outcome = ReplayScheme(stream, candidates);
+    EXPECT_EQ(outcome.verdict.state, SchemeState::kMatched) << stream.config.name;
+    EXPECT_EQ(outcome.counters.mismatched, 0u) << stream.config.name;
+    const auto clears = std::ranges::count_if(stream.events, [](const Event& event) {
+      return std::holds_alternative<AllBlocksCleared>(event);
+    });
+    EXPECT_LE(outcome.counters.tested,
+              outcome.counters.testable / 64 + 2 * (1 + static_cast<uint64_t>(clears)))
+        << stream.config.name;
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::tools
