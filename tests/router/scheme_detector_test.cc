@@ -46,7 +46,8 @@ void ExpectScheme(const SchemeDetector& detector, SchemeState state, const Engin
   EXPECT_EQ(found.algorithm, scheme.algorithm);
   EXPECT_EQ(found.seed, scheme.seed);
   EXPECT_EQ(found.hash_block_size, scheme.unit);
-  const auto none_hash = testing::HasherOf(scheme).none_hash().bytes();
+  const BlockHasher hasher = testing::HasherOf(scheme);
+  const auto none_hash = hasher.none_hash().bytes();
   EXPECT_EQ(found.none_hash, std::vector<uint8_t>(none_hash.begin(), none_hash.end()));
 }
 

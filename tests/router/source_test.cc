@@ -133,7 +133,8 @@ TEST_F(SourceSchemeTest, IsLearnedAndTheHashUnitWithIt) {
   Send(Batch(DenseStore(engine, SchemeTokens(64, 1), 0, 2, 32)));
   EXPECT_EQ(source->verdict().state, SchemeState::kMatched);
   EXPECT_EQ(source->scheme().algorithm, HashAlgorithm::kXxhash);
-  const auto none_hash = HasherOf(engine).none_hash().bytes();
+  const BlockHasher hasher = HasherOf(engine);
+  const auto none_hash = hasher.none_hash().bytes();
   EXPECT_TRUE(std::ranges::equal(source->scheme().none_hash, none_hash));
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 8);
   EXPECT_EQ(source->scheme_counters().matched, 1u);
