@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kvcast/ids.h"
+#include "src/base/huge_pages.h"
 #include "src/engine/block_key.h"
 #include "src/engine/key_table.h"
 
@@ -94,9 +95,9 @@ class CachedBlockMap {
   void AppendToBlock(uint32_t number);
 
   KeyTable table_;
-  std::vector<Entry> first_;       // by block id
-  std::vector<Entry> more_;        // further keys of blocks
-  uint32_t first_unused_ = kNone;  // of more_, linked through next_of_key
+  std::vector<Entry, HugePageAllocator<Entry>> first_;  // by block id
+  std::vector<Entry> more_;                             // further keys of blocks
+  uint32_t first_unused_ = kNone;                       // of more_, linked through next_of_key
   size_t num_entries_ = 0;
 };
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kvcast/ids.h"
+#include "src/base/huge_pages.h"
 
 namespace kvcast::engine {
 
@@ -42,7 +43,7 @@ class FreeBlockQueue {
   void InsertBefore(uint32_t position, BlockId id);
 
   // The element after the last block is the sentinel that closes the ring.
-  std::vector<Link> links_;
+  std::vector<Link, HugePageAllocator<Link>> links_;
   uint32_t sentinel_;
   int64_t size_;
 };

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "src/base/huge_pages.h"
+
 namespace kvcast::engine {
 
 class KeyTable {
@@ -92,7 +94,8 @@ class KeyTable {
   }
 
   void Resize(size_t expected) {
-    std::vector<Slot> old(std::bit_ceil(std::max<size_t>(expected * 2, 16)));
+    std::vector<Slot, HugePageAllocator<Slot>> old(
+        std::bit_ceil(std::max<size_t>(expected * 2, 16)));
     old.swap(slots_);
     mask_ = slots_.size() - 1;
     for (const Slot& slot : old) {
@@ -100,7 +103,7 @@ class KeyTable {
     }
   }
 
-  std::vector<Slot> slots_;
+  std::vector<Slot, HugePageAllocator<Slot>> slots_;
   size_t mask_ = 0;
   size_t size_ = 0;
 };

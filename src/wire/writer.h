@@ -58,6 +58,7 @@ class Writer {
     return value >= 0 ? PutUnsigned(at, static_cast<uint64_t>(value)) : PutNegative(at, value);
   }
   static size_t PutNegative(uint8_t* at, int64_t value);
+  static size_t PutTokenLike(uint8_t* at, int64_t value);
 
   uint8_t* Room(size_t bytes) {
     if (out_.size() - used_ < bytes) Grow(bytes);

@@ -24,6 +24,17 @@ std::string Signed(int64_t value) {
   return Hex([&](Writer& w) { w.Signed(value); });
 }
 
+// Lists of token ids are written in a way of their own.
+TEST(Writer, ListsHaveTheFormsOfTheirValues) {
+  std::vector<int64_t> values = {0, -1, -33, INT64_MIN, INT64_MAX};
+  for (int bits = 7; bits < 63; ++bits) {
+    for (int64_t near = -2; near <= 2; ++near) values.push_back((int64_t{1} << bits) + near);
+  }
+  std::string one_by_one;
+  for (const int64_t value : values) one_by_one += Signed(value);
+  EXPECT_EQ(Hex([&](Writer& w) { w.SignedList(values); }), one_by_one);
+}
+
 TEST(Writer, UnsignedIntegers) {
   EXPECT_EQ(Unsigned(0), "00");
   EXPECT_EQ(Unsigned(127), "7f");

@@ -1,0 +1,47 @@
+// HugePageAllocator: for tables of millions of entries that are read at random, where most of a
+// cache miss is the walk of the page table.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+#include <new>
+
+namespace kvcast {
+
+inline constexpr size_t kHugePageBytes = size_t{2} << 20;
+
+// Asks the kernel to back the memory with huge pages, before it is first touched. Only a wish:
+// where they are switched off or none is free, the pages are small ones.
+void WishForHugePages(void* memory, size_t bytes);
+
+template <typename T>
+struct HugePageAllocator {
+  using value_type = T;
+
+  HugePageAllocator() = default;
+  template <typename U>
+  HugePageAllocator(const HugePageAllocator<U>&) {}
+
+  T* allocate(size_t n) {
+    if (!IsLarge(n)) return std::allocator<T>().allocate(n);
+    const size_t bytes = (n * sizeof(T) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+    void* const memory = std::aligned_alloc(kHugePageBytes, bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    WishForHugePages(memory, bytes);
+    return static_cast<T*>(memory);
+  }
+  void deallocate(T* memory, size_t n) {
+    if (!IsLarge(n)) return std::allocator<T>().deallocate(memory, n);
+    std::free(memory);
+  }
+
+  friend bool operator==(const HugePageAllocator&, const HugePageAllocator&) { return true; }
+
+ private:
+  // Below, half of a huge page could be in vain.
+  static bool IsLarge(size_t n) { return n > kHugePageBytes / sizeof(T); }
+};
+
+}  // namespace kvcast
