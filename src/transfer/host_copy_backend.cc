@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/host_copy_backend.h"
+
+#include <algorithm>
+#include <array>
+#include <condition_variable>
+#include <cstring>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/base/check.h"
+#include "src/base/mutex.h"
+#include "src/transfer/stream_copy.h"
+
+namespace kvcast {
+namespace {
+
+constexpr int kMaxThreads = 256;
+// Work that a thread takes at once: long enough that taking it costs nothing, short enough that the
+// threads end together.
+constexpr size_t kPieceBytes = size_t{256} << 10;
+
+struct Batch {
+  CopyTicket ticket;
+  std::vector<CopyOp> ops;
+  std::vector<size_t> piece_ends;  // behind the last op of each piece
+  size_t pieces_taken = 0;
+  size_t pieces_done = 0;
+
+  bool has_work() const { return pieces_taken < piece_ends.size(); }
+  bool done() const { return pieces_done == piece_ends.size(); }
+};
+
+// Cuts ops larger than a piece, and gathers small ones into pieces.
+void Cut(std::span<const CopyOp> ops, Batch& batch) {
+  size_t piece_bytes = 0;
+  const auto add = [&](const CopyOp& op) {
+    batch.ops.push_back(op);
+    piece_bytes += op.bytes();
+    if (piece_bytes < kPieceBytes) return;
+    batch.piece_ends.push_back(batch.ops.size());
+    piece_bytes = 0;
+  };
+  for (const CopyOp& op : ops) {
+    if (op.bytes() <= 2 * kPieceBytes) {
+      add(op);
+      continue;
+    }
+    const auto rows_at_once =
+        static_cast<uint32_t>(std::max<size_t>(kPieceBytes / op.row_bytes, 1));
+    for (uint32_t row = 0; row < op.rows; row += rows_at_once) {
+      CopyOp rows = op;
+      rows.src += row * op.src_pitch;
+      rows.dst += row * op.dst_pitch;
+      rows.rows = std::min(rows_at_once, op.rows - row);
+      if (rows.row_bytes <= 2 * kPieceBytes) {
+        add(rows);
+        continue;
+      }
+      for (size_t at = 0; at < op.row_bytes; at += kPieceBytes) {
+        add({rows.src + at, rows.dst + at, std::min(kPieceBytes, op.row_bytes - at), 0, 0, 1});
+      }
+    }
+  }
+  if (piece_bytes > 0) batch.piece_ends.push_back(batch.ops.size());
+}
+
+class HostCopyBackend final : public CopyBackend {
+ public:
+  explicit HostCopyBackend(const HostCopyConfig& config) {
+    if (config.streaming) copy_ = transfer::WidestStreamCopy();
+    for (int i = 0; i < config.threads; ++i) threads_.emplace_back([this] { Work(); });
+  }
+
+  ~HostCopyBackend() override {
+    {
+      const MutexLock lock(mutex_);
+      stopping_ = true;
+    }
+    work_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  std::string_view name() const override { return "host"; }
+
+  Result<CopyTicket> Submit(CopyDirection direction, std::span<const CopyOp> ops,
+                            void* after) override {
+    if (after != nullptr) {
+      return Status(StatusCode::kInvalidArgument, "after: the host backend has no events");
+    }
+    const MutexLock lock(mutex_);
+    std::unique_ptr<Batch> batch = NewBatch();
+    Cut(ops, *batch);
+    const CopyTicket ticket = batch->ticket;
+    lanes_[static_cast<size_t>(direction)].push_back(std::move(batch));
+    work_.notify_all();
+    return ticket;
+  }
+
+  CopyState Poll(CopyTicket ticket) override {
+    const MutexLock lock(mutex_);
+    return IsDone(ticket) ? End(ticket) : CopyState::kRunning;
+  }
+
+  CopyState Wait(CopyTicket ticket) override {
+    const MutexLock lock(mutex_);
+    while (!IsDone(ticket)) done_.wait(mutex_);
+    return End(ticket);
+  }
+
+ private:
+  using Lane = std::vector<std::unique_ptr<Batch>>;
+
+  std::unique_ptr<Batch> NewBatch() KV_REQUIRES(mutex_) {
+    if (unused_.empty()) unused_.push_back(std::make_unique<Batch>());
+    std::unique_ptr<Batch> batch = std::move(unused_.back());
+    unused_.pop_back();
+    batch->ticket = CopyTicket(next_ticket_++);
+    batch->ops.clear();
+    batch->piece_ends.clear();
+    batch->pieces_taken = 0;
+    batch->pieces_done = 0;
+    return batch;
+  }
+
+  std::pair<Lane*, Lane::iterator> Find(CopyTicket ticket) KV_REQUIRES(mutex_) {
+    for (Lane& lane : lanes_) {
+      const auto it = std::find_if(lane.begin(), lane.end(),
+                                   [&](const auto& batch) { return batch->ticket == ticket; });
+      if (it != lane.end()) return {&lane, it};
+    }
+    KV_CHECK(false && "a ticket that is not under way");
+    return {};
+  }
+  bool IsDone(CopyTicket ticket) KV_REQUIRES(mutex_) { return (*Find(ticket).second)->done(); }
+  CopyState End(CopyTicket ticket) KV_REQUIRES(mutex_) {
+    const auto [lane, it] = Find(ticket);
+    unused_.push_back(std::move(*it));
+    lane->erase(it);
+    return CopyState::kDone;
+  }
+
+  Batch* NextBatch() KV_REQUIRES(mutex_) {
+    for (Lane& lane : lanes_) {
+      for (const auto& batch : lane) {
+        if (batch->has_work()) return batch.get();
+      }
+    }
+    return nullptr;
+  }
+
+  void Work() {
+    mutex_.lock();
+    for (;;) {
+      Batch* batch = nullptr;
+      while ((batch = NextBatch()) == nullptr && !stopping_) work_.wait(mutex_);
+      if (batch == nullptr) break;
+      const size_t piece = batch->pieces_taken++;
+      const size_t begin = piece == 0 ? 0 : batch->piece_ends[piece - 1];
+      const size_t end = batch->piece_ends[piece];
+      mutex_.unlock();
+      // The batch stays where it is and as it is until all of its pieces are done.
+      for (size_t i = begin; i < end; ++i) Copy(batch->ops[i]);
+      transfer::StreamFence();
+      mutex_.lock();
+      ++batch->pieces_done;
+      if (batch->done()) done_.notify_all();
+    }
+    mutex_.unlock();
+  }
+
+  void Copy(const CopyOp& op) const {
+    for (uint32_t row = 0; row < op.rows; ++row) {
+      copy_.function(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
+    }
+  }
+
+  transfer::StreamCopyVariant copy_ = {
+      "memcpy", [](void* dst, const void* src, size_t bytes) { std::memcpy(dst, src, bytes); }};
+
+  Mutex mutex_;
+  std::condition_variable_any work_;  // a batch has come, or the end
+  std::condition_variable_any done_;  // a batch is done
+  bool stopping_ KV_GUARDED_BY(mutex_) = false;
+  uint64_t next_ticket_ KV_GUARDED_BY(mutex_) = 0;
+  std::array<Lane, 2> lanes_ KV_GUARDED_BY(mutex_);  // by direction: loads, then stores
+  Lane unused_ KV_GUARDED_BY(mutex_);                // kept for their lists' memory
+
+  std::vector<std::thread> threads_;  // last: they use all of the above
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CopyBackend>> MakeHostCopyBackend(const HostCopyConfig& config) {
+  if (config.threads < 0 || config.threads > kMaxThreads) {
+    return Status(StatusCode::kInvalidArgument, "threads: must be in 0..256");
+  }
+  HostCopyConfig chosen = config;
+  if (chosen.threads == 0) {
+    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+    chosen.threads = std::clamp(processors / 2, 1, 4);
+  }
+  return std::unique_ptr<CopyBackend>(std::make_unique<HostCopyBackend>(chosen));
+}
+
+}  // namespace kvcast

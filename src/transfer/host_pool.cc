@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/host_pool.h"
+
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "src/base/huge_pages.h"
+
+namespace kvcast {
+namespace {
+
+constexpr int kMaxThreads = 256;
+constexpr int kMaxNumaNodes = 1024;
+// What a thread touches at a time.
+constexpr size_t kPopulateBytes = size_t{64} << 20;
+
+Status Invalid(const char* message) { return {StatusCode::kInvalidArgument, message}; }
+Status Exhausted(const std::string& what, int error) {
+  return {StatusCode::kExhausted, what + ": " + std::strerror(error)};
+}
+
+// libnuma for one system call would be a dependency of all who link the library.
+bool BindToNode(void* memory, size_t bytes, int node) {
+#ifdef SYS_mbind
+  constexpr int kBind = 2;  // MPOL_BIND
+  constexpr int kBitsOfWord = 8 * sizeof(unsigned long);
+  unsigned long nodes[kMaxNumaNodes / kBitsOfWord] = {};
+  nodes[node / kBitsOfWord] = 1ul << (node % kBitsOfWord);
+  return syscall(SYS_mbind, memory, bytes, kBind, nodes, kMaxNumaNodes + 1, 0) == 0;
+#else
+  errno = ENOSYS;
+  return false;
+#endif
+}
+
+// 0, or the error.
+int Populate(std::byte* memory, size_t bytes) {
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return 0;
+  if (errno != EINVAL) return errno;  // EINVAL: a kernel before 5.14
+#endif
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (size_t at = 0; at < bytes; at += page) *static_cast<volatile std::byte*>(memory + at) = {};
+  return 0;
+}
+
+int PopulateInParallel(std::byte* memory, size_t bytes, int threads) {
+  std::atomic<size_t> next = 0;
+  std::atomic<int> error = 0;
+  const auto work = [&] {
+    for (size_t at; error == 0 && (at = next.fetch_add(kPopulateBytes)) < bytes;) {
+      const int failed = Populate(memory + at, std::min(kPopulateBytes, bytes - at));
+      if (failed != 0) error = failed;
+    }
+  };
+  std::vector<std::thread> others;
+  for (int i = 1; i < threads; ++i) others.emplace_back(work);
+  work();
+  for (std::thread& thread : others) thread.join();
+  return error;
+}
+
+}  // namespace
+
+Result<HostPool> HostPool::Create(const HostPoolConfig& config) {
+  if (config.bytes == 0) return Invalid("bytes: must be positive");
+  if (config.threads < 0 || config.threads > kMaxThreads) {
+    return Invalid("threads: must be in 0..256");
+  }
+  if (config.numa_node && (*config.numa_node < 0 || *config.numa_node >= kMaxNumaNodes)) {
+    return Invalid("numa_node: must be in 0..1023");
+  }
+  const size_t page = config.pages == HostPages::kSmall ? static_cast<size_t>(sysconf(_SC_PAGESIZE))
+                                                        : kHugePageBytes;
+  if (config.bytes > SIZE_MAX - page) return Invalid("bytes: too many");
+  const size_t mapped = (config.bytes + page - 1) / page * page;
+  int flags = MAP_PRIVATE | MAP_ANONYMOUS;
+  if (config.pages == HostPages::kHuge) flags |= MAP_HUGETLB;
+  void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (memory == MAP_FAILED) return Exhausted("mmap of the host pool", errno);
+  HostPool pool(static_cast<std::byte*>(memory), config.bytes, mapped);
+  if (config.numa_node && !BindToNode(memory, mapped, *config.numa_node)) {
+    return Exhausted("memory of NUMA node " + std::to_string(*config.numa_node), errno);
+  }
+  if (config.pages == HostPages::kTransparentHuge) WishForHugePages(memory, mapped);
+  const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+  const int threads = config.threads > 0 ? config.threads : std::clamp(processors / 2, 1, 16);
+  if (const int error = PopulateInParallel(pool.base_, mapped, threads); error != 0) {
+    return Exhausted("pages of the host pool", error);
+  }
+  return pool;
+}
+
+HostPool::~HostPool() {
+  if (base_ != nullptr) munmap(base_, mapped_);
+}
+
+HostPool::HostPool(HostPool&& other) noexcept
+    : base_(std::exchange(other.base_, nullptr)), bytes_(other.bytes_), mapped_(other.mapped_) {}
+
+HostPool& HostPool::operator=(HostPool&& other) noexcept {
+  std::swap(base_, other.base_);
+  std::swap(bytes_, other.bytes_);
+  std::swap(mapped_, other.mapped_);
+  return *this;
+}
+
+}  // namespace kvcast

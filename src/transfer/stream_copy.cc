@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/transfer/stream_copy.h"
+
+#include <cstdint>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace kvcast::transfer {
+namespace {
+
+void PlainCopy(void* dst, const void* src, size_t bytes) { std::memcpy(dst, src, bytes); }
+
+#if defined(__x86_64__)
+
+constexpr size_t kLine = 256;
+// Streams whole lines to an aligned place.
+using StreamLines = void (*)(char* to, const char* from, size_t lines);
+
+void Sse2Lines(char* to, const char* from, size_t lines) {
+  for (; lines > 0; --lines, to += kLine, from += kLine) {
+    for (int i = 0; i < 16; ++i) {
+      const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
+      _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, value);
+    }
+  }
+}
+
+__attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_t lines) {
+  for (; lines > 0; --lines, to += kLine, from += kLine) {
+    for (int i = 0; i < 8; ++i) {
+      const __m256i value = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + i);
+      _mm256_stream_si256(reinterpret_cast<__m256i*>(to) + i, value);
+    }
+  }
+}
+
+__attribute__((target("avx512f"))) void Avx512Lines(char* to, const char* from, size_t lines) {
+  for (; lines > 0; --lines, to += kLine, from += kLine) {
+    for (int i = 0; i < 4; ++i) {
+      const __m512i value = _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from) + i);
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(to) + i, value);
+    }
+  }
+}
+
+// memcpy up to the first aligned byte, and behind the last whole line.
+template <StreamLines kLines>
+void AlignedCopy(void* dst, const void* src, size_t bytes) {
+  constexpr size_t kAlignment = 64;
+  auto* to = static_cast<char*>(dst);
+  const auto* from = static_cast<const char*>(src);
+  if (bytes < kStreamCopyFrom) return PlainCopy(to, from, bytes);
+  const size_t head = (kAlignment - reinterpret_cast<uintptr_t>(to) % kAlignment) % kAlignment;
+  std::memcpy(to, from, head);
+  const size_t lines = (bytes - head) / kLine;
+  kLines(to + head, from + head, lines);
+  const size_t done = head + lines * kLine;
+  std::memcpy(to + done, from + done, bytes - done);
+}
+
+#endif  // x86_64
+
+}  // namespace
+
+size_t StreamCopyVariants(StreamCopyVariant (&variants)[4]) {
+  size_t count = 0;
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx512f")) variants[count++] = {"avx512", AlignedCopy<Avx512Lines>};
+  if (__builtin_cpu_supports("avx2")) variants[count++] = {"avx2", AlignedCopy<Avx2Lines>};
+  variants[count++] = {"sse2", AlignedCopy<Sse2Lines>};
+#endif
+  variants[count++] = {"memcpy", PlainCopy};
+  return count;
+}
+
+StreamCopyVariant WidestStreamCopy() {
+  static const StreamCopyVariant widest = [] {
+    StreamCopyVariant variants[4];
+    [[maybe_unused]] const size_t count = StreamCopyVariants(variants);
+#if defined(__SANITIZE_THREAD__)
+    return variants[count - 1];  // what the sanitizer sees
+#else
+    return variants[0];
+#endif
+  }();
+  return widest;
+}
+
+void StreamFence() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+}  // namespace kvcast::transfer

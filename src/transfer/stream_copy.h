@@ -1,0 +1,27 @@
+// StreamCopy: memcpy past the caches.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace kvcast::transfer {
+
+// Copies with non-temporal stores: the destination's old bytes are not read first, and neither side
+// pushes anything out of the caches. Worth it from kStreamCopyFrom bytes on; below it is memcpy.
+// The stores are ordered against nothing before StreamFence: call it before telling anybody.
+using StreamCopyFunction = void (*)(void* dst, const void* src, size_t bytes);
+inline constexpr size_t kStreamCopyFrom = 2048;
+
+struct StreamCopyVariant {
+  std::string_view name;  // "avx512", "avx2", "sse2" or "memcpy"
+  StreamCopyFunction function = nullptr;
+};
+// The widest that this CPU can do.
+StreamCopyVariant WidestStreamCopy();
+// All that this CPU can do, the widest first. Returns how many.
+size_t StreamCopyVariants(StreamCopyVariant (&variants)[4]);
+
+void StreamFence();
+
+}  // namespace kvcast::transfer

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/transfer_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "src/base/mutex.h"
+#include "src/transfer/transfer_lanes.h"
+
+namespace kvcast {
+namespace {
+
+using transfer::JobState;
+
+// How long the thread sleeps between looks at running copies: a small part of what a batch takes.
+constexpr auto kPollInterval = std::chrono::microseconds(50);
+
+Status Invalid(std::string field, const char* problem) {
+  return {StatusCode::kInvalidArgument, std::move(field) + ": " + problem};
+}
+
+Status Validate(const TransferConfig& config) {
+  if (config.groups.empty()) return Invalid("groups", "is empty");
+  for (size_t i = 0; i < config.groups.size(); ++i) {
+    const std::string field = "groups[" + std::to_string(i) + "].";
+    const TransferGroupConfig& group = config.groups[i];
+    if (group.blocks_per_chunk == 0) return Invalid(field + "blocks_per_chunk", "must be positive");
+    if (Status status = ValidateLayout(group.layout); !status.ok()) {
+      return {status.code(), field + "layout." + status.message()};
+    }
+  }
+  if (config.host.base == nullptr) return Invalid("host.base", "is null");
+  if (config.host.slot_bytes == 0) return Invalid("host.slot_bytes", "must be positive");
+  if (config.max_batch_bytes == 0) return Invalid("max_batch_bytes", "must be positive");
+  if (config.max_batch_ops == 0) return Invalid("max_batch_ops", "must be positive");
+  if (config.batches_in_flight < 1) return Invalid("batches_in_flight", "must be positive");
+  return {};
+}
+
+}  // namespace
+
+// Jobs come in through incoming_, and go out through results_; the lanes are the pump's alone.
+class TransferEngine::Impl {
+ public:
+  Impl(TransferConfig config, std::unique_ptr<CopyBackend> backend)
+      : config_(std::move(config)), backend_(std::move(backend)), lanes_(config_, *backend_) {
+    if (config_.own_thread) thread_ = std::thread([this] { Run(); });
+  }
+
+  ~Impl() {
+    if (thread_.joinable()) {
+      {
+        const MutexLock lock(mutex_);
+        stopping_ = true;
+      }
+      work_.notify_all();
+      thread_.join();
+    }
+    const MutexLock pump(pump_mutex_);
+    lanes_.Abandon();
+  }
+
+  void Submit(const TransferJob& job) {
+    {
+      const MutexLock lock(mutex_);
+      std::unique_ptr<JobState> state = Unused();
+      state->Assign(job);
+      under_way_.push_back(job.id);
+      incoming_.push_back(std::move(state));
+    }
+    if (config_.own_thread) {
+      work_.notify_one();
+    } else {
+      PumpHere();
+    }
+  }
+
+  void Poll(std::vector<TransferResult>& results) {
+    if (!config_.own_thread) PumpHere();
+    const MutexLock lock(mutex_);
+    std::move(results_.begin(), results_.end(), std::back_inserter(results));
+    results_.clear();
+  }
+
+  void Wait(std::span<const TransferJobId> jobs) {
+    WaitUntil([&] {
+      return std::none_of(jobs.begin(), jobs.end(),
+                          [this](TransferJobId id) { return IsUnderWay(id); });
+    });
+  }
+  void WaitAll() {
+    WaitUntil([this] { return jobs_under_way() == 0; });
+  }
+
+  size_t jobs_under_way() const {
+    const MutexLock lock(mutex_);
+    return under_way_.size();
+  }
+  TransferStats stats() const {
+    const MutexLock lock(mutex_);
+    return stats_;
+  }
+
+ private:
+  std::unique_ptr<JobState> Unused() KV_REQUIRES(mutex_) {
+    if (unused_.empty()) return std::make_unique<JobState>();
+    std::unique_ptr<JobState> state = std::move(unused_.back());
+    unused_.pop_back();
+    return state;
+  }
+
+  bool IsUnderWay(TransferJobId id) const {
+    const MutexLock lock(mutex_);
+    return std::find(under_way_.begin(), under_way_.end(), id) != under_way_.end();
+  }
+
+  // Takes what came in, moves copies on, tells what ended. True: anything changed.
+  bool PumpOnce() KV_REQUIRES(pump_mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      arrived_.swap(incoming_);
+    }
+    for (auto& job : arrived_) lanes_.Add(std::move(job));
+    const bool any_arrived = !arrived_.empty();
+    arrived_.clear();
+    const bool changed = lanes_.Pump(ended_);
+    if (changed) Publish();
+    return changed || any_arrived;
+  }
+
+  void Publish() KV_REQUIRES(pump_mutex_) {
+    {
+      const MutexLock lock(mutex_);
+      stats_ = lanes_.stats();
+      for (auto& job : ended_) {
+        results_.push_back({job->id, std::move(job->status)});
+        std::erase(under_way_, job->id);
+        unused_.push_back(std::move(job));
+      }
+    }
+    if (!ended_.empty()) ended_signal_.notify_all();
+    ended_.clear();
+  }
+
+  void PumpHere() {
+    const MutexLock pump(pump_mutex_);
+    while (PumpOnce()) {
+    }
+  }
+
+  template <typename Done>
+  void WaitUntil(const Done& done) {
+    if (!config_.own_thread) {
+      const MutexLock pump(pump_mutex_);
+      while (!done()) {
+        if (!PumpOnce()) lanes_.WaitForOldest();
+      }
+      return;
+    }
+    while (!done()) {
+      const MutexLock lock(mutex_);
+      ended_signal_.wait_for(mutex_, std::chrono::milliseconds(10));
+    }
+  }
+
+  void Run() {
+    for (;;) {
+      bool changed = false;
+      bool idle = false;
+      {
+        const MutexLock pump(pump_mutex_);
+        changed = PumpOnce();
+        idle = lanes_.idle();
+      }
+      const MutexLock lock(mutex_);
+      if (stopping_) return;
+      if (changed || !incoming_.empty()) continue;
+      if (idle) {
+        work_.wait(mutex_);
+      } else {
+        work_.wait_for(mutex_, kPollInterval);
+      }
+    }
+  }
+
+  const TransferConfig config_;
+  const std::unique_ptr<CopyBackend> backend_;
+
+  Mutex pump_mutex_;
+  transfer::TransferLanes lanes_ KV_GUARDED_BY(pump_mutex_);
+  std::vector<std::unique_ptr<JobState>> arrived_ KV_GUARDED_BY(pump_mutex_);  // scratch
+  std::vector<std::unique_ptr<JobState>> ended_ KV_GUARDED_BY(pump_mutex_);    // scratch
+
+  mutable Mutex mutex_;  // after pump_mutex_
+  std::condition_variable_any work_;
+  std::condition_variable_any ended_signal_;
+  bool stopping_ KV_GUARDED_BY(mutex_) = false;
+  std::vector<std::unique_ptr<JobState>> incoming_ KV_GUARDED_BY(mutex_);
+  std::vector<TransferJobId> under_way_ KV_GUARDED_BY(mutex_);
+  std::vector<TransferResult> results_ KV_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<JobState>> unused_ KV_GUARDED_BY(mutex_);
+  TransferStats stats_ KV_GUARDED_BY(mutex_);
+
+  std::thread thread_;
+};
+
+TransferEngine::TransferEngine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+TransferEngine::~TransferEngine() = default;
+
+Result<std::unique_ptr<TransferEngine>> TransferEngine::Create(
+    TransferConfig config, std::unique_ptr<CopyBackend> backend) {
+  if (backend == nullptr) return Invalid("backend", "is null");
+  if (Status status = Validate(config); !status.ok()) return status;
+  return std::unique_ptr<TransferEngine>(
+      new TransferEngine(std::make_unique<Impl>(std::move(config), std::move(backend))));
+}
+
+void TransferEngine::Submit(const TransferJob& job) { impl_->Submit(job); }
+void TransferEngine::Poll(std::vector<TransferResult>& results) { impl_->Poll(results); }
+void TransferEngine::Wait(std::span<const TransferJobId> jobs) { impl_->Wait(jobs); }
+void TransferEngine::WaitAll() { impl_->WaitAll(); }
+size_t TransferEngine::jobs_under_way() const { return impl_->jobs_under_way(); }
+TransferStats TransferEngine::stats() const { return impl_->stats(); }
+
+}  // namespace kvcast

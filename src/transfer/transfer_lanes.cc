@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/transfer/transfer_lanes.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace kvcast::transfer {
+namespace {
+
+Status InvalidGroup(const JobState::Group& group, const char* problem) {
+  return {StatusCode::kInvalidArgument,
+          "group " + std::to_string(group.group.value) + ": " + problem};
+}
+
+}  // namespace
+
+void JobState::Assign(const TransferJob& job) {
+  id = job.id;
+  direction = job.direction;
+  after = job.after;
+  groups.clear();
+  blocks.clear();
+  slots.clear();
+  for (const TransferGroup& group : job.groups) {
+    blocks.insert(blocks.end(), group.blocks.begin(), group.blocks.end());
+    slots.insert(slots.end(), group.slots.begin(), group.slots.end());
+    groups.push_back({group.group, group.first_block, blocks.size(), slots.size()});
+  }
+  planned = false;
+  plan.Clear();
+  batches_started = 0;
+  batches_running = 0;
+  status = {};
+}
+
+TransferLanes::TransferLanes(const TransferConfig& config, CopyBackend& backend)
+    : config_(config),
+      backend_(backend),
+      planner_(config.host, {.bytes = config.max_batch_bytes, .ops = config.max_batch_ops}) {}
+
+void TransferLanes::Add(std::unique_ptr<JobState> job) {
+  lanes_[static_cast<size_t>(job->direction)].jobs.push_back(std::move(job));
+}
+
+bool TransferLanes::Pump(std::vector<std::unique_ptr<JobState>>& ended) {
+  bool changed = false;
+  for (Lane& lane : lanes_) changed |= Reap(lane);
+  // One batch at a time, so that a load that has just come goes before the next store.
+  for (bool started = true; started;) {
+    started = false;
+    for (Lane& lane : lanes_) started = started || Start(lane);
+    changed |= started;
+  }
+  const size_t ended_before = ended.size();
+  for (Lane& lane : lanes_) End(lane, ended);
+  return changed || ended.size() > ended_before;
+}
+
+bool TransferLanes::Reap(Lane& lane) {
+  bool changed = false;
+  for (Running& running : lane.running) {
+    if (running.state == CopyState::kRunning) running.state = backend_.Poll(running.ticket);
+    if (running.state == CopyState::kRunning) continue;
+    changed = true;
+    --running.job->batches_running;
+    if (running.state == CopyState::kFailed) {
+      running.job->status = {StatusCode::kUnavailable, "the copy backend failed"};
+    }
+  }
+  std::erase_if(lane.running, [](const Running& r) { return r.state != CopyState::kRunning; });
+  return changed;
+}
+
+bool TransferLanes::Start(Lane& lane) {
+  if (lane.running.size() >= static_cast<size_t>(config_.batches_in_flight)) return false;
+  for (const auto& job : lane.jobs) {
+    if (!job->has_work()) continue;
+    if (!job->planned) {
+      job->planned = true;
+      job->status = Plan(*job);
+    }
+    if (job->has_work()) StartBatch(lane, *job);
+    return true;
+  }
+  return false;
+}
+
+void TransferLanes::StartBatch(Lane& lane, JobState& job) {
+  const CopyPlan::Batch& batch = job.plan.batches[job.batches_started++];
+  const auto ticket = backend_.Submit(job.direction, job.plan.OpsOf(batch), job.after);
+  if (!ticket.ok()) {
+    job.status = {StatusCode::kUnavailable, ticket.status().message()};
+    return;
+  }
+  TransferStats::Lane& stats = StatsOf(job);
+  ++stats.batches;
+  stats.ops += batch.num_ops;
+  stats.bytes += batch.bytes;
+  ++job.batches_running;
+  lane.running.push_back({.ticket = *ticket, .job = &job, .since = batches_started_++});
+}
+
+void TransferLanes::End(Lane& lane, std::vector<std::unique_ptr<JobState>>& ended) {
+  const auto has_ended = [](const std::unique_ptr<JobState>& job) {
+    return !job->has_work() && job->batches_running == 0;
+  };
+  for (auto& job : lane.jobs) {
+    if (!has_ended(job)) continue;
+    TransferStats::Lane& stats = StatsOf(*job);
+    ++stats.jobs;
+    if (!job->status.ok()) ++stats.failed_jobs;
+    ended.push_back(std::move(job));
+  }
+  std::erase(lane.jobs, nullptr);
+}
+
+bool TransferLanes::WaitForOldest() {
+  Running* oldest = nullptr;
+  for (Lane& lane : lanes_) {
+    for (Running& running : lane.running) {
+      if (oldest == nullptr || running.since < oldest->since) oldest = &running;
+    }
+  }
+  if (oldest == nullptr) return false;
+  oldest->state = backend_.Wait(oldest->ticket);
+  return true;
+}
+
+void TransferLanes::Abandon() {
+  for (Lane& lane : lanes_) {
+    for (const Running& running : lane.running) {
+      if (running.state == CopyState::kRunning) (void)backend_.Wait(running.ticket);
+    }
+    lane.running.clear();
+    lane.jobs.clear();
+  }
+}
+
+bool TransferLanes::idle() const {
+  return std::all_of(lanes_.begin(), lanes_.end(),
+                     [](const Lane& lane) { return lane.jobs.empty(); });
+}
+
+Status TransferLanes::Plan(JobState& job) {
+  for (size_t i = 0; i < job.groups.size(); ++i) {
+    Status status = AddMoves(job, i);
+    if (status.ok()) {
+      const GroupLayout& layout = config_.groups[job.groups[i].group.value].layout;
+      status = planner_.Plan(job.direction, layout, moves_, job.plan);
+    }
+    if (!status.ok()) {
+      job.plan.Clear();
+      return status;
+    }
+    StatsOf(job).blocks += static_cast<uint64_t>(std::count_if(
+        moves_.begin(), moves_.end(), [](const BlockMove& move) { return move.offset == 0; }));
+  }
+  return {};
+}
+
+// A block's place in its chunk may lie in several slots, which need not be neighbours.
+Status TransferLanes::AddMoves(const JobState& job, size_t index) {
+  moves_.clear();
+  const JobState::Group& group = job.groups[index];
+  if (group.group.value >= config_.groups.size()) return InvalidGroup(group, "does not exist");
+  const TransferGroupConfig& config = config_.groups[group.group.value];
+  const size_t blocks_begin = index == 0 ? 0 : job.groups[index - 1].blocks_end;
+  const size_t slots_begin = index == 0 ? 0 : job.groups[index - 1].slots_end;
+  const size_t num_blocks = group.blocks_end - blocks_begin;
+  const size_t block_bytes = config.layout.block_bytes();
+  const size_t slot_bytes = config_.host.slot_bytes;
+  const size_t slots_per_chunk =
+      (config.blocks_per_chunk * block_bytes + slot_bytes - 1) / slot_bytes;
+  const size_t chunks =
+      (group.first_block + num_blocks + config.blocks_per_chunk - 1) / config.blocks_per_chunk;
+  if (group.first_block >= config.blocks_per_chunk) {
+    return InvalidGroup(group, "first_block is not in the first chunk");
+  }
+  if (group.slots_end - slots_begin != chunks * slots_per_chunk) {
+    return InvalidGroup(group, "the slots do not fit the blocks");
+  }
+  for (size_t i = 0; i < num_blocks; ++i) {
+    const BlockId block = job.blocks[blocks_begin + i];
+    if (block.value == 0) continue;
+    const size_t place = group.first_block + i;
+    const size_t first_slot = slots_begin + place / config.blocks_per_chunk * slots_per_chunk;
+    size_t at = place % config.blocks_per_chunk * block_bytes;  // in the chunk
+    for (size_t offset = 0; offset < block_bytes;) {
+      const size_t bytes = std::min(block_bytes - offset, slot_bytes - at % slot_bytes);
+      const size_t slot = job.slots[first_slot + at / slot_bytes].value;
+      moves_.push_back({block, offset, bytes, slot * slot_bytes + at % slot_bytes});
+      offset += bytes;
+      at += bytes;
+    }
+  }
+  return {};
+}
+
+TransferStats::Lane& TransferLanes::StatsOf(const JobState& job) {
+  return job.direction == CopyDirection::kLoad ? stats_.loads : stats_.stores;
+}
+
+}  // namespace kvcast::transfer

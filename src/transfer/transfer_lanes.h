@@ -1,0 +1,91 @@
+// TransferLanes: starts the copies of jobs and sees them end; two queues, loads and stores.
+//
+// One thread drives it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "kvcast/transfer_engine.h"
+#include "src/transfer/copy_planner.h"
+
+namespace kvcast::transfer {
+
+// A job, and how far it is. Kept for its lists' memory once it has ended.
+struct JobState {
+  struct Group {
+    GroupIdx group;
+    uint32_t first_block = 0;
+    size_t blocks_end = 0;  // of blocks and slots below
+    size_t slots_end = 0;
+  };
+
+  TransferJobId id;
+  CopyDirection direction = CopyDirection::kStore;
+  void* after = nullptr;
+  std::vector<Group> groups;
+  std::vector<BlockId> blocks;
+  std::vector<SlotId> slots;
+
+  bool planned = false;
+  CopyPlan plan;
+  size_t batches_started = 0;
+  size_t batches_running = 0;
+  Status status;
+
+  void Assign(const TransferJob& job);
+  bool has_work() const {
+    return !planned || (status.ok() && batches_started < plan.batches.size());
+  }
+};
+
+class TransferLanes {
+ public:
+  // `config` and `backend` must outlive the lanes.
+  TransferLanes(const TransferConfig& config, CopyBackend& backend);
+
+  void Add(std::unique_ptr<JobState> job);
+  // Sees what has ended and starts what may start. Appends the jobs that ended; true: anything
+  // changed.
+  bool Pump(std::vector<std::unique_ptr<JobState>>& ended);
+  // Blocks until the batch that has run longest has ended; false: none runs.
+  bool WaitForOldest();
+  // Lets the running copies end, and forgets all jobs.
+  void Abandon();
+  bool idle() const;
+
+  const TransferStats& stats() const { return stats_; }
+
+ private:
+  struct Running {
+    CopyTicket ticket;
+    JobState* job;
+    uint64_t since;  // a number that grows
+    CopyState state = CopyState::kRunning;
+  };
+  struct Lane {
+    std::vector<std::unique_ptr<JobState>> jobs;  // in order of submission
+    std::vector<Running> running;
+  };
+
+  Status Plan(JobState& job);
+  Status AddMoves(const JobState& job, size_t group);
+  bool Reap(Lane& lane);
+  bool Start(Lane& lane);
+  void StartBatch(Lane& lane, JobState& job);
+  void End(Lane& lane, std::vector<std::unique_ptr<JobState>>& ended);
+  TransferStats::Lane& StatsOf(const JobState& job);
+
+  const TransferConfig& config_;
+  CopyBackend& backend_;
+  CopyPlanner planner_;
+  std::array<Lane, 2> lanes_;     // by direction: loads, then stores
+  std::vector<BlockMove> moves_;  // scratch
+  uint64_t batches_started_ = 0;
+  TransferStats stats_;
+};
+
+}  // namespace kvcast::transfer

@@ -1,0 +1,83 @@
+// DeferredBackend: a copy backend that the test drives.
+//
+// A batch moves its bytes only when the test ends it, in any order the test likes, so that a source
+// is read as late as a device may read it. It may fail, having written anything.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstring>
+#include <vector>
+
+#include "kvcast/copy_backend.h"
+
+namespace kvcast::testing {
+
+class DeferredBackend final : public CopyBackend {
+ public:
+  struct Batch {
+    CopyTicket ticket;
+    CopyDirection direction;
+    std::vector<CopyOp> ops;
+    CopyState state = CopyState::kRunning;
+  };
+  static constexpr int kGarbage = 0xEE;
+
+  std::string_view name() const override { return "deferred"; }
+
+  Result<CopyTicket> Submit(CopyDirection direction, std::span<const CopyOp> ops, void*) override {
+    if (refuse_next > 0) {
+      --refuse_next;
+      return Status(StatusCode::kUnavailable, "refused");
+    }
+    batches.push_back({CopyTicket(next_ticket_++), direction, {ops.begin(), ops.end()}});
+    return batches.back().ticket;
+  }
+  CopyState Poll(CopyTicket ticket) override {
+    const size_t at = Find(ticket);
+    const CopyState state = batches[at].state;
+    if (state != CopyState::kRunning) batches.erase(batches.begin() + static_cast<long>(at));
+    return state;
+  }
+  CopyState Wait(CopyTicket ticket) override {
+    if (batches[Find(ticket)].state == CopyState::kRunning) Finish(Find(ticket));
+    return Poll(ticket);
+  }
+
+  // Moves the bytes of batches[at].
+  void Finish(size_t at) {
+    for (const CopyOp& op : batches[at].ops) {
+      for (uint32_t row = 0; row < op.rows; ++row) {
+        std::memcpy(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
+      }
+    }
+    batches[at].state = CopyState::kDone;
+  }
+  // Writes garbage instead.
+  void Fail(size_t at) {
+    for (const CopyOp& op : batches[at].ops) {
+      for (uint32_t row = 0; row < op.rows; ++row) {
+        std::memset(op.dst + row * op.dst_pitch, kGarbage, op.row_bytes);
+      }
+    }
+    batches[at].state = CopyState::kFailed;
+  }
+  void FinishAll() {
+    for (size_t i = 0; i < batches.size(); ++i) {
+      if (batches[i].state == CopyState::kRunning) Finish(i);
+    }
+  }
+
+  std::vector<Batch> batches;  // submitted, and not told yet that they ended
+  int refuse_next = 0;         // submissions
+
+ private:
+  size_t Find(CopyTicket ticket) const {
+    size_t at = 0;
+    while (batches[at].ticket != ticket) ++at;
+    return at;
+  }
+
+  uint64_t next_ticket_ = 0;
+};
+
+}  // namespace kvcast::testing

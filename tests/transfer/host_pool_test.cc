@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/host_pool.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <vector>
+
+namespace kvcast {
+namespace {
+
+size_t PresentPages(const HostPool& pool) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> present((pool.bytes() + page - 1) / page);
+  EXPECT_EQ(mincore(pool.base(), pool.bytes(), present.data()), 0);
+  size_t count = 0;
+  for (const unsigned char p : present) count += p & 1;
+  return count;
+}
+
+TEST(HostPool, EveryPageIsThereAndZero) {
+  for (const HostPages pages : {HostPages::kSmall, HostPages::kTransparentHuge}) {
+    for (const int threads : {1, 3}) {
+      auto pool = HostPool::Create({.bytes = 200'000'001, .pages = pages, .threads = threads});
+      ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+      EXPECT_EQ(pool->bytes(), 200'000'001u);
+      EXPECT_EQ(PresentPages(*pool), 48829u);
+      EXPECT_EQ(pool->base()[0], std::byte{0});
+      pool->base()[200'000'000] = std::byte{1};
+    }
+  }
+}
+
+TEST(HostPool, MovesItsMemory) {
+  auto pool = HostPool::Create({.bytes = 100, .pages = HostPages::kSmall});
+  ASSERT_TRUE(pool.ok());
+  std::byte* const base = pool->base();
+  base[99] = std::byte{7};
+  HostPool other = std::move(pool).value();
+  EXPECT_EQ(other.base(), base);
+  auto third = HostPool::Create({.bytes = 5, .pages = HostPages::kSmall});
+  ASSERT_TRUE(third.ok());
+  *third = std::move(other);
+  EXPECT_EQ(third->base()[99], std::byte{7});
+  EXPECT_EQ(third->bytes(), 100u);
+}
+
+TEST(HostPool, ErrorsNameTheField) {
+  EXPECT_EQ(HostPool::Create({}).status().message(), "bytes: must be positive");
+  EXPECT_EQ(HostPool::Create({.bytes = 1, .threads = -1}).status().message(),
+            "threads: must be in 0..256");
+  EXPECT_EQ(HostPool::Create({.bytes = 1, .numa_node = -1}).status().message(),
+            "numa_node: must be in 0..1023");
+  EXPECT_EQ(HostPool::Create({.bytes = SIZE_MAX}).status().message(), "bytes: too many");
+}
+
+TEST(HostPool, MemoryThatIsNotThereIsExhausted) {
+  const auto pool = HostPool::Create({.bytes = size_t{1} << 60});
+  EXPECT_EQ(pool.status().code(), StatusCode::kExhausted);
+  EXPECT_EQ(pool.status().message(), "mmap of the host pool: Cannot allocate memory");
+  const auto no_node = HostPool::Create({.bytes = 1, .numa_node = 1023});
+  EXPECT_EQ(no_node.status().code(), StatusCode::kExhausted);
+  EXPECT_NE(no_node.status().message().find("NUMA node 1023"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvcast
