@@ -86,6 +86,15 @@ struct ConformanceOptions {
 };
 int RunConformance(const ConformanceOptions& options);
 
+struct CopyBenchOptions {
+  bool list = false;    // name the backends, copy nothing
+  int64_t mib = 512;    // payload
+  int64_t threads = 0;  // 0: half of the processors, 1 to 4
+  int64_t cycles = 7;
+  bool json = false;
+};
+int RunCopyBenchCommand(const CopyBenchOptions& options);
+
 // Prints "kvcast: <text>" as one line on stderr; gives back `exit_code`.
 int Fail(const std::string& text, int exit_code = 1);
 // Fail with a Status: invalid arguments are usage errors (2), everything else failures (1).

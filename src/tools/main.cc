@@ -125,6 +125,23 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }
 
+void AddBench(CLI::App& app, CopyBenchOptions& copy, Command& command) {
+  CLI::App* bench = app.add_subcommand("bench", "measure this machine");
+  bench->require_subcommand(1);
+  CLI::App* sub = bench->add_subcommand("copy", "block copies against the speed of the memory");
+  sub->add_flag("--list", copy.list, "name the copy backends that can run here, and end");
+  sub->add_option("--mib", copy.mib, "payload of every copy that is timed, in MiB")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 16))
+      ->capture_default_str();
+  sub->add_option("--threads", copy.threads, "copying threads (default: half of the processors)")
+      ->check(CLI::Range(int64_t{0}, int64_t{256}));
+  sub->add_option("--cycles", copy.cycles, "copies of each kind")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}))
+      ->capture_default_str();
+  sub->add_flag("--json", copy.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunCopyBenchCommand(copy); }; });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("kvcast: KV-cache event streams and an exact, group-aware prefix index");
   app.set_version_flag("--version", KVCAST_VERSION);
@@ -140,6 +157,8 @@ int Main(int argc, char** argv) {
   AddRouter(app, router, command);
   AddTail(app, tail, command);
   AddConformance(app, conformance, command);
+  CopyBenchOptions copy;
+  AddBench(app, copy, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

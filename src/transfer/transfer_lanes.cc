@@ -46,11 +46,8 @@ void TransferLanes::Add(std::unique_ptr<JobState> job) {
 bool TransferLanes::Pump(std::vector<std::unique_ptr<JobState>>& ended) {
   bool changed = false;
   for (Lane& lane : lanes_) changed |= Reap(lane);
-  // One batch at a time, so that a load that has just come goes before the next store.
-  for (bool started = true; started;) {
-    started = false;
-    for (Lane& lane : lanes_) started = started || Start(lane);
-    changed |= started;
+  for (Lane& lane : lanes_) {
+    while (Start(lane)) changed = true;
   }
   const size_t ended_before = ended.size();
   for (Lane& lane : lanes_) End(lane, ended);

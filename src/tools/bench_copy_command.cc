@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "src/tools/bench_copy.h"
+#include "src/tools/commands.h"
+#include "src/transfer/stream_copy.h"
+
+namespace kvcast::tools {
+namespace {
+
+using Json = nlohmann::json;
+
+int ListBackends(bool json) {
+  const std::string_view kernel = transfer::WidestStreamCopy().name;
+  if (json) {
+    std::printf("%s\n", Json{{"backends", {{{"name", "host"}, {"runs", true}, {"stores", kernel}}}}}
+                            .dump()
+                            .c_str());
+    return 0;
+  }
+  std::printf("host    runs here; streaming stores: %.*s\n", static_cast<int>(kernel.size()),
+              kernel.data());
+  return 0;
+}
+
+std::string NameOf(size_t bytes) {
+  return bytes >= (1u << 20) ? std::to_string(bytes >> 20) + " MiB"
+                             : std::to_string(bytes >> 10) + " KiB";
+}
+
+}  // namespace
+
+int RunCopyBenchCommand(const CopyBenchOptions& options) {
+  if (options.list) return ListBackends(options.json);
+  CopyBenchConfig config;
+  config.payload_bytes = static_cast<size_t>(options.mib) << 20;
+  config.cycles = static_cast<int>(options.cycles);
+  config.threads = static_cast<int>(options.threads);
+  if (config.threads == 0) {
+    config.threads = std::max(1u, std::min(4u, std::thread::hardware_concurrency() / 2));
+  }
+  std::printf("# host copies, %d thread(s), %lld MiB of random blocks, median of %d cycles\n",
+              config.threads, static_cast<long long>(options.mib), config.cycles);
+  std::printf("# ratio: to a contiguous streaming copy with the same threads, in the same cycle\n");
+  std::printf("%9s %8s %7s %7s %13s %9s %9s\n", "fragment", "ceiling", "ratio", "target",
+              "p10..p90", "memcpy", "x memcpy");
+  Json cells = Json::array();
+  const Status status = RunCopyBench(config, [&](const CopyBenchCell& cell) {
+    std::printf("%9s %6.1f G %7.3f %7.2f %6.3f..%5.3f %9.3f %9.2f\n",
+                NameOf(cell.fragment_bytes).c_str(), cell.ceiling / 1e9, cell.ours,
+                CopyTarget(cell.fragment_bytes), cell.ours_p10, cell.ours_p90, cell.plain,
+                cell.ours_to_plain);
+    std::fflush(stdout);
+    cells.push_back({{"fragment_bytes", cell.fragment_bytes},
+                     {"ceiling_bytes_per_second", cell.ceiling},
+                     {"ratio", cell.ours},
+                     {"ratio_p10", cell.ours_p10},
+                     {"ratio_p90", cell.ours_p90},
+                     {"memcpy_ratio", cell.plain},
+                     {"to_memcpy", cell.ours_to_plain},
+                     {"target", CopyTarget(cell.fragment_bytes)}});
+  });
+  if (!status.ok()) return Fail(status);
+  const PlannerBench planner = RunPlannerBench();
+  std::printf("planner: %.2f ns a copy, target 2 (%zu copies)\n", planner.seconds_per_copy * 1e9,
+              planner.copies);
+  if (options.json) {
+    const Json result = {{"backend", "host"},
+                         {"threads", config.threads},
+                         {"payload_bytes", config.payload_bytes},
+                         {"cells", cells},
+                         {"planner_seconds_per_copy", planner.seconds_per_copy}};
+    std::printf("%s\n", result.dump().c_str());
+  }
+  return 0;
+}
+
+}  // namespace kvcast::tools
