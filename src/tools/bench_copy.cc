@@ -175,13 +175,16 @@ PlannerBench RunPlannerBench() {
     layout.parts.push_back({.base = nowhere, .block_stride = kRow, .row_bytes = kRow});
   }
   const size_t block_bytes = layout.block_bytes();
-  const transfer::CopyPlanner planner({nowhere, kBlocks * block_bytes, block_bytes}, {});
+  const HostLayout host{nowhere, kBlocks * block_bytes, block_bytes};
   std::vector<size_t> places(kBlocks);
   std::iota(places.begin(), places.end(), size_t{0});
   std::mt19937_64 random(1);
   std::vector<double> seconds;
-  transfer::CopyPlan plan;
+  transfer::MoveSorter sorter;
+  transfer::CopyPlanner planner({});
+  transfer::CopyBatch batch;
   std::vector<transfer::BlockMove> moves;
+  size_t copies = 0;
   for (int round = 0; round < kRounds; ++round) {
     std::shuffle(places.begin(), places.end(), random);
     moves.clear();
@@ -189,12 +192,18 @@ PlannerBench RunPlannerBench() {
       moves.push_back(
           {BlockId(static_cast<uint32_t>(1 + places[i])), 0, block_bytes, i * block_bytes});
     }
-    plan.Clear();
+    copies = 0;
     const auto start = Clock::now();
-    (void)planner.Plan(CopyDirection::kLoad, layout, moves, plan);
-    seconds.push_back(Since(start) / static_cast<double>(plan.ops.size()));
+    (void)sorter.Prepare(CopyDirection::kLoad, layout, host, moves);
+    planner.Start(CopyDirection::kLoad, layout, host.base, moves);
+    for (bool ended = false; !ended;) {
+      batch.Clear();
+      ended = planner.Fill(batch);
+      copies += batch.ops.size();
+    }
+    seconds.push_back(Since(start) / static_cast<double>(copies));
   }
-  return {plan.ops.size(), Quantile(seconds, 0.5)};
+  return {copies, Quantile(seconds, 0.5)};
 }
 
 double CopyTarget(size_t fragment_bytes) {

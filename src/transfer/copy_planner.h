@@ -1,4 +1,7 @@
-// CopyPlanner: turns moves of blocks into few, large copies.
+// CopyPlanner: turns moves of blocks into few, large copies, a batch at a time.
+//
+// A plan of a whole job would be larger than the caches and late: copying starts once the first
+// batch is there.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,20 +25,24 @@ struct BlockMove {
   size_t host_offset = 0;
 };
 
-// Copies, in batches that are to be submitted one by one.
-struct CopyPlan {
-  struct Batch {
-    size_t first_op = 0;
-    size_t num_ops = 0;
-    size_t bytes = 0;
-  };
-  std::vector<CopyOp> ops;
-  std::vector<Batch> batches;
+// Puts moves in order of their destinations, so that neighbours stand side by side. Kept for its
+// memory.
+class MoveSorter {
+ public:
+  // Not ok, kInvalidArgument: a move out of bounds, or two that write the same bytes.
+  Status Prepare(CopyDirection direction, const GroupLayout& layout, const HostLayout& host,
+                 std::span<BlockMove> moves);
 
-  void Clear();
-  std::span<const CopyOp> OpsOf(const Batch& batch) const {
-    return std::span(ops).subspan(batch.first_op, batch.num_ops);
-  }
+ private:
+  struct Key {
+    uint64_t destination;
+    uint32_t move;
+  };
+  void Sort(std::span<BlockMove> moves);
+
+  std::vector<Key> keys_;
+  std::vector<Key> other_keys_;
+  std::vector<BlockMove> sorted_;
 };
 
 struct BatchLimits {
@@ -43,21 +50,49 @@ struct BatchLimits {
   size_t ops = 512;
 };
 
-// Adds copies to a plan. Neighbours on both sides become one copy; what exceeds a batch is cut.
+// The copies of one batch.
+struct CopyBatch {
+  std::vector<CopyOp> ops;
+  size_t bytes = 0;
+
+  void Clear() {
+    ops.clear();
+    bytes = 0;
+  }
+};
+
+// Writes the copies of one group's moves, neighbours on both sides as one, into batches.
 class CopyPlanner {
  public:
-  CopyPlanner(const HostLayout& host, const BatchLimits& limits) : host_(host), limits_(limits) {}
+  explicit CopyPlanner(const BatchLimits& limits) : limits_(limits) {}
 
-  // Sorts `moves` by destination. Not ok, and nothing added, kInvalidArgument: a move out of the
-  // layout's bounds, or two that write the same bytes.
-  Status Plan(CopyDirection direction, const GroupLayout& layout, std::vector<BlockMove>& moves,
-              CopyPlan& plan) const;
+  // `moves` are prepared. Layout and moves must outlive the planning; the last group's is over.
+  void Start(CopyDirection direction, const GroupLayout& layout, std::byte* host,
+             std::span<const BlockMove> moves);
+  // Adds to the batch what has room there. True: all moves are written; false: the batch is full.
+  bool Fill(CopyBatch& batch);
 
  private:
-  class Emitter;
+  // False: no room, and nothing written.
+  bool FillWhole(const BlockMove& move, CopyBatch& batch);
+  void WriteMove(const BlockMove& move);
+  void WritePart(const BlockPart& part, const BlockMove& move, size_t offset, size_t bytes,
+                 std::byte* host);
+  void WriteRows(std::byte* gpu, size_t gpu_pitch, std::byte* host, size_t row_bytes, size_t rows);
+  // False: no room.
+  bool Take(CopyOp& op, CopyBatch& batch);
+  bool TakeRun(CopyOp& op, CopyBatch& batch);
+  bool TakeRows(CopyOp& op, CopyBatch& batch);
 
-  HostLayout host_;
-  BatchLimits limits_;
+  const BatchLimits limits_;
+  bool store_ = false;
+  const GroupLayout* layout_ = nullptr;
+  size_t block_bytes_ = 0;
+  std::byte* host_ = nullptr;
+  std::span<const BlockMove> moves_;  // that are not written yet
+  // Copies of the move that is being written; those before next_op_ are in a batch.
+  std::vector<CopyOp> ops_;
+  size_t next_op_ = 0;
 };
 
 }  // namespace kvcast::transfer

@@ -13,6 +13,10 @@ Status InvalidGroup(const JobState::Group& group, const char* problem) {
           "group " + std::to_string(group.group.value) + ": " + problem};
 }
 
+BatchLimits LimitsOf(const TransferConfig& config) {
+  return {.bytes = config.max_batch_bytes, .ops = config.max_batch_ops};
+}
+
 }  // namespace
 
 void JobState::Assign(const TransferJob& job) {
@@ -25,19 +29,17 @@ void JobState::Assign(const TransferJob& job) {
   for (const TransferGroup& group : job.groups) {
     blocks.insert(blocks.end(), group.blocks.begin(), group.blocks.end());
     slots.insert(slots.end(), group.slots.begin(), group.slots.end());
-    groups.push_back({group.group, group.first_block, blocks.size(), slots.size()});
+    groups.push_back({group.group, group.first_block, blocks.size(), slots.size(), 0});
   }
-  planned = false;
-  plan.Clear();
-  batches_started = 0;
+  prepared = false;
+  moves.clear();
+  groups_planned = 0;
   batches_running = 0;
   status = {};
 }
 
 TransferLanes::TransferLanes(const TransferConfig& config, CopyBackend& backend)
-    : config_(config),
-      backend_(backend),
-      planner_(config.host, {.bytes = config.max_batch_bytes, .ops = config.max_batch_ops}) {}
+    : config_(config), backend_(backend), lanes_{Lane(LimitsOf(config)), Lane(LimitsOf(config))} {}
 
 void TransferLanes::Add(std::unique_ptr<JobState> job) {
   lanes_[static_cast<size_t>(job->direction)].jobs.push_back(std::move(job));
@@ -73,9 +75,10 @@ bool TransferLanes::Start(Lane& lane) {
   if (lane.running.size() >= static_cast<size_t>(config_.batches_in_flight)) return false;
   for (const auto& job : lane.jobs) {
     if (!job->has_work()) continue;
-    if (!job->planned) {
-      job->planned = true;
-      job->status = Plan(*job);
+    if (!job->prepared) {
+      job->prepared = true;
+      job->status = Prepare(*job);
+      if (job->has_work()) StartPlanner(lane, *job);
     }
     if (job->has_work()) StartBatch(lane, *job);
     return true;
@@ -83,17 +86,28 @@ bool TransferLanes::Start(Lane& lane) {
   return false;
 }
 
+void TransferLanes::StartPlanner(Lane& lane, const JobState& job) {
+  const JobState::Group& group = job.groups[job.groups_planned];
+  const size_t begin = job.groups_planned == 0 ? 0 : job.groups[job.groups_planned - 1].moves_end;
+  lane.planner.Start(job.direction, config_.groups[group.group.value].layout, config_.host.base,
+                     std::span(job.moves).subspan(begin, group.moves_end - begin));
+}
+
 void TransferLanes::StartBatch(Lane& lane, JobState& job) {
-  const CopyPlan::Batch& batch = job.plan.batches[job.batches_started++];
-  const auto ticket = backend_.Submit(job.direction, job.plan.OpsOf(batch), job.after);
+  batch_.Clear();
+  while (lane.planner.Fill(batch_) && ++job.groups_planned < job.groups.size()) {
+    StartPlanner(lane, job);
+  }
+  if (batch_.ops.empty()) return;
+  const auto ticket = backend_.Submit(job.direction, batch_.ops, job.after);
   if (!ticket.ok()) {
     job.status = {StatusCode::kUnavailable, ticket.status().message()};
     return;
   }
   TransferStats::Lane& stats = StatsOf(job);
   ++stats.batches;
-  stats.ops += batch.num_ops;
-  stats.bytes += batch.bytes;
+  stats.ops += batch_.ops.size();
+  stats.bytes += batch_.bytes;
   ++job.batches_running;
   lane.running.push_back({.ticket = *ticket, .job = &job, .since = batches_started_++});
 }
@@ -139,26 +153,25 @@ bool TransferLanes::idle() const {
                      [](const Lane& lane) { return lane.jobs.empty(); });
 }
 
-Status TransferLanes::Plan(JobState& job) {
+Status TransferLanes::Prepare(JobState& job) {
+  uint64_t blocks = 0;
   for (size_t i = 0; i < job.groups.size(); ++i) {
-    Status status = AddMoves(job, i);
-    if (status.ok()) {
-      const GroupLayout& layout = config_.groups[job.groups[i].group.value].layout;
-      status = planner_.Plan(job.direction, layout, moves_, job.plan);
-    }
-    if (!status.ok()) {
-      job.plan.Clear();
-      return status;
-    }
-    StatsOf(job).blocks += static_cast<uint64_t>(std::count_if(
-        moves_.begin(), moves_.end(), [](const BlockMove& move) { return move.offset == 0; }));
+    const size_t begin = job.moves.size();
+    if (Status status = AddMoves(job, i); !status.ok()) return status;
+    job.groups[i].moves_end = job.moves.size();
+    const auto moves = std::span(job.moves).subspan(begin);
+    const GroupLayout& layout = config_.groups[job.groups[i].group.value].layout;
+    Status status = sorter_.Prepare(job.direction, layout, config_.host, moves);
+    if (!status.ok()) return status;
+    blocks += static_cast<uint64_t>(std::count_if(
+        moves.begin(), moves.end(), [](const BlockMove& move) { return move.offset == 0; }));
   }
+  StatsOf(job).blocks += blocks;
   return {};
 }
 
 // A block's place in its chunk may lie in several slots, which need not be neighbours.
-Status TransferLanes::AddMoves(const JobState& job, size_t index) {
-  moves_.clear();
+Status TransferLanes::AddMoves(JobState& job, size_t index) {
   const JobState::Group& group = job.groups[index];
   if (group.group.value >= config_.groups.size()) return InvalidGroup(group, "does not exist");
   const TransferGroupConfig& config = config_.groups[group.group.value];
@@ -186,7 +199,7 @@ Status TransferLanes::AddMoves(const JobState& job, size_t index) {
     for (size_t offset = 0; offset < block_bytes;) {
       const size_t bytes = std::min(block_bytes - offset, slot_bytes - at % slot_bytes);
       const size_t slot = job.slots[first_slot + at / slot_bytes].value;
-      moves_.push_back({block, offset, bytes, slot * slot_bytes + at % slot_bytes});
+      job.moves.push_back({block, offset, bytes, slot * slot_bytes + at % slot_bytes});
       offset += bytes;
       at += bytes;
     }

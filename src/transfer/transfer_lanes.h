@@ -19,8 +19,9 @@ struct JobState {
   struct Group {
     GroupIdx group;
     uint32_t first_block = 0;
-    size_t blocks_end = 0;  // of blocks and slots below
+    size_t blocks_end = 0;  // of blocks, slots and moves below
     size_t slots_end = 0;
+    size_t moves_end = 0;
   };
 
   TransferJobId id;
@@ -30,16 +31,14 @@ struct JobState {
   std::vector<BlockId> blocks;
   std::vector<SlotId> slots;
 
-  bool planned = false;
-  CopyPlan plan;
-  size_t batches_started = 0;
+  bool prepared = false;
+  std::vector<BlockMove> moves;
+  size_t groups_planned = 0;  // of whose moves every copy has started
   size_t batches_running = 0;
   Status status;
 
   void Assign(const TransferJob& job);
-  bool has_work() const {
-    return !planned || (status.ok() && batches_started < plan.batches.size());
-  }
+  bool has_work() const { return !prepared || (status.ok() && groups_planned < groups.size()); }
 };
 
 class TransferLanes {
@@ -67,12 +66,16 @@ class TransferLanes {
     CopyState state = CopyState::kRunning;
   };
   struct Lane {
+    explicit Lane(const BatchLimits& limits) : planner(limits) {}
+
     std::vector<std::unique_ptr<JobState>> jobs;  // in order of submission
     std::vector<Running> running;
+    CopyPlanner planner;  // of the first job that has work
   };
 
-  Status Plan(JobState& job);
-  Status AddMoves(const JobState& job, size_t group);
+  Status Prepare(JobState& job);
+  Status AddMoves(JobState& job, size_t group);
+  void StartPlanner(Lane& lane, const JobState& job);
   bool Reap(Lane& lane);
   bool Start(Lane& lane);
   void StartBatch(Lane& lane, JobState& job);
@@ -81,9 +84,9 @@ class TransferLanes {
 
   const TransferConfig& config_;
   CopyBackend& backend_;
-  CopyPlanner planner_;
-  std::array<Lane, 2> lanes_;     // by direction: loads, then stores
-  std::vector<BlockMove> moves_;  // scratch
+  std::array<Lane, 2> lanes_;  // by direction: loads, then stores
+  MoveSorter sorter_;
+  CopyBatch batch_;  // scratch
   uint64_t batches_started_ = 0;
   TransferStats stats_;
 };

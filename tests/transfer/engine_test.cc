@@ -1,10 +1,9 @@
 // Jobs, batches and their order, with a backend that ends a batch when the test says so.
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/transfer_engine.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kvcast/transfer_engine.h"
 #include "tests/transfer/deferred_backend.h"
 #include "tests/transfer/pools.h"
 
