@@ -54,7 +54,8 @@ struct TransferConfig {
   // Batches: large enough to keep a copy engine busy, small enough for a load to overtake a store.
   size_t max_batch_bytes = size_t{4} << 20;
   size_t max_batch_ops = 512;
-  int batches_in_flight = 2;  // in each direction
+  // In each direction: what a backend has to do until the thread wakes up again.
+  int batches_in_flight = 8;
   // False: no thread; copies make progress only within Submit, Poll and Wait.
   bool own_thread = true;
 };

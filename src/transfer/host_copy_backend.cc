@@ -66,6 +66,15 @@ void Cut(std::span<const CopyOp> ops, Batch& batch) {
   if (piece_bytes > 0) batch.piece_ends.push_back(batch.ops.size());
 }
 
+// The processor sees where the next run begins only when it is there; from there on it looks ahead
+// by itself.
+void PrefetchHead(const std::byte* src) {
+  constexpr size_t kLine = 64;
+  constexpr size_t kBytes = 512;
+  if (src == nullptr) return;
+  for (size_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(src + at);
+}
+
 class HostCopyBackend final : public CopyBackend {
  public:
   explicit HostCopyBackend(const HostCopyConfig& config) {
@@ -161,7 +170,9 @@ class HostCopyBackend final : public CopyBackend {
       const size_t end = batch->piece_ends[piece];
       mutex_.unlock();
       // The batch stays where it is and as it is until all of its pieces are done.
-      for (size_t i = begin; i < end; ++i) Copy(batch->ops[i]);
+      for (size_t i = begin; i < end; ++i) {
+        Copy(batch->ops[i], i + 1 < end ? batch->ops[i + 1].src : nullptr);
+      }
       transfer::StreamFence();
       mutex_.lock();
       ++batch->pieces_done;
@@ -170,9 +181,11 @@ class HostCopyBackend final : public CopyBackend {
     mutex_.unlock();
   }
 
-  void Copy(const CopyOp& op) const {
+  void Copy(const CopyOp& op, const std::byte* next_src) const {
     for (uint32_t row = 0; row < op.rows; ++row) {
-      copy_.function(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
+      const std::byte* const src = op.src + row * op.src_pitch;
+      PrefetchHead(row + 1 < op.rows ? src + op.src_pitch : next_src);
+      copy_.function(op.dst + row * op.dst_pitch, src, op.row_bytes);
     }
   }
 

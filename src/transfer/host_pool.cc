@@ -29,6 +29,15 @@ Status Exhausted(const std::string& what, int error) {
   return {StatusCode::kExhausted, what + ": " + std::strerror(error)};
 }
 
+// Gives back what of a mapping lies before the first multiple of `page`, and one page in all.
+std::byte* Trim(std::byte* mapping, size_t bytes, size_t page) {
+  const auto address = reinterpret_cast<uintptr_t>(mapping);
+  const size_t head = (page - address % page) % page;
+  if (head > 0) munmap(mapping, head);
+  munmap(mapping + bytes - (page - head), page - head);
+  return mapping + head;
+}
+
 // libnuma for one system call would be a dependency of all who link the library.
 bool BindToNode(void* memory, size_t bytes, int node) {
 #ifdef SYS_mbind
@@ -82,13 +91,15 @@ Result<HostPool> HostPool::Create(const HostPoolConfig& config) {
   }
   const size_t page = config.pages == HostPages::kSmall ? static_cast<size_t>(sysconf(_SC_PAGESIZE))
                                                         : kHugePageBytes;
-  if (config.bytes > SIZE_MAX - page) return Invalid("bytes: too many");
+  if (config.bytes > SIZE_MAX - 2 * page) return Invalid("bytes: too many");
   const size_t mapped = (config.bytes + page - 1) / page * page;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (config.pages == HostPages::kHuge) flags |= MAP_HUGETLB;
-  void* const memory = mmap(nullptr, mapped, PROT_READ | PROT_WRITE, flags, -1, 0);
-  if (memory == MAP_FAILED) return Exhausted("mmap of the host pool", errno);
-  HostPool pool(static_cast<std::byte*>(memory), config.bytes, mapped);
+  // One page more than needed, so that the pool can begin where a page of that size may.
+  void* const mapping = mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, flags, -1, 0);
+  if (mapping == MAP_FAILED) return Exhausted("mmap of the host pool", errno);
+  std::byte* const memory = Trim(static_cast<std::byte*>(mapping), mapped + page, page);
+  HostPool pool(memory, config.bytes, mapped);
   if (config.numa_node && !BindToNode(memory, mapped, *config.numa_node)) {
     return Exhausted("memory of NUMA node " + std::to_string(*config.numa_node), errno);
   }
