@@ -83,6 +83,12 @@ int64_t MatchPlan::WithOffload(const std::vector<Bitmap>& blocks, int64_t local_
   for (size_t i = 0; i < parts_.size(); ++i) {
     groups.push_back({.spec = parts_[i].spec, .blocks = blocks[i]});
   }
+  if (worker_.offload_rule == OffloadRule::kMirroredPool) {
+    return ReusableWithMirroredPool(groups, {.unit = shape_.unit,
+                                             .alignment = alignment_,
+                                             .prompt_tokens = shape_.prompt_tokens,
+                                             .local_tokens = local_tokens});
+  }
   return ReusableWithOffload(groups, {.unit = shape_.unit,
                                       .units = shape_.prompt_units,
                                       .prompt_tokens = shape_.prompt_tokens,

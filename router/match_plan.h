@@ -23,6 +23,7 @@ struct QueryShape {
 // What an answer needs to know of a worker besides its groups.
 struct WorkerTraits {
   WorkerId id;
+  OffloadRule offload_rule = OffloadRule::kConnector;
   int64_t blocks_per_chunk = 1;  // offloaded as one
   bool certain = true;
 };

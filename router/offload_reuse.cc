@@ -88,4 +88,25 @@ int64_t ReusableWithOffload(std::span<const GroupResidency> groups, const Offloa
   return all.empty() ? query.local_tokens : std::min(tokens, query.prompt_tokens - 1);
 }
 
+int64_t ReusableWithMirroredPool(std::span<const GroupResidency> groups,
+                                 const MirroredPoolQuery& query) {
+  std::vector<GroupResidency> behind;
+  for (const GroupResidency& group : groups) {
+    const int64_t block_size = group.spec.block_size;
+    if (query.local_tokens % block_size != 0) return query.local_tokens;
+    const int64_t local = query.local_tokens / block_size;
+    GroupResidency& rest = behind.emplace_back();
+    rest.spec = group.spec;
+    rest.blocks.Resize(std::max<int64_t>(group.blocks.size() - local, 0));
+    for (int64_t i = 0; i < rest.blocks.size(); ++i) {
+      if (group.blocks.Test(local + i)) rest.blocks.Set(i);
+    }
+  }
+  const int64_t max_tokens =
+      (query.prompt_tokens - 1 - query.local_tokens) / query.unit * query.unit;
+  if (behind.empty() || max_tokens <= 0) return query.local_tokens;
+  return query.local_tokens +
+         ReusablePrefix(behind, query.unit, query.alignment, max_tokens).tokens;
+}
+
 }  // namespace kvcast::router

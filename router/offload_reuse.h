@@ -1,5 +1,5 @@
-// What blocks on lower tiers add to a hit: the lookup of vLLM's offloading connector, which comes
-// after the engine's own and looks behind it.
+// What blocks on lower tiers add to a hit: lookups that come after the engine's own and look behind
+// it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,6 +10,7 @@
 
 namespace kvcast::router {
 
+// Of vLLM's offloading connector.
 struct OffloadQuery {
   int64_t unit = 0;              // tokens per hash; divides every block size
   int64_t units = 0;             // hashes of the chain, at most prompt_tokens / unit
@@ -31,5 +32,19 @@ struct OffloadQuery {
 // can be served. A gain below one chunk of the group that is asked is none. Entries that end inside
 // a block are not looked for.
 int64_t ReusableWithOffload(std::span<const GroupResidency> groups, const OffloadQuery& query);
+
+// Of a host pool that has the GPU's groups and blocks.
+struct MirroredPoolQuery {
+  int64_t unit = 0;           // tokens per hash; divides every block size
+  int64_t alignment = 0;      // of the engine's hits; a multiple of unit
+  int64_t prompt_tokens = 0;  // > 0
+  int64_t local_tokens = 0;   // the hit on the GPU
+};
+
+// As ReusableWithOffload, by the engine's own rule over the blocks that `groups` hold on lower
+// tiers: what lies behind the local hit is looked up as if it were a prompt. Where the hit does not
+// end between blocks of all groups, nothing is added.
+int64_t ReusableWithMirroredPool(std::span<const GroupResidency> groups,
+                                 const MirroredPoolQuery& query);
 
 }  // namespace kvcast::router

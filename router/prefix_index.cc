@@ -97,8 +97,8 @@ class PlanTable {
   void Add(WorkerSlot slot, const WorkerState& worker, const QueryShape& shape) {
     if (plan_of_slot_[slot] != kNone) return;  // asked for twice
     plan_of_slot_[slot] = static_cast<uint32_t>(plans_.size());
-    const router::WorkerTraits traits{worker.id, worker.config.blocks_per_chunk,
-                                      worker.hit_reports.none()};
+    const router::WorkerTraits traits{worker.id, worker.config.offload_rule,
+                                      worker.config.blocks_per_chunk, worker.hit_reports.none()};
     plans_.emplace_back(traits, worker.catalogue, shape);
   }
   void MarkHolders(const ResidencyMap& map, std::span<const BlockHash> chain) {

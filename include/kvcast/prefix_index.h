@@ -36,6 +36,16 @@ enum class HitReports : uint8_t {
   kExpected,  // such a store is a report, and adds nothing; answers are not certain
 };
 
+// How an engine looks for blocks on lower tiers, behind its own hit on the GPU.
+enum class OffloadRule : uint8_t {
+  // vLLM's offloading connector: in chunks, which every group needs on the lower tier: all for full
+  // attention, the last ones for a window, the last one for Mamba.
+  kConnector,
+  // A host pool with the GPU's groups and blocks (vLLM's simple KV offload; SimpleOffload): the
+  // engine's own lookup once more, over the tier's blocks from the hit on.
+  kMirroredPool,
+};
+
 // What is known of a worker when it is registered. Groups are also learned from its events.
 struct WorkerConfig {
   std::string name;
@@ -51,6 +61,7 @@ struct WorkerConfig {
   // Blocks of a group that its offloading connector moves as one. A chunk on a lower tier is known
   // by the hash of its last block.
   int64_t blocks_per_chunk = 1;
+  OffloadRule offload_rule = OffloadRule::kConnector;
   HitReports hit_reports = HitReports::kUnknown;
 };
 
@@ -90,10 +101,8 @@ struct WorkerMatch {
   WorkerId worker;
   int64_t gpu_tokens = 0;  // the reusable prefix: what the engine's own lookup would return
   // The prefix that is served after loads from the CPU, and from the CPU and storages: each at
-  // least as long as the one before. Assumed, as vLLM's offloading connector does it: chunks are
-  // looked for behind the GPU's own hit alone, every group needs its chunks on the lower tier (all
-  // for full attention, the last ones for a window, the last one for Mamba), and chunks whose
-  // transfer is under way or refused are not known here. Hits inside a chunk are not counted.
+  // least as long as the one before, by the worker's OffloadRule. Chunks whose transfer is under
+  // way or refused are not known here. Hits inside a chunk are not counted.
   int64_t with_cpu_tokens = 0;
   int64_t with_storage_tokens = 0;
   // By group_idx: what the group, together with those of equal spec, could serve on the GPU without

@@ -125,6 +125,58 @@ TEST(Answer, LoadsMayServeAllButTheLastToken) {
   EXPECT_EQ(Ask(worker, 64).with_cpu_tokens, 63);
 }
 
+// A pool that mirrors the GPU's is asked by the GPU's own rule, as if the rest were a prompt.
+class MirroredPool : public ::testing::Test {
+ protected:
+  static WorkerConfig Config(std::vector<GroupSpec> groups) {
+    WorkerConfig config = Registered(std::move(groups));
+    config.offload_rule = OffloadRule::kMirroredPool;
+    return config;
+  }
+  static BlockStored InGroup(BlockStored stored, int64_t group) {
+    stored.group_idx = group;
+    return stored;
+  }
+};
+
+TEST_F(MirroredPool, AWindowNeedsTheBlocksOfTheEnginesOwnRule) {
+  OneWorker worker(Config({Full(), Window(33)}));
+  worker.Apply(Batch(StoreIn("CPU", Hashes(1, 6)), InGroup(StoreIn("CPU", Hashes(5, 2)), 1)));
+  EXPECT_EQ(Ask(worker, 100).gpu_tokens, 0);
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
+}
+
+TEST_F(MirroredPool, AWindowThatReachesTheHitNeedsNoMore) {
+  OneWorker worker(Config({Full(), Window(64)}));
+  worker.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 3), 1), StoreIn("CPU", Hashes(4, 2)),
+                     InGroup(StoreIn("CPU", Hashes(4, 2)), 1)));
+  EXPECT_EQ(Ask(worker, 100).gpu_tokens, 48);
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 80);
+  worker.Apply(Batch(InGroup(StoreIn("CPU", Hashes(6, 1)), 1)));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 80);
+}
+
+TEST_F(MirroredPool, TheLastTokenIsComputedAndWholeBlocksAreLoaded) {
+  OneWorker worker(Config({Full()}));
+  worker.Apply(Batch(Store(Hashes(1, 2)), StoreIn("CPU", Hashes(1, 4))));
+  EXPECT_EQ(Ask(worker, 64).with_cpu_tokens, 48);
+  EXPECT_EQ(Ask(worker, 65).with_cpu_tokens, 64);
+}
+
+TEST_F(MirroredPool, AHitInsideABlockIsNotContinued) {
+  // Mamba states of 64 tokens, hits at every hash unit of 16.
+  WorkerConfig config = Config({Full(), Mamba(64)});
+  config.hash_block_size = 16;
+  config.alignment = 16;
+  OneWorker fine(config);
+  ASSERT_TRUE(fine.added.ok());
+  fine.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(3, 1), 1), StoreIn("CPU", Hashes(1, 8)),
+                   InGroup(StoreIn("CPU", Hashes(4, 1)), 1),
+                   InGroup(StoreIn("CPU", Hashes(8, 1)), 1)));
+  EXPECT_EQ(Ask(fine, 200).gpu_tokens, 48);
+  EXPECT_EQ(Ask(fine, 200).with_cpu_tokens, 48);
+}
+
 TEST(Answer, ChunksAreKnownByTheirLastBlock) {
   WorkerConfig config = Registered({Full()});
   config.blocks_per_chunk = 3;
