@@ -5,7 +5,7 @@
 #include <array>
 
 #include "src/base/check.h"
-#include "src/engine/retention.h"
+#include "src/cache/retention.h"
 
 namespace kvcast::engine {
 
@@ -129,10 +129,10 @@ void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& reques
   const std::array<int64_t, 2> boundaries = {request.prompt_tokens - 1,
                                              request.shared_prefix_boundary};
   const size_t known = request.shared_prefix_boundary == 0 ? 1 : 2;
-  const RetentionRule rule{spec(), context_.alignment, context_.retention_interval};
-  const bool sparse =
-      context_.rules >= EngineRules::kMain2026May &&
-      FillRetentionMask(rule, held.num_cached, full, std::span(boundaries).first(known), keep_);
+  const internal::RetentionRule rule{spec(), context_.alignment, context_.retention_interval};
+  const bool sparse = context_.rules >= EngineRules::kMain2026May &&
+                      internal::FillRetentionMask(rule, held.num_cached, full,
+                                                  std::span(boundaries).first(known), keep_);
   pool().CacheFullBlocks({request, group(), block_size(), held.table, held.num_cached, full,
                           sparse ? &keep_ : nullptr});
   held.num_cached = full;

@@ -1,10 +1,13 @@
 // Which blocks of sparse groups are kept.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/engine/retention.h"
+#include "src/cache/retention.h"
 
 #include "tests/engine/engine_testing.h"
 
 namespace kvcast::engine {
+using internal::FillRetentionMask;
+using internal::RetentionRule;
+
 namespace {
 
 Ids AllOf(uint32_t count) {

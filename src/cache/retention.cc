@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/engine/retention.h"
+#include "src/cache/retention.h"
 
 #include <algorithm>
 
-namespace kvcast::engine {
+namespace kvcast::internal {
 namespace {
 
 // Blocks before a boundary that a hit there needs, and how far past it they reach.
@@ -58,4 +58,4 @@ bool FillRetentionMask(const RetentionRule& rule, int64_t begin, int64_t end,
   return true;
 }
 
-}  // namespace kvcast::engine
+}  // namespace kvcast::internal

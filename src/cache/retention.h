@@ -13,7 +13,7 @@
 #include "kvcast/cache_spec.h"
 #include "kvcast/reuse.h"
 
-namespace kvcast::engine {
+namespace kvcast::internal {
 
 // The token lengths are those of the config: alignment = scheduler_block_size.
 struct RetentionRule {
@@ -27,4 +27,4 @@ struct RetentionRule {
 bool FillRetentionMask(const RetentionRule& rule, int64_t begin, int64_t end,
                        std::span<const int64_t> boundaries, Bitmap& mask);
 
-}  // namespace kvcast::engine
+}  // namespace kvcast::internal
