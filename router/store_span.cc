@@ -158,7 +158,11 @@ class SpanReader {
       if (before.known == Known::kNo || !ShowsContent(block)) continue;
       const Boundary after = After(block, before);
       Boundary& found = result_.boundaries[block + 1];
-      if (found.known == Known::kNo) {
+      // Hidden in one event, plain in another: where a block's extra keys end may hide what a
+      // smaller block shows.
+      const bool shown = found.known == Known::kHidden && after.known == Known::kYes &&
+                         found.reason == Unresolved::kHiddenContent;
+      if (found.known == Known::kNo || shown) {
         found = after;
         const int64_t hash = hash_of_[block];
         result_.source[block + 1] =

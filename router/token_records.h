@@ -56,6 +56,8 @@ struct TokenRecord {
   absl::InlinedVector<HeldCopies, 2> held;
 
   bool resolved() const { return state == State::kResolved; }
+  // For good: it, or what it was learned from, broke the rule of one hash, one content.
+  bool distrusted() const { return state == State::kHidden && reason == Unresolved::kConflict; }
   HeldCopies* FindHeld(Tier tier, uint8_t group);
 
  private:
@@ -96,6 +98,12 @@ class TokenRecords {
   // Calls `visit(id, record)` for each.
   template <typename Visit>
   void ForEach(Visit visit) {
+    for (RecordId id = 0; id < slab_.size(); ++id) {
+      if (slab_[id].alive) visit(id, slab_[id]);
+    }
+  }
+  template <typename Visit>
+  void ForEach(Visit visit) const {
     for (RecordId id = 0; id < slab_.size(); ++id) {
       if (slab_[id].alive) visit(id, slab_[id]);
     }

@@ -76,6 +76,7 @@ struct TokenKeysCounters {
   uint64_t refused_hashes = 0;    // no room: held, not promised
   uint64_t conflicts = 0;         // hashes or contents found to be ambiguous
   uint64_t bad_stores = 0;        // tokens, hashes or sizes that do not fit together
+  uint64_t rules_refuted = 0;     // sparse rules that an event contradicted; not used since
   uint64_t unknown_removes = 0;   // removes of a hash that is not held there
 };
 

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/key_ledger.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "router/group_catalogue.h"
+
+namespace kvcast::router {
+namespace {
+
+using State = TokenRecord::State;
+
+// More ambiguous contents than this, and nothing new of the source is believed.
+constexpr size_t kMaxAmbiguousKeys = 65536;
+// Block sizes under which contents are checked to have one hash only; engines use a handful.
+constexpr size_t kMaxBlockSizes = 64;
+
+uint64_t NameKey(ContentState key, int64_t block_size) {
+  return key ^ (static_cast<uint64_t>(block_size) * 0x9E3779B97F4A7C15);
+}
+
+BlockHash WireKey(const TokenRecord& record) { return BlockHash::FromUnsigned(record.key); }
+
+}  // namespace
+
+BlockStored PlaceOf(const BlockStored& event) {
+  BlockStored place;
+  place.block_size = event.block_size;
+  place.medium = event.medium;
+  place.group_idx = event.group_idx;
+  place.kv_cache_spec_kind = event.kv_cache_spec_kind;
+  place.kv_cache_spec_sliding_window = event.kv_cache_spec_sliding_window;
+  place.locality = event.locality;
+  place.ownership = event.ownership;
+  place.session_id = event.session_id;
+  return place;
+}
+
+std::optional<uint8_t> HoldableGroup(const std::optional<int64_t>& group_idx) {
+  const int64_t group = group_idx.value_or(0);
+  if (group < 0 || group >= kMaxGroups) return std::nullopt;
+  return static_cast<uint8_t>(group);
+}
+
+KeyLedger::KeyLedger(size_t hashes_max)
+    : records_(hashes_max, [this](const TokenRecord& record) { ForgetNames(record); }) {}
+
+void KeyLedger::Resolve(RecordId id, ContentState key, int64_t position, int64_t block_size) {
+  if (ambiguous_.contains(key) || ambiguous_.size() >= kMaxAmbiguousKeys) {
+    Hide(id, Unresolved::kConflict);
+    return;
+  }
+  TokenRecord& record = records_.at(id);
+  record.state = State::kResolved;
+  record.key = key;
+  record.position = position;
+  changed_.push_back(id);
+  if (!Name(id, block_size)) return;
+  ++resolved_;
+  if (!record.held.empty()) ++resolved_late_;
+  Announce(record);
+}
+
+void KeyLedger::Confirm(RecordId id, int64_t block_size) { Name(id, block_size); }
+
+// The record becomes the only hash of its content. False: there is another, and both are given up.
+bool KeyLedger::Name(RecordId id, int64_t block_size) {
+  if (std::find(block_sizes_.begin(), block_sizes_.end(), block_size) == block_sizes_.end()) {
+    if (block_sizes_.size() >= kMaxBlockSizes) return true;
+    block_sizes_.push_back(block_size);
+  }
+  const ContentState key = records_.at(id).key;
+  const auto [it, added] = names_.try_emplace(NameKey(key, block_size), id);
+  if (added || it->second == id) return true;
+  const RecordId other = it->second;
+  ambiguous_.insert(key);
+  GiveUp(other);
+  GiveUp(id);
+  GiveUpDescendants();
+  return false;
+}
+
+void KeyLedger::Hide(RecordId id, Unresolved reason) {
+  records_.at(id).state = State::kHidden;
+  records_.at(id).reason = reason;
+  changed_.push_back(id);
+}
+
+void KeyLedger::Refute(RecordId id) {
+  GiveUp(id);
+  GiveUpDescendants();
+}
+
+void KeyLedger::RefuteRule() {
+  records_.ForEach([this](RecordId id, const TokenRecord& record) {
+    if (record.by_rule && record.resolved()) GiveUp(id);
+  });
+  GiveUpDescendants();
+}
+
+std::optional<RecordId> KeyLedger::NextChanged() {
+  if (changed_.empty()) return std::nullopt;
+  const RecordId id = changed_.front();
+  changed_.pop_front();
+  return id;
+}
+
+void KeyLedger::GiveUp(RecordId id) {
+  const TokenRecord& record = records_.at(id);
+  if (record.resolved()) {
+    Withdraw(record);
+    ForgetNames(record);
+  }
+  if (record.state != State::kHidden || record.reason != Unresolved::kConflict) ++conflicts_;
+  Hide(id, Unresolved::kConflict);
+}
+
+// Whether the record was learned from one that is given up, or from one that is forgotten, so that
+// nobody can tell. `path`: the resolved records on the way that were not known to be sound.
+bool KeyLedger::IsDoubtful(RecordId first, std::unordered_set<RecordId>& sound,
+                           std::vector<RecordId>& path) const {
+  path.clear();
+  for (RecordId id = first; !sound.contains(id);) {
+    const TokenRecord& record = records_.at(id);
+    if (!record.resolved()) return true;
+    path.push_back(id);
+    if (record.link.id == kNoRecord) return false;
+    if (records_.Get(record.link) == nullptr) return true;
+    id = record.link.id;
+  }
+  return false;
+}
+
+void KeyLedger::GiveUpDescendants() {
+  std::unordered_set<RecordId> sound;
+  std::vector<RecordId> path;
+  records_.ForEach([&](RecordId first, const TokenRecord& record) {
+    if (!record.resolved()) return;
+    if (!IsDoubtful(first, sound, path)) {
+      sound.insert(path.begin(), path.end());
+      return;
+    }
+    for (const RecordId id : path) GiveUp(id);
+  });
+}
+
+void KeyLedger::Hold(const BlockStored& event, std::span<const RecordId> hashes) {
+  const Tier tier = TierOf(event.medium);
+  const uint8_t group = *HoldableGroup(event.group_idx);
+  BlockStored stored = PlaceOf(event);
+  places_[{tier, group}] = stored;
+  for (const RecordId id : hashes) {
+    TokenRecord& record = records_.at(id);
+    HeldCopies* held = record.FindHeld(tier, group);
+    if (held == nullptr) held = &record.held.emplace_back(HeldCopies{0, tier, group});
+    if (held->copies < std::numeric_limits<uint32_t>::max()) ++held->copies;
+    if (record.resolved()) stored.block_hashes.push_back(WireKey(record));
+  }
+  out_.emplace_back(std::move(stored));
+}
+
+void KeyLedger::Remove(const BlockRemoved& event) {
+  BlockRemoved removed = event;
+  removed.block_hashes.clear();
+  const Tier tier = TierOf(event.medium);
+  const std::optional<uint8_t> group = HoldableGroup(event.group_idx);
+  for (const BlockHash& hash : event.block_hashes) {
+    const RecordId id = group ? records_.Find(hash) : kNoRecord;
+    HeldCopies* held = id == kNoRecord ? nullptr : records_.at(id).FindHeld(tier, *group);
+    if (held == nullptr) {
+      ++unknown_removes_;
+      continue;
+    }
+    TokenRecord& record = records_.at(id);
+    if (record.resolved()) removed.block_hashes.push_back(WireKey(record));
+    if (--held->copies > 0) continue;
+    record.held.erase(held);
+    records_.Settle(id);
+  }
+  // An event of a group out of range is for the index to count.
+  if (!group || !removed.block_hashes.empty()) out_.emplace_back(std::move(removed));
+}
+
+void KeyLedger::Clear(const AllBlocksCleared& event) {
+  records_.ForEach([this](RecordId id, TokenRecord& record) {
+    const auto in_gpu = [](const HeldCopies& held) { return held.tier == Tier::kGpu; };
+    record.held.erase(std::remove_if(record.held.begin(), record.held.end(), in_gpu),
+                      record.held.end());
+    records_.Settle(id);
+  });
+  out_.emplace_back(event);
+}
+
+void KeyLedger::Announce(const TokenRecord& record) {
+  for (const HeldCopies& held : record.held) {
+    BlockStored stored = places_[{held.tier, held.group}];
+    stored.block_hashes.assign(held.copies, WireKey(record));
+    out_.emplace_back(std::move(stored));
+  }
+}
+
+void KeyLedger::Withdraw(const TokenRecord& record) {
+  for (const HeldCopies& held : record.held) {
+    const BlockStored& place = places_[{held.tier, held.group}];
+    BlockRemoved removed;
+    removed.block_hashes.assign(held.copies, WireKey(record));
+    removed.medium = place.medium;
+    removed.group_idx = place.group_idx;
+    out_.emplace_back(std::move(removed));
+  }
+}
+
+void KeyLedger::ForgetNames(const TokenRecord& record) {
+  if (!record.resolved()) return;
+  for (const int64_t size : block_sizes_) {
+    const auto it = names_.find(NameKey(record.key, size));
+    if (it != names_.end() && &records_.at(it->second) == &record) names_.erase(it);
+  }
+}
+
+void KeyLedger::AddTo(TokenKeysCounters& counters) const {
+  counters.hashes = records_.size();
+  counters.resolved += resolved_;
+  counters.resolved_late += resolved_late_;
+  counters.conflicts += conflicts_;
+  counters.unknown_removes += unknown_removes_;
+  counters.forgotten_hashes += records_.forgotten();
+  records_.ForEach([&counters](RecordId, const TokenRecord& record) {
+    if (record.held.empty() || record.resolved()) return;
+    counters.unresolved_held[static_cast<size_t>(record.reason)] += record.held.size();
+  });
+}
+
+}  // namespace kvcast::router
