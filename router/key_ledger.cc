@@ -46,23 +46,29 @@ std::optional<uint8_t> HoldableGroup(const std::optional<int64_t>& group_idx) {
 KeyLedger::KeyLedger(size_t hashes_max)
     : records_(hashes_max, [this](const TokenRecord& record) { ForgetNames(record); }) {}
 
-void KeyLedger::Resolve(RecordId id, ContentState key, int64_t position, int64_t block_size) {
+bool KeyLedger::Resolve(RecordId id, ContentState key, int64_t position, int64_t block_size) {
   if (ambiguous_.contains(key) || ambiguous_.size() >= kMaxAmbiguousKeys) {
     Hide(id, Unresolved::kConflict);
-    return;
+    return false;
   }
   TokenRecord& record = records_.at(id);
   record.state = State::kResolved;
   record.key = key;
   record.position = position;
   changed_.push_back(id);
-  if (!Name(id, block_size)) return;
+  // First of all, because giving up takes back what was announced.
+  Announce(record);
+  if (!Name(id, block_size)) return false;
   ++resolved_;
   if (!record.held.empty()) ++resolved_late_;
-  Announce(record);
+  return true;
 }
 
-void KeyLedger::Confirm(RecordId id, int64_t block_size) { Name(id, block_size); }
+bool KeyLedger::Confirm(RecordId id, ContentState key, int64_t block_size) {
+  if (records_.at(id).key == key) return Name(id, block_size);
+  Refute(id);
+  return false;
+}
 
 // The record becomes the only hash of its content. False: there is another, and both are given up.
 bool KeyLedger::Name(RecordId id, int64_t block_size) {

@@ -35,10 +35,10 @@ class KeyLedger {
   const TokenRecords& records() const { return records_; }
 
   // The prefix of `position` tokens that the record's hash names. `block_size`: of the store that
-  // told it.
-  void Resolve(RecordId id, ContentState key, int64_t position, int64_t block_size);
-  // A store of this block size names a resolved record again, with the same content.
-  void Confirm(RecordId id, int64_t block_size);
+  // told it. False: this proves something ambiguous; the record is given up, and maybe others.
+  bool Resolve(RecordId id, ContentState key, int64_t position, int64_t block_size);
+  // A store of this block size names a resolved record again, with this content. False: as above.
+  bool Confirm(RecordId id, ContentState key, int64_t block_size);
   // The record's content cannot be told.
   void Hide(RecordId id, Unresolved reason);
   // The record is not to be believed, nor what was learned from it.

@@ -12,6 +12,8 @@ using Known = Boundary::Known;
 
 // More inner states than this per block are not kept.
 constexpr int64_t kMaxInnerStates = 256;
+// No prompt reaches it; sums with it fit 64 bits.
+constexpr int64_t kMaxOffset = int64_t{1} << 40;
 
 class SpanReader {
  public:
@@ -220,6 +222,9 @@ bool HasUsableTokens(const BlockStored& event) {
   if (std::ssize(tokens) % (event.block_size * width) != 0) return false;
   if (std::ssize(event.block_hashes) > std::ssize(tokens) / (event.block_size * width))
     return false;
+  if (event.token_offset && (*event.token_offset < 0 || *event.token_offset > kMaxOffset)) {
+    return false;
+  }
   if (event.extra_keys && event.extra_keys->size() != event.block_hashes.size()) return false;
   // Pairs overlap: (a, b), (b, c).
   for (size_t i = 1; width == 2 && i + 1 < tokens.size(); i += 2) {

@@ -51,7 +51,7 @@ class TokenKeys::Impl {
   void NoteBlockSize(int64_t size);
   void Learn(const StoreSpan& span);
   bool LearnOnce(const StoreSpan& span);
-  void Assign(const StoreSpan& span, const SpanContent& content, size_t boundary, RecordId id);
+  bool Assign(const StoreSpan& span, const SpanContent& content, size_t boundary, RecordId id);
   void SetLink(const StoreSpan& span, const SpanContent& content, size_t boundary,
                TokenRecord& record);
   void Park(StoreSpan span);
@@ -170,13 +170,14 @@ bool TokenKeys::Impl::LearnOnce(const StoreSpan& span) {
     ledger_.Refute(content.conflict);
     return false;
   }
-  if (span.parent != kNoRecord) Assign(span, content, 0, span.parent);
+  if (span.parent != kNoRecord && !Assign(span, content, 0, span.parent)) return false;
   for (size_t i = 0; i < span.hashes.size(); ++i) {
     const int64_t block = content.blocks_of[i];
     TokenRecord& record = ledger_.records().at(span.hashes[i]);
     const bool was_resolved = record.resolved();
     if (block != router::kNoBlock) {
-      Assign(span, content, static_cast<size_t>(block) + 1, span.hashes[i]);
+      const auto end = static_cast<size_t>(block) + 1;
+      if (!Assign(span, content, end, span.hashes[i])) return false;
       record.by_rule |= !was_resolved && content.by_rule;
     }
     if (record.state != State::kUnresolved) continue;
@@ -185,24 +186,26 @@ bool TokenKeys::Impl::LearnOnce(const StoreSpan& span) {
   return true;
 }
 
-// What the span tells of the record that ends at `boundary`.
-void TokenKeys::Impl::Assign(const StoreSpan& span, const SpanContent& content, size_t boundary,
+// What the span tells of the record that ends at `boundary`. False: something proved ambiguous, so
+// that `content` no longer holds.
+bool TokenKeys::Impl::Assign(const StoreSpan& span, const SpanContent& content, size_t boundary,
                              RecordId id) {
   const Boundary& found = content.boundaries[boundary];
   TokenRecord& record = ledger_.records().at(id);
   const int64_t size = span.event.block_size;
   if (found.known == Boundary::Known::kHidden) {
     if (record.state == State::kUnresolved) ledger_.Hide(id, found.reason);
-    return;
+    return true;
   }
-  if (found.known == Boundary::Known::kNo || !content.start || record.distrusted()) return;
-  if (!record.resolved()) {
+  if (found.known == Boundary::Known::kNo || !content.start || record.distrusted()) return true;
+  if (record.resolved()) {
+    if (boundary > 0 && !ledger_.Confirm(id, found.state, size)) return false;
+  } else {
     const int64_t position = *content.start + static_cast<int64_t>(boundary) * size;
-    ledger_.Resolve(id, found.state, position, size);
-  } else if (boundary > 0) {
-    ledger_.Confirm(id, size);
+    if (!ledger_.Resolve(id, found.state, position, size)) return false;
   }
-  if (record.resolved()) SetLink(span, content, boundary, record);
+  SetLink(span, content, boundary, record);
+  return true;
 }
 
 // Keeps what leads furthest back: states inside a block, else the block before.

@@ -1,0 +1,132 @@
+// Token mode: copies, removes, clears and restarts of hashes, known or not.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/router/token_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+TEST(TokenKeysResidency, EveryCopyTakesARemove) {
+  TokenModeWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(1, 4)));
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_EQ(worker.counters().unknown_removes, 1u);
+}
+
+TEST(TokenKeysResidency, CopiesOfAParkedHashAreCountedUntilItIsKnown) {
+  TokenModeWorker worker;
+  const BlockStored child = StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1));
+  worker.Apply(child, child, child, Remove({Hash(2)}));
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  worker.Apply(Remove({Hash(2)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  worker.Apply(Remove({Hash(2)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
+}
+
+TEST(TokenKeysResidency, AParkedHashThatWasRemovedIsNotPromised) {
+  TokenModeWorker worker;
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), Remove({Hash(2)}));
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
+}
+
+TEST(TokenKeysResidency, ARemovedBlockIsStillTheParentOfLaterOnes) {
+  TokenModeWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+}
+
+TEST(TokenKeysResidency, TiersAndGroupsAreRemovedApart) {
+  TokenModeWorker worker({}, {Full(4), Full(4)});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 0),
+               StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 1));
+  worker.Apply(RemoveFrom("CPU", {Hash(1)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  worker.Apply(Remove({Hash(1)}, 1));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  EXPECT_EQ(worker.index().counters(kWorker).residencies, 1u);
+}
+
+TEST(TokenKeysResidency, AClearEmptiesTheGpuAndKeepsWhatHashesName) {
+  TokenModeWorker worker;
+  BlockStored offloaded = StoreTokens({Hash(1)}, Tokens(1, 4));
+  offloaded.medium = "CPU";
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), offloaded, AllBlocksCleared{});
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  EXPECT_EQ(worker.index().counters(kWorker).residencies, 1u) << "CPU";
+  worker.Apply(Store({Hash(1)}));
+  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(1)), std::nullopt) << "named without tokens";
+}
+
+TEST(TokenKeysResidency, AClearTakesParkedCopiesToo) {
+  TokenModeWorker worker;
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), AllBlocksCleared{});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
+}
+
+TEST(TokenKeysResidency, ARestartForgetsWhatHashesName) {
+  TokenModeWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  worker.keys().Restart();
+  worker.index().RestartWorker(kWorker);
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(2)), Unresolved::kUnknownParent);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(50, 4)));  // another engine, another meaning
+  EXPECT_EQ(worker.Reusable(Tokens(50, 4)), 4);
+  EXPECT_EQ(worker.counters().conflicts, 0u);
+}
+
+TEST(TokenKeysResidency, EventsOfGroupsOutOfRangeAreCountedByTheIndex) {
+  TokenModeWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 64), Remove({Hash(1)}, -1));
+  EXPECT_EQ(worker.index().counters(kWorker).bad_events, 2u);
+  EXPECT_EQ(worker.counters().hashes, 0u);
+}
+
+TEST(TokenKeysBounds, HashesThatNobodyHoldsAreForgottenFirst) {
+  TokenModeWorker worker({.hashes_max = 2});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(2)}, Tokens(11, 4)));
+  worker.Apply(Remove({Hash(1)}));
+  worker.Apply(StoreTokens({Hash(3)}, Tokens(21, 4)));
+  EXPECT_EQ(worker.counters().forgotten_hashes, 1u);
+  EXPECT_EQ(worker.Reusable(Tokens(11, 4)), 4);
+  EXPECT_EQ(worker.Reusable(Tokens(21, 4)), 4);
+  worker.Apply(StoreTokens({Hash(4)}, Tokens(31, 4)));
+  EXPECT_EQ(worker.counters().refused_hashes, 1u);
+  EXPECT_EQ(worker.Reusable(Tokens(31, 4)), 0);
+  worker.Apply(Remove({Hash(2)}));
+  EXPECT_EQ(worker.Reusable(Tokens(11, 4)), 0) << "a held hash was not forgotten";
+}
+
+TEST(TokenKeysBounds, TheOldestParkedStoresLeaveFirst) {
+  TokenModeWorker worker({.parked_stores_max = 2, .parked_tokens_max = 12});
+  worker.Apply(StoreTokens({Hash(11)}, Tokens(5, 4), Hash(1)));
+  worker.Apply(StoreTokens({Hash(12)}, Tokens(9, 4), Hash(1)));
+  worker.Apply(StoreTokens({Hash(13)}, Tokens(13, 4), Hash(1)));
+  worker.Apply(StoreTokens({Hash(14), Hash(15)}, Tokens(17, 8), Hash(1)));
+  worker.Apply(StoreTokens({Hash(16), Hash(17), Hash(18), Hash(19)}, Tokens(30, 16), Hash(1)));
+  EXPECT_EQ(worker.counters().parked_dropped, 3u);
+  EXPECT_EQ(worker.counters().parked_stores, 2u);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(13)), std::nullopt);
+  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(11)), Unresolved::kUnknownParent);
+}
+
+TEST(TokenKeysBounds, AForgottenParentIsUnknown) {
+  TokenModeWorker worker({.hashes_max = 2});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
+  worker.Apply(StoreTokens({Hash(8), Hash(9)}, Tokens(50, 8)), Remove({Hash(8), Hash(9)}));
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(2)), Unresolved::kUnknownParent);
+}
+
+}  // namespace
+}  // namespace kvcast::testing
