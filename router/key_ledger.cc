@@ -131,9 +131,9 @@ bool KeyLedger::IsDoubtful(RecordId first, std::unordered_set<RecordId>& sound,
     const TokenRecord& record = records_.at(id);
     if (!record.resolved()) return true;
     path.push_back(id);
-    if (record.link.id == kNoRecord) return false;
-    if (records_.Get(record.link) == nullptr) return true;
-    id = record.link.id;
+    if (record.origin.id == kNoRecord) return false;
+    if (records_.Get(record.origin) == nullptr) return true;
+    id = record.origin.id;
   }
   return false;
 }

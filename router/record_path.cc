@@ -4,6 +4,9 @@
 namespace kvcast::router {
 namespace {
 
+// Steps towards the end that are taken at most: links may form cycles, each with such a step.
+constexpr int kMaxDetours = 64;
+
 std::optional<ContentState> InnerState(const TokenRecord& record, int64_t position) {
   const int64_t step = record.span / (std::ssize(record.inner) + 1);
   const int64_t offset = position - (record.position - record.span);
@@ -23,7 +26,7 @@ std::optional<ContentState> RecordPath::StateAt(int64_t position) {
   while (at_ != nullptr && at_->position > position) {
     if (at_->link_kind == TokenRecord::Link::kInside) {
       at_ = Linked(TokenRecord::Link::kInside);
-      if (at_ == nullptr) return std::nullopt;
+      if (at_ == nullptr || ++detours_ > kMaxDetours) return std::nullopt;
     }
     const int64_t begin = at_->position - at_->span;
     if (position > begin) return InnerState(*at_, position);

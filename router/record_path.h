@@ -24,6 +24,7 @@ class RecordPath {
 
   const TokenRecords& records_;
   const TokenRecord* at_;
+  int detours_ = 0;
 };
 
 }  // namespace kvcast::router

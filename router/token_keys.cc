@@ -203,6 +203,9 @@ bool TokenKeys::Impl::Assign(const StoreSpan& span, const SpanContent& content, 
   } else {
     const int64_t position = *content.start + static_cast<int64_t>(boundary) * size;
     if (!ledger_.Resolve(id, found.state, position, size)) return false;
+    const bool behind = boundary == 0 || content.from_behind[boundary];
+    const RecordId origin = content.source[behind ? boundary : boundary - 1];
+    if (origin != kNoRecord) record.origin = ledger_.records().RefTo(origin);
   }
   SetLink(span, content, boundary, record);
   return true;

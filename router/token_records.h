@@ -34,9 +34,9 @@ struct HeldCopies {
 
 struct TokenRecord {
   enum class State : uint8_t { kUnresolved, kResolved, kHidden };
-  // What the content was learned from.
+  // Where the prefix is known further back.
   enum class Link : uint8_t {
-    kNone,    // the root
+    kNone,    // nowhere, or at the root
     kParent,  // `link` is the block before this one
     kInside,  // this prefix ends inside the block of `link`
   };
@@ -50,6 +50,9 @@ struct TokenRecord {
   int64_t position = 0;  // resolved: tokens of the prefix
   int64_t span = 0;      // resolved: tokens of the block that `inner` and a kParent link are about
   RecordRef link;
+  // Resolved: what the content was learned from, if not from the root. Never changed, so that these
+  // have no cycles; links may, because a better one replaces them.
+  RecordRef origin;
   // States inside the block, every span / (inner.size() + 1) tokens; only where some group's
   // blocks are smaller.
   std::vector<ContentState> inner;

@@ -72,5 +72,18 @@ TEST(TokenKeysTrust, WhatWasLearnedFromAForgottenParentGoesToo) {
   EXPECT_EQ(worker.Reusable(Tokens(60, 4)), 4);
 }
 
+// Hash 40 is known from within block 4, which is then read again from hash 40 on.
+TEST(TokenKeysTrust, WhatIsLearnedBothWaysStillRestsOnItsOrigin) {
+  TokenModeWorker worker({}, {Full(8), Full(4)});
+  worker.Apply(StoreTokens({Hash(1), Hash(2), Hash(3), Hash(4)}, Tokens(1, 16), std::nullopt, 1));
+  worker.Apply(StoreTokens({Hash(4)}, Tokens(9, 8), Hash(40), 0, 8));
+  worker.Apply(StoreTokens({Hash(20)}, Tokens(90, 4), std::nullopt, 1));
+  worker.Apply(StoreTokens({Hash(21)}, Tokens(90, 4), std::nullopt, 1));
+  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(4)), std::nullopt);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(90, 4), std::nullopt, 1));
+  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(4)), Unresolved::kConflict);
+  EXPECT_EQ(worker.index().counters(kWorker).residencies, 0u);
+}
+
 }  // namespace
 }  // namespace kvcast::testing
