@@ -197,7 +197,7 @@ bool TokenKeys::Impl::Assign(const StoreSpan& span, const SpanContent& content, 
     if (record.state == State::kUnresolved) ledger_.Hide(id, found.reason);
     return true;
   }
-  if (found.known == Boundary::Known::kNo || !content.start || record.distrusted()) return true;
+  if (found.known == Boundary::Known::kNo || !content.start) return true;
   if (record.resolved()) {
     if (boundary > 0 && !ledger_.Confirm(id, found.state, size)) return false;
   } else {

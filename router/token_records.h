@@ -59,8 +59,6 @@ struct TokenRecord {
   absl::InlinedVector<HeldCopies, 2> held;
 
   bool resolved() const { return state == State::kResolved; }
-  // For good: it, or what it was learned from, broke the rule of one hash, one content.
-  bool distrusted() const { return state == State::kHidden && reason == Unresolved::kConflict; }
   HeldCopies* FindHeld(Tier tier, uint8_t group);
 
  private:

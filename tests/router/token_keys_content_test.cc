@@ -144,5 +144,11 @@ TEST(ContentChain, SmallDifferencesGiveDifferentKeys) {
   EXPECT_EQ(keys.size(), expected);
 }
 
+TEST(ContentChain, APairIsOrdered) {
+  const std::vector<TokenId> forth = {1, 2, 1, 2};
+  const std::vector<TokenId> back = {2, 1, 2, 1};
+  EXPECT_NE(ContentChain(forth, 1, {}, 2)[0], ContentChain(back, 1, {}, 2)[0]);
+}
+
 }  // namespace
 }  // namespace kvcast::testing

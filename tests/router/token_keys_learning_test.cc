@@ -97,6 +97,8 @@ TEST(TokenKeysLearning, AnOffsetSaysThatAStoreWithoutParentIsNotAtTheRoot) {
   BlockStored store = StoreTokens({Hash(1)}, Tokens(1, 4));
   store.token_offset = 64;
   worker.Apply(store);
+  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(1)), Unresolved::kUnknownParent);
+  EXPECT_EQ(worker.counters().bad_stores, 0u);
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
 }
 

@@ -107,17 +107,26 @@ TEST(TokenKeysBounds, HashesThatNobodyHoldsAreForgottenFirst) {
 }
 
 TEST(TokenKeysBounds, TheOldestParkedStoresLeaveFirst) {
-  TokenModeWorker worker({.parked_stores_max = 2, .parked_tokens_max = 12});
+  TokenModeWorker worker({.parked_stores_max = 2});
   worker.Apply(StoreTokens({Hash(11)}, Tokens(5, 4), Hash(1)));
   worker.Apply(StoreTokens({Hash(12)}, Tokens(9, 4), Hash(1)));
   worker.Apply(StoreTokens({Hash(13)}, Tokens(13, 4), Hash(1)));
-  worker.Apply(StoreTokens({Hash(14), Hash(15)}, Tokens(17, 8), Hash(1)));
-  worker.Apply(StoreTokens({Hash(16), Hash(17), Hash(18), Hash(19)}, Tokens(30, 16), Hash(1)));
-  EXPECT_EQ(worker.counters().parked_dropped, 3u);
+  EXPECT_EQ(worker.counters().parked_dropped, 1u);
   EXPECT_EQ(worker.counters().parked_stores, 2u);
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
   EXPECT_EQ(worker.keys().WhyUnresolved(Hash(13)), std::nullopt);
   EXPECT_EQ(worker.keys().WhyUnresolved(Hash(11)), Unresolved::kUnknownParent);
+}
+
+TEST(TokenKeysBounds, ParkedTokensAreBounded) {
+  TokenModeWorker worker({.parked_tokens_max = 12});
+  worker.Apply(StoreTokens({Hash(11)}, Tokens(5, 4), Hash(1)));
+  worker.Apply(StoreTokens({Hash(12)}, Tokens(9, 4), Hash(1)));
+  worker.Apply(StoreTokens({Hash(13), Hash(14)}, Tokens(13, 8), Hash(1)));
+  EXPECT_EQ(worker.counters().parked_stores, 2u) << "12 tokens";
+  worker.Apply(StoreTokens(Hashes(50, 4), Tokens(30, 16), Hash(1)));
+  EXPECT_EQ(worker.counters().parked_stores, 2u) << "16 tokens are never parked";
+  EXPECT_EQ(worker.counters().parked_dropped, 2u);
 }
 
 TEST(TokenKeysBounds, AForgottenParentIsUnknown) {

@@ -1,5 +1,6 @@
 // Token mode: a store that names fewer hashes than its tokens hold is never placed by a guess.
 // SPDX-License-Identifier: Apache-2.0
+#include "router/record_path.h"
 #include "router/sparse_span.h"
 #include "tests/router/token_events.h"
 
@@ -81,6 +82,29 @@ TEST(TokenKeysSparse, TokensOfSkippedBlocksAreNotTheirContent) {
   sparse.group_idx = 0;
   worker.Apply(sparse);
   EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 0);
+}
+
+// A block and one that ends where it begins, each known from the other.
+TEST(RecordPath, EndsWhereLinksGoRoundInACircle) {
+  using router::TokenRecord;
+  router::TokenRecords records(8, [](const TokenRecord&) {});
+  const auto before = records.Pin(Hash(1));
+  const auto block = records.Pin(Hash(2));
+  for (const auto id : {before, block}) {
+    records.at(id).state = TokenRecord::State::kResolved;
+    records.at(id).key = id + 100;
+  }
+  records.at(before).position = 8;
+  records.at(before).link_kind = TokenRecord::Link::kInside;
+  records.at(before).link = records.RefTo(block);
+  records.at(block).position = 16;
+  records.at(block).span = 8;
+  records.at(block).link_kind = TokenRecord::Link::kParent;
+  records.at(block).link = records.RefTo(before);
+  router::RecordPath path(records, records.at(block));
+  EXPECT_EQ(path.StateAt(16), records.at(block).key);
+  EXPECT_EQ(path.StateAt(8), records.at(before).key);
+  EXPECT_EQ(path.StateAt(4), std::nullopt);
 }
 
 TEST(PlaceByCounting, FillsWhatHasNoChoice) {

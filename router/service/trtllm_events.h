@@ -1,0 +1,66 @@
+// TensorRT-LLM's KV-cache events: the JSON of its serializer, as events of this library.
+//
+// {"event_id": 7, "window_size": 4096, "attention_dp_rank": 0, "data": {"type": "stored", ...}}
+//
+// A window size is a group. Hashes cannot be recomputed: the events go through TokenKeys. What the
+// JSON does not carry, LoRA and salts among it, cannot be told apart by the router.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/event.h"
+#include "kvcast/status.h"
+
+namespace kvcast::router {
+
+struct TrtllmConfig {
+  // By group_idx. The largest is full attention unless `largest_is_window`.
+  std::vector<int64_t> window_sizes;
+  bool largest_is_window = false;
+  int64_t tokens_per_block = 0;  // > 0
+  // Events of other ranks are left out; nullopt: those that name one.
+  std::optional<int64_t> attention_dp_rank;
+  size_t json_bytes_max = size_t{64} << 20;
+  size_t hashes_max = size_t{1} << 22;  // stores beyond are refused
+};
+
+struct TrtllmCounters {
+  uint64_t events = 0;          // decoded
+  uint64_t bad_events = 0;      // not of the format, or of a window that is not registered
+  uint64_t unknown_types = 0;   // left out
+  uint64_t other_ranks = 0;     // left out
+  uint64_t partial_blocks = 0;  // shorter than tokens_per_block; left out with what follows them
+  uint64_t refused_hashes = 0;  // no room
+  uint64_t gaps = 0;            // jumps of event_id: events were lost
+};
+
+// The events of one rank, in order. Thread-compatible.
+class TrtllmEvents {
+ public:
+  // Not ok: no windows, a window twice or out of range, more than kMaxGroups, or no block size.
+  static Result<TrtllmEvents> Create(const TrtllmConfig& config);
+  ~TrtllmEvents();
+  TrtllmEvents(TrtllmEvents&&) noexcept;
+  TrtllmEvents& operator=(TrtllmEvents&&) noexcept;
+
+  // One event, or an array of them. Not ok: no JSON, or too long; nothing changed. A stored block
+  // is one copy however often it is told; where it lies is known here, because removes do not say.
+  // After a gap, and at a bad event, all that is held is removed: what was lost or not understood
+  // may have removed it.
+  Result<EventBatch> Decode(std::string_view json);
+
+  TrtllmCounters counters() const;
+
+ private:
+  class Impl;
+  explicit TrtllmEvents(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvcast::router
