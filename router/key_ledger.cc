@@ -163,7 +163,43 @@ void KeyLedger::Hold(const BlockStored& event, std::span<const RecordId> hashes)
     if (held->copies < std::numeric_limits<uint32_t>::max()) ++held->copies;
     if (record.resolved()) stored.block_hashes.push_back(WireKey(record));
   }
+  if (tier == Tier::kGpu && !event.parent_block_hash) NoteRootStore(event, hashes, stored);
   out_.emplace_back(std::move(stored));
+}
+
+// The index tells a report of a hit from a store by its tokens. What is not all known is no report.
+void KeyLedger::NoteRootStore(const BlockStored& event, std::span<const RecordId> hashes,
+                              BlockStored& stored) {
+  if (stored.block_hashes.empty() || stored.block_hashes.size() != hashes.size()) return;
+  stored.token_ids = event.token_ids;
+  stored.tokens_per_position = event.tokens_per_position;
+  RootStore& noted = root_stores_[out_.size()];
+  noted.group = *HoldableGroup(event.group_idx);
+  for (const RecordId id : hashes) noted.hashes.push_back(records_.RefTo(id));
+}
+
+void KeyLedger::Unhold(std::span<const size_t> positions) {
+  for (const size_t position : positions) {
+    const auto sent = sent_root_stores_.find(position);
+    if (sent == sent_root_stores_.end()) continue;
+    for (const RecordRef& hash : sent->second.hashes) {
+      if (records_.Get(hash) == nullptr) continue;
+      HeldCopies* held = records_.at(hash.id).FindHeld(Tier::kGpu, sent->second.group);
+      if (held != nullptr) LetGo(hash.id, held);
+    }
+    sent_root_stores_.erase(sent);
+  }
+}
+
+void KeyLedger::LetGo(RecordId id, HeldCopies* held) {
+  if (--held->copies > 0) return;
+  records_.at(id).held.erase(held);
+  records_.Settle(id);
+}
+
+std::vector<Event> KeyLedger::TakeOutput() {
+  sent_root_stores_ = std::exchange(root_stores_, {});
+  return std::exchange(out_, {});
 }
 
 void KeyLedger::Remove(const BlockRemoved& event) {
@@ -178,20 +214,19 @@ void KeyLedger::Remove(const BlockRemoved& event) {
       ++unknown_removes_;
       continue;
     }
-    TokenRecord& record = records_.at(id);
+    const TokenRecord& record = records_.at(id);
     if (record.resolved()) removed.block_hashes.push_back(WireKey(record));
-    if (--held->copies > 0) continue;
-    record.held.erase(held);
-    records_.Settle(id);
+    LetGo(id, held);
   }
   // An event of a group out of range is for the index to count.
   if (!group || !removed.block_hashes.empty()) out_.emplace_back(std::move(removed));
 }
 
 void KeyLedger::Clear(const AllBlocksCleared& event) {
-  records_.ForEach([this](RecordId id, TokenRecord& record) {
-    const auto in_gpu = [](const HeldCopies& held) { return held.tier == Tier::kGpu; };
-    record.held.erase(std::remove_if(record.held.begin(), record.held.end(), in_gpu),
+  const Tier tier = TierOf(event.medium);
+  records_.ForEach([&](RecordId id, TokenRecord& record) {
+    const auto cleared = [tier](const HeldCopies& held) { return held.tier == tier; };
+    record.held.erase(std::remove_if(record.held.begin(), record.held.end(), cleared),
                       record.held.end());
     records_.Settle(id);
   });

@@ -50,21 +50,31 @@ class KeyLedger {
 
   // The hashes of a store are held. REQUIRES: its group is holdable.
   void Hold(const BlockStored& event, std::span<const RecordId> hashes);
+  // The index left out these events of the last output, by position: no copies came with them.
+  void Unhold(std::span<const size_t> positions);
   void Remove(const BlockRemoved& event);
   void Clear(const AllBlocksCleared& event);
   // Passes on a store of which nothing is held.
   void PassEmpty(const BlockStored& event) { out_.emplace_back(PlaceOf(event)); }
 
   // What the index is to apply, in order.
-  std::vector<Event> TakeOutput() { return std::exchange(out_, {}); }
+  std::vector<Event> TakeOutput();
   void AddTo(TokenKeysCounters& counters) const;
 
  private:
+  struct RootStore {
+    uint8_t group = 0;
+    std::vector<RecordRef> hashes;
+  };
+
   bool Name(RecordId id, int64_t block_size);
   void GiveUp(RecordId id);
   void GiveUpDescendants();
   bool IsDoubtful(RecordId first, std::unordered_set<RecordId>& sound,
                   std::vector<RecordId>& path) const;
+  void NoteRootStore(const BlockStored& event, std::span<const RecordId> hashes,
+                     BlockStored& stored);
+  void LetGo(RecordId id, HeldCopies* held);
   void Announce(const TokenRecord& record);
   void Withdraw(const TokenRecord& record);
   void ForgetNames(const TokenRecord& record);
@@ -77,6 +87,9 @@ class KeyLedger {
   std::map<std::pair<Tier, uint8_t>, BlockStored> places_;  // the latest store's
   std::deque<RecordId> changed_;
   std::vector<Event> out_;
+  // Stores of the output that the index might take for reports of hits, by their position in it.
+  std::map<size_t, RootStore> root_stores_;
+  std::map<size_t, RootStore> sent_root_stores_;
   uint64_t resolved_ = 0;
   uint64_t resolved_late_ = 0;
   uint64_t conflicts_ = 0;

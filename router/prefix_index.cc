@@ -126,7 +126,7 @@ class PrefixIndex::Impl {
   void RemoveWorker(WorkerId id);
   void ClearWorker(WorkerId id, bool forget_groups);
   Status LearnUnit(WorkerId id, int64_t unit);
-  void Apply(WorkerId id, const EventBatch& batch);
+  std::vector<size_t> Apply(WorkerId id, const EventBatch& batch);
   std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, const QueryShape& shape,
                                  std::span<const WorkerId> ids) const;
   // What `read` says of the worker; `absent` if there is none.
@@ -221,14 +221,16 @@ void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
   KV_CHECK((tier ? worker.residencies[static_cast<size_t>(*tier)] : worker.total()) == 0);
 }
 
-void PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
+std::vector<size_t> PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
   WriterLock lock(mutex_);
   const auto it = slot_of_.find(id);
-  if (it == slot_of_.end()) return;
+  if (it == slot_of_.end()) return {};
   const WorkerSlot slot = it->second;
+  std::vector<size_t> left_out;
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];
     if (const size_t skipped = SkipHitReport(slot, std::span(batch.events).subspan(i))) {
+      for (size_t next = 0; next < skipped; ++next) left_out.push_back(i + next);
       i += skipped - 1;
       continue;
     }
@@ -241,6 +243,7 @@ void PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
       ApplyEvent(slot, std::get<AllBlocksCleared>(event));
     }
   }
+  return left_out;
 }
 
 size_t PrefixIndex::Impl::SkipHitReport(WorkerSlot slot, std::span<const Event> events) {
@@ -324,7 +327,9 @@ void PrefixIndex::RestartWorker(WorkerId worker) { impl_->ClearWorker(worker, tr
 Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t unit) {
   return impl_->LearnUnit(worker, unit);
 }
-void PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) { impl_->Apply(worker, batch); }
+std::vector<size_t> PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) {
+  return impl_->Apply(worker, batch);
+}
 
 std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain, int64_t unit,
                                             int64_t prompt_tokens,

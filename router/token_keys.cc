@@ -34,6 +34,7 @@ class TokenKeys::Impl {
   explicit Impl(TokenKeysConfig config);
 
   EventBatch Rekey(const EventBatch& batch);
+  void NoteLeftOut(std::span<const size_t> positions) { ledger_.Unhold(positions); }
   std::optional<Unresolved> WhyUnresolved(const BlockHash& hash) const;
   TokenKeysCounters counters() const;
 
@@ -295,6 +296,8 @@ TokenKeys::TokenKeys(TokenKeys&&) noexcept = default;
 TokenKeys& TokenKeys::operator=(TokenKeys&&) noexcept = default;
 
 EventBatch TokenKeys::Rekey(const EventBatch& batch) { return impl_->Rekey(batch); }
+
+void TokenKeys::NoteLeftOut(std::span<const size_t> positions) { impl_->NoteLeftOut(positions); }
 
 void TokenKeys::Restart() {
   auto fresh = std::make_unique<Impl>(impl_->config);

@@ -150,7 +150,9 @@ class PrefixIndex {
   // Applies one decoded batch; events of an unknown worker are dropped. A query sees all of the
   // batch or nothing of it. Copies are counted: n stores of a (tier, group, hash) take n removes.
   // AllBlocksCleared empties one tier: the one that it names, else the GPU.
-  void Apply(WorkerId worker, const EventBatch& batch);
+  // Gives back the events, by their position in the batch, that were left out because they only
+  // repeat what is there (IndexCounters::reannounced_blocks).
+  std::vector<size_t> Apply(WorkerId worker, const EventBatch& batch);
 
   // Reusable prefix per worker of a prompt of `prompt_tokens` tokens whose hash chain (at `unit`
   // tokens per hash) is `chain`. Never promises more than prompt_tokens - 1. Workers with another

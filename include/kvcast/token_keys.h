@@ -88,13 +88,15 @@ class TokenKeys {
   TokenKeys(TokenKeys&&) noexcept;
   TokenKeys& operator=(TokenKeys&&) noexcept;
 
-  // The batch in content keys, without tokens, parents and extra keys, to be applied to the index
-  // at once. Stores may follow for hashes of earlier batches whose content became known, and
-  // removes for hashes that proved ambiguous.
+  // The batch in content keys, without parents and extra keys, to be applied to the index at once.
+  // Stores may follow for hashes of earlier batches whose content became known, and removes for
+  // hashes that proved ambiguous. Tokens stay only where the index reads their number.
   EventBatch Rekey(const EventBatch& batch);
+  // What the index left out of the batch that Rekey gave last (see PrefixIndex::Apply).
+  void NoteLeftOut(std::span<const size_t> positions);
 
   // The engine began anew: forgets everything. (AllBlocksCleared, which keeps the engine, forgets
-  // only what the GPU tier holds.) The counters of things past stay.
+  // only what its tier holds.) The counters of things past stay.
   void Restart();
 
   // Why `hash`, which some tier holds, is not promised; nullopt: it is, or nothing holds it.

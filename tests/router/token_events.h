@@ -49,9 +49,11 @@ inline BlockStored WithNoExtraKeys(BlockStored event) {
 
 class TokenModeWorker {
  public:
-  explicit TokenModeWorker(TokenKeysConfig config = {}, std::vector<GroupSpec> groups = {})
+  explicit TokenModeWorker(TokenKeysConfig config = {}, std::vector<GroupSpec> groups = {},
+                           HitReports hit_reports = HitReports::kUnknown)
       : keys_(Complete(std::move(config), groups)) {
     WorkerConfig worker;
+    worker.hit_reports = hit_reports;
     worker.groups = std::move(groups);
     worker.hash_block_size = 4;
     EXPECT_TRUE(index_.AddWorker(kWorker, worker).ok());
@@ -59,7 +61,7 @@ class TokenModeWorker {
 
   template <typename... Events>
   void Apply(Events... events) {
-    index_.Apply(kWorker, keys_.Rekey(Batch(std::move(events)...)));
+    keys_.NoteLeftOut(index_.Apply(kWorker, keys_.Rekey(Batch(std::move(events)...))));
   }
   // What is promised of a prompt of these tokens and one more.
   int64_t Reusable(std::vector<TokenId> tokens, const HashInputs& inputs = {},

@@ -16,6 +16,39 @@ TEST(TokenKeysResidency, EveryCopyTakesARemove) {
   EXPECT_EQ(worker.counters().unknown_removes, 1u);
 }
 
+// vLLM's report mode "full" stores again what a request hit, window blocks that are gone included.
+TEST(TokenKeysResidency, AReportOfAHitIsNoCopy) {
+  const GroupSpec window{.kind = SpecKind::kSlidingWindow, .block_size = 4, .sliding_window = 5};
+  TokenModeWorker worker({}, {Full(4), window}, HitReports::kExpected);
+  const auto hashes = Hashes(1, 3);
+  const BlockStored full = StoreTokens(hashes, Tokens(1, 12));
+  BlockStored windowed = StoreTokens(hashes, Tokens(1, 12), std::nullopt, 1);
+  windowed.kv_cache_spec_kind = "sliding_window";
+  windowed.kv_cache_spec_sliding_window = 5;
+  worker.Apply(full, windowed, Remove(Hashes(1, 1), 1));
+  worker.Apply(full, windowed);
+  EXPECT_EQ(worker.index().counters(kWorker).reannounced_blocks, 6u);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0) << "its window block is gone";
+  worker.Apply(Remove(hashes), Remove(Hashes(2, 2), 1));
+  EXPECT_EQ(worker.index().counters(kWorker).residencies, 0u);
+  worker.Apply(Remove(hashes), Remove(hashes, 1));
+  EXPECT_EQ(worker.counters().unknown_removes, 6u) << "nobody remembers the report as copies";
+}
+
+TEST(TokenKeysResidency, WhereAReportIsNotExpectedTheAnswerIsNotCertain) {
+  TokenModeWorker worker;
+  const BlockStored store = StoreTokens(Hashes(1, 3), Tokens(1, 12));
+  worker.Apply(store);
+  const auto certain = [&worker] {
+    const auto chain = ContentChain(Tokens(1, 13), 4, {});
+    return worker.index().Match(chain, 4, 13).at(0).certain;
+  };
+  EXPECT_TRUE(certain());
+  worker.Apply(store);
+  EXPECT_FALSE(certain());
+}
+
 TEST(TokenKeysResidency, CopiesOfAParkedHashAreCountedUntilItIsKnown) {
   TokenModeWorker worker;
   const BlockStored child = StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1));
@@ -63,6 +96,19 @@ TEST(TokenKeysResidency, AClearEmptiesTheGpuAndKeepsWhatHashesName) {
   EXPECT_EQ(worker.index().counters(kWorker).residencies, 1u) << "CPU";
   worker.Apply(Store({Hash(1)}));
   EXPECT_EQ(worker.keys().WhyUnresolved(Hash(1)), std::nullopt) << "named without tokens";
+}
+
+TEST(TokenKeysResidency, AClearThatNamesATierEmptiesThatOne) {
+  TokenModeWorker worker;
+  BlockStored offloaded = StoreTokens({Hash(1)}, Tokens(1, 4));
+  offloaded.medium = "CPU";
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), offloaded);
+  worker.Apply(AllBlocksCleared{.medium = "CPU"});
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  worker.Apply(RemoveFrom("CPU", {Hash(1)}));
+  EXPECT_EQ(worker.counters().unknown_removes, 1u);
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_EQ(worker.counters().unknown_removes, 1u);
 }
 
 TEST(TokenKeysResidency, AClearTakesParkedCopiesToo) {
