@@ -82,6 +82,7 @@ struct ConformanceOptions {
   std::string feed = "recorded";
   uint64_t seed = 1;
   bool table = false;  // the policies as a Markdown table
+  std::string mode = "engine-hash";
   bool json = false;
 };
 int RunConformance(const ConformanceOptions& options);

@@ -19,7 +19,8 @@ Status RunKind(const ConformanceOptions& options, ConformanceReport& report) {
   }
   if (options.kind == "router") {
     const std::string policy = options.table ? "all" : options.policy;
-    return RunRouterConformance(options.paths, {policy, options.feed, options.seed}, report);
+    return RunRouterConformance(options.paths, {policy, options.feed, options.seed, options.mode},
+                                report);
   }
   return {StatusCode::kInvalidArgument, "unknown conformance class '" + options.kind + "'"};
 }
@@ -46,6 +47,14 @@ nlohmann::json PoliciesJson(const std::vector<ConformanceReport::PolicyFigures>&
   return list;
 }
 
+void PrintTokenMode(const ConformanceReport::TokenModeFigures& figures) {
+  const auto print = [](uint64_t probes, const std::string& what) {
+    std::printf("%8llu probes %s\n", static_cast<unsigned long long>(probes), what.c_str());
+  };
+  print(figures.above, "above the engine's own hit");
+  for (const auto& [reason, probes] : figures.below) print(probes, "below it: " + reason);
+}
+
 void PrintReport(const ConformanceReport& report, bool json) {
   for (const std::string& note : report.notes) std::printf("%s\n", note.c_str());
   if (json) {
@@ -55,6 +64,10 @@ void PrintReport(const ConformanceReport& report, bool json) {
                              {"unsupported", report.unsupported},
                              {"first_differences", report.first_differences}};
     if (!report.policies.empty()) object["policies"] = PoliciesJson(report.policies);
+    if (report.token_mode) {
+      object["above"] = report.token_mode->above;
+      object["below"] = report.token_mode->below;
+    }
     std::printf("%s\n", object.dump().c_str());
     return;
   }
@@ -62,6 +75,7 @@ void PrintReport(const ConformanceReport& report, bool json) {
     std::printf("differs: %s\n", difference.c_str());
   }
   if (!report.policies.empty()) PrintTable(report.policies);
+  if (report.token_mode) PrintTokenMode(*report.token_mode);
   std::printf("%llu files, %llu compared, %llu equal, %llu unsupported\n",
               static_cast<unsigned long long>(report.files),
               static_cast<unsigned long long>(report.compared),

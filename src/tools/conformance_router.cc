@@ -63,13 +63,23 @@ Status PassOverWire(Scenario& scenario, bool recorded_only) {
   return Status();
 }
 
-Status ReplayAlone(const Scenario& scenario, Policy policy, const RouterReplay::Check& check,
-                   PromiseError& error) {
+ConformanceReport::TokenModeFigures TokenModeFiguresOf(const PromiseError& error) {
+  ConformanceReport::TokenModeFigures figures;
+  figures.above = error.over_probes;
+  figures.below = error.under_probes;
+  for (const auto& [reason, probes] : error.under_probes) {
+    if (reason != kUnexplained) figures.explained += probes;
+  }
+  return figures;
+}
+
+Status ReplayAlone(const Scenario& scenario, Policy policy, KeyMode mode,
+                   const RouterReplay::Check& check, PromiseError& error) {
   const auto registration = RegistrationOf(scenario);
   if (!registration.ok()) return registration.status();
   auto index = MakePolicyIndex(policy, *registration);
   if (!index.ok()) return index.status();
-  auto replay = RouterReplay::Create(scenario.config, std::move(index).value(), check);
+  auto replay = RouterReplay::Create(scenario.config, std::move(index).value(), check, mode);
   if (!replay.ok()) return replay.status();
   for (const ScenarioStep& step : scenario.steps) replay->RunStep(step);
   if (policy == Policy::kExact && scenario.final_state) replay->CheckFinal(*scenario.final_state);
@@ -79,8 +89,10 @@ Status ReplayAlone(const Scenario& scenario, Policy policy, const RouterReplay::
 
 class RouterRun {
  public:
-  RouterRun(std::vector<Policy> policies, Feed feed, uint64_t seed, ConformanceReport& report)
+  RouterRun(std::vector<Policy> policies, KeyMode mode, Feed feed, uint64_t seed,
+            ConformanceReport& report)
       : policies_(std::move(policies)),
+        mode_(mode),
         feed_(feed),
         seed_(seed),
         report_(report),
@@ -94,6 +106,7 @@ class RouterRun {
       ++report_.files;
     }
     if (Status status = ReplayWaiting(); !status.ok()) return status;
+    if (mode_ != KeyMode::kEngineHash) report_.token_mode = TokenModeFiguresOf(errors_[0]);
     const bool exact_alone = policies_ == std::vector{Policy::kExact};
     for (size_t i = 0; i < policies_.size() && !exact_alone; ++i) {
       report_.policies.push_back(FiguresOf(policies_[i], errors_[i]));
@@ -116,7 +129,7 @@ class RouterRun {
       const auto check = [&](bool equal, const std::string& what) {
         if (i == 0) tally.Check(scenario, equal, what);
       };
-      const Status status = ReplayAlone(scenario, policies_[i], check, errors_[i]);
+      const Status status = ReplayAlone(scenario, policies_[i], mode_, check, errors_[i]);
       if (!status.ok()) return {status.code(), scenario.path + ": " + status.message()};
     }
     return Status();
@@ -128,10 +141,11 @@ class RouterRun {
     const auto check = [&](const Scenario& file, bool equal, const std::string& what) {
       tallies[static_cast<size_t>(&file - waiting_.data())].Check(file, equal, what);
     };
-    return ReplayInterleaved(waiting_, seed_, check, errors_[0]);
+    return ReplayInterleaved(waiting_, seed_, check, errors_[0], mode_);
   }
 
   std::vector<Policy> policies_;
+  KeyMode mode_;
   Feed feed_;
   uint64_t seed_;
   ConformanceReport& report_;
@@ -145,6 +159,8 @@ Status RunRouterConformance(const std::vector<std::string>& paths,
                             const RouterConformanceOptions& options, ConformanceReport& report) {
   const auto feed = ParseFeed(options.feed);
   if (!feed) return {StatusCode::kInvalidArgument, "unknown feed '" + options.feed + "'"};
+  const auto mode = ParseKeyMode(options.mode);
+  if (!mode) return {StatusCode::kInvalidArgument, "unknown mode '" + options.mode + "'"};
   std::vector<Policy> policies(kPolicies.begin(), kPolicies.end());
   if (options.policy != "all") {
     const auto policy = ParsePolicy(options.policy);
@@ -154,9 +170,12 @@ Status RunRouterConformance(const std::vector<std::string>& paths,
   if (*feed == Feed::kInterleaved && policies != std::vector{Policy::kExact}) {
     return {StatusCode::kInvalidArgument, "the interleaved feed is for the exact policy"};
   }
+  if (*mode != KeyMode::kEngineHash && policies != std::vector{Policy::kExact}) {
+    return {StatusCode::kInvalidArgument, "token mode is for the exact policy"};
+  }
   const auto files = ScenarioPaths(paths);
   if (!files.ok()) return files.status();
-  return RouterRun(std::move(policies), *feed, options.seed, report).Run(*files);
+  return RouterRun(std::move(policies), *mode, *feed, options.seed, report).Run(*files);
 }
 
 }  // namespace kvcast::tools

@@ -12,7 +12,7 @@ GroupBlindIndex::GroupBlindIndex(std::span<const GroupSpec> groups) {
   }
 }
 
-void GroupBlindIndex::Apply(const EventBatch& batch) {
+std::vector<size_t> GroupBlindIndex::Apply(const EventBatch& batch) {
   for (const Event& event : batch.events) {
     if (const auto* stored = std::get_if<BlockStored>(&event)) {
       held_.insert(stored->block_hashes.begin(), stored->block_hashes.end());
@@ -22,6 +22,7 @@ void GroupBlindIndex::Apply(const EventBatch& batch) {
       held_.clear();
     }
   }
+  return {};
 }
 
 int64_t GroupBlindIndex::Match(std::span<const BlockHash> chain, int64_t unit,

@@ -20,7 +20,7 @@ class GroupBlindIndex : public PolicyIndex {
   // unit of the query.
   explicit GroupBlindIndex(std::span<const GroupSpec> groups);
 
-  void Apply(const EventBatch& batch) override;
+  std::vector<size_t> Apply(const EventBatch& batch) override;
   // The run of blocks in the set from the start of the prompt, at most prompt_tokens - 1.
   int64_t Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override;
 

@@ -25,9 +25,9 @@ class FleetMember : public PolicyIndex {
   FleetMember(Fleet& fleet, size_t self, CrossTalk compared)
       : fleet_(fleet), self_(self), compared_(std::move(compared)) {}
 
-  void Apply(const EventBatch& batch) override {
-    fleet_.shared.Apply(Id(self_), batch);
+  std::vector<size_t> Apply(const EventBatch& batch) override {
     fleet_.alone[self_]->Apply(batch);
+    return fleet_.shared.Apply(Id(self_), batch);
   }
   int64_t Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override;
   IndexCounters counters() const override { return fleet_.shared.counters(Id(self_)); }
@@ -64,7 +64,7 @@ struct Run {
   size_t next_step = 0;
 };
 
-Result<Run> StartRun(Fleet& fleet, const Scenario& scenario, const FileCheck& check) {
+Result<Run> StartRun(Fleet& fleet, const Scenario& scenario, const FileCheck& check, KeyMode mode) {
   const auto registration = RegistrationOf(scenario);
   if (!registration.ok()) return registration.status();
   auto alone = MakePolicyIndex(Policy::kExact, *registration);
@@ -78,7 +78,7 @@ Result<Run> StartRun(Fleet& fleet, const Scenario& scenario, const FileCheck& ch
   });
   auto replay = RouterReplay::Create(
       scenario.config, std::move(member),
-      [&](bool equal, const std::string& what) { check(scenario, equal, what); });
+      [&](bool equal, const std::string& what) { check(scenario, equal, what); }, mode);
   if (!replay.ok()) return replay.status();
   return Run{&scenario, std::move(replay).value()};
 }
@@ -97,11 +97,11 @@ bool Advance(Run& run) {
 }  // namespace
 
 Status ReplayInterleaved(std::span<const Scenario> scenarios, uint64_t seed, const FileCheck& check,
-                         PromiseError& error) {
+                         PromiseError& error, KeyMode mode) {
   Fleet fleet;
   std::vector<Run> runs;
   for (size_t i = 0; i < scenarios.size() * kWorkersPerScenario; ++i) {
-    auto run = StartRun(fleet, scenarios[i % scenarios.size()], check);
+    auto run = StartRun(fleet, scenarios[i % scenarios.size()], check, mode);
     if (!run.ok()) return run.status();
     runs.push_back(std::move(run).value());
   }

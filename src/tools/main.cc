@@ -118,6 +118,10 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
       ->capture_default_str();
   sub->add_option("--seed", options.seed, "router: order of the interleaved feed")
       ->capture_default_str();
+  sub->add_option("--mode", options.mode,
+                  "router: engine-hash, token (without the engines' hash algorithm and seed) or "
+                  "token-events (nor which blocks they cache)")
+      ->capture_default_str();
   sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
   sub->add_flag("--schemes", options.schemes,
                 "router: check that the hash scheme is found out from the events alone");

@@ -20,7 +20,9 @@ class OneWorkerIndex : public PolicyIndex {
   Status Register(const WorkerConfig& registration) {
     return index_.AddWorker(kWorker, registration);
   }
-  void Apply(const EventBatch& batch) override { index_.Apply(kWorker, batch); }
+  std::vector<size_t> Apply(const EventBatch& batch) override {
+    return index_.Apply(kWorker, batch);
+  }
   int64_t Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override {
     const auto matches = index_.Match(chain, unit, prompt_tokens, {}, policy_);
     return matches.empty() ? -1 : matches[0].gpu_tokens;

@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "kvcast/prefix_index.h"
 
@@ -18,7 +19,8 @@ namespace kvcast::tools {
 class PolicyIndex {
  public:
   virtual ~PolicyIndex() = default;
-  virtual void Apply(const EventBatch& batch) = 0;
+  // Gives back what PrefixIndex::Apply does; nothing where nothing is left out.
+  virtual std::vector<size_t> Apply(const EventBatch& batch) = 0;
   // The prefix promised; -1: no answer.
   virtual int64_t Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) = 0;
   // All 0 where it counts nothing.

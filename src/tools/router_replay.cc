@@ -11,6 +11,8 @@ void PromiseError::Add(const PromiseError& other) {
   exact += other.exact;
   over_tokens += other.over_tokens;
   under_tokens += other.under_tokens;
+  over_probes += other.over_probes;
+  for (const auto& [reason, count] : other.under_probes) under_probes[reason] += count;
 }
 
 Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config) {
@@ -43,18 +45,17 @@ Result<RouterReplay> RouterReplay::Create(const ScenarioConfig& config,
 }
 
 Result<RouterReplay> RouterReplay::Create(const ScenarioConfig& config,
-                                          std::unique_ptr<PolicyIndex> index, Check check) {
-  const auto* bytes = reinterpret_cast<const uint8_t*>(config.none_hash.data());
-  auto hasher = BlockHasher::FromNoneHash(config.algorithm, {bytes, config.none_hash.size()});
-  if (!hasher.ok()) return hasher.status();
-  return RouterReplay(config, std::move(hasher).value(), std::move(index), std::move(check));
+                                          std::unique_ptr<PolicyIndex> index, Check check,
+                                          KeyMode mode) {
+  auto keys = MakeKeySource(config, mode);
+  if (!keys.ok()) return keys.status();
+  return RouterReplay(config, std::move(keys).value(), std::move(index), std::move(check));
 }
 
-RouterReplay::RouterReplay(const ScenarioConfig& config, BlockHasher hasher,
+RouterReplay::RouterReplay(const ScenarioConfig& config, std::unique_ptr<KeySource> keys,
                            std::unique_ptr<PolicyIndex> index, Check check)
-    : hash_form_(config.hash_form),
-      unit_(config.cache.hash_block_size),
-      hasher_(std::move(hasher)),
+    : unit_(config.cache.hash_block_size),
+      keys_(std::move(keys)),
       check_(std::move(check)),
       index_(std::move(index)) {}
 
@@ -62,7 +63,7 @@ void RouterReplay::RunStep(const ScenarioStep& step) {
   for (const ScenarioOp& op : step.ops) Follow(op);
   EventBatch batch;
   batch.events = step.events;
-  index_->Apply(batch);
+  keys_->NoteLeftOut(index_->Apply(keys_->Rekey(std::move(batch))));
   for (const ScenarioProbe& probe : step.probes) RunProbe(step.step, probe);
 }
 
@@ -85,15 +86,16 @@ std::vector<TokenId> RouterReplay::TokensOf(const ScenarioPrompt& prompt) const 
 
 void RouterReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   const std::vector<TokenId> tokens = TokensOf(probe.prompt);
-  std::vector<Digest> digests;
-  hasher_.ExtendChain(tokens, unit_, probe.prompt.inputs, digests);
-  std::vector<BlockHash> chain;
-  for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, hash_form_));
+  const std::vector<BlockHash> chain = keys_->Chain(tokens, probe.prompt.inputs);
   const int64_t predicted = index_->Match(chain, unit_, std::ssize(tokens));
   ++error_.probes;
   error_.exact += predicted == probe.hit;
   error_.over_tokens += static_cast<uint64_t>(std::max<int64_t>(0, predicted - probe.hit));
   error_.under_tokens += static_cast<uint64_t>(std::max<int64_t>(0, probe.hit - predicted));
+  error_.over_probes += predicted > probe.hit;
+  if (predicted < probe.hit) {
+    ++error_.under_probes[keys_->WhyBelow(tokens, probe.prompt.inputs, probe.hit)];
+  }
   // A probe whose tokens could not be put together again is a difference too.
   const bool same_prompt = std::ssize(tokens) == probe.prompt.length;
   check_(same_prompt && predicted == probe.hit,
@@ -105,7 +107,7 @@ void RouterReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
 void RouterReplay::CheckFinal(const ScenarioFinal& recorded) {
   uint64_t held = 0;
   for (const auto& group : recorded) held += group.size();
-  const uint64_t indexed = counters().residencies;
+  const uint64_t indexed = counters().residencies + keys_->held_back();
   check_(indexed == held, "final: " + std::to_string(indexed) + " blocks in the index, recorded " +
                               std::to_string(held));
 }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "kvcast/block_hash.h"
 #include "kvcast/prefix_index.h"
+#include "src/tools/key_source.h"
 #include "src/tools/policy_index.h"
 #include "src/tools/scenario.h"
 #include "src/tools/scenario_file.h"
@@ -29,6 +29,9 @@ struct PromiseError {
   uint64_t exact = 0;
   uint64_t over_tokens = 0;   // promised and not there, summed over the probes
   uint64_t under_tokens = 0;  // there and not promised
+  uint64_t over_probes = 0;
+  // Probes that were promised too little, by KeySource::WhyBelow.
+  std::map<std::string, uint64_t> under_probes;
 
   void Add(const PromiseError& other);
 };
@@ -42,28 +45,29 @@ class RouterReplay {
   // gives.
   static Result<RouterReplay> Create(const ScenarioConfig& config, const WorkerConfig& registration,
                                      Check check);
-  // The same with `index` instead of an exact one.
+  // The same with `index` instead of an exact one, and with keys of any mode.
   static Result<RouterReplay> Create(const ScenarioConfig& config,
-                                     std::unique_ptr<PolicyIndex> index, Check check);
+                                     std::unique_ptr<PolicyIndex> index, Check check,
+                                     KeyMode mode = KeyMode::kEngineHash);
 
   // Applies the step's events, then compares its probes.
   void RunStep(const ScenarioStep& step);
-  // The index must hold exactly the blocks that the engine held at the end.
+  // The index must hold exactly the blocks that the engine held at the end, but for those that the
+  // key source holds back.
   void CheckFinal(const ScenarioFinal& recorded);
 
   IndexCounters counters() const { return index_->counters(); }
   const PromiseError& error() const { return error_; }
 
  private:
-  RouterReplay(const ScenarioConfig& config, BlockHasher hasher, std::unique_ptr<PolicyIndex> index,
-               Check check);
+  RouterReplay(const ScenarioConfig& config, std::unique_ptr<KeySource> keys,
+               std::unique_ptr<PolicyIndex> index, Check check);
   void Follow(const ScenarioOp& op);
   std::vector<TokenId> TokensOf(const ScenarioPrompt& prompt) const;
   void RunProbe(int64_t step, const ScenarioProbe& probe);
 
-  EventHashForm hash_form_;
   int64_t unit_;
-  BlockHasher hasher_;
+  std::unique_ptr<KeySource> keys_;
   Check check_;
   std::unique_ptr<PolicyIndex> index_;
   PromiseError error_;
