@@ -51,8 +51,8 @@ bool KeyLedger::Resolve(RecordId id, ContentState key, int64_t position, int64_t
     Hide(id, Unresolved::kConflict);
     return false;
   }
+  SetState(id, State::kResolved, Unresolved::kNoTokens);
   TokenRecord& record = records_.at(id);
-  record.state = State::kResolved;
   record.key = key;
   record.position = position;
   changed_.push_back(id);
@@ -88,9 +88,28 @@ bool KeyLedger::Name(RecordId id, int64_t block_size) {
 }
 
 void KeyLedger::Hide(RecordId id, Unresolved reason) {
-  records_.at(id).state = State::kHidden;
-  records_.at(id).reason = reason;
+  SetState(id, State::kHidden, reason);
   changed_.push_back(id);
+}
+
+void KeyLedger::SetReason(RecordId id, Unresolved reason) {
+  SetState(id, State::kUnresolved, reason);
+}
+
+void KeyLedger::SetState(RecordId id, State state, Unresolved reason) {
+  TokenRecord& record = records_.at(id);
+  for (const HeldCopies& held : record.held) CountHeld(record, held, false);
+  record.state = state;
+  record.reason = reason;
+  for (const HeldCopies& held : record.held) CountHeld(record, held, true);
+}
+
+// An entry of `held` comes or goes.
+void KeyLedger::CountHeld(const TokenRecord& record, const HeldCopies& held, bool more) {
+  if (record.resolved()) return;
+  const uint64_t one = more ? 1 : ~uint64_t{0};
+  held_.unresolved_held[static_cast<size_t>(record.reason)] += one;
+  if (held.tier == Tier::kGpu) held_.unresolved_gpu += one;
 }
 
 void KeyLedger::Refute(RecordId id) {
@@ -159,7 +178,10 @@ void KeyLedger::Hold(const BlockStored& event, std::span<const RecordId> hashes)
   for (const RecordId id : hashes) {
     TokenRecord& record = records_.at(id);
     HeldCopies* held = record.FindHeld(tier, group);
-    if (held == nullptr) held = &record.held.emplace_back(HeldCopies{0, tier, group});
+    if (held == nullptr) {
+      held = &record.held.emplace_back(HeldCopies{0, tier, group});
+      CountHeld(record, *held, true);
+    }
     if (held->copies < std::numeric_limits<uint32_t>::max()) ++held->copies;
     if (record.resolved()) stored.block_hashes.push_back(WireKey(record));
   }
@@ -193,6 +215,7 @@ void KeyLedger::Unhold(std::span<const size_t> positions) {
 
 void KeyLedger::LetGo(RecordId id, HeldCopies* held) {
   if (--held->copies > 0) return;
+  CountHeld(records_.at(id), *held, false);
   records_.at(id).held.erase(held);
   records_.Settle(id);
 }
@@ -225,6 +248,9 @@ void KeyLedger::Remove(const BlockRemoved& event) {
 void KeyLedger::Clear(const AllBlocksCleared& event) {
   const Tier tier = TierOf(event.medium);
   records_.ForEach([&](RecordId id, TokenRecord& record) {
+    for (const HeldCopies& held : record.held) {
+      if (held.tier == tier) CountHeld(record, held, false);
+    }
     const auto cleared = [tier](const HeldCopies& held) { return held.tier == tier; };
     record.held.erase(std::remove_if(record.held.begin(), record.held.end(), cleared),
                       record.held.end());
@@ -239,6 +265,13 @@ void KeyLedger::Announce(const TokenRecord& record) {
     stored.block_hashes.assign(held.copies, WireKey(record));
     out_.emplace_back(std::move(stored));
   }
+}
+
+std::vector<Event> KeyLedger::AnnounceAll() {
+  records_.ForEach([this](RecordId, const TokenRecord& record) {
+    if (record.resolved()) Announce(record);
+  });
+  return std::exchange(out_, {});
 }
 
 void KeyLedger::Withdraw(const TokenRecord& record) {
@@ -267,10 +300,8 @@ void KeyLedger::AddTo(TokenKeysCounters& counters) const {
   counters.conflicts += conflicts_;
   counters.unknown_removes += unknown_removes_;
   counters.forgotten_hashes += records_.forgotten();
-  records_.ForEach([&counters](RecordId, const TokenRecord& record) {
-    if (record.held.empty() || record.resolved()) return;
-    counters.unresolved_held[static_cast<size_t>(record.reason)] += record.held.size();
-  });
+  counters.unresolved_held = held_.unresolved_held;
+  counters.unresolved_gpu = held_.unresolved_gpu;
 }
 
 }  // namespace kvcast::router

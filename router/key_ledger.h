@@ -41,6 +41,8 @@ class KeyLedger {
   bool Confirm(RecordId id, ContentState key, int64_t block_size);
   // The record's content cannot be told.
   void Hide(RecordId id, Unresolved reason);
+  // Why the record is not resolved yet. REQUIRES: it is not, nor hidden.
+  void SetReason(RecordId id, Unresolved reason);
   // The record is not to be believed, nor what was learned from it.
   void Refute(RecordId id);
   // As Refute, for all that was placed by the sparse rule alone.
@@ -59,6 +61,8 @@ class KeyLedger {
 
   // What the index is to apply, in order.
   std::vector<Event> TakeOutput();
+  // What brings an empty index to where it would be now. REQUIRES: the output is taken.
+  std::vector<Event> AnnounceAll();
   void AddTo(TokenKeysCounters& counters) const;
 
  private:
@@ -75,6 +79,8 @@ class KeyLedger {
   void NoteRootStore(const BlockStored& event, std::span<const RecordId> hashes,
                      BlockStored& stored);
   void LetGo(RecordId id, HeldCopies* held);
+  void SetState(RecordId id, TokenRecord::State state, Unresolved reason);
+  void CountHeld(const TokenRecord& record, const HeldCopies& held, bool more);
   void Announce(const TokenRecord& record);
   void Withdraw(const TokenRecord& record);
   void ForgetNames(const TokenRecord& record);
@@ -90,6 +96,7 @@ class KeyLedger {
   // Stores of the output that the index might take for reports of hits, by their position in it.
   std::map<size_t, RootStore> root_stores_;
   std::map<size_t, RootStore> sent_root_stores_;
+  TokenKeysCounters held_;  // unresolved_held and unresolved_gpu alone
   uint64_t resolved_ = 0;
   uint64_t resolved_late_ = 0;
   uint64_t conflicts_ = 0;

@@ -34,6 +34,7 @@ class TokenKeys::Impl {
   explicit Impl(TokenKeysConfig config);
 
   EventBatch Rekey(const EventBatch& batch);
+  EventBatch Snapshot() { return {0, ledger_.AnnounceAll(), std::nullopt}; }
   void NoteLeftOut(std::span<const size_t> positions) { ledger_.Unhold(positions); }
   std::optional<Unresolved> WhyUnresolved(const BlockHash& hash) const;
   TokenKeysCounters counters() const;
@@ -182,7 +183,8 @@ bool TokenKeys::Impl::LearnOnce(const StoreSpan& span) {
       record.by_rule |= !was_resolved && content.by_rule;
     }
     if (record.state != State::kUnresolved) continue;
-    record.reason = span.dense() ? Unresolved::kUnknownParent : Unresolved::kSparse;
+    ledger_.SetReason(span.hashes[i],
+                      span.dense() ? Unresolved::kUnknownParent : Unresolved::kSparse);
   }
   return true;
 }
@@ -296,6 +298,8 @@ TokenKeys::TokenKeys(TokenKeys&&) noexcept = default;
 TokenKeys& TokenKeys::operator=(TokenKeys&&) noexcept = default;
 
 EventBatch TokenKeys::Rekey(const EventBatch& batch) { return impl_->Rekey(batch); }
+
+EventBatch TokenKeys::Snapshot() const { return impl_->Snapshot(); }
 
 void TokenKeys::NoteLeftOut(std::span<const size_t> positions) { impl_->NoteLeftOut(positions); }
 

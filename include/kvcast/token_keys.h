@@ -70,6 +70,7 @@ struct TokenKeysCounters {
   uint64_t resolved_late = 0;  // of them, after their first store
   // (tier, group, hash) entries now, by reason.
   std::array<uint64_t, kUnresolvedReasons> unresolved_held{};
+  uint64_t unresolved_gpu = 0;    // of them, on the GPU
   uint64_t parked_stores = 0;     // now
   uint64_t parked_dropped = 0;    // for want of room
   uint64_t forgotten_hashes = 0;  // for want of room
@@ -92,6 +93,8 @@ class TokenKeys {
   // Stores may follow for hashes of earlier batches whose content became known, and removes for
   // hashes that proved ambiguous. Tokens stay only where the index reads their number.
   EventBatch Rekey(const EventBatch& batch);
+  // All that is promised now, as stores into an empty index.
+  EventBatch Snapshot() const;
   // What the index left out of the batch that Rekey gave last (see PrefixIndex::Apply).
   void NoteLeftOut(std::span<const size_t> positions);
 

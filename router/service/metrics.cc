@@ -87,6 +87,25 @@ constexpr std::array kWorkerMetrics = {
                  [](W w) { return w.index.residencies; }},
 };
 
+constexpr std::array kTokenModeMetrics = {
+    WorkerMetric{"kvcast_source_token_mode", "1 if token mode answers queries by tokens.", kGauge,
+                 [](W w) { return uint64_t{w.tokens.serving}; }},
+    WorkerMetric{"kvcast_token_mode_hashes", "Engine hashes that token mode remembers.", kGauge,
+                 [](W w) { return w.tokens.keys.hashes; }},
+    WorkerMetric{"kvcast_token_mode_resolved_hashes_total", "Hashes whose content was learned.",
+                 kCounter, [](W w) { return w.tokens.keys.resolved; }},
+    WorkerMetric{"kvcast_token_mode_conflicts_total", "Hashes and contents given up as ambiguous.",
+                 kCounter, [](W w) { return w.tokens.keys.conflicts; }},
+    WorkerMetric{"kvcast_token_mode_bad_stores_total", "Stores whose fields do not fit together.",
+                 kCounter, [](W w) { return w.tokens.keys.bad_stores; }},
+    WorkerMetric{"kvcast_token_mode_refused_hashes_total", "Hashes for which there was no room.",
+                 kCounter, [](W w) { return w.tokens.keys.refused_hashes; }},
+    WorkerMetric{"kvcast_token_mode_parked_stores", "Stores that wait for others.", kGauge,
+                 [](W w) { return w.tokens.keys.parked_stores; }},
+    WorkerMetric{"kvcast_token_mode_dropped_stores_total", "Waiting stores dropped for room.",
+                 kCounter, [](W w) { return w.tokens.keys.parked_dropped; }},
+};
+
 ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
   ClientMetric metric;
   metric.label = std::move(labels);
@@ -101,6 +120,14 @@ ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
 
 MetricFamily Single(const char* name, const char* help, uint64_t value) {
   return {name, help, kCounter, {Sample(kCounter, {}, value)}};
+}
+
+MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{entry.name, entry.help, entry.type, {}};
+  for (const WorkerMetrics& worker : workers) {
+    family.metric.push_back(Sample(entry.type, {{"worker", worker.name}}, entry.read(worker)));
+  }
+  return family;
 }
 
 MetricFamily StateFamily(const std::vector<WorkerMetrics>& workers) {
@@ -159,6 +186,20 @@ MetricFamily SchemeSkipFamily(const std::vector<WorkerMetrics>& workers) {
   return family;
 }
 
+MetricFamily UnresolvedFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{
+      "kvcast_token_mode_unresolved", "Places held whose content is not known.", kGauge, {}};
+  for (const WorkerMetrics& worker : workers) {
+    for (size_t i = 0; i < kUnresolvedReasons; ++i) {
+      const std::string_view reason = UnresolvedName(static_cast<Unresolved>(i));
+      Labels labels = {{"worker", worker.name}, {"reason", std::string(reason)}};
+      family.metric.push_back(
+          Sample(kGauge, std::move(labels), worker.tokens.keys.unresolved_held[i]));
+    }
+  }
+  return family;
+}
+
 MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_wire_rejected_events_total", "Events not decoded.", kCounter, {}};
   for (const WorkerMetrics& worker : workers) {
@@ -178,17 +219,17 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   families.push_back(Single("kvcast_queries_total", "Queries answered.", metrics.queries));
   families.push_back(Single("kvcast_bad_queries_total", "Queries refused.", metrics.bad_queries));
   for (const WorkerMetric& entry : kWorkerMetrics) {
-    MetricFamily family{entry.name, entry.help, entry.type, {}};
-    for (const WorkerMetrics& worker : metrics.workers) {
-      family.metric.push_back(Sample(entry.type, {{"worker", worker.name}}, entry.read(worker)));
-    }
-    families.push_back(std::move(family));
+    families.push_back(FamilyOf(entry, metrics.workers));
+  }
+  for (const WorkerMetric& entry : kTokenModeMetrics) {
+    families.push_back(FamilyOf(entry, metrics.workers));
   }
   families.push_back(StateFamily(metrics.workers));
   families.push_back(RejectFamily(metrics.workers));
   families.push_back(SchemeStateFamily(metrics.workers));
   families.push_back(SchemeInfoFamily(metrics.workers));
   families.push_back(SchemeSkipFamily(metrics.workers));
+  families.push_back(UnresolvedFamily(metrics.workers));
   std::ostringstream page;
   prometheus::TextSerializer().Serialize(page, families);
   return page.str();

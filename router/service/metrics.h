@@ -21,6 +21,7 @@ struct WorkerMetrics {
   IndexCounters index;
   SchemeVerdict verdict;
   SchemeCounters scheme;
+  TokenFeedStatus tokens;
 };
 
 struct ServiceMetrics {

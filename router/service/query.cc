@@ -193,6 +193,7 @@ std::string RenderAnswers(const std::vector<QueryAnswer>& answers) {
                        {"state", SourceStateName(answer.state)},
                        {"next_seq", answer.next_seq},
                        {"event_age_seconds", OrNull(answer.event_age_seconds)},
+                       {"mode", answer.token_mode ? "token" : "engine_hash"},
                        {"exact", answer.exact},
                        {"reason", answer.reason},
                        {"scheme", SchemeJson(answer.scheme)}});

@@ -53,8 +53,10 @@ struct QueryAnswer {
   // right as the two clocks agree.
   std::optional<double> event_age_seconds;
   SchemeVerdict scheme;
+  bool token_mode = false;  // answered by content instead of by the engine's hashes
   // Proven to be what the engine's own lookup would say at next_seq or later: the stream is synced,
-  // for a query by tokens the scheme matched, and the match is certain.
+  // the match is certain, and for a query by tokens the scheme matched; or, in token mode, the
+  // content of all its blocks and the kinds of its groups are known.
   bool exact = false;
   std::string reason;  // why not
 };
@@ -62,9 +64,9 @@ struct QueryAnswer {
 // {"workers": [{"name", "reusable_tokens", "reusable_with_cpu_tokens",
 // "reusable_with_storage_tokens", "recompute_tokens", "hit": "full"|"partial"|"miss",
 // "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "next_seq",
-// "event_age_seconds": x|null, "exact", "reason", "scheme": {"state", "algorithm", "seed",
-// "hash_block_size", "reason"}}, ...]}; see WorkerMatch for their meaning. The scheme's algorithm,
-// seed and unit as far as they are known.
+// "event_age_seconds": x|null, "mode": "engine_hash"|"token", "exact", "reason", "scheme":
+// {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; see WorkerMatch for their
+// meaning. The scheme's algorithm, seed and unit as far as they are known.
 std::string RenderAnswers(const std::vector<QueryAnswer>& answers);
 
 }  // namespace kvcast::router

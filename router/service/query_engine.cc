@@ -21,21 +21,29 @@ std::vector<BlockHash> ChainOf(const HashScheme& scheme, int64_t unit, const Que
 }
 
 // Why the answer is not proven; empty: it is.
-std::string WhyInexact(const QueryAnswer& answer, bool by_tokens) {
+std::string WhyInexact(const QueryAnswer& answer, const TokenFeedStatus& tokens, bool by_tokens) {
   if (answer.state != SourceState::kSynced) {
     return "the stream is " + std::string(SourceStateName(answer.state));
   }
+  if (answer.token_mode) return WhyShort(tokens);
   if (!by_tokens || answer.scheme.state == SchemeState::kMatched) return "";
   return "hash scheme: " + answer.scheme.reason;
 }
 
 // The same of the match itself.
-std::string WhyNoProof(const QueryAnswer& answer, const Query& query) {
+std::string WhyNoProof(const QueryAnswer& answer, bool assumed_kinds, const Query& query) {
   if (answer.hash_block_size == 0) return "the query's hash unit is not the worker's";
-  if (query.by_tokens && answer.hash_block_size != answer.scheme.scheme->hash_block_size) {
+  if (query.by_tokens && !answer.token_mode &&
+      answer.hash_block_size != answer.scheme.scheme->hash_block_size) {
     return "the worker's block sizes do not fit its hash unit";
   }
+  if (assumed_kinds) return "token mode: the kinds of the groups are neither sent nor registered";
   return answer.match.certain ? "" : "the worker repeats announcements";
+}
+
+// Who answers in the index.
+WorkerId WorkerOf(const Source& source, const QueryAnswer& answer) {
+  return answer.token_mode ? source.token_worker() : source.id();
 }
 
 }  // namespace
@@ -62,14 +70,21 @@ Result<std::vector<const Source*>> QueryEngine::Select(
 }
 
 QueryEngine::Cohorts QueryEngine::Group(const std::vector<const Source*>& selected,
+                                        const std::vector<QueryAnswer>& answers,
                                         const Query& query) const {
   Cohorts cohorts;
-  for (const Source* source : selected) {
-    ChainKey key{.scheme = {}, .unit = index_.hash_block_size(source->id())};
+  for (size_t i = 0; i < selected.size(); ++i) {
+    const Source& source = *selected[i];
+    const WorkerId worker = WorkerOf(source, answers[i]);
+    ChainKey key{.scheme = {}, .unit = index_.hash_block_size(worker)};
     const bool other_unit = query.hash_block_size != 0 && query.hash_block_size != key.unit;
     if (key.unit == 0 || other_unit) continue;
-    if (query.by_tokens) key.scheme = source->scheme();
-    cohorts[key].push_back(source->id());
+    if (answers[i].token_mode) {
+      key.tokens_per_position = source.token_status().tokens_per_position;
+    } else if (query.by_tokens) {
+      key.scheme = source.scheme();
+    }
+    cohorts[key].push_back(worker);
   }
   return cohorts;
 }
@@ -77,6 +92,10 @@ QueryEngine::Cohorts QueryEngine::Group(const std::vector<const Source*>& select
 std::vector<WorkerMatch> QueryEngine::MatchCohort(const ChainKey& key,
                                                   const std::vector<WorkerId>& workers,
                                                   const Query& query) const {
+  if (key.tokens_per_position > 0) {
+    return index_.Match(ContentChain(query.tokens, key.unit, query.inputs, key.tokens_per_position),
+                        key.unit, query.prompt_tokens, workers);
+  }
   if (query.by_tokens) {
     return index_.Match(ChainOf(key.scheme, key.unit, query), key.unit, query.prompt_tokens,
                         workers);
@@ -99,7 +118,9 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
     answer.event_age_seconds = std::max(0.0, now_() - *ts);
   }
   answer.scheme = source.verdict();
-  answer.reason = WhyInexact(answer, query.by_tokens);
+  const TokenFeedStatus tokens = source.token_status();
+  answer.token_mode = query.by_tokens && tokens.serving;
+  answer.reason = WhyInexact(answer, tokens, query.by_tokens);
   return answer;
 }
 
@@ -110,19 +131,23 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query) const {
   std::vector<QueryAnswer> answers;
   for (const Source* source : *selected) answers.push_back(Describe(*source, query));
   std::unordered_map<WorkerId, std::pair<WorkerMatch, int64_t>> matched;
-  for (const auto& [key, workers] : Group(*selected, query)) {
+  for (const auto& [key, workers] : Group(*selected, answers, query)) {
     for (WorkerMatch& match : MatchCohort(key, workers, query)) {
       matched[match.worker] = {std::move(match), key.unit};
     }
   }
   for (size_t i = 0; i < answers.size(); ++i) {
     QueryAnswer& answer = answers[i];
-    if (const auto it = matched.find(answer.match.worker); it != matched.end()) {
+    const Source& source = *(*selected)[i];
+    const WorkerId worker = WorkerOf(source, answer);
+    if (const auto it = matched.find(worker); it != matched.end()) {
       std::tie(answer.match, answer.hash_block_size) = std::move(it->second);
+      answer.match.worker = source.id();
     }
     // A proof must still hold: the source may have been reset in between.
-    if (answer.reason.empty()) answer.reason = Describe(*(*selected)[i], query).reason;
-    if (answer.reason.empty()) answer.reason = WhyNoProof(answer, query);
+    if (answer.reason.empty()) answer.reason = Describe(source, query).reason;
+    const bool assumed = answer.token_mode && index_.counters(worker).assumed_kinds > 0;
+    if (answer.reason.empty()) answer.reason = WhyNoProof(answer, assumed, query);
     answer.exact = answer.reason.empty();
   }
   return answers;

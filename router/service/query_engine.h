@@ -31,7 +31,8 @@ class QueryEngine {
  private:
   // Workers that one hash chain serves.
   struct ChainKey {
-    HashScheme scheme;
+    HashScheme scheme;            // engine-hash mode
+    int tokens_per_position = 0;  // token mode; 0: not
     int64_t unit = 0;
     friend auto operator<=>(const ChainKey&, const ChainKey&) = default;
   };
@@ -40,7 +41,8 @@ class QueryEngine {
   Result<std::vector<const Source*>> Select(const std::vector<std::string>& names) const;
   // The source as it is now: all but the match.
   QueryAnswer Describe(const Source& source, const Query& query) const;
-  Cohorts Group(const std::vector<const Source*>& selected, const Query& query) const;
+  Cohorts Group(const std::vector<const Source*>& selected, const std::vector<QueryAnswer>& answers,
+                const Query& query) const;
   std::vector<WorkerMatch> MatchCohort(const ChainKey& key, const std::vector<WorkerId>& workers,
                                        const Query& query) const;
 

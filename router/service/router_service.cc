@@ -142,7 +142,7 @@ HttpReply RouterService::Impl::AnswerMetrics() const {
     const SourceStatus stream = subscriber_->status(source->id());
     metrics.workers.push_back({source->name(), source->State(stream.state), stream,
                                source->counters(), index_.counters(source->id()), source->verdict(),
-                               source->scheme_counters()});
+                               source->scheme_counters(), source->token_status()});
   }
   return {200, RenderMetrics(metrics), "text/plain; version=0.0.4; charset=utf-8"};
 }

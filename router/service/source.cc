@@ -67,6 +67,7 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
       unit_registered_(config.worker.hash_block_size > 0),
       assumed_(std::move(assumed)),
       detector_(std::move(detector)),
+      tokens_(WorkerId(id.value | kTokenWorkerBit), config.worker, config.token_mode, index),
       verdict_(detector_.verdict()) {}
 
 void Source::OnBatch(std::span<const uint8_t> payload) {
@@ -81,12 +82,15 @@ void Source::OnBatch(std::span<const uint8_t> payload) {
   if (!decoded) {
     // Removes may have been among it: what stays could be promised for ever.
     index_.ClearWorker(id_);
+    tokens_.OnLoss();
     return;
   }
   NoteHashForm();
   detector_.Observe(batch_);
   NoteScheme();
   index_.Apply(id_, batch_);
+  tokens_.OnVerdict(detector_.verdict());
+  tokens_.OnBatch(batch_);
   MutexLock lock(mutex_);
   last_batch_ts_ = batch_.ts;
 }
@@ -96,9 +100,11 @@ void Source::OnReset(ResetReason reason) {
     index_.RestartWorker(id_);
     inexact_ = false;
     detector_.Restart();
+    tokens_.OnRestart();
     NoteScheme();
   } else {
     index_.ClearWorker(id_);
+    tokens_.OnLoss();
   }
 }
 

@@ -15,10 +15,14 @@
 #include "kvcast/scheme_detector.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
+#include "kvcast/token_keys.h"
 #include "kvcast/wire.h"
+#include "router/service/token_feed.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
+
+inline constexpr uint32_t kTokenWorkerBit = uint32_t{1} << 31;
 
 // A worker to follow, as the operator describes it.
 struct RouterSource {
@@ -33,6 +37,8 @@ struct RouterSource {
   // Tried besides it and kWellKnownHashSeeds.
   std::vector<std::string> candidate_seeds;
   std::vector<std::vector<uint8_t>> candidate_none_hashes;
+  // For an engine that no scheme fits. Its groups and hash unit are the worker's.
+  TokenKeysConfig token_mode;
 };
 
 // What two workers must share for one hash chain to serve both, besides the unit.
@@ -51,7 +57,8 @@ struct SourceCounters {
 
 class Source {
  public:
-  // Registers the worker with `index`, which must outlive the source.
+  // Registers the worker with `index`, which must outlive the source. Ids from kTokenWorkerBit on
+  // are taken by the sources' token mode.
   static Result<std::unique_ptr<Source>> Create(WorkerId id, const RouterSource& config,
                                                 PrefixIndex& index);
 
@@ -68,6 +75,9 @@ class Source {
   HashScheme scheme() const;
   SchemeVerdict verdict() const;
   SchemeCounters scheme_counters() const;
+  // The worker that answers queries by tokens if token mode serves them, and how that stands.
+  WorkerId token_worker() const { return tokens_.worker(); }
+  TokenFeedStatus token_status() const { return tokens_.status(); }
   SourceCounters counters() const;
   // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
   // nullopt: none yet.
@@ -91,6 +101,7 @@ class Source {
   // The subscriber's thread.
   EventBatch batch_;
   SchemeDetector detector_;
+  TokenFeed tokens_;
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};
   std::atomic<bool> inexact_{false};
   mutable Mutex mutex_;

@@ -26,6 +26,9 @@ ServiceMetrics Example() {
                     ChainScheme{HashAlgorithm::kSha256Cbor, "a \"seed\"", {1}, 16}, ""};
   worker.scheme.matched = 5;
   worker.scheme.skipped[static_cast<size_t>(SchemeSkip::kSparse)] = 3;
+  worker.tokens.serving = true;
+  worker.tokens.keys.parked_stores = 6;
+  worker.tokens.keys.unresolved_held[static_cast<size_t>(Unresolved::kSparse)] = 8;
   metrics.workers = {worker};
   return metrics;
 }
@@ -46,6 +49,14 @@ TEST(Metrics, GivesCountersByWorkerStateAndReason) {
   EXPECT_TRUE(HasLine(page, R"(kvcast_wire_rejected_events_total{worker="engine \"0\"",reason=")" +
                                 std::string(RejectName(Reject::kBadType)) + "\"} 2"));
   EXPECT_TRUE(HasLine(page, "# TYPE kvcast_index_residencies gauge"));
+}
+
+TEST(Metrics, SaysWhatTokenModeKnows) {
+  const std::string page = RenderMetrics(Example());
+  EXPECT_TRUE(HasLine(page, R"(kvcast_source_token_mode{worker="engine \"0\""} 1)")) << page;
+  EXPECT_TRUE(HasLine(page, R"(kvcast_token_mode_parked_stores{worker="engine \"0\""} 6)"));
+  EXPECT_TRUE(
+      HasLine(page, R"(kvcast_token_mode_unresolved{worker="engine \"0\"",reason="sparse"} 8)"));
 }
 
 TEST(Metrics, NamesTheSchemeThatWasFound) {

@@ -118,7 +118,8 @@ TEST(RenderAnswers, GivesOneObjectPerWorker) {
   EXPECT_EQ(RenderAnswers({answer}),
             "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"exact\":true,\"hash_"
             "block_size\":16,"
-            "\"hit\":\"partial\",\"limiting_group\":1,\"name\":\"w\xEF\xBF\xBD\\\"\","
+            "\"hit\":\"partial\",\"limiting_group\":1,\"mode\":\"engine_hash\",\"name\":"
+            "\"w\xEF\xBF\xBD\\\"\","
             "\"next_seq\":9,\"per_group_tokens\":[64,48],\"reason\":\"\",\"recompute_tokens\":52,"
             "\"reusable_tokens\":48,\"reusable_with_cpu_tokens\":64,"
             "\"reusable_with_storage_tokens\":80,\"scheme\":{\"algorithm\":\"sha256\","

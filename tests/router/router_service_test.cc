@@ -177,9 +177,12 @@ TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
   EXPECT_EQ(workers[2].at("exact"), false);
   EXPECT_EQ(workers[2].at("reason"),
             "hash scheme: registered xxhash_cbor; the stores have sha256, seed 0, unit 16");
-  EXPECT_EQ(workers[3].at("reusable_tokens"), 0);
+  EXPECT_EQ(workers[3].at("scheme").at("reason"), "no known scheme fits the stores");
+  EXPECT_EQ(workers[3].at("mode"), "token");
+  EXPECT_EQ(workers[3].at("reusable_tokens"), 96);
   EXPECT_EQ(workers[3].at("exact"), false);
-  EXPECT_EQ(workers[3].at("reason"), "hash scheme: no known scheme fits the stores");
+  EXPECT_EQ(workers[3].at("reason"),
+            "token mode: the kinds of the groups are neither sent nor registered");
   EXPECT_EQ(Json::parse(Client().Get("/healthz")->body).at("schemes_matched"), 2);
   const std::string page = Client().Get("/metrics")->body;
   EXPECT_NE(page.find("kvcast_source_scheme_state{worker=\"engine-3\",state=\"token_mode\"} 1"),
