@@ -43,8 +43,9 @@ std::optional<uint8_t> HoldableGroup(const std::optional<int64_t>& group_idx) {
   return static_cast<uint8_t>(group);
 }
 
-KeyLedger::KeyLedger(size_t hashes_max)
-    : records_(hashes_max, [this](const TokenRecord& record) { ForgetNames(record); }) {}
+KeyLedger::KeyLedger(size_t hashes_max, size_t idle_hashes_max)
+    : records_(hashes_max, idle_hashes_max,
+               [this](const TokenRecord& record) { ForgetNames(record); }) {}
 
 bool KeyLedger::Resolve(RecordId id, ContentState key, int64_t position, int64_t block_size) {
   if (ambiguous_.contains(key) || ambiguous_.size() >= kMaxAmbiguousKeys) {
@@ -83,7 +84,6 @@ bool KeyLedger::Name(RecordId id, int64_t block_size) {
   ambiguous_.insert(key);
   GiveUp(other);
   GiveUp(id);
-  GiveUpDescendants();
   return false;
 }
 
@@ -106,22 +106,19 @@ void KeyLedger::SetState(RecordId id, State state, Unresolved reason) {
 
 // An entry of `held` comes or goes.
 void KeyLedger::CountHeld(const TokenRecord& record, const HeldCopies& held, bool more) {
-  if (record.resolved()) return;
   const uint64_t one = more ? 1 : ~uint64_t{0};
+  held_in_[static_cast<size_t>(held.tier)] += one;
+  if (record.resolved()) return;
   held_.unresolved_held[static_cast<size_t>(record.reason)] += one;
   if (held.tier == Tier::kGpu) held_.unresolved_gpu += one;
 }
 
-void KeyLedger::Refute(RecordId id) {
-  GiveUp(id);
-  GiveUpDescendants();
-}
+void KeyLedger::Refute(RecordId id) { GiveUp(id); }
 
 void KeyLedger::RefuteRule() {
   records_.ForEach([this](RecordId id, const TokenRecord& record) {
     if (record.by_rule && record.resolved()) GiveUp(id);
   });
-  GiveUpDescendants();
 }
 
 std::optional<RecordId> KeyLedger::NextChanged() {
@@ -131,7 +128,20 @@ std::optional<RecordId> KeyLedger::NextChanged() {
   return id;
 }
 
+// With all that was learned from it.
 void KeyLedger::GiveUp(RecordId id) {
+  std::vector<RecordId> left = {id};
+  while (!left.empty()) {
+    const RecordId next = left.back();
+    left.pop_back();
+    GiveUpOne(next);
+    records_.ForEachChild(next, [&](RecordId child) {
+      if (records_.at(child).resolved()) left.push_back(child);
+    });
+  }
+}
+
+void KeyLedger::GiveUpOne(RecordId id) {
   const TokenRecord& record = records_.at(id);
   if (record.resolved()) {
     Withdraw(record);
@@ -139,35 +149,6 @@ void KeyLedger::GiveUp(RecordId id) {
   }
   if (record.state != State::kHidden || record.reason != Unresolved::kConflict) ++conflicts_;
   Hide(id, Unresolved::kConflict);
-}
-
-// Whether the record was learned from one that is given up, or from one that is forgotten, so that
-// nobody can tell. `path`: the resolved records on the way that were not known to be sound.
-bool KeyLedger::IsDoubtful(RecordId first, std::unordered_set<RecordId>& sound,
-                           std::vector<RecordId>& path) const {
-  path.clear();
-  for (RecordId id = first; !sound.contains(id);) {
-    const TokenRecord& record = records_.at(id);
-    if (!record.resolved()) return true;
-    path.push_back(id);
-    if (record.origin.id == kNoRecord) return false;
-    if (records_.Get(record.origin) == nullptr) return true;
-    id = record.origin.id;
-  }
-  return false;
-}
-
-void KeyLedger::GiveUpDescendants() {
-  std::unordered_set<RecordId> sound;
-  std::vector<RecordId> path;
-  records_.ForEach([&](RecordId first, const TokenRecord& record) {
-    if (!record.resolved()) return;
-    if (!IsDoubtful(first, sound, path)) {
-      sound.insert(path.begin(), path.end());
-      return;
-    }
-    for (const RecordId id : path) GiveUp(id);
-  });
 }
 
 void KeyLedger::Hold(const BlockStored& event, std::span<const RecordId> hashes) {
@@ -247,6 +228,8 @@ void KeyLedger::Remove(const BlockRemoved& event) {
 
 void KeyLedger::Clear(const AllBlocksCleared& event) {
   const Tier tier = TierOf(event.medium);
+  out_.emplace_back(event);
+  if (held_in_[static_cast<size_t>(tier)] == 0) return;
   records_.ForEach([&](RecordId id, TokenRecord& record) {
     for (const HeldCopies& held : record.held) {
       if (held.tier == tier) CountHeld(record, held, false);
@@ -256,7 +239,6 @@ void KeyLedger::Clear(const AllBlocksCleared& event) {
                       record.held.end());
     records_.Settle(id);
   });
-  out_.emplace_back(event);
 }
 
 void KeyLedger::Announce(const TokenRecord& record) {

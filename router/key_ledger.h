@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -29,7 +30,7 @@ std::optional<uint8_t> HoldableGroup(const std::optional<int64_t>& group_idx);
 // hashes, is given up with all that was learned from it. Thread-compatible.
 class KeyLedger {
  public:
-  explicit KeyLedger(size_t hashes_max);
+  KeyLedger(size_t hashes_max, size_t idle_hashes_max);
 
   TokenRecords& records() { return records_; }
   const TokenRecords& records() const { return records_; }
@@ -73,9 +74,7 @@ class KeyLedger {
 
   bool Name(RecordId id, int64_t block_size);
   void GiveUp(RecordId id);
-  void GiveUpDescendants();
-  bool IsDoubtful(RecordId first, std::unordered_set<RecordId>& sound,
-                  std::vector<RecordId>& path) const;
+  void GiveUpOne(RecordId id);
   void NoteRootStore(const BlockStored& event, std::span<const RecordId> hashes,
                      BlockStored& stored);
   void LetGo(RecordId id, HeldCopies* held);
@@ -96,7 +95,8 @@ class KeyLedger {
   // Stores of the output that the index might take for reports of hits, by their position in it.
   std::map<size_t, RootStore> root_stores_;
   std::map<size_t, RootStore> sent_root_stores_;
-  TokenKeysCounters held_;  // unresolved_held and unresolved_gpu alone
+  TokenKeysCounters held_;                  // unresolved_held and unresolved_gpu alone
+  std::array<uint64_t, kTiers> held_in_{};  // entries, by tier
   uint64_t resolved_ = 0;
   uint64_t resolved_late_ = 0;
   uint64_t conflicts_ = 0;

@@ -29,9 +29,11 @@ class ParkedSpans {
     return spans_.size() >= spans_max_ || tokens_ + TokensOf(span) > tokens_max_;
   }
   StoreSpan TakeOldest() { return Take(spans_.begin()->first); }
-  // The spans that wait for `record`, oldest first. They stay parked.
-  std::vector<ParkId> WaitingFor(RecordId record) const;
+  // The spans that wait for `record` are added to `waiting`. They stay parked.
+  void AddWaitingFor(RecordId record, std::set<ParkId>& waiting) const;
   bool Has(ParkId id) const { return spans_.contains(id); }
+  // Whether an equal one is parked.
+  bool Has(const StoreSpan& span) const;
   StoreSpan Take(ParkId id);
 
   size_t size() const { return spans_.size(); }
@@ -43,6 +45,7 @@ class ParkedSpans {
   };
 
   static size_t TokensOf(const StoreSpan& span) { return span.event.token_ids->size(); }
+  static uint64_t Fingerprint(const StoreSpan& span);
 
   size_t spans_max_;
   size_t tokens_max_;
@@ -50,6 +53,7 @@ class ParkedSpans {
   ParkId next_ = 0;
   std::map<ParkId, Parked> spans_;
   std::unordered_map<RecordId, std::set<ParkId>> waiting_;
+  std::unordered_map<uint64_t, ParkId> by_fingerprint_;  // the first of each
 };
 
 }  // namespace kvcast::router

@@ -12,8 +12,8 @@ namespace {
 using internal::FillRetentionMask;
 using internal::RetentionRule;
 
-// Pairs of boundaries that are tried; a longer span is left unplaced.
-constexpr size_t kMaxChoices = 4096;
+// Boundaries that are tried, in pairs; a longer span is left unplaced.
+constexpr int64_t kMaxBoundaries = 90;
 
 // The choices of blocks that the rule allows, one after the other, and what they have in common.
 class Choices {
@@ -55,14 +55,17 @@ class Choices {
 };
 
 // Multiples of the alignment whose tail may lie in the span, and one whose tail does not: the
-// prompt's end and a boundary that it shares with others, which the event does not tell.
+// prompt's end and a boundary that it shares with others, which the event does not tell. Empty: too
+// many.
 std::vector<int64_t> PossibleBoundaries(const RetentionRule& rule, int64_t first_block,
                                         int64_t blocks) {
   const int64_t size = rule.spec.block_size;
   const int64_t tail = CeilDiv(rule.spec.sliding_window, size) + 1;
   const int64_t last = (first_block + blocks + tail) * size / rule.alignment + 1;
+  const int64_t first = first_block * size / rule.alignment;
   std::vector<int64_t> boundaries;
-  for (int64_t i = first_block * size / rule.alignment; i <= last; ++i) {
+  if (last - first >= kMaxBoundaries) return boundaries;
+  for (int64_t i = first; i <= last; ++i) {
     boundaries.push_back(i * rule.alignment);
   }
   boundaries.push_back((last + 1) * rule.alignment);
@@ -72,7 +75,7 @@ std::vector<int64_t> PossibleBoundaries(const RetentionRule& rule, int64_t first
 bool TryBoundaries(const RetentionRule& rule, int64_t first_block, int64_t blocks,
                    Choices& choices) {
   const std::vector<int64_t> boundaries = PossibleBoundaries(rule, first_block, blocks);
-  if (boundaries.size() * (boundaries.size() + 1) / 2 > kMaxChoices) return false;
+  if (boundaries.empty()) return false;
   Bitmap mask;
   for (size_t i = 0; i < boundaries.size(); ++i) {
     for (size_t j = i; j < boundaries.size(); ++j) {

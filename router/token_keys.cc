@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -26,6 +27,9 @@ namespace {
 
 using Link = TokenRecord::Link;
 using State = TokenRecord::State;
+
+// Of reading one store.
+constexpr int kMaxTries = 16;
 
 }  // namespace
 
@@ -66,7 +70,7 @@ class TokenKeys::Impl {
 
 TokenKeys::Impl::Impl(TokenKeysConfig given)
     : config(std::move(given)),
-      ledger_(std::max<size_t>(config.hashes_max, 1)),
+      ledger_(std::max<size_t>(config.hashes_max, 1), config.idle_hashes_max),
       parked_(config.parked_stores_max, config.parked_tokens_max),
       unit_(config.hash_block_size) {
   for (const GroupSpec& group : config.groups) NoteBlockSize(group.block_size);
@@ -136,6 +140,7 @@ bool TokenKeys::Impl::PinContent(const BlockStored& event, StoreSpan& span) {
   span.at_root = !parent && event.token_offset.value_or(0) == 0;
   span.event = event;
   span.event.block_hashes.clear();
+  span.event.session_id.reset();
   span.blocks =
       std::ssize(*event.token_ids) / (event.block_size * int64_t{event.tokens_per_position});
   return true;
@@ -147,7 +152,11 @@ void TokenKeys::Impl::UnpinSpan(const StoreSpan& span) {
 }
 
 void TokenKeys::Impl::Learn(const StoreSpan& span) {
-  while (!LearnOnce(span)) {
+  for (int tries = 1; !LearnOnce(span); ++tries) {
+    if (tries < kMaxTries) continue;
+    // So much of it is wrong that finding each piece would cost more than it is worth.
+    for (const RecordId id : span.hashes) ledger_.Refute(id);
+    return;
   }
 }
 
@@ -208,7 +217,7 @@ bool TokenKeys::Impl::Assign(const StoreSpan& span, const SpanContent& content, 
     if (!ledger_.Resolve(id, found.state, position, size)) return false;
     const bool behind = boundary == 0 || content.from_behind[boundary];
     const RecordId origin = content.source[behind ? boundary : boundary - 1];
-    if (origin != kNoRecord) record.origin = ledger_.records().RefTo(origin);
+    ledger_.records().SetOrigin(id, origin);
   }
   SetLink(span, content, boundary, record);
   return true;
@@ -248,11 +257,14 @@ void TokenKeys::Impl::Park(StoreSpan span) {
     return;
   }
   if (span.parent != kNoRecord) await(span.parent);
-  while (parked_.size() > 0 && parked_.CanHold(span) && parked_.IsFullFor(span)) {
+  while (parked_.size() > 0 && !parked_.Has(span) && parked_.CanHold(span) &&
+         parked_.IsFullFor(span)) {
     ++past.parked_dropped;
     UnpinSpan(parked_.TakeOldest());
   }
-  if (parked_.CanHold(span)) {
+  if (parked_.Has(span)) {
+    UnpinSpan(span);  // one of a kind tells as much
+  } else if (parked_.CanHold(span)) {
     parked_.Park(std::move(span), awaited);
   } else {
     ++past.parked_dropped;
@@ -261,10 +273,18 @@ void TokenKeys::Impl::Park(StoreSpan span) {
 }
 
 void TokenKeys::Impl::TryWaiting() {
-  while (const std::optional<RecordId> changed = ledger_.NextChanged()) {
-    for (const router::ParkId waiting : parked_.WaitingFor(*changed)) {
-      if (!parked_.Has(waiting)) continue;
-      StoreSpan span = parked_.Take(waiting);
+  std::set<router::ParkId> waiting;
+  const auto gather = [&] {
+    waiting.clear();
+    while (const std::optional<RecordId> changed = ledger_.NextChanged()) {
+      parked_.AddWaitingFor(*changed, waiting);
+    }
+    return !waiting.empty();
+  };
+  while (gather()) {
+    for (const router::ParkId id : waiting) {
+      if (!parked_.Has(id)) continue;  // left to make room
+      StoreSpan span = parked_.Take(id);
       Learn(span);
       Park(std::move(span));
     }

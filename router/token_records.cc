@@ -15,8 +15,12 @@ HeldCopies* TokenRecord::FindHeld(Tier tier, uint8_t group) {
   return nullptr;
 }
 
-TokenRecords::TokenRecords(size_t max, std::function<void(const TokenRecord&)> forget)
-    : max_(max), forget_(std::move(forget)), index_(0, Hash{&slab_}, Equal{&slab_}) {}
+TokenRecords::TokenRecords(size_t max, size_t idle_max,
+                           std::function<void(const TokenRecord&)> forget)
+    : max_(max),
+      idle_max_(idle_max),
+      forget_(std::move(forget)),
+      index_(0, Hash{&slab_}, Equal{&slab_}) {}
 
 RecordId TokenRecords::Find(const BlockHash& hash) const {
   const auto it = index_.find(hash);
@@ -52,7 +56,29 @@ void TokenRecords::Unpin(RecordId id) {
 
 void TokenRecords::Settle(RecordId id) {
   const TokenRecord& record = slab_[id];
-  if (record.pins == 0 && record.held.empty() && !record.idle) LinkIdle(id);
+  if (record.pins > 0 || !record.held.empty() || record.idle) return;
+  LinkIdle(id);
+  if (idle_ > idle_max_) ForgetOldest();
+}
+
+void TokenRecords::SetOrigin(RecordId id, RecordId origin) {
+  LeaveOrigin(id);
+  TokenRecord& record = slab_[id];
+  if (origin == kNoRecord || origin == id) return;
+  record.next_child = slab_[origin].first_child;
+  if (record.next_child != kNoRecord) slab_[record.next_child].previous_child = id;
+  slab_[origin].first_child = id;
+  record.origin = origin;
+}
+
+void TokenRecords::LeaveOrigin(RecordId id) {
+  TokenRecord& record = slab_[id];
+  if (record.origin == kNoRecord) return;
+  const RecordId previous = record.previous_child;
+  (previous == kNoRecord ? slab_[record.origin].first_child : slab_[previous].next_child) =
+      record.next_child;
+  if (record.next_child != kNoRecord) slab_[record.next_child].previous_child = previous;
+  record.origin = record.next_child = record.previous_child = kNoRecord;
 }
 
 const TokenRecord* TokenRecords::Get(const RecordRef& ref) const {
@@ -62,6 +88,7 @@ const TokenRecord* TokenRecords::Get(const RecordRef& ref) const {
 }
 
 void TokenRecords::LinkIdle(RecordId id) {
+  ++idle_;
   slab_[id].idle = true;
   slab_[id].older = newest_;
   slab_[id].newer = kNoRecord;
@@ -72,6 +99,7 @@ void TokenRecords::LinkIdle(RecordId id) {
 void TokenRecords::UnlinkIdle(RecordId id) {
   TokenRecord& record = slab_[id];
   record.idle = false;
+  --idle_;
   (record.older == kNoRecord ? oldest_ : slab_[record.older].newer) = record.newer;
   (record.newer == kNoRecord ? newest_ : slab_[record.newer].older) = record.older;
 }
@@ -81,6 +109,9 @@ bool TokenRecords::ForgetOldest() {
   if (id == kNoRecord) return false;
   UnlinkIdle(id);
   forget_(slab_[id]);
+  const RecordId origin = slab_[id].origin;
+  while (slab_[id].first_child != kNoRecord) SetOrigin(slab_[id].first_child, origin);
+  LeaveOrigin(id);
   index_.erase(slab_[id].hash);
   const uint32_t generation = slab_[id].generation + 1;
   std::destroy_at(&slab_[id]);

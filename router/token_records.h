@@ -50,9 +50,6 @@ struct TokenRecord {
   int64_t position = 0;  // resolved: tokens of the prefix
   int64_t span = 0;      // resolved: tokens of the block that `inner` and a kParent link are about
   RecordRef link;
-  // Resolved: what the content was learned from, if not from the root. Never changed, so that these
-  // have no cycles; links may, because a better one replaces them.
-  RecordRef origin;
   // States inside the block, every span / (inner.size() + 1) tokens; only where some group's
   // blocks are smaller.
   std::vector<ContentState> inner;
@@ -65,6 +62,10 @@ struct TokenRecord {
   friend class TokenRecords;
   uint32_t generation = 0;
   uint32_t pins = 0;
+  RecordId origin = kNoRecord;
+  RecordId first_child = kNoRecord;  // those whose origin this is
+  RecordId next_child = kNoRecord;   // of the same origin
+  RecordId previous_child = kNoRecord;
   RecordId older = kNoRecord;  // neighbours among the idle
   RecordId newer = kNoRecord;
   bool idle = false;
@@ -74,8 +75,9 @@ struct TokenRecord {
 // Ids stay valid while the record is held somewhere or pinned. Thread-compatible.
 class TokenRecords {
  public:
-  // `forget` is told of a record that leaves for want of room.
-  TokenRecords(size_t max, std::function<void(const TokenRecord&)> forget);
+  // At most `max` records, of which at most `idle_max` that nothing holds or pins. `forget` is told
+  // of a record that leaves for want of room.
+  TokenRecords(size_t max, size_t idle_max, std::function<void(const TokenRecord&)> forget);
   TokenRecords(const TokenRecords&) = delete;
   TokenRecords& operator=(const TokenRecords&) = delete;
 
@@ -87,6 +89,19 @@ class TokenRecords {
   void Unpin(RecordId id);
   // To be called when `held` of an unpinned record became empty.
   void Settle(RecordId id);
+
+  // What the content of `id` was learned from, if not from the root. Set once, when it is learned,
+  // so that these have no cycles; links may, because a better one replaces them. What was learned
+  // from a record that is forgotten rests on that one's origin.
+  void SetOrigin(RecordId id, RecordId origin);
+  // Calls `visit(id)` for every record whose origin is `id`; it may not change origins.
+  template <typename Visit>
+  void ForEachChild(RecordId id, Visit visit) const {
+    for (RecordId child = slab_[id].first_child; child != kNoRecord;) {
+      visit(child);
+      child = slab_[child].next_child;
+    }
+  }
 
   TokenRecord& at(RecordId id) { return slab_[id]; }
   const TokenRecord& at(RecordId id) const { return slab_[id]; }
@@ -125,11 +140,14 @@ class TokenRecords {
     bool operator()(const BlockHash& a, RecordId b) const { return (*slab)[b].hash == a; }
   };
 
+  void LeaveOrigin(RecordId id);
   void LinkIdle(RecordId id);
   void UnlinkIdle(RecordId id);
   bool ForgetOldest();
 
   size_t max_;
+  size_t idle_max_;
+  size_t idle_ = 0;
   std::function<void(const TokenRecord&)> forget_;
   std::vector<TokenRecord> slab_;
   std::vector<RecordId> free_;

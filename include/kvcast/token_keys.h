@@ -48,6 +48,7 @@ struct TokenKeysConfig {
   // Bounds. Hashes that no tier holds are forgotten first, longest unused first; a hash that finds
   // no room is not promised. The oldest parked stores leave first.
   size_t hashes_max = size_t{1} << 22;
+  size_t idle_hashes_max = size_t{1} << 19;  // that no tier holds and no parked store names
   size_t parked_stores_max = size_t{1} << 16;
   size_t parked_tokens_max = size_t{1} << 24;
 };

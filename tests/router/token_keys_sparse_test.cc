@@ -87,7 +87,7 @@ TEST(TokenKeysSparse, TokensOfSkippedBlocksAreNotTheirContent) {
 // A block and one that ends where it begins, each known from the other.
 TEST(RecordPath, EndsWhereLinksGoRoundInACircle) {
   using router::TokenRecord;
-  router::TokenRecords records(8, [](const TokenRecord&) {});
+  router::TokenRecords records(8, 8, [](const TokenRecord&) {});
   const auto before = records.Pin(Hash(1));
   const auto block = records.Pin(Hash(2));
   for (const auto id : {before, block}) {

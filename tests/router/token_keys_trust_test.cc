@@ -62,13 +62,13 @@ TEST(TokenKeysTrust, AnotherHashForAnotherBlockSizeIsNoConflict) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
 }
 
-TEST(TokenKeysTrust, WhatWasLearnedFromAForgottenParentGoesToo) {
+TEST(TokenKeysTrust, WhatWasLearnedBehindAForgottenBlockGoesToo) {
   TokenModeWorker worker({.hashes_max = 3});
-  worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)), Remove({Hash(1)}));
-  worker.Apply(StoreTokens({Hash(5)}, Tokens(50, 4)), StoreTokens({Hash(6)}, Tokens(60, 4)));
-  ASSERT_EQ(worker.counters().forgotten_hashes, 1u) << "hash 1";
-  worker.Apply(StoreTokens({Hash(5)}, Tokens(90, 4)));
-  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(2)), Unresolved::kConflict);
+  worker.Apply(StoreTokens({Hash(1), Hash(2), Hash(3)}, Tokens(1, 12)), Remove({Hash(2)}));
+  worker.Apply(StoreTokens({Hash(6)}, Tokens(60, 4)));
+  ASSERT_EQ(worker.counters().forgotten_hashes, 1u) << "hash 2";
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(90, 4)));
+  EXPECT_EQ(worker.keys().WhyUnresolved(Hash(3)), Unresolved::kConflict);
   EXPECT_EQ(worker.Reusable(Tokens(60, 4)), 4);
 }
 
