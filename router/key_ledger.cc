@@ -43,8 +43,9 @@ std::optional<uint8_t> HoldableGroup(const std::optional<int64_t>& group_idx) {
   return static_cast<uint8_t>(group);
 }
 
-KeyLedger::KeyLedger(size_t hashes_max, size_t idle_hashes_max)
-    : records_(hashes_max, idle_hashes_max,
+KeyLedger::KeyLedger(const TokenKeysConfig& config)
+    : repeats_are_refreshes_(config.repeats_are_refreshes),
+      records_(std::max<size_t>(config.hashes_max, 1), config.idle_hashes_max,
                [this](const TokenRecord& record) { ForgetNames(record); }) {}
 
 bool KeyLedger::Resolve(RecordId id, ContentState key, int64_t position, int64_t block_size) {
@@ -162,6 +163,8 @@ void KeyLedger::Hold(const BlockStored& event, std::span<const RecordId> hashes)
     if (held == nullptr) {
       held = &record.held.emplace_back(HeldCopies{0, tier, group});
       CountHeld(record, *held, true);
+    } else if (repeats_are_refreshes_) {
+      continue;
     }
     if (held->copies < std::numeric_limits<uint32_t>::max()) ++held->copies;
     if (record.resolved()) stored.block_hashes.push_back(WireKey(record));

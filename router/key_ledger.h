@@ -30,7 +30,7 @@ std::optional<uint8_t> HoldableGroup(const std::optional<int64_t>& group_idx);
 // hashes, is given up with all that was learned from it. Thread-compatible.
 class KeyLedger {
  public:
-  KeyLedger(size_t hashes_max, size_t idle_hashes_max);
+  explicit KeyLedger(const TokenKeysConfig& config);
 
   TokenRecords& records() { return records_; }
   const TokenRecords& records() const { return records_; }
@@ -84,6 +84,7 @@ class KeyLedger {
   void Withdraw(const TokenRecord& record);
   void ForgetNames(const TokenRecord& record);
 
+  const bool repeats_are_refreshes_;
   TokenRecords records_;
   // The one hash of a content, by block size: engines before 2026-06 name a prefix anew for each.
   absl::flat_hash_map<uint64_t, RecordId> names_;

@@ -70,7 +70,7 @@ class TokenKeys::Impl {
 
 TokenKeys::Impl::Impl(TokenKeysConfig given)
     : config(std::move(given)),
-      ledger_(std::max<size_t>(config.hashes_max, 1), config.idle_hashes_max),
+      ledger_(config),
       parked_(config.parked_stores_max, config.parked_tokens_max),
       unit_(config.hash_block_size) {
   for (const GroupSpec& group : config.groups) NoteBlockSize(group.block_size);

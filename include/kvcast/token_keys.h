@@ -45,6 +45,9 @@ struct TokenKeysConfig {
   std::optional<SparseRule> sparse_rule;  // nullopt: not known
   // The parent hash 0 means root unless a block of that hash was stored (LMCache, Mooncake).
   bool zero_parent_is_root = false;
+  // A store of a block that the group holds in that tier already is no second copy, and one remove
+  // takes it (SGLang's maps, LMCache). vLLM's stores are copies.
+  bool repeats_are_refreshes = false;
   // Bounds. Hashes that no tier holds are forgotten first, longest unused first; a hash that finds
   // no room is not promised. The oldest parked stores leave first.
   size_t hashes_max = size_t{1} << 22;
