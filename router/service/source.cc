@@ -30,6 +30,12 @@ SchemeDetectorConfig DetectorConfig(const RouterSource& source) {
   return config;
 }
 
+TokenKeysConfig TokenModeOf(const RouterSource& source) {
+  TokenKeysConfig config = source.token_mode;
+  config.repeats_are_refreshes |= source.format == EventFormat::kMooncake;
+  return config;
+}
+
 Result<HashScheme> AssumedScheme(const RouterSource& source) {
   const HashAlgorithm algorithm = source.algorithm.value_or(HashAlgorithm::kSha256);
   const auto hasher = source.none_hash.empty()
@@ -67,12 +73,30 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
       unit_registered_(config.worker.hash_block_size > 0),
       assumed_(std::move(assumed)),
       detector_(std::move(detector)),
-      tokens_(WorkerId(id.value | kTokenWorkerBit), config.worker, config.token_mode, index),
-      verdict_(detector_.verdict()) {}
+      tokens_(WorkerId(id.value | kTokenWorkerBit), config.worker, TokenModeOf(config),
+              /*await_verdict=*/config.format == EventFormat::kEngine, index),
+      verdict_(detector_.verdict()) {
+  if (config.format == EventFormat::kMooncake) mooncake_.emplace(config.mooncake);
+}
+
+// False: no batch.
+bool Source::Decode(std::span<const uint8_t> payload, DecodeCounts& counts) {
+  if (!mooncake_) return DecodeBatch(payload, WireLimits(), batch_, counts).ok();
+  const uint64_t bad = mooncake_->counters().bad_events;
+  Result<EventBatch> batch = mooncake_->Decode(payload);
+  if (!batch.ok()) {
+    mooncake_->Restart();
+    return false;
+  }
+  batch_ = std::move(batch).value();
+  counts.decoded = batch_.events.size();
+  counts.rejected[static_cast<size_t>(Reject::kBadValue)] = mooncake_->counters().bad_events - bad;
+  return true;
+}
 
 void Source::OnBatch(std::span<const uint8_t> payload) {
   DecodeCounts counts;
-  const bool decoded = DecodeBatch(payload, WireLimits(), batch_, counts).ok();
+  const bool decoded = Decode(payload, counts);
   {
     MutexLock lock(mutex_);
     AddCounts(counts, counters_.decode);
@@ -96,6 +120,7 @@ void Source::OnBatch(std::span<const uint8_t> payload) {
 }
 
 void Source::OnReset(ResetReason reason) {
+  if (mooncake_) mooncake_->Restart();
   if (reason == ResetReason::kRestart) {
     index_.RestartWorker(id_);
     inexact_ = false;

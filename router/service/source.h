@@ -17,12 +17,19 @@
 #include "kvcast/subscriber.h"
 #include "kvcast/token_keys.h"
 #include "kvcast/wire.h"
+#include "router/service/mooncake_events.h"
 #include "router/service/token_feed.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
 
 inline constexpr uint32_t kTokenWorkerBit = uint32_t{1} << 31;
+
+// What the payloads of a source hold.
+enum class EventFormat : uint8_t {
+  kEngine,    // an engine's batches; see kvcast/wire.h
+  kMooncake,  // see mooncake_events.h
+};
 
 // A worker to follow, as the operator describes it.
 struct RouterSource {
@@ -37,6 +44,8 @@ struct RouterSource {
   // Tried besides it and kWellKnownHashSeeds.
   std::vector<std::string> candidate_seeds;
   std::vector<std::vector<uint8_t>> candidate_none_hashes;
+  EventFormat format = EventFormat::kEngine;
+  MooncakeConfig mooncake;  // format kMooncake
   // For an engine that no scheme fits. Its groups and hash unit are the worker's.
   TokenKeysConfig token_mode;
 };
@@ -89,6 +98,7 @@ class Source {
  private:
   Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
          HashScheme assumed);
+  bool Decode(std::span<const uint8_t> payload, DecodeCounts& counts);
   void NoteHashForm();
   void NoteScheme();
   void LearnUnit(int64_t unit);
@@ -102,6 +112,7 @@ class Source {
   EventBatch batch_;
   SchemeDetector detector_;
   TokenFeed tokens_;
+  std::optional<MooncakeEvents> mooncake_;  // if that is the format
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};
   std::atomic<bool> inexact_{false};
   mutable Mutex mutex_;

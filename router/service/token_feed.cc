@@ -30,10 +30,11 @@ std::string WhyShort(const TokenFeedStatus& status) {
 }
 
 TokenFeed::TokenFeed(WorkerId worker, const WorkerConfig& registration, TokenKeysConfig config,
-                     PrefixIndex& index)
+                     bool await_verdict, PrefixIndex& index)
     : worker_(worker),
       registration_(registration),
       config_(Complete(std::move(config), registration)),
+      await_verdict_(await_verdict),
       index_(index),
       keys_(TokenKeys(config_)) {}
 
@@ -54,7 +55,7 @@ void TokenFeed::OnVerdict(const SchemeVerdict& verdict) {
 // Pairs of tokens are hashed by no known scheme, and therefore never tested.
 bool TokenFeed::ShouldServe() const {
   if (!keys_ || keys_->counters().resolved == 0) return false;
-  return verdict_.state != SchemeState::kUnknown || now_.tokens_per_position > 1;
+  return !await_verdict_ || verdict_.state != SchemeState::kUnknown || now_.tokens_per_position > 1;
 }
 
 void TokenFeed::OnBatch(const EventBatch& batch) {

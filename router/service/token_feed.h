@@ -29,9 +29,10 @@ std::string WhyShort(const TokenFeedStatus& status);
 class TokenFeed {
  public:
   // `worker`: not registered with the index yet. `config`: groups and hash unit are the
-  // registration's. The index must outlive the feed.
+  // registration's. `await_verdict`: serve only once no hash scheme is known to fit. The index must
+  // outlive the feed.
   TokenFeed(WorkerId worker, const WorkerConfig& registration, TokenKeysConfig config,
-            PrefixIndex& index);
+            bool await_verdict, PrefixIndex& index);
 
   WorkerId worker() const { return worker_; }
 
@@ -55,6 +56,7 @@ class TokenFeed {
   const WorkerId worker_;
   const WorkerConfig registration_;
   const TokenKeysConfig config_;
+  const bool await_verdict_;
   PrefixIndex& index_;
   // The subscriber's thread.
   std::optional<TokenKeys> keys_;  // nullopt: a scheme is known
