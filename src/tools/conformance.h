@@ -36,6 +36,8 @@ Status RunWireConformance(const std::vector<std::string>& paths, ConformanceRepo
 Status RunFramesConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunHashConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunEngineConformance(const std::vector<std::string>& paths, ConformanceReport& report);
+// Folders are walked with those in them, but not into `known-defects`.
+Status RunOffloadConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 
 struct RouterConformanceOptions {
   // exact, full-only, any-group, group-blind, min-of-maxima or all. Checks are counted for one
