@@ -19,6 +19,7 @@
 #include "kvcast/block_hash.h"
 #include "kvcast/event.h"
 #include "kvcast/ids.h"
+#include "kvcast/offload_rules.h"
 #include "kvcast/status.h"
 
 namespace kvcast {
@@ -42,13 +43,6 @@ struct OffloadKeyBytes {
 OffloadKeyBytes ToBytes(const OffloadKey& key);
 // Malformed: fewer than 5 or more than 36 bytes.
 Result<OffloadKey> ParseOffloadKey(std::span<const uint8_t> bytes);
-
-enum class LookupResult : uint8_t {
-  kMiss,
-  kHit,      // can be loaded
-  kPending,  // present, but its bytes are not readable yet
-  kRetry,    // not known yet: ask again. Only tiers behind host memory answer so
-};
 
 // A unit of host memory of OffloadManager::slot_bytes(), numbered from 0.
 using SlotId = StrongId<struct SlotIdTag, uint32_t>;

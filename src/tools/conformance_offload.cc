@@ -6,6 +6,7 @@
 #include "src/tools/conformance.h"
 #include "src/tools/file.h"
 #include "src/tools/offload_checks.h"
+#include "src/tools/offload_lookup_replay.h"
 #include "src/tools/offload_manager_replay.h"
 
 namespace kvcast::tools {
@@ -65,6 +66,11 @@ void CheckLines(const std::vector<std::string_view>& lines, size_t& line, Offloa
   const Json first = Json::parse(lines.at(0));
   if (IsConfig(first) && first.contains("max_tracker_size") && first.contains("keys")) {
     OffloadManagerReplay replay(first, checks);
+    return ReplayLines(replay, lines, line, checks);
+  }
+  const Json second = lines.size() > 1 ? Json::parse(lines[1]) : Json::object();
+  if (second.contains("rule") || second.contains("scan") || second.contains("cfg")) {
+    OffloadLookupReplay replay(checks);
     return ReplayLines(replay, lines, line, checks);
   }
   for (size_t i = IsConfig(first) ? 1 : 0; i < lines.size(); ++i) checks.Unsupported();

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <utility>
 
@@ -25,6 +26,8 @@ class OffloadChecks {
       report_.first_differences.push_back(path_ + ":" + std::to_string(line_) + ": " + what);
     }
   }
+  // Equal as JSON values; a difference is shown.
+  void Expect(const nlohmann::json& ours, const nlohmann::json& recorded, const std::string& what);
   void Unsupported() { ++report_.unsupported; }
 
  private:

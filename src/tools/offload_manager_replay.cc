@@ -88,13 +88,13 @@ void OffloadManagerReplay::Run(const Json& op) {
   const std::string name = op.at("op");
   Call(name, op);
   const OffloadManager::State state = manager_->Inspect();
-  Expect(
+  checks_.Expect(
       {state.slots_used_once, state.free_slots.size(), state.evictable_slots, state.storing_slots},
       op.at("n"), name + ": n");
   if (op.contains("arc")) {
-    Expect({state.t1_target, state.t1_chunks, std::ssize(state.chunks) - state.t1_chunks,
-            state.ghosts_t1.size(), state.ghosts_t2.size()},
-           op.at("arc"), name + ": arc");
+    checks_.Expect({state.t1_target, state.t1_chunks, std::ssize(state.chunks) - state.t1_chunks,
+                    state.ghosts_t1.size(), state.ghosts_t2.size()},
+                   op.at("arc"), name + ": arc");
   }
   if (op.contains("state")) CheckState(op.at("state"), state);
 }
@@ -102,21 +102,21 @@ void OffloadManagerReplay::Run(const Json& op) {
 void OffloadManagerReplay::Call(const std::string& name, const Json& op) {
   const auto keys = Keys(op.value("keys", Json::array()));
   if (name == "lookup") {
-    Expect(Lookup(keys), op.at("result"), name);
+    checks_.Expect(Lookup(keys), op.at("result"), name);
   } else if (name == "prepare_store") {
-    Expect(PrepareStore(keys), op.at("result"), name);
+    checks_.Expect(PrepareStore(keys), op.at("result"), name);
   } else if (name == "complete_store") {
     manager_->CompleteStore(keys, op.at("success"));
   } else if (name == "prepare_load") {
     std::vector<SlotId> slots;
     checks_.Check(manager_->PrepareLoad(keys, slots).ok(), name + " fails");
-    Expect(tools::Numbers(slots), op.at("slots"), name);
+    checks_.Expect(tools::Numbers(slots), op.at("slots"), name);
   } else if (name == "complete_load") {
     checks_.Check(manager_->CompleteLoad(keys).ok(), name + " fails");
   } else if (name == "touch") {
     manager_->Touch(keys);
   } else if (name == "take_events") {
-    Expect(TakeEvents(), op.at("events"), name);
+    checks_.Expect(TakeEvents(), op.at("events"), name);
   } else if (name == "get_stats") {
     CheckStats(op.at("stats"));
   } else if (name == "reset_cache") {
@@ -152,19 +152,19 @@ Json OffloadManagerReplay::TakeEvents() {
 
 void OffloadManagerReplay::CheckStats(const Json& recorded) {
   const OffloadStats stats = manager_->TakeStats();
-  Expect(stats.usage, recorded.at("cpu_cache_usage_perc"), "usage");
-  Expect(stats.write_usage, recorded.at("cpu_cache_write_usage_perc"), "write usage");
-  Expect(stats.read_usage, recorded.at("cpu_cache_read_usage_perc"), "read usage");
-  Expect(stats.stores_skipped, recorded.value("stores_skipped", 0), "stores_skipped");
+  checks_.Expect(stats.usage, recorded.at("cpu_cache_usage_perc"), "usage");
+  checks_.Expect(stats.write_usage, recorded.at("cpu_cache_write_usage_perc"), "write usage");
+  checks_.Expect(stats.read_usage, recorded.at("cpu_cache_read_usage_perc"), "read usage");
+  checks_.Expect(stats.stores_skipped, recorded.value("stores_skipped", 0), "stores_skipped");
   checks_.Check(stats.allocation_sizes == ParseSizes(recorded), "allocation sizes differ");
 }
 
 void OffloadManagerReplay::CheckState(const Json& recorded, const OffloadManager::State& state) {
-  Expect(Reversed(tools::Numbers(state.free_slots)), recorded.at("free_list"), "free_list");
+  checks_.Expect(Reversed(tools::Numbers(state.free_slots)), recorded.at("free_list"), "free_list");
   Json tracker = Json::array();
   for (const auto& [key, count] : state.lookup_counts) tracker.push_back({numbers_.at(key), count});
   const Json& counts = recorded.at("tracker");
-  if (!counts.is_null()) Expect(tracker, counts, "tracker");
+  if (!counts.is_null()) checks_.Expect(tracker, counts, "tracker");
 
   Json t1 = Json::array();
   Json t2 = Json::array();
@@ -176,18 +176,18 @@ void OffloadManagerReplay::CheckState(const Json& recorded, const OffloadManager
     if (chunk.readers == 0) idle.push_back(number);
   }
   if (recorded.contains("t1")) {
-    Expect(t1, recorded.at("t1"), "t1");
-    Expect(t2, recorded.at("t2"), "t2");
-    Expect(Numbers(state.ghosts_t1), recorded.at("b1"), "b1");
-    Expect(Numbers(state.ghosts_t2), recorded.at("b2"), "b2");
-    Expect(state.t1_target, recorded.at("p"), "p");
+    checks_.Expect(t1, recorded.at("t1"), "t1");
+    checks_.Expect(t2, recorded.at("t2"), "t2");
+    checks_.Expect(Numbers(state.ghosts_t1), recorded.at("b1"), "b1");
+    checks_.Expect(Numbers(state.ghosts_t2), recorded.at("b2"), "b2");
+    checks_.Expect(state.t1_target, recorded.at("p"), "p");
     return;
   }
-  Expect(idle, recorded.at("evictable"), "evictable");
+  checks_.Expect(idle, recorded.at("evictable"), "evictable");
   Json blocks = recorded.at("blocks");  // in the order of a table that nothing depends on
   std::sort(blocks.begin(), blocks.end());
   std::sort(t2.begin(), t2.end());
-  Expect(t2, blocks, "blocks");
+  checks_.Expect(t2, blocks, "blocks");
 }
 
 std::vector<OffloadKey> OffloadManagerReplay::Keys(const Json& numbers) const {
@@ -200,12 +200,6 @@ Json OffloadManagerReplay::Numbers(const std::vector<OffloadKey>& keys) const {
   Json numbers = Json::array();
   for (const OffloadKey& key : keys) numbers.push_back(numbers_.at(key));
   return numbers;
-}
-
-void OffloadManagerReplay::Expect(const Json& ours, const Json& recorded, const std::string& what) {
-  const bool equal = ours == recorded;
-  checks_.Check(equal,
-                equal ? what : what + " is " + ours.dump() + ", recorded " + recorded.dump());
 }
 
 }  // namespace kvcast::tools

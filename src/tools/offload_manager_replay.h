@@ -33,8 +33,6 @@ class OffloadManagerReplay {
   void CheckStats(const nlohmann::json& recorded);
   void CheckState(const nlohmann::json& recorded, const OffloadManager::State& state);
 
-  void Expect(const nlohmann::json& ours, const nlohmann::json& recorded, const std::string& what);
-
   OffloadChecks& checks_;
   std::unique_ptr<OffloadManager> manager_;
   std::vector<OffloadKey> keys_;

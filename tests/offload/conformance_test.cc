@@ -25,6 +25,8 @@ void ExpectEqual(const std::string& part) {
   EXPECT_GT(report.compared, 0u);
 }
 
+TEST(OffloadConformance, EveryRecordedLookupScanAndRuleHasTheSameResult) { ExpectEqual("lookup"); }
+
 TEST(OffloadConformance, EveryRecordedManagerCallGivesTheSameAnswersEventsAndState) {
   ExpectEqual("cpu-manager");
 }
