@@ -6,8 +6,10 @@
 #include "src/tools/conformance.h"
 #include "src/tools/file.h"
 #include "src/tools/offload_checks.h"
+#include "src/tools/offload_event_replay.h"
 #include "src/tools/offload_lookup_replay.h"
 #include "src/tools/offload_manager_replay.h"
+#include "src/tools/offload_run_replay.h"
 
 namespace kvcast::tools {
 namespace {
@@ -67,6 +69,21 @@ void CheckLines(const std::vector<std::string_view>& lines, size_t& line, Offloa
   if (IsConfig(first) && first.contains("max_tracker_size") && first.contains("keys")) {
     OffloadManagerReplay replay(first, checks);
     return ReplayLines(replay, lines, line, checks);
+  }
+  if (IsConfig(first) && first.contains("cpu_slots")) {
+    OffloadRunReplay replay(first, checks);
+    for (line = 1; line < lines.size(); ++line) {
+      checks.set_line(line + 1);
+      replay.Run(lines[line]);
+    }
+    return;
+  }
+  if (first.contains("event_encoding")) {
+    for (line = 0; line < lines.size(); ++line) {
+      checks.set_line(line + 1);
+      RunOffloadEvents(Json::parse(lines[line]), checks);
+    }
+    return;
   }
   const Json second = lines.size() > 1 ? Json::parse(lines[1]) : Json::object();
   if (second.contains("rule") || second.contains("scan") || second.contains("cfg")) {

@@ -31,5 +31,14 @@ TEST(OffloadConformance, EveryRecordedManagerCallGivesTheSameAnswersEventsAndSta
   ExpectEqual("cpu-manager");
 }
 
+TEST(OffloadConformance, EveryRecordedStepMovesTheSameBlocks) { ExpectEqual("scheduler"); }
+
+TEST(OffloadConformance, EveryRecordedEventPayloadIsWrittenByteForByte) { ExpectEqual("events"); }
+
+// With `compatible` the same, so that what we do better is known to be the only difference.
+TEST(OffloadConformance, TheRunsThatShowFaultsOfTheEngineAreFollowedToo) {
+  ExpectEqual("scheduler/known-defects");
+}
+
 }  // namespace
 }  // namespace kvcast::tools
