@@ -64,14 +64,15 @@ void ReplayLines(Replay& replay, const std::vector<std::string_view>& lines, siz
   }
 }
 
-void CheckLines(const std::vector<std::string_view>& lines, size_t& line, OffloadChecks& checks) {
+void CheckLines(const std::vector<std::string_view>& lines, bool compatible, size_t& line,
+                OffloadChecks& checks) {
   const Json first = Json::parse(lines.at(0));
   if (IsConfig(first) && first.contains("max_tracker_size") && first.contains("keys")) {
-    OffloadManagerReplay replay(first, checks);
+    OffloadManagerReplay replay(first, compatible, checks);
     return ReplayLines(replay, lines, line, checks);
   }
   if (IsConfig(first) && first.contains("cpu_slots")) {
-    OffloadRunReplay replay(first, checks);
+    OffloadRunReplay replay(first, compatible, checks);
     for (line = 1; line < lines.size(); ++line) {
       checks.set_line(line + 1);
       replay.Run(lines[line]);
@@ -93,7 +94,7 @@ void CheckLines(const std::vector<std::string_view>& lines, size_t& line, Offloa
   for (size_t i = IsConfig(first) ? 1 : 0; i < lines.size(); ++i) checks.Unsupported();
 }
 
-Status CheckFile(const std::string& path, ConformanceReport& report) {
+Status CheckFile(const std::string& path, bool compatible, ConformanceReport& report) {
   const auto content = ReadFile(path);
   if (!content.ok()) return content.status();
   const auto lines = SplitLines(*content);
@@ -102,7 +103,7 @@ Status CheckFile(const std::string& path, ConformanceReport& report) {
   OffloadChecks checks(path, report);
   size_t line = 0;
   try {
-    CheckLines(lines, line, checks);
+    CheckLines(lines, compatible, line, checks);
   } catch (const std::exception& error) {
     return {StatusCode::kMalformed, path + ":" + std::to_string(line + 1) + ": " + error.what()};
   }
@@ -111,11 +112,12 @@ Status CheckFile(const std::string& path, ConformanceReport& report) {
 
 }  // namespace
 
-Status RunOffloadConformance(const std::vector<std::string>& paths, ConformanceReport& report) {
+Status RunOffloadConformance(const std::vector<std::string>& paths, ConformanceReport& report,
+                             bool compatible) {
   const auto files = RecordingPaths(paths);
   if (!files.ok()) return files.status();
   for (const std::string& file : *files) {
-    if (Status status = CheckFile(file, report); !status.ok()) return status;
+    if (Status status = CheckFile(file, compatible, report); !status.ok()) return status;
   }
   return Status();
 }

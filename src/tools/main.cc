@@ -121,6 +121,8 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
   sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
   sub->add_flag("--schemes", options.schemes,
                 "router: check that the hash scheme is found out from the events alone");
+  sub->add_flag("--compatible,!--no-compatible", options.compatible,
+                "offload: the engine's rules (default), or our own where they are better");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }

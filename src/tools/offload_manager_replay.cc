@@ -23,7 +23,7 @@ OffloadKey ParseKey(const std::string& hex) {
   return *key;
 }
 
-OffloadConfig ParseConfig(const Json& value) {
+OffloadConfig ParseConfig(const Json& value, bool compatible) {
   OffloadConfig config;
   config.chunk_bytes.assign(value.at("num_groups").get<size_t>(), config.page_bytes);
   config.capacity_bytes = value.at("num_blocks").get<int64_t>() * config.page_bytes;
@@ -34,7 +34,7 @@ OffloadConfig ParseConfig(const Json& value) {
   config.max_tracker_size = value.at("max_tracker_size");
   config.enable_events = value.at("events_enabled");
   config.medium = value.at("medium");
-  config.compatible = true;
+  config.compatible = compatible;
   return config;
 }
 
@@ -73,9 +73,10 @@ AllocationSizes ParseSizes(const Json& stats) {
 
 }  // namespace
 
-OffloadManagerReplay::OffloadManagerReplay(const Json& config, OffloadChecks& checks)
+OffloadManagerReplay::OffloadManagerReplay(const Json& config, bool compatible,
+                                           OffloadChecks& checks)
     : checks_(checks) {
-  auto manager = OffloadManager::Create(ParseConfig(config));
+  auto manager = OffloadManager::Create(ParseConfig(config, compatible));
   if (!manager.ok()) throw std::runtime_error(manager.status().ToString());
   manager_ = std::move(manager).value();
   for (const Json& hex : config.at("keys")) {

@@ -17,7 +17,7 @@ class OffloadManagerReplay {
  public:
   // `config` is the file's first line. This and Run throw what nlohmann throws on a missing or
   // mistyped field, and std::runtime_error on a value that cannot be.
-  OffloadManagerReplay(const nlohmann::json& config, OffloadChecks& checks);
+  OffloadManagerReplay(const nlohmann::json& config, bool compatible, OffloadChecks& checks);
 
   void Run(const nlohmann::json& op);
 

@@ -38,7 +38,7 @@ std::vector<std::vector<BlockId>> Tables(const Json& value) {
   return tables;
 }
 
-OffloadSchedulerConfig ParseConfig(const Json& value, OffloadObserver* observer) {
+OffloadSchedulerConfig ParseConfig(const Json& value, bool compatible, OffloadObserver* observer) {
   OffloadSchedulerConfig config;
   config.layout = ParseLayoutConfig(value);
   OffloadConfig& memory = config.memory;
@@ -57,15 +57,15 @@ OffloadSchedulerConfig ParseConfig(const Json& value, OffloadObserver* observer)
       value.at("event_hashes") == "bytes" ? EventHashForm::kBytes : EventHashForm::kInt64;
   config.self_describing_events = value.at("self_describing_kv_events");
   config.observer = observer;
-  config.compatible = true;
+  config.compatible = compatible;
   return config;
 }
 
 }  // namespace
 
-OffloadRunReplay::OffloadRunReplay(const Json& config, OffloadChecks& checks)
+OffloadRunReplay::OffloadRunReplay(const Json& config, bool compatible, OffloadChecks& checks)
     : checks_(checks), literal_tokens_(config.at("event_tokens") == "literal"), calls_(names_) {
-  auto scheduler = OffloadScheduler::Create(ParseConfig(config, &calls_));
+  auto scheduler = OffloadScheduler::Create(ParseConfig(config, compatible, &calls_));
   if (!scheduler.ok()) throw std::runtime_error(scheduler.status().ToString());
   scheduler_ = std::move(scheduler).value();
   Json derived = config.at("derived");

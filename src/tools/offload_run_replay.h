@@ -20,7 +20,7 @@ namespace kvcast::tools {
 // Throws as OffloadManagerReplay does.
 class OffloadRunReplay {
  public:
-  OffloadRunReplay(const nlohmann::json& config, OffloadChecks& checks);
+  OffloadRunReplay(const nlohmann::json& config, bool compatible, OffloadChecks& checks);
 
   void Run(std::string_view line);
 
