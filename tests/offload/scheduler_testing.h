@@ -1,5 +1,5 @@
-// A small engine around an OffloadScheduler: it hands out GPU blocks, schedules tokens, and lets the
-// test say when copies end.
+// A small engine around an OffloadScheduler: it hands out GPU blocks, schedules tokens, and lets
+// the test say when copies end.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,8 +26,7 @@ inline GroupSpec Full(int64_t block_size = 4) {
   return {.kind = SpecKind::kFullAttention, .block_size = block_size};
 }
 inline GroupSpec Window(int64_t window, int64_t block_size = 4) {
-  return {
-      .kind = SpecKind::kSlidingWindow, .block_size = block_size, .sliding_window = window};
+  return {.kind = SpecKind::kSlidingWindow, .block_size = block_size, .sliding_window = window};
 }
 inline GroupSpec Mamba(int64_t block_size, MambaMode mode) {
   return {.kind = SpecKind::kMamba, .block_size = block_size, .mamba_mode = mode};
@@ -41,9 +40,8 @@ inline GroupSpec Eagle(GroupSpec spec) {
 inline OffloadSchedulerConfig Config(std::vector<GroupSpec> groups, int64_t blocks_per_chunk = 1,
                                      int64_t slots = 1000) {
   OffloadSchedulerConfig config;
-  config.layout = {.groups = std::move(groups),
-                   .tokens_per_hash = 4,
-                   .blocks_per_chunk = blocks_per_chunk};
+  config.layout = {
+      .groups = std::move(groups), .tokens_per_hash = 4, .blocks_per_chunk = blocks_per_chunk};
   config.memory.chunk_bytes.assign(config.layout.groups.size(), 4096);
   config.memory.capacity_bytes = slots * 4096;
   config.prompt_only = false;
@@ -77,8 +75,7 @@ class CallTexts : public OffloadObserver {
     const std::string room = plan == nullptr ? "no room" : std::to_string(plan->keys.size());
     Add("prepare_store " + std::to_string(keys.size()) + ": " + room);
   }
-  void OnPrepareLoad(std::span<const OffloadKey> keys,
-                     std::span<const SlotId> /*slots*/) override {
+  void OnPrepareLoad(std::span<const OffloadKey> keys, std::span<const SlotId> /*slots*/) override {
     Add("prepare_load " + std::to_string(keys.size()));
   }
   void OnCompleteStore(OffloadRequestId /*request*/, std::span<const OffloadKey> keys,
@@ -102,7 +99,7 @@ class TestEngine {
  public:
   explicit TestEngine(OffloadSchedulerConfig config)
       : config_(std::move(config)),
-        hasher_(std::move(*BlockHasher::FromSeed(HashAlgorithm::kXxhashCbor, "0"))) {
+        hasher_(BlockHasher::FromSeed(HashAlgorithm::kXxhashCbor, "0").value()) {
     config_.observer = &calls;
     auto created = OffloadScheduler::Create(config_);
     EXPECT_TRUE(created.ok()) << created.status().ToString();
@@ -178,8 +175,7 @@ class TestEngine {
     std::vector<size_t> before;
     for (auto& table : request.tables) before.push_back(table.size());
     for (size_t g = 0; g < request.tables.size(); ++g) {
-      const int64_t end =
-          CeilDiv(request.computed + tokens, config_.layout.groups[g].block_size);
+      const int64_t end = CeilDiv(request.computed + tokens, config_.layout.groups[g].block_size);
       while (std::ssize(request.tables[g]) < end) {
         uint32_t block = next_block_;
         if (given.empty()) {
@@ -190,8 +186,8 @@ class TestEngine {
         }
         request.tables[g].push_back(BlockId(block));
       }
-      const auto from = request.tables[g].begin() +
-                        static_cast<ptrdiff_t>(entry.starts ? 0 : before[g]);
+      const auto from =
+          request.tables[g].begin() + static_cast<ptrdiff_t>(entry.starts ? 0 : before[g]);
       entry.new_blocks.emplace_back(from, request.tables[g].end());
     }
     request.started = true;
