@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/offload/copy_model.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace kvcast::offload {
+
+namespace {
+
+constexpr int64_t kUnit = 4;  // tokens a hash, and in the smallest block
+constexpr int64_t kBudget = 48;
+constexpr size_t kMaxRunning = 5;
+constexpr size_t kMaxRequests = 12;
+constexpr int64_t kStepMs = 10;
+constexpr uint64_t kGarbage = 0;
+
+BlockHasher NewHasher() {
+  return BlockHasher::FromSeed(HashAlgorithm::kXxhashCbor, "model").value();
+}
+
+}  // namespace
+
+CopyModel::CopyModel(CopyModelConfig config)
+    : config_(std::move(config)), random_(config_.seed), hasher_(NewHasher()) {
+  CacheConfig cache;
+  cache.groups = config_.groups;
+  cache.num_blocks = config_.num_blocks;
+  cache.max_model_len = 1024;
+  cache.max_in_flight_tokens = kBudget;
+  cache.hash_block_size = kUnit;
+  auto manager = CacheManager::Create(cache, NewHasher());
+  EXPECT_TRUE(manager.ok()) << manager.status().ToString();
+  cache_ = std::move(manager).value();
+
+  OffloadSchedulerConfig offload;
+  offload.layout = {.groups = config_.groups,
+                    .tokens_per_hash = kUnit,
+                    .blocks_per_chunk = config_.blocks_per_chunk};
+  offload.memory.chunk_bytes = config_.chunk_bytes;
+  offload.memory.chunk_bytes.resize(config_.groups.size(), 4096);
+  offload.memory.capacity_bytes = config_.capacity_pages * 4096;
+  offload.prompt_only = false;
+  offload.max_pending_ms = 3 * kStepMs;
+  offload.compatible = config_.compatible;
+  auto scheduler = OffloadScheduler::Create(offload);
+  EXPECT_TRUE(scheduler.ok()) << scheduler.status().ToString();
+  scheduler_ = std::move(scheduler).value();
+  int64_t largest = 0;
+  for (const GroupSpec& group : config_.groups) largest = std::max(largest, group.block_size);
+  gpu_.assign(static_cast<size_t>(config_.num_blocks),
+              Cells(static_cast<size_t>(largest), kGarbage));
+}
+
+CopyModel::~CopyModel() = default;
+
+CopyModel::Request* CopyModel::Find(OffloadRequestId id) {
+  for (const auto& request : requests_) {
+    if (request->id == id) return request.get();
+  }
+  return nullptr;
+}
+
+void CopyModel::Grow(Request& request, int64_t tokens) {
+  for (int64_t i = 0; i < tokens; ++i) request.cache.tokens.push_back(next_token_++);
+}
+
+void CopyModel::AddRequest() {
+  auto request = std::make_unique<Request>();
+  request->id = OffloadRequestId(next_id_++);
+  request->cache.id = std::to_string(request->id.value);
+  if (!past_.empty() && Chance(0.8)) {
+    const auto& source = past_[static_cast<size_t>(Random(std::ssize(past_)))];
+    const int64_t shared = 1 + Random(std::ssize(source));
+    request->cache.tokens.assign(source.begin(), source.begin() + shared);
+  }
+  Grow(*request, 1 + Random(40));
+  request->cache.prompt_tokens = std::ssize(request->cache.tokens);
+  request->outputs_left = 1 + Random(20);
+  request->known_blocks.assign(config_.groups.size(), 0);
+  hasher_.ExtendChain(request->cache.tokens, kUnit, {}, request->cache.chain);
+  EXPECT_TRUE(scheduler_->AddRequest(request->id, request->cache).ok());
+  requests_.push_back(std::move(request));
+}
+
+void CopyModel::NoteNewBlocks(Request& request) {
+  request.new_blocks.assign(config_.groups.size(), {});
+  for (uint32_t g = 0; g < config_.groups.size(); ++g) {
+    const auto table = cache_->BlockTable(request.cache, GroupIdx(g));
+    size_t& known = request.known_blocks[g];
+    request.new_blocks[g].assign(table.begin() + static_cast<ptrdiff_t>(known), table.end());
+    known = table.size();
+  }
+}
+
+void CopyModel::Preempt(Request& request) {
+  cache_->Free(request.cache);
+  request.state = State::kWaiting;
+  request.computed = 0;
+  request.starts = true;
+  std::fill(request.known_blocks.begin(), request.known_blocks.end(), 0);
+  preempted_.push_back(request.id);
+  std::erase_if(scheduled_, [&](const Scheduled& entry) { return entry.request == &request; });
+  ++counts_.preemptions;
+}
+
+bool CopyModel::ScheduleTokens(Request& request, const PrefixHit* hit) {
+  const int64_t left = std::ssize(request.cache.tokens) - request.computed;
+  const int64_t tokens = std::min(left, budget_);
+  if (tokens <= 0) return false;
+  AllocateArgs args;
+  args.new_tokens = tokens;
+  args.hit = hit;
+  if (hit == nullptr) args.computed_tokens = request.computed;
+  if (!cache_->AllocateSlots(request.cache, args)) return false;
+  budget_ -= tokens;
+  NoteNewBlocks(request);
+  scheduled_.push_back({&request, tokens});
+  request.state = State::kRunning;
+  return true;
+}
+
+void CopyModel::ScheduleRunning() {
+  std::vector<Request*> running;
+  for (const auto& request : requests_) {
+    if (request->state == State::kRunning) running.push_back(request.get());
+  }
+  while (!running.empty() && budget_ > 0) {
+    Request* request = running.front();
+    if (ScheduleTokens(*request, nullptr)) {
+      running.erase(running.begin());
+      continue;
+    }
+    Preempt(*running.back());
+    running.pop_back();
+  }
+}
+
+bool CopyModel::StartLoad(Request& request, const PrefixHit& hit, int64_t external) {
+  AllocateArgs args;
+  args.external_tokens = external;
+  args.hit = &hit;
+  args.delay_caching = true;
+  if (!cache_->AllocateSlots(request.cache, args)) return false;
+  std::vector<std::vector<BlockId>> tables;
+  for (uint32_t g = 0; g < config_.groups.size(); ++g) {
+    const auto table = cache_->BlockTable(request.cache, GroupIdx(g));
+    tables.emplace_back(table.begin(), table.end());
+  }
+  const Status status = scheduler_->UpdateAfterAlloc(request.id, external, tables);
+  EXPECT_TRUE(status.ok()) << status.ToString();
+  request.state = State::kLoading;
+  request.computed = hit.tokens;
+  request.load_end = hit.tokens + external;
+  return true;
+}
+
+void CopyModel::AdmitWaiting() {
+  size_t running = 0;
+  for (const auto& request : requests_) running += request->state != State::kWaiting;
+  for (const auto& entry : requests_) {
+    Request& request = *entry;
+    if (budget_ <= 0 || running >= kMaxRunning) return;
+    if (request.state == State::kLoaded) {
+      if (!ScheduleTokens(request, nullptr)) return;
+      continue;
+    }
+    if (request.state != State::kWaiting || request.aborted) continue;
+    const bool was_preempted =
+        std::find(preempted_.begin(), preempted_.end(), request.id) != preempted_.end();
+    if (was_preempted && Chance(0.5)) continue;
+    const PrefixHit hit = cache_->GetComputedBlocks(request.cache);
+    const OffloadMatch match = scheduler_->MatchedTokens(request.id, hit.tokens, now_ms_);
+    if (!match.tokens) continue;
+    request.starts = true;
+    std::fill(request.known_blocks.begin(), request.known_blocks.end(), 0);
+    request.computed = hit.tokens;
+    const bool done =
+        *match.tokens > 0 ? StartLoad(request, hit, *match.tokens) : ScheduleTokens(request, &hit);
+    if (!done) {
+      request.computed = 0;
+      return;
+    }
+    ++running;
+  }
+}
+
+void CopyModel::Disturb() {
+  if (Chance(config_.reset_rate)) {
+    EXPECT_TRUE(scheduler_->Reset().ok());
+    ++counts_.resets;
+  }
+  if (Chance(config_.reset_rate)) {
+    for (const auto& request : requests_) {
+      if (request->state == State::kRunning) Preempt(*request);
+    }
+    cache_->ResetPrefixCache();
+  }
+  if (Chance(0.03) && !requests_.empty()) {
+    Request& request = *requests_[static_cast<size_t>(Random(std::ssize(requests_)))];
+    if (!request.aborted) Finish(request, true);
+  }
+}
+
+void CopyModel::Finish(Request& request, bool aborted) {
+  const bool loading = scheduler_->RequestFinished(request.id, request.computed, aborted);
+  EXPECT_EQ(loading, request.state == State::kLoading || false) << "a load, and nobody knows";
+  request.aborted = true;
+  past_.push_back(request.cache.tokens);
+  if (past_.size() > 6) past_.erase(past_.begin());
+  if (!loading) cache_->Free(request.cache);
+  if (request.state != State::kLoading) request.state = State::kWaiting;
+  std::erase_if(scheduled_, [&](const Scheduled& entry) { return entry.request == &request; });
+  ++counts_.finished;
+}
+
+// The worker's half of a step, up to the model's run.
+void CopyModel::Work() {
+  const auto submit = [&](Copy copy) {
+    copy.steps_left = Random(4);
+    copies_.insert_or_assign(copy.job.id, std::move(copy));
+  };
+  for (Copy& copy : std::exchange(deferred_stores_, {})) submit(std::move(copy));
+  std::vector<OffloadStep::Scheduled> scheduled;
+  for (const Scheduled& entry : scheduled_) {
+    Request& request = *entry.request;
+    scheduled.push_back({request.id, request.computed, entry.tokens,
+                         std::exchange(request.starts, false), request.new_blocks});
+  }
+  const OffloadPlan& plan = scheduler_->BuildStep({scheduled, std::exchange(preempted_, {}), {}});
+  for (const OffloadJobId job : plan.flush) {
+    ++counts_.flushes;
+    const auto found = copies_.find(job);
+    if (found != copies_.end()) {
+      found->second.steps_left = -1;
+    } else {
+      // Of this very step: submitted and waited for before anything is computed.
+      const auto store = std::find_if(plan.stores.begin(), plan.stores.end(),
+                                      [&](const OffloadJob& s) { return s.id == job; });
+      if (store == plan.stores.end()) continue;  // has ended
+      const Request* request = Find(store->request);
+      submit({*store, request->prefix});
+      copies_.at(job).steps_left = -1;
+    }
+  }
+  for (auto& [id, copy] : copies_) {
+    if (copy.steps_left == -1) Execute(copy);
+  }
+  for (const OffloadJob& job : plan.loads) {
+    ++counts_.loads;
+    submit({job, Find(job.request)->prefix});
+  }
+  for (const OffloadJob& job : plan.stores) {
+    ++counts_.stores;
+    if (!copies_.contains(job.id)) deferred_stores_.push_back({job, Find(job.request)->prefix});
+  }
+}
+
+void CopyModel::CopyGroup(const Copy& copy, size_t group, size_t first_block, size_t first_slot) {
+  const OffloadJob& job = copy.job;
+  const int64_t bpc = config_.blocks_per_chunk;
+  const int64_t slots = scheduler_->manager().slots_per_chunk(GroupIdx(uint32_t(group)));
+  const int64_t size = config_.groups[group].block_size;
+  for (int64_t i = 0; i < job.group_sizes[group]; ++i) {
+    const int64_t skip = job.block_indices[group] % bpc;
+    const int64_t chunk = (skip + i) / bpc;
+    const size_t slot = first_slot + static_cast<size_t>(chunk * slots);
+    Cells& host = host_[{job.slots.at(slot).value, (skip + i) % bpc}];
+    Cells& gpu = Gpu(job.gpu_blocks.at(first_block + static_cast<size_t>(i)));
+    host.resize(gpu.size(), kGarbage);
+    if (!job.store) {
+      gpu = host;
+      continue;
+    }
+    host = gpu;
+    // The job does not say where later chunks are; the content does, or nobody can use it.
+    const auto own = std::find(copy.prefix.begin(), copy.prefix.end(), (host[0] - group - 1) / 31);
+    if (own == copy.prefix.end()) {
+      ++counts_.poisoned;
+      continue;
+    }
+    const auto begin = own - copy.prefix.begin();
+    for (int64_t t = 0; t < size; ++t) {
+      const bool right =
+          begin % size == 0 && begin + t < std::ssize(copy.prefix) &&
+          host[static_cast<size_t>(t)] == Value(copy.prefix[static_cast<size_t>(begin + t)], group);
+      counts_.poisoned += !right;
+    }
+  }
+}
+
+void CopyModel::Execute(const Copy& copy) {
+  size_t block = 0;
+  size_t slot = 0;
+  for (size_t g = 0; g < config_.groups.size(); ++g) {
+    CopyGroup(copy, g, block, slot);
+    const int64_t count = copy.job.group_sizes[g];
+    block += static_cast<size_t>(count);
+    if (count == 0) continue;
+    const int64_t chunks = CeilDiv(copy.job.block_indices[g] % config_.blocks_per_chunk + count,
+                                   config_.blocks_per_chunk);
+    slot += static_cast<size_t>(
+        chunks * scheduler_->manager().slots_per_chunk(GroupIdx(static_cast<uint32_t>(g))));
+  }
+  EXPECT_EQ(slot, copy.job.slots.size());
+}
+
+void CopyModel::Compute() {
+  for (const Scheduled& entry : scheduled_) {
+    Request& request = *entry.request;
+    for (uint32_t g = 0; g < config_.groups.size(); ++g) {
+      const int64_t size = config_.groups[g].block_size;
+      const auto table = cache_->BlockTable(request.cache, GroupIdx(g));
+      for (int64_t i = CeilDiv(request.computed, size); i < std::ssize(table); ++i) {
+        const BlockId block = table[static_cast<size_t>(i)];
+        if (block.value != 0) std::fill(Gpu(block).begin(), Gpu(block).end(), kGarbage);
+      }
+    }
+  }
+  for (const Scheduled& entry : scheduled_) {
+    Request& request = *entry.request;
+    for (uint32_t g = 0; g < config_.groups.size(); ++g) {
+      const int64_t size = config_.groups[g].block_size;
+      const auto table = cache_->BlockTable(request.cache, GroupIdx(g));
+      for (int64_t t = request.computed; t < request.computed + entry.tokens; ++t) {
+        const BlockId block = table[static_cast<size_t>(t / size)];
+        if (block.value == 0) continue;
+        Gpu(block)[static_cast<size_t>(t % size)] =
+            Value(request.prefix[static_cast<size_t>(t)], g);
+      }
+    }
+  }
+  for (const Scheduled& entry : scheduled_) CheckReads(*entry.request);
+  for (const Scheduled& entry : scheduled_) entry.request->computed += entry.tokens;
+}
+
+void CopyModel::CheckReads(const Request& request) {
+  for (uint32_t g = 0; g < config_.groups.size(); ++g) {
+    const GroupSpec& spec = config_.groups[g];
+    const auto table = cache_->BlockTable(request.cache, GroupIdx(g));
+    for (int64_t t = SkippedTokens(spec, request.computed); t < request.computed; ++t) {
+      const BlockId block = table[static_cast<size_t>(t / spec.block_size)];
+      const uint64_t found = Gpu(block)[static_cast<size_t>(t % spec.block_size)];
+      counts_.garbled += found != Value(request.prefix[static_cast<size_t>(t)], g);
+    }
+  }
+}
+
+void CopyModel::EndCopies(bool all) {
+  std::vector<OffloadCompletion> completions;
+  for (auto it = copies_.begin(); it != copies_.end();) {
+    Copy& copy = it->second;
+    const bool flushed = copy.steps_left == -1;
+    if (!all && copy.steps_left-- > 0) {
+      ++it;
+      continue;
+    }
+    bool success = true;
+    if (!flushed) {
+      success = !Chance(config_.failure_rate);
+      if (success) Execute(copy);
+      counts_.failures += !success;
+    }
+    completions.push_back({copy.job.id, 1, success});
+    it = copies_.erase(it);
+  }
+  OffloadArrivals arrivals;
+  scheduler_->OnCompletions(completions, arrivals);
+  const auto arrive = [&](OffloadRequestId id, bool success) {
+    Request* request = Find(id);
+    ASSERT_TRUE(request != nullptr && request->state == State::kLoading);
+    if (request->aborted || !success) {
+      cache_->Free(request->cache);
+      request->state = State::kWaiting;
+      request->computed = 0;
+      return;
+    }
+    cache_->CacheBlocks(request->cache, request->load_end);
+    request->computed = std::min(request->load_end, std::ssize(request->cache.tokens) - 1);
+    request->state = State::kLoaded;
+  };
+  for (const OffloadRequestId id : arrivals.loaded) arrive(id, true);
+  for (const OffloadRequestId id : arrivals.failed) arrive(id, false);
+}
+
+void CopyModel::SampleOrFinish() {
+  for (const Scheduled& entry : std::exchange(scheduled_, {})) {
+    Request& request = *entry.request;
+    if (request.computed < std::ssize(request.cache.tokens)) continue;
+    Grow(request, 1);
+    hasher_.ExtendChain(request.cache.tokens, kUnit, {}, request.cache.chain);
+    if (--request.outputs_left == 0) Finish(request, false);
+  }
+}
+
+void CopyModel::Step(bool add) {
+  now_ms_ += kStepMs;
+  if (add && requests_.size() < kMaxRequests && Chance(0.4)) AddRequest();
+  Disturb();
+  budget_ = kBudget;
+  cache_->BeginStep();
+  for (const auto& request : requests_) {
+    uint64_t prefix = request->prefix.empty() ? 7 : request->prefix.back();
+    for (size_t i = request->prefix.size(); i < request->cache.tokens.size(); ++i) {
+      prefix = (prefix * 1099511628211u + static_cast<uint64_t>(request->cache.tokens[i])) >> 6;
+      request->prefix.push_back(prefix);
+    }
+  }
+  ScheduleRunning();
+  AdmitWaiting();
+  Work();
+  Compute();
+  SampleOrFinish();
+  EndCopies(false);
+  scheduler_->TakeEvents();
+  EXPECT_TRUE(scheduler_->manager().CheckInvariants().ok());
+  EXPECT_TRUE(cache_->CheckInvariants().ok());
+  std::erase_if(requests_, [&](const auto& request) {
+    return request->aborted && request->state == State::kWaiting &&
+           !scheduler_->InspectRequest(request->id);
+  });
+}
+
+CopyModelCounts CopyModel::Run() {
+  for (int i = 0; i < config_.steps; ++i) Step(true);
+  for (int i = 0; i < 2000 && !requests_.empty(); ++i) Step(false);
+  EXPECT_TRUE(requests_.empty()) << requests_.size() << " requests never end";
+  Step(false);
+  EndCopies(true);
+  EXPECT_EQ(scheduler_->num_requests(), 0);
+  EXPECT_TRUE(scheduler_->FencedBlocks().empty());
+  EXPECT_EQ(cache_->usage().free_blocks, cache_->usage().total_blocks);
+  return counts_;
+}
+
+}  // namespace kvcast::offload
