@@ -84,15 +84,13 @@ struct OffloadQuestion {
   int64_t num_hashes = 0;     // complete hash units of the request
 };
 
-// Where the chunks of a request are. Not owned by those who ask.
-class OffloadAnswers {
- public:
-  virtual ~OffloadAnswers() = default;
-  virtual LookupResult Chunk(size_t group, int64_t chunk) = 0;
-  // The state or block that ends inside a chunk, `boundary` tokens from the start.
-  virtual LookupResult Tail(size_t group, int64_t boundary) = 0;
-  // Another request is loading this chunk right now.
-  virtual bool BeingLoaded(size_t group, int64_t chunk) = 0;
+// Where the chunks of a request are.
+struct OffloadAnswers {
+  std::function<LookupResult(size_t group, int64_t chunk)> chunk;
+  // The state or block that ends inside a chunk, `boundary` tokens from the start. Empty: a miss.
+  std::function<LookupResult(size_t group, int64_t boundary)> tail;
+  // Another request is loading this chunk right now. Empty: it is not.
+  std::function<bool(size_t group, int64_t chunk)> being_loaded;
 };
 
 struct OffloadAnswer {
@@ -105,7 +103,7 @@ struct OffloadAnswer {
 // group is of a full kind; the last token is then computed again.
 // REQUIRES: counts >= 0, local_tokens <= num_tokens.
 OffloadAnswer LookupOffloaded(const OffloadLayout& layout, const OffloadQuestion& question,
-                              OffloadAnswers& answers);
+                              const OffloadAnswers& answers);
 
 // The first of a request's chunks that a lookup with `hit_chunks` chunks uses: what a window does
 // not need keeps its age.

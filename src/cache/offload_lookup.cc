@@ -9,7 +9,8 @@ namespace {
 
 class Lookup {
  public:
-  Lookup(const OffloadLayout& layout, const OffloadQuestion& question, OffloadAnswers& answers)
+  Lookup(const OffloadLayout& layout, const OffloadQuestion& question,
+         const OffloadAnswers& answers)
       : layout_(layout),
         question_(question),
         answers_(answers),
@@ -38,7 +39,7 @@ class Lookup {
 
   const OffloadLayout& layout_;
   const OffloadQuestion& question_;
-  OffloadAnswers& answers_;
+  const OffloadAnswers& answers_;
   int64_t max_tokens_;        // no prefix longer than this
   std::vector<bool> popped_;  // EAGLE groups that have given up their last chunk
   bool deferred_ = false;     // the pending chunks decide
@@ -58,7 +59,7 @@ int64_t Lookup::MaxTokens() const {
 
 std::optional<int64_t> Lookup::Scan(size_t group, int64_t first, int64_t last, bool pops) {
   const OffloadGroup& rules = layout_.groups[group];
-  const ChunkAnswer answer = [&](int64_t chunk) { return answers_.Chunk(group, first + chunk); };
+  const ChunkAnswer answer = [&](int64_t chunk) { return answers_.chunk(group, first + chunk); };
   if (!rules.window_chunks) return ScanPrefix(last - first, answer);
   return ScanWindow(last - first, *rules.window_chunks + (pops ? 1 : 0), answer);
 }
@@ -113,6 +114,7 @@ bool Lookup::RunPass(Pass pass) {
 }
 
 bool Lookup::WaitsForAnotherLoad(int64_t gain) {
+  if (!answers_.being_loaded) return false;
   const int64_t end = question_.local_tokens + gain;
   for (const size_t group : layout_.lookup_order) {
     const OffloadGroup& rules = layout_.groups[group];
@@ -120,7 +122,7 @@ bool Lookup::WaitsForAnotherLoad(int64_t gain) {
     const int64_t last = CeilDiv(end, rules.tokens_per_chunk);
     if (rules.window_chunks) first = std::max(first, last - *rules.window_chunks);
     for (int64_t chunk = first; chunk < last; ++chunk) {
-      if (answers_.BeingLoaded(group, chunk)) return true;
+      if (answers_.being_loaded(group, chunk)) return true;
     }
   }
   return false;
@@ -145,7 +147,7 @@ OffloadAnswer Lookup::WithTail(int64_t complete) {
     bool missing = false;
     bool waits = false;
     for (size_t group = 0; group < layout_.groups.size() && !missing; ++group) {
-      const LookupResult result = answers_.Tail(group, boundary);
+      const LookupResult result = answers_.tail(group, boundary);
       missing = result == LookupResult::kMiss;
       waits |= result == LookupResult::kPending || result == LookupResult::kRetry;
     }
@@ -159,7 +161,8 @@ OffloadAnswer Lookup::WithTail(int64_t complete) {
 
 OffloadAnswer Lookup::Run() {
   const std::optional<int64_t> complete = CompleteTokens();
-  if (!complete || !layout_.supports_partial_tail) return {complete, std::nullopt};
+  if (!complete || !layout_.supports_partial_tail || !answers_.tail)
+    return {complete, std::nullopt};
   return WithTail(*complete);
 }
 
@@ -197,7 +200,7 @@ int64_t FirstTouchedChunk(const OffloadGroup& group, int64_t hit_chunks) {
 }
 
 OffloadAnswer LookupOffloaded(const OffloadLayout& layout, const OffloadQuestion& question,
-                              OffloadAnswers& answers) {
+                              const OffloadAnswers& answers) {
   return Lookup(layout, question, answers).Run();
 }
 

@@ -53,6 +53,9 @@ class OffloadScheduler::Impl {
   // scheduler_store.cc
   void StoreTails(const OffloadStep& step);
   void StoreTail(Request& request, std::span<const OffloadStep::Tail> tails);
+  BlockId TailSource(const Request& request, size_t group,
+                     std::span<const OffloadStep::Tail> tails) const;
+  void MakeTailJob(Request& request, int64_t boundary, std::span<const BlockId> sources);
   void Store(Request& request, int64_t tokens_after);
   void ChooseChunks(const Request& request, int64_t offloadable);
   int64_t Storable(const Request& request, size_t group, int64_t offloadable) const;
@@ -101,9 +104,10 @@ class OffloadScheduler::Impl {
 
   uint64_t step_number = 1;
   absl::flat_hash_set<BlockId> allocated;  // for this step
-  std::vector<uint64_t> allocated_in;      // by block: the last step that gave it to somebody
-  std::set<OffloadJobId> flush;            // of the next plan
-  std::vector<OffloadJob> loads;           // of the next plan
+  // By block: the last step that gave it to somebody.
+  absl::flat_hash_map<BlockId, uint64_t> allocated_in;
+  std::set<OffloadJobId> flush;   // of the next plan
+  std::vector<OffloadJob> loads;  // of the next plan
   OffloadPlan plan;
 
   std::vector<Event> events;

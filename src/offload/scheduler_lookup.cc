@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "src/offload/scheduler_impl.h"
 
 namespace kvcast {
 
 // What the manager says of a request's chunks. `wait` false: what cannot be loaded now is not
 // there, and what others load is loaded once more.
-class OffloadScheduler::Impl::Answers : public OffloadAnswers {
+class OffloadScheduler::Impl::Answers {
  public:
   Answers(Impl& scheduler, const Request& request, bool wait)
       : scheduler_(scheduler), request_(request), wait_(wait) {}
 
-  LookupResult Chunk(size_t group, int64_t chunk) override {
+  LookupResult Chunk(size_t group, int64_t chunk) {
     const OffloadKey key = request_.ChunkKey(scheduler_.layout, group, chunk);
     const LookupResult result = scheduler_.calls.Lookup(key, request_.id);
     if (result == LookupResult::kHit && NeedsRecord(group, key)) {
@@ -18,7 +20,7 @@ class OffloadScheduler::Impl::Answers : public OffloadAnswers {
     }
     return Settled(result);
   }
-  LookupResult Tail(size_t group, int64_t boundary) override {
+  LookupResult Tail(size_t group, int64_t boundary) {
     const int64_t chunk_tokens = scheduler_.layout.groups[group].tokens_per_chunk;
     if (boundary % chunk_tokens == 0) return Chunk(group, boundary / chunk_tokens - 1);
     const OffloadKey key = request_.BoundaryKey(scheduler_.layout, group, boundary);
@@ -28,9 +30,8 @@ class OffloadScheduler::Impl::Answers : public OffloadAnswers {
     }
     return Settled(result);
   }
-  bool BeingLoaded(size_t group, int64_t chunk) override {
-    return wait_ && !scheduler_.being_loaded.empty() &&
-           scheduler_.being_loaded.contains(request_.ChunkKey(scheduler_.layout, group, chunk));
+  bool BeingLoaded(size_t group, int64_t chunk) const {
+    return scheduler_.being_loaded.contains(request_.ChunkKey(scheduler_.layout, group, chunk));
   }
 
  private:
@@ -48,11 +49,20 @@ class OffloadScheduler::Impl::Answers : public OffloadAnswers {
 };
 
 OffloadAnswer OffloadScheduler::Impl::Ask(const Request& request, int64_t local_tokens, bool wait) {
+  const int64_t units = request.num_tokens() / layout.tokens_per_hash;
   const OffloadQuestion question{.num_tokens = request.num_tokens(),
                                  .prompt_tokens = request.request->prompt_tokens,
                                  .local_tokens = local_tokens,
-                                 .num_hashes = std::ssize(request.request->chain)};
-  Answers answers(*this, request, wait);
+                                 .num_hashes = std::min(std::ssize(request.request->chain), units)};
+  Answers manager(*this, request, wait);
+  OffloadAnswers answers;
+  answers.chunk = [&](size_t group, int64_t chunk) { return manager.Chunk(group, chunk); };
+  answers.tail = [&](size_t group, int64_t boundary) { return manager.Tail(group, boundary); };
+  if (wait && !being_loaded.empty()) {
+    answers.being_loaded = [&](size_t group, int64_t chunk) {
+      return manager.BeingLoaded(group, chunk);
+    };
+  }
   return LookupOffloaded(layout, question, answers);
 }
 

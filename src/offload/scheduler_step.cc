@@ -12,8 +12,7 @@ using offload::TableEntry;
 void OffloadScheduler::Impl::NoteAllocated(BlockId block) {
   if (block.value == 0) return;
   allocated.insert(block);
-  if (block.value >= allocated_in.size()) allocated_in.resize(block.value + size_t{1}, 0);
-  allocated_in[block.value] = step_number;
+  allocated_in[block] = step_number;
 }
 
 // The blocks that a window gave up may be somebody else's from this step on.

@@ -35,7 +35,7 @@ bool OffloadScheduler::Impl::IsComplete(const Request& request, size_t group, in
     const TableEntry& entry = table[static_cast<size_t>(i)];
     if (entry.block.value == 0) return false;
     const bool may_be_lost = !config.compatible && rules.window_chunks.has_value();
-    if (may_be_lost && allocated_in[entry.block.value] != entry.step) return false;
+    if (may_be_lost && allocated_in.at(entry.block) != entry.step) return false;
   }
   return true;
 }
@@ -125,6 +125,19 @@ void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
   }
 }
 
+BlockId OffloadScheduler::Impl::TailSource(const Request& request, size_t group,
+                                           std::span<const OffloadStep::Tail> tails) const {
+  for (const OffloadStep::Tail& tail : tails) {
+    if (tail.group.value == group) return tail.block;
+  }
+  const OffloadGroup& rules = layout.groups[group];
+  const std::vector<TableEntry>& table = request.groups[group].table;
+  const int64_t index = (tails[0].boundary - 1) / rules.tokens_per_block;
+  // A state in the table goes on to be changed.
+  if (rules.requires_cow_source || index >= std::ssize(table)) return BlockId(0);
+  return table[static_cast<size_t>(index)].block;
+}
+
 void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const OffloadStep::Tail> tails) {
   const int64_t boundary = tails[0].boundary;
   const int64_t unit = layout.tokens_per_hash;
@@ -133,53 +146,40 @@ void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const Offload
       boundary > OffloadableTokens(LimitsOf(request), boundary)) {
     return;
   }
-  OffloadJob job;
-  job.request = request.id;
-  job.store = true;
   keys.clear();
+  std::vector<BlockId> sources;
   for (size_t g = 0; g < layout.groups.size(); ++g) {
-    const int64_t index = (boundary - 1) / layout.groups[g].tokens_per_block;
-    BlockId source;
-    for (const OffloadStep::Tail& tail : tails) {
-      if (tail.group.value == g) source = tail.block;
-    }
-    const std::vector<TableEntry>& table = request.groups[g].table;
-    const bool in_table = !layout.groups[g].requires_cow_source && index < std::ssize(table);
-    if (in_table) source = table[static_cast<size_t>(index)].block;
-    if (source.value == 0) return;
-    job.gpu_blocks.push_back(source);
-    job.group_sizes.push_back(1);
-    job.block_indices.push_back(index);
+    sources.push_back(TailSource(request, g, tails));
+    if (sources.back().value == 0) return;  // no group could use the others' part alone
     keys.push_back(request.BoundaryKey(layout, g, boundary));
   }
   const bool room = calls.PrepareStore(request.id, keys, store_plan);
   TranslateEventsNow();
-  if (!room) {
-    ++stats.allocation_failures;
-    return;
-  }
-  if (store_plan.keys.empty()) return;
-  // Only what was accepted.
-  size_t accepted = 0;
-  std::vector<BlockId> sources;
-  for (size_t g = 0; g < layout.groups.size(); ++g) {
-    if (accepted < store_plan.keys.size() && store_plan.keys[accepted] == keys[g]) {
-      ++accepted;
-      sources.push_back(job.gpu_blocks[g]);
-      if (describer.Describes(g)) {
-        writer.Describe(keys[g], describer.Tail(request, g, boundary));
-      }
-    } else {
-      job.group_sizes[g] = job.block_indices[g] = 0;
-    }
-  }
-  job.gpu_blocks = sources;
+  stats.allocation_failures += !room;
+  if (room && !store_plan.keys.empty()) MakeTailJob(request, boundary, sources);
+}
+
+void OffloadScheduler::Impl::MakeTailJob(Request& request, int64_t boundary,
+                                         std::span<const BlockId> sources) {
+  OffloadJob job;
+  job.request = request.id;
+  job.store = true;
   job.slots = store_plan.slots;
+  size_t accepted = 0;  // the plan keeps the order of the keys
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    const bool stored = accepted < store_plan.keys.size() && store_plan.keys[accepted] == keys[g];
+    job.group_sizes.push_back(stored ? 1 : 0);
+    job.block_indices.push_back(stored ? (boundary - 1) / layout.groups[g].tokens_per_block : 0);
+    if (!stored) continue;
+    ++accepted;
+    job.gpu_blocks.push_back(sources[g]);
+    if (describer.Describes(g)) writer.Describe(keys[g], describer.Tail(request, g, boundary));
+  }
   job.id = AddJob(request, {.request = request.id,
                             .store = true,
                             .keys = store_plan.keys,
-                            .blocks = sources,
-                            .fenced_from_start = sources});
+                            .blocks = job.gpu_blocks,
+                            .fenced_from_start = job.gpu_blocks});
   plan.stores.push_back(std::move(job));
 }
 

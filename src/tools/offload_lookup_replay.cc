@@ -24,7 +24,7 @@ Json TailName(const OffloadLayout& layout, size_t group, int64_t boundary) {
 }
 
 // The recorded answers of one case, and what is asked.
-class RecordedAnswers : public OffloadAnswers {
+class RecordedAnswers {
  public:
   RecordedAnswers(const OffloadLayout& layout, const Json& record)
       : layout_(layout),
@@ -32,12 +32,12 @@ class RecordedAnswers : public OffloadAnswers {
         tails_(record.value("tail_answers", Json::object())),
         being_loaded_(record.value("being_loaded", Json::array())) {}
 
-  LookupResult Chunk(size_t group, int64_t chunk) override {
+  LookupResult Chunk(size_t group, int64_t chunk) {
     calls_.push_back({group, chunk});
     const std::string answers = chunks_.at(group);
     return ParseAnswer(answers.at(static_cast<size_t>(chunk)));
   }
-  LookupResult Tail(size_t group, int64_t boundary) override {
+  LookupResult Tail(size_t group, int64_t boundary) {
     calls_.push_back(TailName(layout_, group, boundary));
     const int64_t chunk = layout_.groups[group].tokens_per_chunk;
     if (boundary % chunk == 0) {
@@ -48,9 +48,14 @@ class RecordedAnswers : public OffloadAnswers {
     if (found == tails_.end()) return LookupResult::kMiss;
     return ParseAnswer(found->get<std::string>().at(group));
   }
-  bool BeingLoaded(size_t group, int64_t chunk) override {
+  bool BeingLoaded(size_t group, int64_t chunk) {
     return std::find(being_loaded_.begin(), being_loaded_.end(), Json{group, chunk}) !=
            being_loaded_.end();
+  }
+  OffloadAnswers AsFunctions() {
+    return {[this](size_t group, int64_t chunk) { return Chunk(group, chunk); },
+            [this](size_t group, int64_t boundary) { return Tail(group, boundary); },
+            [this](size_t group, int64_t chunk) { return BeingLoaded(group, chunk); }};
   }
   const Json& calls() const { return calls_; }
 
@@ -99,7 +104,7 @@ void OffloadLookupReplay::RunLookup(const Json& record) {
   question.local_tokens = record.at("local");
   question.num_hashes = question.num_tokens / layout.tokens_per_hash;
   RecordedAnswers answers(layout, record);
-  const OffloadAnswer answer = LookupOffloaded(layout, question, answers);
+  const OffloadAnswer answer = LookupOffloaded(layout, question, answers.AsFunctions());
 
   Json num_keys = Json::array();
   Json hit_chunks = Json::array();

@@ -97,19 +97,17 @@ TEST(StoreReachable, IsWhatALoadOnTheAlignmentCanNeed) {
   EXPECT_TRUE(StoreReachable(free, 0, 1));
 }
 
-class Answers : public OffloadAnswers {
- public:
-  explicit Answers(std::vector<std::string> groups) : groups_(std::move(groups)) {}
-  LookupResult Chunk(size_t group, int64_t chunk) override {
-    ++calls[group];
-    return ParseLetter(groups_[group].at(static_cast<size_t>(chunk)));
-  }
-  LookupResult Tail(size_t /*group*/, int64_t /*boundary*/) override { return LookupResult::kMiss; }
-  bool BeingLoaded(size_t /*group*/, int64_t /*chunk*/) override { return false; }
+// Letters by group, and how often each group was asked.
+struct Answers {
+  std::vector<std::string> groups;
   std::vector<int> calls = std::vector<int>(8, 0);
 
- private:
-  std::vector<std::string> groups_;
+  OffloadAnswers AsFunctions() {
+    return {.chunk = [this](size_t group, int64_t chunk) {
+      ++calls[group];
+      return ParseLetter(groups[group].at(static_cast<size_t>(chunk)));
+    }};
+  }
 };
 
 OffloadLayout Layout(std::vector<GroupSpec> groups) {
@@ -126,7 +124,7 @@ GroupSpec Window(int64_t window, bool eagle = false) {
 std::optional<int64_t> Tokens(const OffloadLayout& layout, int64_t tokens, Answers& answers) {
   return LookupOffloaded(layout,
                          {.num_tokens = tokens, .prompt_tokens = tokens, .num_hashes = tokens / 4},
-                         answers)
+                         answers.AsFunctions())
       .tokens;
 }
 
