@@ -17,12 +17,38 @@ constexpr size_t kMaxRequests = 12;
 constexpr int64_t kStepMs = 10;
 constexpr uint64_t kGarbage = 0;
 
+GroupSpec Full(int64_t block_size = 4) { return {.block_size = block_size}; }
+GroupSpec Window(int64_t window, int64_t block_size = 4) {
+  return {.kind = SpecKind::kSlidingWindow, .block_size = block_size, .sliding_window = window};
+}
+GroupSpec Chunked(int64_t chunk) {
+  return {.kind = SpecKind::kChunkedLocalAttention, .block_size = 4, .chunk_size = chunk};
+}
+
 BlockHasher NewHasher() {
   return BlockHasher::FromSeed(HashAlgorithm::kXxhashCbor, "model").value();
 }
 
 }  // namespace
 
+CopyModelConfig CopyModelMix(int number) {
+  switch (number) {
+    case 0:
+      return {.groups = {Full()}};
+    case 1:
+      return {.groups = {Full(), Window(8)}, .chunk_bytes = {8192, 4096}};
+    case 2:
+      return {.groups = {Full(), Window(10)}, .blocks_per_chunk = 3};
+    case 3:
+      return {.groups = {Full(16), Window(24, 8), Window(6)}, .num_blocks = 160};
+    case 4:
+      return {.groups = {Full(), Chunked(16)}, .blocks_per_chunk = 2};
+    case 5:
+      return {.groups = {Window(12)}, .num_blocks = 60, .capacity_pages = 40};
+    default:
+      return {.groups = {Full()}, .blocks_per_chunk = 3, .num_blocks = 60, .capacity_pages = 12};
+  }
+}
 CopyModel::CopyModel(CopyModelConfig config)
     : config_(std::move(config)), random_(config_.seed), hasher_(NewHasher()) {
   CacheConfig cache;
@@ -157,6 +183,18 @@ bool CopyModel::StartLoad(Request& request, const PrefixHit& hit, int64_t extern
   return true;
 }
 
+OffloadMatch CopyModel::Lookup(Request& request, const PrefixHit& hit) {
+  // Its own copies, or one that failed, say more than the events.
+  const bool free = !request.load_failed && scheduler_->InspectRequest(request.id)->jobs.empty();
+  const OffloadMatch match = scheduler_->MatchedTokens(request.id, hit.tokens, now_ms_);
+  if (!config_.on_lookup) return match;
+  std::vector<Event> events = cache_->TakeEvents();
+  for (Event& event : scheduler_->TakeEvents()) events.push_back(std::move(event));
+  config_.on_events(std::move(events));
+  if (free && match.tokens) config_.on_lookup({request.cache, hit.tokens, *match.tokens});
+  return match;
+}
+
 void CopyModel::AdmitWaiting() {
   size_t running = 0;
   for (const auto& request : requests_) running += request->state != State::kWaiting;
@@ -172,7 +210,7 @@ void CopyModel::AdmitWaiting() {
         std::find(preempted_.begin(), preempted_.end(), request.id) != preempted_.end();
     if (was_preempted && Chance(0.5)) continue;
     const PrefixHit hit = cache_->GetComputedBlocks(request.cache);
-    const OffloadMatch match = scheduler_->MatchedTokens(request.id, hit.tokens, now_ms_);
+    const OffloadMatch match = Lookup(request, hit);
     if (!match.tokens) continue;
     request.starts = true;
     std::fill(request.known_blocks.begin(), request.known_blocks.end(), 0);
@@ -371,6 +409,7 @@ void CopyModel::EndCopies(bool all) {
   const auto arrive = [&](OffloadRequestId id, bool success) {
     Request* request = Find(id);
     ASSERT_TRUE(request != nullptr && request->state == State::kLoading);
+    request->load_failed |= !success;
     if (request->aborted || !success) {
       cache_->Free(request->cache);
       request->state = State::kWaiting;
@@ -414,7 +453,10 @@ void CopyModel::Step(bool add) {
   Compute();
   SampleOrFinish();
   EndCopies(false);
-  scheduler_->TakeEvents();
+  if (!config_.on_events) {
+    scheduler_->TakeEvents();
+    cache_->TakeEvents();
+  }
   EXPECT_TRUE(scheduler_->manager().CheckInvariants().ok());
   EXPECT_TRUE(cache_->CheckInvariants().ok());
   std::erase_if(requests_, [&](const auto& request) {

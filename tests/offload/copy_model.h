@@ -6,6 +6,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <random>
@@ -16,6 +17,13 @@
 #include "kvcast/offload_scheduler.h"
 
 namespace kvcast::offload {
+
+// A lookup of the engine that nothing held up: all that counted was what is announced.
+struct CopyModelLookup {
+  const CacheRequest& request;
+  int64_t local_tokens = 0;     // the hit on the GPU
+  int64_t external_tokens = 0;  // what can be loaded behind it
+};
 
 struct CopyModelConfig {
   std::vector<GroupSpec> groups;
@@ -28,6 +36,9 @@ struct CopyModelConfig {
   int steps = 400;
   double failure_rate = 0;  // of copies
   double reset_rate = 0;    // of host memory, a step
+  // Told of all events, GPU first, before each lookup that is told of.
+  std::function<void(std::vector<Event>)> on_events;
+  std::function<void(const CopyModelLookup&)> on_lookup;
 };
 
 struct CopyModelCounts {
@@ -41,6 +52,10 @@ struct CopyModelCounts {
   int64_t poisoned = 0;  // tokens announced with other content than their key says
   int64_t garbled = 0;   // tokens read by attention with wrong content
 };
+
+// Configurations with different groups, block sizes and pools: 0 to kCopyModelMixes - 1.
+inline constexpr int kCopyModelMixes = 7;
+CopyModelConfig CopyModelMix(int number);
 
 class CopyModel {
  public:
@@ -63,6 +78,7 @@ class CopyModel {
     int64_t outputs_left = 0;
     bool starts = true;
     bool aborted = false;
+    bool load_failed = false;
     std::vector<size_t> known_blocks;  // by group: of the table, reported to the scheduler
     std::vector<std::vector<BlockId>> new_blocks;
   };
@@ -79,6 +95,7 @@ class CopyModel {
   bool StartLoad(Request& request, const PrefixHit& hit, int64_t external);
   bool ScheduleTokens(Request& request, const PrefixHit* hit);
   void NoteNewBlocks(Request& request);
+  OffloadMatch Lookup(Request& request, const PrefixHit& hit);
   void Preempt(Request& request);
   void Disturb();
   void Work();

@@ -8,41 +8,13 @@
 namespace kvcast::offload {
 namespace {
 
-GroupSpec Full(int64_t block_size = 4) { return {.block_size = block_size}; }
-GroupSpec Window(int64_t window, int64_t block_size = 4) {
-  return {.kind = SpecKind::kSlidingWindow, .block_size = block_size, .sliding_window = window};
-}
-GroupSpec Chunked(int64_t chunk) {
-  return {.kind = SpecKind::kChunkedLocalAttention, .block_size = 4, .chunk_size = chunk};
-}
-
-CopyModelConfig Mix(int number) {
-  switch (number) {
-    case 0:
-      return {.groups = {Full()}};
-    case 1:
-      return {.groups = {Full(), Window(8)}, .chunk_bytes = {8192, 4096}};
-    case 2:
-      return {.groups = {Full(), Window(10)}, .blocks_per_chunk = 3};
-    case 3:
-      return {.groups = {Full(16), Window(24, 8), Window(6)}, .num_blocks = 160};
-    case 4:
-      return {.groups = {Full(), Chunked(16)}, .blocks_per_chunk = 2};
-    case 5:
-      return {.groups = {Window(12)}, .num_blocks = 60, .capacity_pages = 40};
-    default:
-      return {.groups = {Full()}, .blocks_per_chunk = 3, .num_blocks = 60, .capacity_pages = 12};
-  }
-}
-constexpr int kMixes = 7;
-
 class Copies : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Mixes, Copies, ::testing::Range(0, kMixes));
+INSTANTIATE_TEST_SUITE_P(Mixes, Copies, ::testing::Range(0, kCopyModelMixes));
 
 TEST_P(Copies, MoveWhatTheirKeysSay) {
   CopyModelCounts sum;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    CopyModelConfig config = Mix(GetParam());
+    CopyModelConfig config = CopyModelMix(GetParam());
     config.seed = seed;
     config.failure_rate = seed % 2 == 0 ? 0.1 : 0;
     config.reset_rate = seed % 3 == 0 ? 0.03 : 0;
@@ -69,7 +41,7 @@ TEST(CopyModel, SeesTheFaultsOfTheCompatibleMode) {
   int64_t poisoned = 0;
   int64_t garbled = 0;
   for (uint64_t seed = 1; seed <= 6; ++seed) {
-    CopyModelConfig config = Mix(2);
+    CopyModelConfig config = CopyModelMix(2);
     config.seed = seed;
     config.reset_rate = 0.03;
     config.compatible = true;
