@@ -2,90 +2,43 @@
 #include "router/offload_reuse.h"
 
 #include <algorithm>
-#include <vector>
+
+#include "kvcast/offload_rules.h"
 
 namespace kvcast::router {
 namespace {
 
-// The group in chunks instead of blocks, the local hit counting as held: it is usable, so that
-// whatever a window needs of it is there.
-GroupResidency InChunks(const GroupResidency& group, const OffloadQuery& query) {
-  GroupResidency chunks{.spec = group.spec};
-  GroupSpec& spec = chunks.spec;
-  spec.block_size *= query.blocks_per_chunk;
-  // One more than the window, because the rule for blocks asks for ceil((W - 1) / block).
-  if (spec.kind == SpecKind::kChunkedLocalAttention) {
-    spec.kind = SpecKind::kSlidingWindow;
-    spec.sliding_window = spec.chunk_size + 1;
-  } else if (IsWindowKind(spec.kind)) {
-    ++spec.sliding_window;
-  }
-  chunks.blocks.Resize(query.units * query.unit / spec.block_size);
-  const int64_t local = query.local_tokens / spec.block_size;
-  for (int64_t i = 0; i < chunks.blocks.size(); ++i) {
-    if (i < local || group.blocks.Test((i + 1) * query.blocks_per_chunk - 1)) chunks.blocks.Set(i);
-  }
-  return chunks;
-}
-
-// Which chunk boundaries of one group can be served.
-struct ChunkBoundaries {
-  int64_t chunk = 0;          // tokens
-  int64_t window_chunks = 0;  // that a window needs; 0: a full kind
-  Bitmap usable;
-
-  // The longest prefix of at most `tokens` tokens: one that ends inside a chunk needs all of it.
-  int64_t Accept(int64_t tokens) const {
-    int64_t boundary = std::min(CeilDiv(tokens, chunk), usable.size() - 1);
-    while (!usable.Test(boundary)) --boundary;  // boundary 0 is usable
-    return std::min(tokens, boundary * chunk);
-  }
-};
-
-// The longest prefix that loads might serve. A window must be valid at the token that is computed
-// last, and a Mamba state is at the end of a chunk.
-int64_t MaxTokens(std::span<const GroupResidency> groups, const OffloadQuery& query) {
-  int64_t tokens = query.prompt_tokens - (query.full_kinds_only ? 0 : 1);
+Result<OffloadLayout> LayoutOf(std::span<const GroupResidency> groups, const OffloadQuery& query) {
+  OffloadLayoutConfig config;
+  config.tokens_per_hash = query.unit;
+  config.blocks_per_chunk = query.blocks_per_chunk;
   for (const GroupResidency& group : groups) {
-    if (group.spec.kind != SpecKind::kMamba) continue;
-    const int64_t chunk = group.spec.block_size * query.blocks_per_chunk;
-    tokens = tokens / chunk * chunk;
+    // Events do not say the mode. Only one that keeps states for others announces any.
+    config.groups.emplace_back(group.spec).mamba_mode = MambaMode::kAll;
   }
-  return tokens;
-}
-
-ChunkBoundaries BoundariesOf(const GroupResidency& group, const OffloadQuery& query) {
-  const GroupResidency chunks = InChunks(group, query);
-  const GroupSpec& spec = chunks.spec;
-  int64_t window_chunks = 0;
-  if (spec.kind == SpecKind::kMamba) window_chunks = 1;
-  if (IsWindowKind(spec.kind)) window_chunks = CeilDiv(spec.sliding_window - 1, spec.block_size);
-  return {spec.block_size, window_chunks,
-          UsableBoundaries(chunks, spec.block_size, chunks.blocks.size())};
+  return OffloadLayout::Derive(config);
 }
 
 }  // namespace
 
 int64_t ReusableWithOffload(std::span<const GroupResidency> groups, const OffloadQuery& query) {
-  std::vector<ChunkBoundaries> all;
-  for (const GroupResidency& group : groups) all.push_back(BoundariesOf(group, query));
-  // The connector's order matters where a gain turns out too small: full kinds first, and once;
-  // then the windows, the widest first, until they agree.
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) {
-    return (a.window_chunks == 0) != (b.window_chunks == 0) ? a.window_chunks == 0
-                                                            : a.window_chunks > b.window_chunks;
-  });
-  int64_t tokens = MaxTokens(groups, query);
-  for (int64_t before = -1; before != tokens;) {
-    const bool first_round = before < 0;
-    before = tokens;
-    for (const ChunkBoundaries& group : all) {
-      if (!first_round && group.window_chunks == 0) continue;
-      tokens = group.Accept(tokens);
-      if (tokens - query.local_tokens < group.chunk) return query.local_tokens;
-    }
-  }
-  return all.empty() ? query.local_tokens : std::min(tokens, query.prompt_tokens - 1);
+  const auto layout = LayoutOf(groups, query);
+  if (!layout.ok()) return query.local_tokens;
+  OffloadQuestion question;
+  // A group whose window is not known is asked as a full one, but bounds the prefix as a window.
+  const bool window_asked_as_full = !query.full_kinds_only && !layout->has_windows();
+  question.num_tokens = query.prompt_tokens - (window_asked_as_full ? 1 : 0);
+  question.prompt_tokens = query.prompt_tokens;
+  question.local_tokens = query.local_tokens;
+  question.num_hashes = query.units;
+  OffloadAnswers held;
+  held.chunk = [&](size_t group, int64_t chunk) {
+    const bool hit = groups[group].blocks.Test((chunk + 1) * query.blocks_per_chunk - 1);
+    return hit ? LookupResult::kHit : LookupResult::kMiss;
+  };
+  const OffloadAnswer answer = LookupOffloaded(*layout, question, held);
+  return std::max(query.local_tokens, std::min(query.local_tokens + answer.tokens.value_or(0),
+                                               query.prompt_tokens - 1));
 }
 
 int64_t ReusableWithMirroredPool(std::span<const GroupResidency> groups,

@@ -76,6 +76,7 @@ int RunTail(const TailOptions& options);
 struct ConformanceOptions {
   std::string kind;
   bool schemes = false;  // router: is the hash scheme found out?
+  bool compatible = true;  // offload: the engine's rules, else our own where they differ
   std::vector<std::string> paths;
   // Router class; see RouterConformanceOptions.
   std::string policy = "exact";

@@ -48,6 +48,10 @@ Status RunWireConformance(const std::vector<std::string>& paths, ConformanceRepo
 Status RunFramesConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunHashConformance(const std::vector<std::string>& paths, ConformanceReport& report);
 Status RunEngineConformance(const std::vector<std::string>& paths, ConformanceReport& report);
+// Folders are walked with those in them, but not into `known-defects`. `compatible`: by the rules
+// of the engine; else by our own, which decide otherwise where the engine is at fault.
+Status RunOffloadConformance(const std::vector<std::string>& paths, ConformanceReport& report,
+                             bool compatible = true);
 
 struct RouterConformanceOptions {
   // exact, full-only, any-group, group-blind, min-of-maxima or all. Checks are counted for one

@@ -14,6 +14,9 @@ Status RunKind(const ConformanceOptions& options, ConformanceReport& report) {
   if (options.kind == "frames") return RunFramesConformance(options.paths, report);
   if (options.kind == "hash") return RunHashConformance(options.paths, report);
   if (options.kind == "engine") return RunEngineConformance(options.paths, report);
+  if (options.kind == "offload") {
+    return RunOffloadConformance(options.paths, report, options.compatible);
+  }
   if (options.kind == "router" && options.schemes) {
     return RunSchemeConformance(options.paths, report);
   }

@@ -107,9 +107,9 @@ void AddTail(CLI::App& app, TailOptions& options, Command& command) {
 
 void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("conformance", "compare recorded data with our own code");
-  sub->add_option("class", options.kind, "wire, frames, hash, engine or router")
+  sub->add_option("class", options.kind, "wire, frames, hash, engine, router or offload")
       ->required()
-      ->check(CLI::IsMember({"wire", "frames", "hash", "engine", "router"}));
+      ->check(CLI::IsMember({"wire", "frames", "hash", "engine", "router", "offload"}));
   sub->add_option("path", options.paths, "files or folders")->required();
   sub->add_option("--policy", options.policy,
                   "router: exact, full-only, any-group, group-blind, min-of-maxima or all")
@@ -125,6 +125,8 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
   sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
   sub->add_flag("--schemes", options.schemes,
                 "router: check that the hash scheme is found out from the events alone");
+  sub->add_flag("--compatible,!--no-compatible", options.compatible,
+                "offload: the engine's rules (default), or our own where they are better");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }

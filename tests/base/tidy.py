@@ -9,7 +9,8 @@ import re
 import sys
 
 FOLDERS = ("include", "src", "router", "cuda", "tests", "bench", "examples")
-LIBRARIES = ("include/", "src/base/", "src/wire/", "src/hash/", "src/cache/", "src/engine/", "src/stream/")
+LIBRARIES = ("include/", "src/base/", "src/wire/", "src/hash/", "src/cache/", "src/engine/", "src/offload/",
+             "src/stream/")
 MAX_LINES = 800
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 70

@@ -1,0 +1,128 @@
+// Offload rules: what a lookup in the memory behind the GPU gives, as pure functions.
+//
+// The rules of vLLM's offloading connector. A chunk is blocks_per_chunk blocks of one group under
+// one key; full attention needs every chunk of a prefix, a window the last few. All groups must be
+// able to load the same prefix. The engine's scheduler and the router's index ask the same rules.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "kvcast/cache_spec.h"
+#include "kvcast/status.h"
+
+namespace kvcast {
+
+enum class LookupResult : uint8_t {
+  kMiss,
+  kHit,      // can be loaded
+  kPending,  // present, but its bytes are not readable yet
+  kRetry,    // not known yet: ask again. Only tiers behind host memory answer so
+};
+
+// One group, in chunks.
+struct OffloadGroup {
+  int64_t tokens_per_block = 0;
+  int64_t tokens_per_chunk = 0;
+  int64_t hashes_per_chunk = 0;
+  // Chunks that the end of a prefix needs; nullopt: all of them (full kinds).
+  std::optional<int64_t> window_chunks;
+  // Loads end at multiples of this many chunks, so that what lies far from one needs no storing.
+  std::optional<int64_t> alignment_chunks;
+  bool eagle = false;  // the last chunk of a hit must be computed again for the draft head
+  // States are kept at the ends of steps, in blocks of their own.
+  bool requires_cow_source = false;
+
+  friend bool operator==(const OffloadGroup&, const OffloadGroup&) = default;
+};
+
+struct OffloadLayoutConfig {
+  std::vector<GroupSpec> groups;
+  int64_t tokens_per_hash = 16;  // every block size is a multiple
+  int64_t blocks_per_chunk = 1;
+  // Where no group says that it is one: all are EAGLE groups.
+  bool speculative_eagle = false;
+  // Block sizes count the tokens of all ranks (GroupSpec::block_size); this only forbids tails.
+  int64_t decode_context_parallel = 1;
+};
+
+struct OffloadLayout {
+  std::vector<OffloadGroup> groups;
+  int64_t tokens_per_hash = 0;
+  int64_t blocks_per_chunk = 0;
+  std::vector<size_t> lookup_order;  // full kinds as configured, then windows, the widest first
+  std::optional<int64_t> mamba_align_tokens;  // prefixes end at multiples of this
+  // Prefixes may end inside a block, at a hash unit.
+  bool supports_partial_tail = false;
+
+  bool has_windows() const;
+
+  // kInvalidArgument, naming the field: no group, a size that is not positive, a block size that is
+  // no multiple of tokens_per_hash, Mamba states of different sizes, a kind that is not cached.
+  static Result<OffloadLayout> Derive(const OffloadLayoutConfig& config);
+};
+
+// Answers for chunk 0, 1, ... of one group.
+using ChunkAnswer = std::function<LookupResult(int64_t chunk)>;
+
+// The number of leading chunks of [0, chunks) that are there; nullopt: pending. A retry does not
+// end the scan, so that a lower tier gets to know of all the chunks at once.
+std::optional<int64_t> ScanPrefix(int64_t chunks, const ChunkAnswer& answer);
+// The end of the last run of `required` chunks; where there is none, the length of the run at the
+// front, whose left context the caller has. nullopt: something asked on the way is pending.
+std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkAnswer& answer);
+
+// What a lookup is about.
+struct OffloadQuestion {
+  int64_t num_tokens = 0;     // of the request
+  int64_t prompt_tokens = 0;  // of them
+  int64_t local_tokens = 0;   // leading ones that the GPU has already
+  int64_t num_hashes = 0;     // complete hash units of the request
+};
+
+// Where the chunks of a request are.
+struct OffloadAnswers {
+  std::function<LookupResult(size_t group, int64_t chunk)> chunk;
+  // The state or block that ends inside a chunk, `boundary` tokens from the start. Empty: a miss.
+  std::function<LookupResult(size_t group, int64_t boundary)> tail;
+  // Another request is loading this chunk right now. Empty: it is not.
+  std::function<bool(size_t group, int64_t chunk)> being_loaded;
+};
+
+struct OffloadAnswer {
+  // To load, behind those that the GPU has; nullopt: pending, ask again.
+  std::optional<int64_t> tokens;
+  std::optional<int64_t> tail_boundary;  // the prefix ends here, inside a block
+};
+
+// The longest prefix that all groups can load together. It may be the whole request where every
+// group is of a full kind; the last token is then computed again.
+// REQUIRES: counts >= 0, local_tokens <= num_tokens.
+OffloadAnswer LookupOffloaded(const OffloadLayout& layout, const OffloadQuestion& question,
+                              const OffloadAnswers& answers);
+
+// The first of a request's chunks that a lookup with `hit_chunks` chunks uses: what a window does
+// not need keeps its age.
+int64_t FirstTouchedChunk(const OffloadGroup& group, int64_t hit_chunks);
+
+// Whether any load can ever need this chunk of a window, when `storable` chunks are stored.
+bool StoreReachable(const OffloadGroup& group, int64_t chunk, int64_t storable);
+
+// What bounds the storing of one request, in tokens.
+struct StoreLimits {
+  int64_t num_tokens = 0;
+  int64_t prompt_tokens = 0;
+  bool prompt_only = false;
+  std::optional<int64_t> max_offload_tokens;
+};
+// Leading tokens that may be stored when `tokens_after_step` are computed.
+int64_t OffloadableTokens(const StoreLimits& limits, int64_t tokens_after_step);
+// Leading chunks of them that a group with `allocated_blocks` blocks can store.
+int64_t StorableChunks(const OffloadGroup& group, int64_t blocks_per_chunk,
+                       int64_t offloadable_tokens, int64_t prompt_tokens, int64_t allocated_blocks);
+
+}  // namespace kvcast

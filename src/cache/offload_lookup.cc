@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "kvcast/offload_rules.h"
+
+namespace kvcast {
+namespace {
+
+class Lookup {
+ public:
+  Lookup(const OffloadLayout& layout, const OffloadQuestion& question,
+         const OffloadAnswers& answers)
+      : layout_(layout),
+        question_(question),
+        answers_(answers),
+        max_tokens_(MaxTokens()),
+        popped_(layout.groups.size(), false) {}
+
+  OffloadAnswer Run();
+
+ private:
+  enum class Pass : uint8_t { kNone, kAll, kWindows };
+
+  int64_t MaxTokens() const;
+  int64_t NumChunks(size_t group) const {
+    return question_.num_hashes / layout_.groups[group].hashes_per_chunk;
+  }
+  // The tokens that complete chunks give; nullopt: pending.
+  std::optional<int64_t> CompleteTokens();
+  // One round over the groups. False: nothing can be loaded.
+  bool RunPass(Pass pass);
+  // False: nothing can be loaded. Lowers max_tokens_ to what this group can serve.
+  bool Visit(size_t group);
+  std::optional<int64_t> Scan(size_t group, int64_t first, int64_t last, bool pops);
+  void Tightened(size_t group);
+  bool WaitsForAnotherLoad(int64_t gain);
+  OffloadAnswer WithTail(int64_t complete);
+
+  const OffloadLayout& layout_;
+  const OffloadQuestion& question_;
+  const OffloadAnswers& answers_;
+  int64_t max_tokens_;        // no prefix longer than this
+  std::vector<bool> popped_;  // EAGLE groups that have given up their last chunk
+  bool deferred_ = false;     // the pending chunks decide
+  bool window_seen_ = false;  // in this pass
+  int64_t gain_ = 0;
+  Pass next_ = Pass::kAll;
+};
+
+int64_t Lookup::MaxTokens() const {
+  // A window must be valid at the token that is computed last.
+  int64_t tokens = question_.num_tokens - (layout_.has_windows() ? 1 : 0);
+  if (layout_.mamba_align_tokens) {
+    tokens = tokens / *layout_.mamba_align_tokens * *layout_.mamba_align_tokens;
+  }
+  return tokens;
+}
+
+std::optional<int64_t> Lookup::Scan(size_t group, int64_t first, int64_t last, bool pops) {
+  const OffloadGroup& rules = layout_.groups[group];
+  const ChunkAnswer answer = [&](int64_t chunk) { return answers_.chunk(group, first + chunk); };
+  if (!rules.window_chunks) return ScanPrefix(last - first, answer);
+  return ScanWindow(last - first, *rules.window_chunks + (pops ? 1 : 0), answer);
+}
+
+void Lookup::Tightened(size_t group) {
+  if (!layout_.groups[group].eagle) std::fill(popped_.begin(), popped_.end(), false);
+  if (deferred_) {
+    // What was pending may lie beyond the new end.
+    deferred_ = false;
+    next_ = Pass::kAll;
+  } else if (window_seen_ && next_ == Pass::kNone) {
+    next_ = Pass::kWindows;
+  }
+}
+
+bool Lookup::Visit(size_t group) {
+  const OffloadGroup& rules = layout_.groups[group];
+  const int64_t chunk = rules.tokens_per_chunk;
+  const int64_t local = question_.local_tokens;
+  max_tokens_ = std::min(max_tokens_, NumChunks(group) * chunk);
+  if (max_tokens_ - local < chunk) return false;
+  const bool pops = rules.eagle && !popped_[group];
+  int64_t end = max_tokens_;
+  if (pops && rules.window_chunks) end = std::min(end + chunk, NumChunks(group) * chunk);
+  const int64_t first = local / chunk;
+  std::optional<int64_t> count = Scan(group, first, CeilDiv(end, chunk), pops);
+  if (count == 0) return false;
+  if (!count) {
+    deferred_ = true;
+  } else {
+    if (pops) {
+      --*count;
+      popped_[group] = true;
+    }
+    max_tokens_ = std::min(max_tokens_, chunk * (first + *count));
+  }
+  const int64_t gain = max_tokens_ - local;
+  if (gain < chunk) return false;
+  if (gain < gain_) Tightened(group);
+  gain_ = gain;
+  window_seen_ |= rules.window_chunks.has_value();
+  return true;
+}
+
+bool Lookup::RunPass(Pass pass) {
+  window_seen_ = false;
+  for (const size_t group : layout_.lookup_order) {
+    if (pass == Pass::kWindows && !layout_.groups[group].window_chunks) continue;
+    if (!Visit(group)) return false;
+  }
+  return true;
+}
+
+bool Lookup::WaitsForAnotherLoad(int64_t gain) {
+  if (!answers_.being_loaded) return false;
+  const int64_t end = question_.local_tokens + gain;
+  for (const size_t group : layout_.lookup_order) {
+    const OffloadGroup& rules = layout_.groups[group];
+    int64_t first = question_.local_tokens / rules.tokens_per_chunk;
+    const int64_t last = CeilDiv(end, rules.tokens_per_chunk);
+    if (rules.window_chunks) first = std::max(first, last - *rules.window_chunks);
+    for (int64_t chunk = first; chunk < last; ++chunk) {
+      if (answers_.being_loaded(group, chunk)) return true;
+    }
+  }
+  return false;
+}
+
+std::optional<int64_t> Lookup::CompleteTokens() {
+  while (next_ != Pass::kNone) {
+    if (!RunPass(std::exchange(next_, Pass::kNone))) return 0;
+  }
+  if (deferred_ || WaitsForAnotherLoad(gain_)) return std::nullopt;
+  return gain_;
+}
+
+// The end of a prompt that lies inside a block: the longest boundary that every group has.
+OffloadAnswer Lookup::WithTail(int64_t complete) {
+  const int64_t unit = layout_.tokens_per_hash;
+  const int64_t end = question_.local_tokens + complete;
+  const int64_t last =
+      std::min(question_.prompt_tokens - 1, end + layout_.groups[0].tokens_per_block - 1);
+  bool pending = false;
+  for (int64_t boundary = last / unit * unit; boundary > end; boundary -= unit) {
+    bool missing = false;
+    bool waits = false;
+    for (size_t group = 0; group < layout_.groups.size() && !missing; ++group) {
+      const LookupResult result = answers_.tail(group, boundary);
+      missing = result == LookupResult::kMiss;
+      waits |= result == LookupResult::kPending || result == LookupResult::kRetry;
+    }
+    if (missing) continue;
+    if (!waits) return {boundary - question_.local_tokens, boundary};
+    pending = true;
+  }
+  if (pending && complete == 0) return {};
+  return {complete, std::nullopt};
+}
+
+OffloadAnswer Lookup::Run() {
+  const std::optional<int64_t> complete = CompleteTokens();
+  if (!complete || !layout_.supports_partial_tail || !answers_.tail)
+    return {complete, std::nullopt};
+  return WithTail(*complete);
+}
+
+}  // namespace
+
+std::optional<int64_t> ScanPrefix(int64_t chunks, const ChunkAnswer& answer) {
+  bool deferred = false;
+  int64_t count = 0;
+  for (int64_t i = 0; i < chunks; ++i) {
+    const LookupResult result = answer(i);
+    if (result == LookupResult::kMiss) break;
+    if (result != LookupResult::kHit) deferred = true;
+    if (result != LookupResult::kRetry) ++count;
+  }
+  if (deferred) return std::nullopt;
+  return count;
+}
+
+std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkAnswer& answer) {
+  bool deferred = false;
+  int64_t run = 0;
+  int64_t i = chunks;
+  while (i > 0 && run < required) {
+    const LookupResult result = answer(--i);
+    const bool present = result == LookupResult::kHit || result == LookupResult::kPending;
+    run = present ? run + 1 : 0;
+    if (result == LookupResult::kPending || result == LookupResult::kRetry) deferred = true;
+  }
+  if (deferred) return std::nullopt;
+  return run == required ? i + required : run;
+}
+
+int64_t FirstTouchedChunk(const OffloadGroup& group, int64_t hit_chunks) {
+  return group.window_chunks ? std::max<int64_t>(0, hit_chunks - *group.window_chunks) : 0;
+}
+
+OffloadAnswer LookupOffloaded(const OffloadLayout& layout, const OffloadQuestion& question,
+                              const OffloadAnswers& answers) {
+  return Lookup(layout, question, answers).Run();
+}
+
+}  // namespace kvcast

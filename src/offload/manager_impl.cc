@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/offload/manager_impl.h"
+
+#include <utility>
+
+#include "src/base/check.h"
+#include "src/offload/arc_policy.h"
+#include "src/offload/lru_policy.h"
+
+namespace kvcast {
+
+using offload::ChunkEntry;
+
+namespace {
+
+std::unique_ptr<offload::EvictionPolicy> MakePolicy(const OffloadConfig& config,
+                                                    offload::ChunkTable& table, int64_t num_slots) {
+  if (config.policy == EvictionPolicyKind::kLru) return std::make_unique<offload::LruPolicy>(table);
+  return std::make_unique<offload::ArcPolicy>(table, num_slots, !config.compatible);
+}
+
+}  // namespace
+
+OffloadManager::Impl::Impl(const OffloadConfig& manager_config, offload::OffloadGeometry slot_sizes)
+    : config(manager_config),
+      geometry(std::move(slot_sizes)),
+      slots(static_cast<uint32_t>(geometry.num_slots)),
+      filter(config.store_threshold, config.max_tracker_size, !config.compatible),
+      policy(MakePolicy(config, table, geometry.num_slots)) {}
+
+int64_t OffloadManager::Impl::ChooseChunks(std::span<const OffloadKey> keys) {
+  ++mark;
+  chunks.clear();
+  int64_t needed = 0;
+  for (const OffloadKey& key : keys) {
+    if (!filter.Passes(key)) {
+      ++stores_skipped;
+      continue;
+    }
+    const uint32_t chunk = table.FindOrAdd(key, geometry.slots_per_chunk[key.group.value]);
+    ChunkEntry& entry = table[chunk];
+    if (std::exchange(entry.mark, mark) == mark || entry.present()) continue;
+    chunks.push_back(chunk);
+    needed += entry.num_slots;
+  }
+  return needed;
+}
+
+void OffloadManager::Impl::ForgetChosen() {
+  for (const uint32_t chunk : chunks) {
+    if (table[chunk].list == nullptr) table.Erase(chunk);
+  }
+}
+
+bool OffloadManager::Impl::MakeRoom(int64_t missing, StorePlan& plan) {
+  if (missing <= 0) return true;
+  victims.clear();
+  if (missing > evictable_slots || !policy->ChooseVictims(missing, mark, victims)) return false;
+  Evict(plan);
+  return true;
+}
+
+void OffloadManager::Impl::Evict(StorePlan& plan) {
+  for (const uint32_t chunk : victims) {
+    plan.evicted.push_back(table[chunk].key);
+    evictable_slots -= table[chunk].num_slots;
+    ReleaseSlots(table[chunk]);
+  }
+  AddEvent(OffloadEvent::Kind::kRemoved, plan.evicted);
+  forgotten.clear();
+  policy->OnEvicted(victims, forgotten);
+  for (const uint32_t chunk : forgotten) {
+    // A chunk that is about to be stored may have been a ghost until now.
+    if (table[chunk].mark != mark) table.Erase(chunk);
+  }
+}
+
+void OffloadManager::Impl::Reserve(StorePlan& plan) {
+  for (const uint32_t chunk : chunks) {
+    ChunkEntry& entry = table[chunk];
+    entry.readers = ChunkEntry::kStoring;
+    entry.first_slot = slots.Take(entry.num_slots);
+    storing_slots += entry.num_slots;
+    plan.keys.push_back(entry.key);
+    AppendSlots(entry, plan.slots);
+  }
+  num_chunks += std::ssize(chunks);
+  ForEachByAge(chunks, [&](uint32_t chunk) { policy->OnReserved(chunk); });
+}
+
+void OffloadManager::Impl::AppendSlots(const ChunkEntry& entry, std::vector<SlotId>& out) const {
+  slots.ForEach(entry.first_slot, [&](uint32_t slot) { out.push_back(SlotId(slot)); });
+}
+
+void OffloadManager::Impl::ReleaseSlots(ChunkEntry& entry) {
+  slots.Release(std::exchange(entry.first_slot, offload::kNoSlot));
+  entry.readers = ChunkEntry::kAbsent;
+  --num_chunks;
+}
+
+void OffloadManager::Impl::BecomeIdle() {
+  ForEachByAge(chunks, [&](uint32_t chunk) {
+    evictable_slots += table[chunk].num_slots;
+    policy->OnIdle(chunk);
+  });
+}
+
+void OffloadManager::Impl::AddEvent(OffloadEvent::Kind kind, std::span<const OffloadKey> keys) {
+  if (config.enable_events) events.push_back({kind, {keys.begin(), keys.end()}});
+}
+
+double OffloadManager::Impl::Share(int64_t part) const {
+  if (geometry.num_slots == 0) return 0;
+  return static_cast<double>(part) / static_cast<double>(geometry.num_slots);
+}
+
+}  // namespace kvcast

@@ -1,0 +1,51 @@
+// ReuseFilter: counts the lookups of every key, so that only what is asked for again is stored.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "kvcast/offload_manager.h"
+
+namespace kvcast::offload {
+
+class ReuseFilter {
+ public:
+  // A threshold below 2 passes every key and counts nothing. once_per_request: further lookups of a
+  // key by the same request change nothing.
+  ReuseFilter(int64_t threshold, int64_t max_keys, bool once_per_request);
+
+  bool active() const { return threshold_ >= 2; }
+  void Count(const OffloadKey& key, OffloadRequestId request);
+  bool Passes(const OffloadKey& key) const;
+  void FinishRequest(OffloadRequestId request) { counted_.erase(request); }
+
+  // The keys and how often each was counted, the one counted longest ago first.
+  std::vector<std::pair<OffloadKey, int64_t>> List() const;
+
+ private:
+  static constexpr uint32_t kEnd = 0;  // closes the ring of nodes_
+  struct Node {
+    OffloadKey key;
+    int64_t count = 0;
+    uint32_t prev = kEnd;
+    uint32_t next = kEnd;
+  };
+
+  uint32_t NewNode();
+  void Unlink(uint32_t node);
+  void LinkNewest(uint32_t node);
+
+  int64_t threshold_;
+  size_t max_keys_;
+  bool once_per_request_;
+  std::vector<Node> nodes_;
+  absl::flat_hash_map<OffloadKey, uint32_t> by_key_;
+  absl::flat_hash_map<OffloadRequestId, absl::flat_hash_set<OffloadKey>> counted_;
+};
+
+}  // namespace kvcast::offload

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <string>
+#include <utility>
+
+#include "src/offload/scheduler_impl.h"
+
+namespace kvcast {
+
+using offload::GroupState;
+
+Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
+                                        std::span<const std::vector<BlockId>> tables,
+                                        std::vector<OffloadKey>& load_keys, OffloadJob& job) const {
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    const OffloadGroup& group = layout.groups[g];
+    const std::vector<BlockId>& table = tables[g];
+    const int64_t end = CeilDiv(tokens, group.tokens_per_block);
+    if (std::ssize(table) < end) {
+      return {StatusCode::kInvalidArgument, "tables[" + std::to_string(g) + "] is too short"};
+    }
+    // A window has blocks for its last part only.
+    int64_t first = request.local_tokens / group.tokens_per_block;
+    while (first < end && table[static_cast<size_t>(first)].value == 0) ++first;
+    job.group_sizes.push_back(end - first);
+    job.block_indices.push_back(first);
+    if (first >= end) continue;
+    for (int64_t i = first; i < end; ++i) job.gpu_blocks.push_back(table[static_cast<size_t>(i)]);
+    const int64_t chunks = CeilDiv(tokens, group.tokens_per_chunk);
+    for (int64_t chunk = first / layout.blocks_per_chunk; chunk < chunks; ++chunk) {
+      const bool tail = request.tail_boundary && chunk + 1 == chunks;
+      if (!tail && chunk >= request.NumChunks(group)) {
+        return {StatusCode::kInvalidArgument, "external_tokens are more than were matched"};
+      }
+      load_keys.push_back(tail ? request.BoundaryKey(layout, g, *request.tail_boundary)
+                               : request.ChunkKey(layout, g, chunk));
+    }
+  }
+  return Status();
+}
+
+Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
+                                    std::span<const std::vector<BlockId>> tables) {
+  if (external_tokens < 0 || tables.size() != layout.groups.size()) {
+    return {StatusCode::kInvalidArgument, "external_tokens or tables"};
+  }
+  if (!request.jobs.empty()) {
+    return {StatusCode::kFailedPrecondition, "the request has a job under way"};
+  }
+  const int64_t tokens = request.local_tokens + external_tokens;
+  OffloadJob job;
+  std::vector<OffloadKey> load_keys;
+  if (Status status = PlanLoad(request, tokens, tables, load_keys, job); !status.ok()) {
+    return status;
+  }
+  if (Status status = calls.PrepareLoad(load_keys, job.slots); !status.ok()) return status;
+
+  for (const std::vector<BlockId>& table : tables) {
+    for (const BlockId block : table) NoteAllocated(block);
+  }
+  if (config.policy == OffloadPolicy::kChunkLevel) {
+    for (size_t g = 0; g < layout.groups.size(); ++g) {
+      request.groups[g].next_stored_chunk = CeilDiv(tokens, layout.groups[g].tokens_per_chunk);
+    }
+  }
+  if (config.gpu_prefix_caching) {
+    for (const OffloadKey& key : load_keys) ++being_loaded[key];
+  }
+  job.request = request.id;
+  job.id = AddJob(request, {.request = request.id, .keys = std::move(load_keys)});
+  loads.push_back(std::move(job));
+  return Status();
+}
+
+}  // namespace kvcast

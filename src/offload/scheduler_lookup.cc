@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "src/offload/scheduler_impl.h"
+
+namespace kvcast {
+
+// What the manager says of a request's chunks. `wait` false: what cannot be loaded now is not
+// there, and what others load is loaded once more.
+class OffloadScheduler::Impl::Answers {
+ public:
+  Answers(Impl& scheduler, const Request& request, bool wait)
+      : scheduler_(scheduler), request_(request), wait_(wait) {}
+
+  LookupResult Chunk(size_t group, int64_t chunk) {
+    const OffloadKey key = request_.ChunkKey(scheduler_.layout, group, chunk);
+    const LookupResult result = scheduler_.calls.Lookup(key, request_.id);
+    if (result == LookupResult::kHit && NeedsRecord(group, key)) {
+      scheduler_.writer.Describe(key, scheduler_.describer.Chunk(request_, group, chunk));
+    }
+    return Settled(result);
+  }
+  LookupResult Tail(size_t group, int64_t boundary) {
+    const int64_t chunk_tokens = scheduler_.layout.groups[group].tokens_per_chunk;
+    if (boundary % chunk_tokens == 0) return Chunk(group, boundary / chunk_tokens - 1);
+    const OffloadKey key = request_.BoundaryKey(scheduler_.layout, group, boundary);
+    const LookupResult result = scheduler_.calls.Lookup(key, request_.id);
+    if (result == LookupResult::kHit && NeedsRecord(group, key)) {
+      scheduler_.writer.Describe(key, scheduler_.describer.Tail(request_, group, boundary));
+    }
+    return Settled(result);
+  }
+  bool BeingLoaded(size_t group, int64_t chunk) const {
+    return scheduler_.being_loaded.contains(request_.ChunkKey(scheduler_.layout, group, chunk));
+  }
+
+ private:
+  bool NeedsRecord(size_t group, const OffloadKey& key) const {
+    return scheduler_.describer.Describes(group) && !scheduler_.writer.Knows(key);
+  }
+  LookupResult Settled(LookupResult result) const {
+    const bool waits = result == LookupResult::kPending || result == LookupResult::kRetry;
+    return waits && !wait_ ? LookupResult::kMiss : result;
+  }
+
+  Impl& scheduler_;
+  const Request& request_;
+  const bool wait_;
+};
+
+OffloadAnswer OffloadScheduler::Impl::Ask(const Request& request, int64_t local_tokens, bool wait) {
+  const int64_t units = request.num_tokens() / layout.tokens_per_hash;
+  const OffloadQuestion question{.num_tokens = request.num_tokens(),
+                                 .prompt_tokens = request.request->prompt_tokens,
+                                 .local_tokens = local_tokens,
+                                 .num_hashes = std::min(std::ssize(request.request->chain), units)};
+  Answers manager(*this, request, wait);
+  OffloadAnswers answers;
+  answers.chunk = [&](size_t group, int64_t chunk) { return manager.Chunk(group, chunk); };
+  answers.tail = [&](size_t group, int64_t boundary) { return manager.Tail(group, boundary); };
+  if (wait && !being_loaded.empty()) {
+    answers.being_loaded = [&](size_t group, int64_t chunk) {
+      return manager.BeingLoaded(group, chunk);
+    };
+  }
+  return LookupOffloaded(layout, question, answers);
+}
+
+OffloadMatch OffloadScheduler::Impl::Match(Request& request, int64_t local_tokens, int64_t now_ms) {
+  request.local_tokens = local_tokens;
+  request.tail_boundary.reset();
+  for (offload::GroupState& group : request.groups) group.table.clear();
+  if (!request.pending_since_ms) request.pending_since_ms = now_ms;
+  const bool wait = config.compatible || now_ms - *request.pending_since_ms < config.max_pending_ms;
+  // A job of its own, from before a preemption, may still read or write for it.
+  if (!request.jobs.empty()) {
+    if (wait) return {};
+    ++stats.expired_waits;
+    request.pending_since_ms.reset();
+    return {0, std::nullopt};
+  }
+
+  OffloadAnswer answer{0, std::nullopt};
+  const bool asks = !request.request->skip_prefix_lookup && !request.load_failed;
+  if (asks) answer = Ask(request, local_tokens, wait);
+  if (asks && !wait) ++stats.expired_waits;
+  if (answer.tokens) request.pending_since_ms.reset();
+  request.tail_boundary = answer.tail_boundary;
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    request.groups[g].hit_chunks =
+        (local_tokens + answer.tokens.value_or(0)) / layout.groups[g].tokens_per_chunk;
+  }
+  Touch(request);
+  TouchTail(request);
+  return {answer.tokens, answer.tail_boundary};
+}
+
+void OffloadScheduler::Impl::Touch(const Request& request) {
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    const OffloadGroup& group = layout.groups[g];
+    const int64_t end = request.NumChunks(group);
+    keys.clear();
+    for (int64_t chunk = FirstTouchedChunk(group, request.groups[g].hit_chunks); chunk < end;
+         ++chunk) {
+      keys.push_back(request.ChunkKey(layout, g, chunk));
+    }
+    calls.Touch(request.id, keys);
+  }
+}
+
+void OffloadScheduler::Impl::TouchTail(const Request& request) {
+  if (!request.tail_boundary) return;
+  keys.clear();
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    keys.push_back(request.BoundaryKey(layout, g, *request.tail_boundary));
+  }
+  calls.Touch(request.id, keys);
+}
+
+}  // namespace kvcast

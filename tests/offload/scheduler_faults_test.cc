@@ -1,0 +1,139 @@
+// Faults of vLLM's connector that are not copied. Each is shown twice: what happens here, and that
+// the compatible mode has the fault, so that the test is known to see it.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/offload/scheduler_testing.h"
+
+namespace kvcast::offload {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+// A window gave blocks up, somebody else computed into them, and then all is stored anew: under the
+// old keys would be the other's content.
+class StaleBlocks : public ::testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(Compatible, StaleBlocks, ::testing::Bool());
+
+TEST_P(StaleBlocks, AreNotStoredAfterAReset) {
+  OffloadSchedulerConfig config = Config({Full(), Window(8)});
+  config.compatible = GetParam();
+  TestEngine engine(config);
+  TestRequest& request = engine.Stored(engine.Add(16));
+  const BlockId given_up = request.tables[1][0];
+  TestRequest& other = engine.Add(4);
+  engine.Match(other);
+  engine.Schedule(other, 4, {777, given_up.value});
+  engine.Step();
+  engine.Complete();
+  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  engine.Sample(request);
+  engine.Schedule(request, 1);
+  const OffloadPlan& plan = engine.Step();
+  ASSERT_THAT(plan.stores, SizeIs(1));
+  const auto& stored = plan.stores[0].gpu_blocks;
+  if (GetParam()) {
+    EXPECT_THAT(stored, Contains(given_up)) << "the engine's fault";
+  } else {
+    EXPECT_THAT(stored, Not(Contains(given_up)));
+    EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1), (Positions{1, 2, 3}));
+  }
+}
+
+TEST(Faults, ABlockTwiceInATableOfAWindowIsStoredOnceAndItsFenceGoesOnce) {
+  TestEngine engine(Config({Window(8)}));
+  TestRequest& request = engine.Stored(engine.Add(16));
+  const BlockId reused = request.tables[0][0];
+  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  engine.Sample(request, 4);
+  engine.Schedule(request, 4, {reused.value});  // given up by the window, and taken again
+  const OffloadPlan& plan = engine.Step();
+  ASSERT_THAT(plan.stores, SizeIs(1));
+  EXPECT_EQ(std::count(plan.stores[0].gpu_blocks.begin(), plan.stores[0].gpu_blocks.end(), reused),
+            1);
+  EXPECT_THAT(plan.stores[0].gpu_blocks, SizeIs(4));
+  engine.Complete();
+  EXPECT_THAT(engine.scheduler().FencedBlocks(), IsEmpty());
+}
+
+// The prefix cache of the GPU is reset, all requests are preempted, and one is admitted again in
+// the very same step with what host memory has.
+TEST(Faults, APreemptedRequestMayLoadInTheSameStep) {
+  TestEngine engine(Config({Full()}));
+  TestRequest& request = engine.Stored(engine.Add(13));
+  ASSERT_EQ(engine.Match(request), 12);
+  ASSERT_TRUE(engine.Load(request, 12).ok());
+  const OffloadPlan& plan = engine.Step({request.id});
+  EXPECT_THAT(plan.loads, SizeIs(1));
+  EXPECT_THAT(plan.flush, IsEmpty()) << "the load is yet to be submitted";
+  EXPECT_THAT(engine.Complete().loaded, ElementsAre(request.id));
+}
+
+// The token that is sampled last has no KV.
+TEST(Faults, AChunkThatEndsWithATokenThatWasNotComputedIsNotAnnounced) {
+  for (const bool compatible : {true, false}) {
+    OffloadSchedulerConfig config = Config({Full()});
+    config.compatible = compatible;
+    TestEngine engine(config);
+    TestRequest& request = engine.Stored(engine.Add(7));
+    EXPECT_THAT(engine.scheduler().TakeEvents(), SizeIs(1));
+    engine.Sample(request);  // fills the second block, and is not computed
+    engine.Finish(request);
+    EXPECT_THAT(engine.Step().stores, SizeIs(compatible ? 1 : 0));
+    engine.Complete();
+    EXPECT_THAT(engine.scheduler().TakeEvents(), SizeIs(compatible ? 1 : 0));
+    TestRequest& again = engine.AddCopy(request);
+    EXPECT_EQ(engine.Match(again, 4), compatible ? 4 : 0);
+  }
+}
+
+TEST(Faults, OfAnAbortedRequestOnlyWhatWasComputedIsStored) {
+  TestEngine engine(Config({Full()}));
+  TestRequest& request = engine.Add(16);
+  engine.Match(request);
+  engine.Run(request, 8);
+  engine.Complete();
+  engine.Finish(request, true);
+  EXPECT_THAT(engine.Step().stores, IsEmpty());
+  EXPECT_EQ(engine.scheduler().manager().num_chunks(), 2);
+}
+
+// Three blocks a chunk, window 8: behind a hit of the GPU at 24 tokens the window has the blocks 4
+// and 5, but not block 3, which is in their chunk.
+TEST(Faults, AChunkWhoseFirstBlocksAreMissingIsNoHit) {
+  for (const bool compatible : {true, false}) {
+    OffloadSchedulerConfig config = Config({Full(), Window(8)}, 3);
+    config.compatible = compatible;
+    TestEngine engine(config);
+    TestRequest& request = engine.Add(25, 24);
+    ASSERT_EQ(engine.Match(request, 24), 0);
+    engine.Allocate(request, 24);
+    ASSERT_EQ(request.tables[1][3], BlockId(0));
+    engine.Schedule(request, 1);
+    const OffloadPlan& plan = engine.Step();
+    ASSERT_THAT(plan.stores, SizeIs(1));
+    EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1),
+              compatible ? (Positions{4, 5}) : Positions());
+    engine.Complete();
+    // One that has 12 tokens needs block 3 too, if it goes on from 16.
+    TestRequest& needs_all = engine.Add(25, 24);
+    EXPECT_EQ(engine.Match(needs_all, 12), compatible ? 12 : 0);
+  }
+}
+
+TEST(Faults, AStateNeedsNoBlocksBeforeItself) {
+  TestEngine engine(Config({Full(16), Mamba(16, MambaMode::kAlign)}, 2));
+  TestRequest& request = engine.Add(33);
+  engine.Match(request);
+  request.tables = {{BlockId(11), BlockId(12)}, {BlockId(0), BlockId(13)}};
+  engine.Schedule(request, 32);
+  const OffloadPlan& plan = engine.Step();
+  ASSERT_THAT(plan.stores, SizeIs(1));
+  EXPECT_THAT(plan.stores[0].group_sizes, ElementsAre(2, 1));
+  EXPECT_THAT(plan.stores[0].block_indices, ElementsAre(0, 1));
+}
+
+}  // namespace
+}  // namespace kvcast::offload

@@ -1,0 +1,143 @@
+// Waits have an end, and a copy that fails costs a recompute.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/offload/scheduler_testing.h"
+
+namespace kvcast::offload {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+OffloadSchedulerConfig WaitAtMost(int64_t ms) {
+  OffloadSchedulerConfig config = Config({Full()});
+  config.max_pending_ms = ms;
+  return config;
+}
+
+TEST(Waits, ForAStoreThatDoesNotEndTheyEndWithTheDeadline) {
+  TestEngine engine(WaitAtMost(50));
+  TestRequest& first = engine.Stored(engine.Add(13, 8));
+  TestRequest& second = engine.AddCopy(first);
+  engine.Sample(second, 8);
+  engine.Match(second, 12);
+  engine.Run(second, 9);  // its chunks are under way
+  TestRequest& third = engine.AddCopy(second);
+  EXPECT_EQ(engine.Match(third, 0, 1000), std::nullopt);
+  EXPECT_EQ(engine.Match(third, 0, 1049), std::nullopt);
+  EXPECT_EQ(engine.Match(third, 0, 1050), 12) << "loads what is there";
+  EXPECT_EQ(engine.scheduler().TakeStats().expired_waits, 1);
+}
+
+TEST(Waits, AsInVllmNeverEnd) {
+  TestEngine engine(AsVllm(WaitAtMost(50)));
+  TestRequest& first = engine.Add(13);
+  engine.Match(first);
+  engine.Run(first, 13);
+  TestRequest& second = engine.AddCopy(first);
+  EXPECT_EQ(engine.Match(second, 0, 0), std::nullopt);
+  EXPECT_EQ(engine.Match(second, 0, 1000000), std::nullopt);
+}
+
+TEST(Waits, ForAnothersLoadEndInALoadOfTheSameSlots) {
+  TestEngine engine(WaitAtMost(50));
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& first = engine.AddCopy(stored);
+  TestRequest& second = engine.AddCopy(stored);
+  TestRequest& third = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(first), 12);
+  ASSERT_TRUE(engine.Load(first, 12).ok());
+  const std::vector<SlotId> slots = engine.Step().loads.at(0).slots;
+  EXPECT_EQ(engine.Match(second, 0, 10), std::nullopt);
+  EXPECT_EQ(engine.Match(second, 0, 60), 12);
+  ASSERT_TRUE(engine.Load(second, 12).ok());
+  const OffloadPlan& plan = engine.Step();
+  EXPECT_EQ(plan.loads.at(0).slots, slots);
+  const OffloadJobId last = plan.loads.at(0).id;
+  // As long as one of the two runs, the next one waits.
+  engine.Acknowledge(OffloadJobId(last.value - 1));
+  EXPECT_EQ(engine.Match(third, 0, 60), std::nullopt);
+  EXPECT_THAT(engine.Acknowledge(last).loaded, ElementsAre(second.id));
+  EXPECT_EQ(engine.Match(third, 0, 61), 12);
+}
+
+TEST(Waits, ForARequestsOwnStoreEndInComputing) {
+  TestEngine engine(WaitAtMost(50));
+  TestRequest& request = engine.Add(13);
+  engine.Match(request);
+  engine.Run(request, 13);
+  engine.Step({request.id});
+  EXPECT_EQ(engine.Match(request, 0, 100), std::nullopt);
+  EXPECT_EQ(engine.Match(request, 0, 150), 0);
+}
+
+TEST(Waits, EachBeginsWithItsFirstQuestion) {
+  TestEngine engine(WaitAtMost(50));
+  TestRequest& first = engine.Add(13);
+  engine.Match(first);
+  engine.Run(first, 13);
+  TestRequest& second = engine.AddCopy(first);
+  EXPECT_EQ(engine.Match(second, 0, 0), std::nullopt);
+  engine.Complete();
+  EXPECT_EQ(engine.Match(second, 0, 10), 12);  // answered: the wait is over
+  TestRequest& more = engine.AddCopy(first);
+  engine.Sample(more, 4);
+  engine.Match(more, 12);
+  engine.Run(more, 5);
+  engine.Sample(second, 4);
+  second.cache.tokens = more.cache.tokens;
+  second.cache.chain = more.cache.chain;
+  EXPECT_EQ(engine.Match(second, 0, 59), std::nullopt);
+  EXPECT_EQ(engine.Match(second, 0, 109), 12);
+}
+
+TEST(Failures, OfALoadCostARecomputeAndAreNotTriedAgain) {
+  TestEngine engine(Config({Full()}));
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& request = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(request), 12);
+  ASSERT_TRUE(engine.Load(request, 12).ok());
+  engine.Step();
+  const OffloadArrivals arrivals = engine.Complete(false);
+  EXPECT_THAT(arrivals.failed, ElementsAre(request.id));
+  EXPECT_THAT(arrivals.loaded, IsEmpty());
+  EXPECT_EQ(engine.scheduler().TakeStats().failed_loads, 1);
+  engine.calls.Take();
+  EXPECT_EQ(engine.Match(request), 0);
+  EXPECT_THAT(engine.calls.Take(), ElementsAre("touch 3"));
+  engine.Run(request, 13);
+  TestRequest& other = engine.AddCopy(stored);
+  EXPECT_EQ(engine.Match(other), 12) << "the chunks are not to blame";
+  EXPECT_TRUE(engine.scheduler().manager().CheckInvariants().ok());
+}
+
+TEST(Failures, OfAStoreLeaveNothingBehindAndNothingIsAnnounced) {
+  TestEngine engine(Config({Full()}));
+  TestRequest& request = engine.Add(13);
+  engine.Match(request);
+  engine.Run(request, 13);
+  engine.Complete(false);
+  EXPECT_THAT(engine.scheduler().TakeEvents(), IsEmpty());
+  EXPECT_EQ(engine.scheduler().manager().num_chunks(), 0);
+  EXPECT_EQ(engine.scheduler().TakeStats().failed_stores, 1);
+  EXPECT_THAT(engine.scheduler().FencedBlocks(), IsEmpty());
+  TestRequest& again = engine.AddCopy(request);
+  EXPECT_EQ(engine.Match(again), 0);
+  EXPECT_THAT(engine.Run(again, 13).stores, SizeIs(1));
+}
+
+TEST(Failures, OfOneWorkerAreFailuresOfTheJobOnceAllHaveReported) {
+  OffloadSchedulerConfig config = Config({Full()});
+  config.num_workers = 2;
+  TestEngine engine(config);
+  TestRequest& request = engine.Add(13);
+  engine.Match(request);
+  const OffloadJobId job = engine.Run(request, 13).stores.at(0).id;
+  engine.Acknowledge(job, 1, false);
+  EXPECT_EQ(engine.scheduler().manager().num_chunks(), 3);
+  engine.Acknowledge(job, 1, true);
+  EXPECT_EQ(engine.scheduler().manager().num_chunks(), 0);
+}
+
+}  // namespace
+}  // namespace kvcast::offload

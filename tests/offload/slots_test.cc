@@ -1,0 +1,152 @@
+// Groups of any sizes share one budget: what a chunk takes, and what is wasted.
+// SPDX-License-Identifier: Apache-2.0
+#include <random>
+
+#include "tests/offload/offload_testing.h"
+
+namespace kvcast::offload {
+namespace {
+
+constexpr int64_t kPage = 4096;
+
+OffloadConfig Groups(std::vector<int64_t> chunk_bytes, int64_t capacity_bytes) {
+  OffloadConfig config;
+  config.chunk_bytes = std::move(chunk_bytes);
+  config.capacity_bytes = capacity_bytes;
+  return config;
+}
+
+TEST(Slots, EightEqualGroupsKeepAllOfABudgetOf16Chunks) {
+  constexpr int64_t kChunk = 48 * 1024;
+  TestOffload offload(Groups(std::vector<int64_t>(8, kChunk), 16 * kChunk));
+  std::vector<OffloadKey> keys;
+  for (uint32_t group = 0; group < 8; ++group) {
+    for (const int64_t number : {1, 2}) keys.push_back(Key(number, group));
+  }
+  StorePlan plan;
+  ASSERT_TRUE(offload.manager().PrepareStore(keys, plan).ok());
+  offload.manager().CompleteStore(keys, true);
+  EXPECT_EQ(offload.manager().num_chunks(), 16);
+  for (const OffloadKey& key : keys) {
+    EXPECT_EQ(offload.manager().Lookup(key, OffloadRequestId()), LookupResult::kHit);
+  }
+}
+
+TEST(Slots, AChunkTakesItsOwnBytesRoundedUpToPages) {
+  TestOffload offload(Groups({6 * kPage, 2 * kPage - 100, 3 * kPage + 1}, 100 * kPage));
+  EXPECT_EQ(offload.manager().slot_bytes(), 2 * kPage);
+  EXPECT_EQ(offload.manager().num_slots(), 50);
+  EXPECT_EQ(offload.manager().slots_per_chunk(GroupIdx(0)), 3);
+  EXPECT_EQ(offload.manager().slots_per_chunk(GroupIdx(1)), 1);
+  EXPECT_EQ(offload.manager().slots_per_chunk(GroupIdx(2)), 2);
+}
+
+TEST(Slots, AsInVllmEveryChunkTakesTheLargest) {
+  TestOffload offload(AsVllm(Groups({6 * kPage, 2 * kPage, kPage + 1}, 100 * kPage)));
+  EXPECT_EQ(offload.manager().slot_bytes(), 6 * kPage);
+  EXPECT_EQ(offload.manager().num_slots(), 16);
+  for (uint32_t group = 0; group < 3; ++group) {
+    EXPECT_EQ(offload.manager().slots_per_chunk(GroupIdx(group)), 1);
+  }
+}
+
+TEST(Slots, ALargerSlotKeepsChunksInFewerPieces) {
+  OffloadConfig config = Groups({5 * kPage, 3 * kPage}, 100 * kPage);
+  config.slot_bytes = 4 * kPage;
+  TestOffload offload(config);
+  EXPECT_EQ(offload.manager().num_slots(), 25);
+  EXPECT_EQ(offload.manager().slots_per_chunk(GroupIdx(0)), 2);
+  EXPECT_EQ(offload.manager().slots_per_chunk(GroupIdx(1)), 1);
+}
+
+TEST(Slots, TheSlotsOfAChunkStandTogetherInThePlan) {
+  TestOffload offload(Groups({2 * kPage, kPage}, 6 * kPage));
+  StorePlan plan;
+  ASSERT_TRUE(offload.manager().PrepareStore(std::vector{Key(1), Key(1, 1), Key(2)}, plan).ok());
+  EXPECT_EQ(ToNumbers(plan.slots), (Numbers{0, 1, 2, 3, 4}));
+  offload.manager().CompleteStore(plan.keys, true);
+  std::vector<SlotId> slots;
+  ASSERT_TRUE(offload.manager().PrepareLoad(std::vector{Key(2), Key(1, 1)}, slots).ok());
+  EXPECT_EQ(ToNumbers(slots), (Numbers{3, 4, 2}));
+}
+
+TEST(Slots, ALargeChunkEvictsAsManySmallOnesAsItNeeds) {
+  OffloadConfig config = Groups({3 * kPage, kPage}, 5 * kPage);
+  TestOffload offload(AsVllm(config));  // for comparison: one slot
+  EXPECT_EQ(offload.manager().num_slots(), 1);
+
+  for (const auto policy : {EvictionPolicyKind::kLru, EvictionPolicyKind::kArc}) {
+    config.policy = policy;
+    TestOffload exact(config);
+    StorePlan plan;
+    for (const int64_t number : {1, 2, 3, 4}) {
+      ASSERT_TRUE(exact.manager().PrepareStore(Keys({number}, 1), plan).ok());
+      exact.manager().CompleteStore(plan.keys, true);
+    }
+    ASSERT_TRUE(exact.manager().PrepareStore(Keys({9}, 0), plan).ok());
+    EXPECT_EQ(ToNumbers(plan.evicted), (Numbers{1, 2}));
+    EXPECT_EQ(exact.manager().num_chunks(), 3);
+  }
+}
+
+// Random groups, filled until the first eviction: what is resident fits the budget, wastes less
+// than a page a chunk, and leaves no room for another chunk of the smallest group.
+TEST(Slots, AnyMixOfSizesFillsTheBudget) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const auto pick = [&](int64_t low, int64_t high) {
+      return std::uniform_int_distribution<int64_t>(low, high)(random);
+    };
+    std::vector<int64_t> sizes(static_cast<size_t>(pick(1, 6)));
+    for (int64_t& size : sizes) size = pick(1, 40 * kPage);
+    const int64_t budget = pick(60, 600) * kPage;
+    TestOffload offload(Groups(sizes, budget));
+    StorePlan plan;
+    int64_t bytes = 0;
+    int64_t smallest = *std::min_element(sizes.begin(), sizes.end());
+    for (int64_t number = 0;; ++number) {
+      const auto group = static_cast<uint32_t>(pick(0, std::ssize(sizes) - 1));
+      const Status stored = offload.manager().PrepareStore(Keys({number}, group), plan);
+      if (!stored.ok() || !plan.evicted.empty()) break;
+      offload.manager().CompleteStore(plan.keys, true);
+      bytes += sizes[group];
+      const int64_t taken = std::ssize(plan.slots) * offload.manager().slot_bytes();
+      ASSERT_GE(taken, sizes[group]);
+      ASSERT_LT(taken - sizes[group], kPage);
+    }
+    ASSERT_LE(bytes, budget);
+    const auto state = offload.manager().Inspect();
+    ASSERT_LE(offload.manager().num_slots() * offload.manager().slot_bytes(), budget);
+    ASSERT_LE(smallest, budget);
+    ASSERT_LE(state.slots_used_once, offload.manager().num_slots());
+  }
+}
+
+TEST(Slots, EveryWrongSizeIsRefusedByName) {
+  const auto error = [](auto change) {
+    OffloadConfig config = Groups({kPage}, 4 * kPage);
+    change(config);
+    const auto created = OffloadManager::Create(config);
+    EXPECT_FALSE(created.ok());
+    return created.status().message();
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(error([](auto& c) { c.capacity_bytes = -1; }), HasSubstr("capacity_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.capacity_bytes = INT64_MAX; }), HasSubstr("capacity_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.capacity_bytes = kPage << 32; }), HasSubstr("slot_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.chunk_bytes = {}; }), HasSubstr("chunk_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.chunk_bytes = {0}; }), HasSubstr("chunk_bytes"));
+  EXPECT_THAT(error([](auto& c) {
+                c.chunk_bytes = {1, int64_t{1} << 60};
+              }),
+              HasSubstr("chunk_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.page_bytes = 3000; }), HasSubstr("page_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.page_bytes = 0; }), HasSubstr("page_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.slot_bytes = 5000; }), HasSubstr("slot_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.store_threshold = -1; }), HasSubstr("store_threshold"));
+  EXPECT_THAT(error([](auto& c) { c.max_tracker_size = 0; }), HasSubstr("max_tracker_size"));
+}
+
+}  // namespace
+}  // namespace kvcast::offload
