@@ -157,6 +157,11 @@ std::optional<BlockKey> BlockPool::CachePartialBlock(const PartialBlock& partial
   return key;
 }
 
+void BlockPool::CacheAs(const BlockKey& key, BlockId block, int64_t covered_tokens) {
+  KV_CHECK(ref_count(block) > 0 && !cached_.HasKeys(block));
+  cached_.Insert(key, block, covered_tokens);
+}
+
 void BlockPool::ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
                              std::span<const BlockId> hit) {
   if (hit.empty() || options_.events.announce_once) return;
@@ -185,9 +190,13 @@ void BlockPool::Evict(std::span<const BlockId> blocks) {
 
 bool BlockPool::Reset() {
   if (num_free() != num_blocks() - 1) return false;
+  ForgetAll();
+  return true;
+}
+
+void BlockPool::ForgetAll() {
   cached_.Clear();
   events_.AddCleared();
-  return true;
 }
 
 Status BlockPool::CheckInvariants() const {

@@ -95,16 +95,24 @@ class BlockPool {
   // (vLLM does), but not with exact_spans.
   void ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
                     std::span<const BlockId> hit);
+  // Caches a block whose content came from another tier, and says nothing of it. REQUIRES: the
+  // block is in use and has no key.
+  void CacheAs(const BlockKey& key, BlockId block, int64_t covered_tokens);
   // `to` takes over all keys of `from`; silent. REQUIRES: `to` has none.
   void MoveKeys(BlockId from, BlockId to) { cached_.MoveKeys(from, to); }
   // Drops all keys of these blocks. REQUIRES: ids are below num_blocks().
   void Evict(std::span<const BlockId> blocks);
   // Forgets all keys. False: a block is in use, nothing changed.
   bool Reset();
+  // Forgets all keys, those of blocks in use too.
+  void ForgetAll();
 
   // What is to be announced since it was drained last.
   EventLog& events() { return events_; }
+  const EventLog& events() const { return events_; }
 
+  // The first free block, or the one after `after`. REQUIRES: that one is free.
+  std::optional<BlockId> NextFree(std::optional<BlockId> after) const { return free_.Next(after); }
   std::vector<BlockId> FreeList() const { return free_.List(); }
   Status CheckInvariants() const;
 
