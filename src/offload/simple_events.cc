@@ -67,27 +67,33 @@ void SimpleOffload::Impl::DescribeCandidates(const CacheRequest& request) {
   }
 }
 
-void SimpleOffload::Impl::DescribeComputed(const CacheRequest& request, int64_t confirmed_tokens) {
-  if (!announces_stores()) return;
+void SimpleOffload::Impl::DescribeBlock(const CacheRequest& request, GroupIdx group, int64_t index,
+                                        BlockId block) {
+  const int64_t size = config.cache.groups[group.value].block_size;
+  const BlockContent own{BlockDigest(request.chain, index, units(group)), group,
+                         (index + 1) * size};
+  if (block.value >= described.size()) described.resize(block.value + size_t{1});
+  Described& entry = described[block.value];
+  if (entry.content != own) entry = {own, Describe(request, group, index, 1)};
+}
+
+void SimpleOffload::Impl::DescribeTables(const CacheRequest& request, int64_t confirmed_tokens) {
+  if (config.mode != StoreMode::kLazy || !announces_stores()) return;
   StoreProgress& found = ProgressOf(request);
   for (size_t i = 0; i < config.cache.groups.size(); ++i) {
     const GroupIdx group(static_cast<uint32_t>(i));
     const GroupSpec& spec = config.cache.groups[i];
     if (!IsCacheableKind(spec.kind)) continue;
     const auto table = gpu.BlockTable(request, group);
-    const int64_t end =
-        std::min({confirmed_tokens / spec.block_size, static_cast<int64_t>(table.size()),
-                  static_cast<int64_t>(request.chain.size()) / units(group)});
-    for (int64_t& index = found.cursors[i]; index < end; ++index) {
+    const int64_t end = std::min(static_cast<int64_t>(table.size()),
+                                 static_cast<int64_t>(request.chain.size()) / units(group));
+    // A window may leave a block before it is confirmed.
+    for (int64_t index = found.cursors[i]; index < end; ++index) {
       const BlockId block = table[static_cast<size_t>(index)];
-      const BlockContent own{BlockDigest(request.chain, index, units(group)), group,
-                             (index + 1) * spec.block_size};
-      if (block == engine::kNullBlock || gpu.ContentOf(block) != own) continue;
-      if (block.value >= described.size()) described.resize(block.value + size_t{1});
-      Described& entry = described[block.value];
-      if (entry.content == own) continue;
-      entry = {own, Describe(request, group, index, 1)};
+      if (block != engine::kNullBlock) DescribeBlock(request, group, index, block);
     }
+    found.cursors[i] =
+        std::max(found.cursors[i], std::min(end, confirmed_tokens / spec.block_size));
   }
 }
 

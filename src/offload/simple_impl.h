@@ -37,11 +37,13 @@ class SimpleOffload::Impl {
   void CollectGroup(const CacheRequest& request, GroupIdx group, int64_t tokens, bool from_start,
                     int64_t& cursor);
   bool IsMissing(BlockId block, const BlockContent& content);
-  // Cuts the candidates down to what there is room for, those first that a hit needs first.
+  // Holds the host blocks of the request that are to stay while the candidates are stored: of both,
+  // those that a hit needs first.
+  void ProtectPresent();
+  // Cuts the candidates, in order of their place, down to what there is room for.
   void KeepWhatFits(offload::StoreProgress& progress);
   void ReserveCandidates();
   void StoreFreeBlocks();
-  void DescribeComputed(const CacheRequest& request, int64_t confirmed_tokens);
   void HandOutStores(TransferStep& step);
   void EndStore(offload::Store& store);
 
@@ -51,6 +53,9 @@ class SimpleOffload::Impl {
   BlockStored DescribeUnknown(const BlockContent& content);
   void DescribeCandidates(const CacheRequest& request);
   void DescribeFreeBlocks();
+  // Lazy: notes what the request's blocks will be announced as, while the request is known.
+  void DescribeTables(const CacheRequest& request, int64_t confirmed_tokens);
+  void DescribeBlock(const CacheRequest& request, GroupIdx group, int64_t index, BlockId block);
   bool announces_stores() const { return !config.compatible && cpu.events().enabled(); }
 
   // The end of copies, of either kind, and of references to host blocks: those at the end of a

@@ -66,6 +66,9 @@ void SimpleOffload::Impl::StartLoad(const CacheRequest& request, int64_t local_t
       load.copies.push_back({target, host, {digest, group, (position + 1) * size}});
       host_blocks.push_back(host);
       gpu_blocks.push_back(target);
+      if (config.mode == StoreMode::kLazy && announces_stores()) {
+        DescribeBlock(request, group, position, target);
+      }
     }
   }
   cpu.Touch(host_blocks);

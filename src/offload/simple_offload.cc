@@ -52,7 +52,7 @@ Status SimpleOffload::UpdateAfterAlloc(const CacheRequest& request, int64_t exte
 
 void SimpleOffload::Preempt(const CacheRequest& request, int64_t computed_tokens) {
   impl_->preempted = true;
-  if (impl_->config.mode == StoreMode::kLazy) impl_->DescribeComputed(request, computed_tokens);
+  impl_->DescribeTables(request, computed_tokens);
   const auto found = impl_->progress.find(request.id);
   if (found == impl_->progress.end()) return;
   std::fill(found->second.cursors.begin(), found->second.cursors.end(), 0);
@@ -61,9 +61,8 @@ void SimpleOffload::Preempt(const CacheRequest& request, int64_t computed_tokens
 void SimpleOffload::BuildStep(std::span<const StepRequest> scheduled, TransferStep& step) {
   const bool lazy = impl_->config.mode == StoreMode::kLazy;
   for (const StepRequest& entry : scheduled) {
-    if (lazy) {
-      impl_->DescribeComputed(*entry.request, entry.confirmed_tokens);
-    } else if (impl_->progress.contains(entry.request->id)) {
+    impl_->DescribeTables(*entry.request, entry.confirmed_tokens);
+    if (!lazy && impl_->progress.contains(entry.request->id)) {
       impl_->StoreRequest(*entry.request, entry.confirmed_tokens, false);
     }
   }
@@ -109,7 +108,7 @@ void SimpleOffload::RequestFinished(const CacheRequest& request, int64_t compute
     std::erase(impl_->new_loads, request.id);
     impl_->loads.erase(load);
   }
-  if (impl_->config.mode == StoreMode::kLazy) impl_->DescribeComputed(request, computed_tokens);
+  impl_->DescribeTables(request, computed_tokens);
   const auto found = impl_->progress.find(request.id);
   if (found == impl_->progress.end()) return;
   if (impl_->config.mode == StoreMode::kEager && !impl_->config.compatible) {

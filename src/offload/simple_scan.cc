@@ -50,11 +50,26 @@ void SimpleOffload::Impl::CollectGroup(const CacheRequest& request, GroupIdx gro
   cursor = std::max(cursor, index);
 }
 
+void SimpleOffload::Impl::ProtectPresent() {
+  const auto end_of = [this](BlockId host) { return cpu.cached().PrimaryCoveredTokens(host); };
+  std::stable_sort(present.begin(), present.end(),
+                   [&end_of](BlockId a, BlockId b) { return end_of(a) < end_of(b); });
+  size_t kept = 0;
+  size_t stored = 0;
+  for (int64_t room = cpu.num_free(); kept < present.size(); ++kept) {
+    for (; stored < candidates.size() &&
+           candidates[stored].content.prefix_tokens < end_of(present[kept]);
+         ++stored) {
+      --room;
+    }
+    if (cpu.ref_count(present[kept]) == 0) --room;
+    if (room < 0) break;
+  }
+  present.resize(kept);
+  cpu.Touch(present);
+}
+
 void SimpleOffload::Impl::KeepWhatFits(StoreProgress& request) {
-  std::stable_sort(candidates.begin(), candidates.end(),
-                   [](const StoreCandidate& a, const StoreCandidate& b) {
-                     return a.content.prefix_tokens < b.content.prefix_tokens;
-                   });
   const auto room = static_cast<size_t>(cpu.num_free());
   for (size_t i = candidates.size(); i > room; --i) {
     const StoreCandidate& left_out = candidates[i - 1];
@@ -77,9 +92,14 @@ void SimpleOffload::Impl::StoreRequest(const CacheRequest& request, int64_t conf
     CollectGroup(request, GroupIdx(static_cast<uint32_t>(i)), tokens, from_start, found.cursors[i]);
   }
   if (!from_start) present.clear();
-  // What the request has here already is not evicted for the rest of it.
-  cpu.Touch(present);
-  if (!config.compatible) KeepWhatFits(found);
+  if (!config.compatible) {
+    std::stable_sort(candidates.begin(), candidates.end(),
+                     [](const StoreCandidate& a, const StoreCandidate& b) {
+                       return a.content.prefix_tokens < b.content.prefix_tokens;
+                     });
+    ProtectPresent();
+    KeepWhatFits(found);
+  }
   if (!candidates.empty()) {
     DescribeCandidates(request);
     ReserveCandidates();
