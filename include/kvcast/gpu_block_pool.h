@@ -42,9 +42,10 @@ class GpuBlockPool {
   virtual bool IsFree(BlockId block) const = 0;
 
   // A pinned block keeps its content: it is not taken until it is unpinned as often as it was
-  // pinned. Blocks that become free by the unpinning do so in the order given.
+  // pinned. Blocks that become free by the unpinning do so in the order given: as if a request had
+  // freed them, or, with `take_next`, before all that are free.
   virtual void Pin(std::span<const BlockId> blocks) = 0;
-  virtual void Unpin(std::span<const BlockId> blocks) = 0;
+  virtual void Unpin(std::span<const BlockId> blocks, bool take_next) = 0;
 };
 
 }  // namespace kvcast

@@ -43,7 +43,9 @@ struct SimpleOffloadConfig {
   //   nothing is said of blocks stored, removals and resets are said of medium GPU
   //   a request's blocks are looked at once: what was evicted here while it ran, and what its last
   //     step computed, is not stored when it finishes
-  //   the lazy walk goes on where it stopped, past blocks that were freed behind it
+  //   the lazy walk goes on behind the block where it stopped, although that may have moved to the
+  //     end of the queue, or what is before it may have been evicted here; and GPU blocks that were
+  //     copied are taken last, not next
   //   equal blocks that are stored at the same time take a block each
   //   the blocks of a copy get older first to last, group by group, so that a prefix loses its
   //     beginning first

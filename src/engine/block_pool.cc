@@ -61,7 +61,7 @@ void BlockPool::Touch(std::span<const BlockId> blocks) {
   }
 }
 
-void BlockPool::Free(std::span<const BlockId> blocks) {
+void BlockPool::Free(std::span<const BlockId> blocks, bool take_next) {
   to_head_.clear();
   to_tail_.clear();
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -72,7 +72,7 @@ void BlockPool::Free(std::span<const BlockId> blocks) {
     KV_CHECK(ref_count(block) > 0);
     if (--refs_[block.value] > 0) continue;
     const bool to_tail = cached_.HasKeys(block) || !options_.reuse_uncached_first;
-    (to_tail ? to_tail_ : to_head_).push_back(block);
+    (to_tail && !take_next ? to_tail_ : to_head_).push_back(block);
   }
   free_.Prepend(to_head_);
   free_.Append(to_tail_);

@@ -82,8 +82,8 @@ class BlockPool {
   void Touch(std::span<const BlockId> blocks);
   // Drops one reference of each block. Blocks without references go to the queue: those that are
   // not cached to its head, cached ones to its tail, each in the order given (all of them to its
-  // tail without reuse_uncached_first).
-  void Free(std::span<const BlockId> blocks);
+  // tail without reuse_uncached_first); with `take_next`, all of them to its head.
+  void Free(std::span<const BlockId> blocks, bool take_next = false);
 
   // Caches full blocks, those of the table that are not null and kept; one BlockStored for all,
   // sent even if none is. A partial key that a block already has is removed first.

@@ -31,12 +31,12 @@ void ManagedBlocks::Pin(std::span<const BlockId> blocks) {
   for (const BlockId block : blocks) ++pins_[block.value];
 }
 
-void ManagedBlocks::Unpin(std::span<const BlockId> blocks) {
+void ManagedBlocks::Unpin(std::span<const BlockId> blocks, bool take_next) {
   for (const BlockId block : blocks) {
     KV_CHECK(pins(block) > 0);
     --pins_[block.value];
   }
-  pool_.Free(blocks);
+  pool_.Free(blocks, take_next);
 }
 
 }  // namespace kvcast::engine

@@ -23,7 +23,7 @@ class ManagedBlocks final : public GpuBlockPool {
   std::optional<BlockId> NextFree(std::optional<BlockId> after) const override;
   bool IsFree(BlockId block) const override;
   void Pin(std::span<const BlockId> blocks) override;
-  void Unpin(std::span<const BlockId> blocks) override;
+  void Unpin(std::span<const BlockId> blocks, bool take_next) override;
 
   // References of a block that are pins.
   uint32_t pins(BlockId block) const { return block.value < pins_.size() ? pins_[block.value] : 0; }

@@ -60,7 +60,7 @@ class SimpleOffload::Impl {
 
   // The end of copies, of either kind, and of references to host blocks: those at the end of a
   // prefix become free first. Reorders what it is given.
-  void Release(std::vector<offload::BlockCopyPair>& copies);
+  void Release(std::vector<offload::BlockCopyPair>& copies, bool take_gpu_blocks_next = false);
   void FreeHost(std::vector<BlockId>& blocks);
   void FreeMatched(const offload::MatchPin& pin);
 

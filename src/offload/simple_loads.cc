@@ -113,7 +113,7 @@ void SimpleOffload::Impl::EndLoad(Load& load, bool success) {
   Release(load.copies);
 }
 
-void SimpleOffload::Impl::Release(std::vector<BlockCopyPair>& copies) {
+void SimpleOffload::Impl::Release(std::vector<BlockCopyPair>& copies, bool take_gpu_blocks_next) {
   if (!config.compatible) {
     std::stable_sort(copies.begin(), copies.end(),
                      [](const BlockCopyPair& a, const BlockCopyPair& b) {
@@ -127,7 +127,7 @@ void SimpleOffload::Impl::Release(std::vector<BlockCopyPair>& copies) {
     gpu_blocks.push_back(copy.gpu);
   }
   FreeHost(host_blocks);
-  gpu.Unpin(gpu_blocks);
+  gpu.Unpin(gpu_blocks, take_gpu_blocks_next);
   copies.clear();
 }
 

@@ -52,7 +52,10 @@ void SimpleOffload::Impl::EndStore(Store& store) {
   if (cached) {
     for (const BlockStored& event : store.events) cpu.events().AddStored(event);
   }
-  Release(store.copies);
+  // What the GPU takes next has been saved, and keeps its place: at the end of the queue it would
+  // push what follows to the front, to be saved in turn, round and round.
+  const bool saved = cached && config.mode == StoreMode::kLazy && !config.compatible;
+  Release(store.copies, saved);
   for (const std::string& id : store.requests) {
     const auto found = progress.find(id);
     if (found == progress.end() || --found->second.stores > 0) continue;

@@ -37,7 +37,7 @@ void RecordedGpuBlocks::Pin(std::span<const BlockId> blocks) {
   for (const BlockId block : blocks) ++pins_[block];
 }
 
-void RecordedGpuBlocks::Unpin(std::span<const BlockId> blocks) {
+void RecordedGpuBlocks::Unpin(std::span<const BlockId> blocks, bool /*take_next*/) {
   for (const BlockId block : blocks) misused_ = --pins_[block] < 0 || misused_;
 }
 

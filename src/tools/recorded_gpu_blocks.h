@@ -21,7 +21,7 @@ class RecordedGpuBlocks final : public GpuBlockPool {
   std::optional<BlockId> NextFree(std::optional<BlockId> after) const override;
   bool IsFree(BlockId block) const override;
   void Pin(std::span<const BlockId> blocks) override;
-  void Unpin(std::span<const BlockId> blocks) override;
+  void Unpin(std::span<const BlockId> blocks, bool take_next) override;
 
   // Replaces a request's table, or appends to it.
   void SetTable(const std::string& request, const nlohmann::json& blocks, bool append);
