@@ -16,6 +16,7 @@
 #include "kvcast/block_hash.h"
 #include "kvcast/cache_spec.h"
 #include "kvcast/event.h"
+#include "kvcast/gpu_block_pool.h"
 #include "kvcast/ids.h"
 #include "kvcast/status.h"
 #include "kvcast/wire.h"
@@ -165,6 +166,9 @@ class CacheManager {
                              std::vector<uint8_t>& payload);
   // Events that wait to be taken. An engine that is idle has some after a reset: publish them too.
   size_t pending_events() const;
+
+  // The manager's blocks, for an offload tier to read and pin. Lives as long as the manager.
+  GpuBlockPool& gpu_blocks();
 
   // Block table of a running request in one group; empty if the request holds nothing.
   std::span<const BlockId> BlockTable(const CacheRequest& request, GroupIdx group) const;

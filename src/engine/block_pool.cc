@@ -61,7 +61,7 @@ void BlockPool::Touch(std::span<const BlockId> blocks) {
   }
 }
 
-void BlockPool::Free(std::span<const BlockId> blocks) {
+void BlockPool::Free(std::span<const BlockId> blocks, bool take_next) {
   to_head_.clear();
   to_tail_.clear();
   for (size_t i = 0; i < blocks.size(); ++i) {
@@ -72,7 +72,7 @@ void BlockPool::Free(std::span<const BlockId> blocks) {
     KV_CHECK(ref_count(block) > 0);
     if (--refs_[block.value] > 0) continue;
     const bool to_tail = cached_.HasKeys(block) || !options_.reuse_uncached_first;
-    (to_tail ? to_tail_ : to_head_).push_back(block);
+    (to_tail && !take_next ? to_tail_ : to_head_).push_back(block);
   }
   free_.Prepend(to_head_);
   free_.Append(to_tail_);
@@ -157,6 +157,11 @@ std::optional<BlockKey> BlockPool::CachePartialBlock(const PartialBlock& partial
   return key;
 }
 
+void BlockPool::CacheAs(const BlockKey& key, BlockId block, int64_t covered_tokens) {
+  KV_CHECK(ref_count(block) > 0 && !cached_.HasKeys(block));
+  cached_.Insert(key, block, covered_tokens);
+}
+
 void BlockPool::ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
                              std::span<const BlockId> hit) {
   if (hit.empty() || options_.events.announce_once) return;
@@ -185,9 +190,13 @@ void BlockPool::Evict(std::span<const BlockId> blocks) {
 
 bool BlockPool::Reset() {
   if (num_free() != num_blocks() - 1) return false;
+  ForgetAll();
+  return true;
+}
+
+void BlockPool::ForgetAll() {
   cached_.Clear();
   events_.AddCleared();
-  return true;
 }
 
 Status BlockPool::CheckInvariants() const {

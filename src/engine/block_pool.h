@@ -82,8 +82,8 @@ class BlockPool {
   void Touch(std::span<const BlockId> blocks);
   // Drops one reference of each block. Blocks without references go to the queue: those that are
   // not cached to its head, cached ones to its tail, each in the order given (all of them to its
-  // tail without reuse_uncached_first).
-  void Free(std::span<const BlockId> blocks);
+  // tail without reuse_uncached_first); with `take_next`, all of them to its head.
+  void Free(std::span<const BlockId> blocks, bool take_next = false);
 
   // Caches full blocks, those of the table that are not null and kept; one BlockStored for all,
   // sent even if none is. A partial key that a block already has is removed first.
@@ -95,16 +95,24 @@ class BlockPool {
   // (vLLM does), but not with exact_spans.
   void ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
                     std::span<const BlockId> hit);
+  // Caches a block whose content came from another tier, and says nothing of it. REQUIRES: the
+  // block is in use and has no key.
+  void CacheAs(const BlockKey& key, BlockId block, int64_t covered_tokens);
   // `to` takes over all keys of `from`; silent. REQUIRES: `to` has none.
   void MoveKeys(BlockId from, BlockId to) { cached_.MoveKeys(from, to); }
   // Drops all keys of these blocks. REQUIRES: ids are below num_blocks().
   void Evict(std::span<const BlockId> blocks);
   // Forgets all keys. False: a block is in use, nothing changed.
   bool Reset();
+  // Forgets all keys, those of blocks in use too.
+  void ForgetAll();
 
   // What is to be announced since it was drained last.
   EventLog& events() { return events_; }
+  const EventLog& events() const { return events_; }
 
+  // The first free block, or the one after `after`. REQUIRES: that one is free.
+  std::optional<BlockId> NextFree(std::optional<BlockId> after) const { return free_.Next(after); }
   std::vector<BlockId> FreeList() const { return free_.List(); }
   Status CheckInvariants() const;
 

@@ -11,6 +11,7 @@
 #include "src/base/check.h"
 #include "src/engine/annotate.h"
 #include "src/engine/group_managers.h"
+#include "src/engine/managed_blocks.h"
 #include "src/engine/prefix_lookup.h"
 #include "src/engine/table_audit.h"
 #include "src/wire/batch_encoder.h"
@@ -150,6 +151,7 @@ class CacheManager::Impl {
   engine::GroupManagers managers;
   engine::PrefixLookup lookup;
   engine::RequestSlots slots;
+  engine::ManagedBlocks blocks{pool, managers, slots};
   int64_t watermark_blocks;
   std::vector<std::vector<BlockId>> unreported;  // scratch, kept for its capacity
 };
@@ -292,13 +294,13 @@ Result<size_t> CacheManager::TakePayload(double ts, std::optional<int64_t> data_
   return count;
 }
 
+GpuBlockPool& CacheManager::gpu_blocks() { return impl_->blocks; }
+
 size_t CacheManager::pending_events() const { return impl_->pool.events().size(); }
 
 std::span<const BlockId> CacheManager::BlockTable(const CacheRequest& request,
                                                   GroupIdx group) const {
-  const auto slot = impl_->slots.Find(request.id);
-  if (!slot || group.value >= impl_->managers.size()) return {};
-  return impl_->managers[group.value].table(*slot);
+  return impl_->blocks.BlockTable(request, group);
 }
 
 int64_t CacheManager::CommonPrefixBlocks(const CacheRequest& request, GroupIdx group) const {
@@ -306,7 +308,8 @@ int64_t CacheManager::CommonPrefixBlocks(const CacheRequest& request, GroupIdx g
   if (!IsFullKind(impl_->config.groups[group.value].kind)) return 0;
   int64_t common = 0;
   for (const BlockId block : BlockTable(request, group)) {
-    if (impl_->pool.ref_count(block) != impl_->slots.size()) break;
+    const uint32_t holders = impl_->pool.ref_count(block) - impl_->blocks.pins(block);
+    if (holders != impl_->slots.size()) break;
     ++common;
   }
   return common;

@@ -33,15 +33,25 @@ EventLog::EventLog(const EventOptions& options, std::string medium)
   removed_event_.medium = medium_;
 }
 
-BlockStored& EventLog::NewStored() {
-  if (num_stored_ == stored_.size()) stored_.emplace_back().medium = medium_;
+BlockStored& EventLog::NewStored(GroupIdx group) {
+  if (num_stored_ == stored_.size()) stored_.emplace_back();
+  items_.push_back({Kind::kStored, group, 1});
+  ++num_events_;
   return stored_[num_stored_++];
 }
 
 void EventLog::AddStored(const StoredSpan& span, std::optional<int64_t> token_offset) {
-  if (!enabled_) return;
+  if (enabled_) Describe(span, token_offset, NewStored(span.group));
+}
+
+void EventLog::AddStored(const BlockStored& event) {
+  if (enabled_) NewStored(GroupIdx(static_cast<uint32_t>(event.group_idx.value_or(0)))) = event;
+}
+
+void EventLog::Describe(const StoredSpan& span, std::optional<int64_t> token_offset,
+                        BlockStored& event) const {
   const CacheRequest& request = span.request;
-  BlockStored& event = NewStored();
+  event.medium = medium_;
   event.block_hashes.clear();
   for (const Digest* digest : span.digests) {
     event.block_hashes.push_back(ToEventHash(*digest, form_));
@@ -62,8 +72,6 @@ void EventLog::AddStored(const StoredSpan& span, std::optional<int64_t> token_of
   event.group_idx = span.group.value;
   event.session_id = request.session_id;
   event.token_offset = token_offset;
-  items_.push_back({Kind::kStored, span.group, 1});
-  ++num_events_;
 }
 
 void EventLog::AddRemoved(const BlockKey& key) {

@@ -40,6 +40,10 @@ class EventLog {
   size_t size() const { return num_events_; }
 
   void AddStored(const StoredSpan& span, std::optional<int64_t> token_offset = std::nullopt);
+  // The same in two steps: the event of a span, and its adding later.
+  void Describe(const StoredSpan& span, std::optional<int64_t> token_offset,
+                BlockStored& event) const;
+  void AddStored(const BlockStored& event);
   void AddRemoved(const BlockKey& key);
   void AddCleared();
 
@@ -59,7 +63,7 @@ class EventLog {
     uint32_t count;
   };
 
-  BlockStored& NewStored();
+  BlockStored& NewStored(GroupIdx group);
   void ReadRemoved(const Item& item, size_t first);
   void Clear();
 

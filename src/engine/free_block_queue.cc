@@ -46,6 +46,13 @@ void FreeBlockQueue::Prepend(std::span<const BlockId> ids) {
   for (const BlockId id : ids) InsertBefore(head, id);
 }
 
+std::optional<BlockId> FreeBlockQueue::Next(std::optional<BlockId> after) const {
+  KV_CHECK(!after || Contains(*after));
+  const uint32_t next = links_[after ? after->value : sentinel_].next;
+  if (next == sentinel_) return std::nullopt;
+  return BlockId(next);
+}
+
 std::vector<BlockId> FreeBlockQueue::List() const {
   std::vector<BlockId> ids;
   for (uint32_t i = links_[sentinel_].next; i != sentinel_; i = links_[i].next) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -30,6 +31,9 @@ class FreeBlockQueue {
   // REQUIRES: none of them is contained.
   void Append(std::span<const BlockId> ids);
   void Prepend(std::span<const BlockId> ids);
+
+  // The head, or the block after `after`. REQUIRES: Contains(*after).
+  std::optional<BlockId> Next(std::optional<BlockId> after) const;
 
   // All blocks from head to tail. For tests and invariant checks.
   std::vector<BlockId> List() const;

@@ -15,9 +15,10 @@ std::vector<internal::SpecGroup> SpecGroupsOf(const CacheConfig& config) {
 }  // namespace
 
 PrefixLookup::PrefixLookup(const CacheConfig& config, const BlockPool& pool)
-    : num_groups_(config.groups.size()),
-      alignment_(HitAlignment(config)),
-      groups_(SpecGroupsOf(config)) {
+    : PrefixLookup(config, pool, HitAlignment(config)) {}
+
+PrefixLookup::PrefixLookup(const CacheConfig& config, const BlockPool& pool, int64_t alignment)
+    : num_groups_(config.groups.size()), alignment_(alignment), groups_(SpecGroupsOf(config)) {
   for (const internal::SpecGroup& group : groups_) lookups_.emplace_back(group, pool, alignment_);
 }
 

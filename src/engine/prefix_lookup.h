@@ -17,6 +17,8 @@ class PrefixLookup {
  public:
   // The pool outlives the lookup. REQUIRES: a validated config.
   PrefixLookup(const CacheConfig& config, const BlockPool& pool);
+  // On a grid of hits of its own, in tokens: a multiple of every block size, or the config's.
+  PrefixLookup(const CacheConfig& config, const BlockPool& pool, int64_t alignment);
 
   // The hit of at most max_tokens.
   PrefixHit Find(std::span<const Digest> chain, int64_t max_tokens);

@@ -10,6 +10,7 @@
 #include "src/tools/offload_lookup_replay.h"
 #include "src/tools/offload_manager_replay.h"
 #include "src/tools/offload_run_replay.h"
+#include "src/tools/simple_offload_replay.h"
 
 namespace kvcast::tools {
 namespace {
@@ -85,6 +86,10 @@ void CheckLines(const std::vector<std::string_view>& lines, bool compatible, siz
       RunOffloadEvents(Json::parse(lines[line]), checks);
     }
     return;
+  }
+  if (IsConfig(first) && first.contains("num_cpu_blocks")) {
+    SimpleOffloadReplay replay(first, compatible, checks);
+    return ReplayLines(replay, lines, line, checks);
   }
   const Json second = lines.size() > 1 ? Json::parse(lines[1]) : Json::object();
   if (second.contains("rule") || second.contains("scan") || second.contains("cfg")) {

@@ -56,7 +56,7 @@ def check(root, path, problems):
     for start, length in functions(lines):
         if length > MAX_FUNCTION_LINES:
             problems.append(f"{name}:{start}: function of {length} lines, more than {MAX_FUNCTION_LINES}")
-    return len(re.findall(r"\)\s*(?:const\s*)?(?:noexcept\s*)?= 0;", text)) > 0
+    return re.search(r"\bvirtual\b[^;{]*\)\s*(?:const\s*)?(?:noexcept\s*)?= 0;", text) is not None
 
 
 def main():

@@ -121,6 +121,31 @@ TEST(BlockPool, ResetIsRefusedWhileABlockIsInUse) {
   EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
+TEST(BlockPool, CachedBlocksCanBeFreedToBeTakenNext) {
+  BlockPool pool(Pool(6, 4));
+  const CacheRequest request = HashedRequest(8, 4);
+  const auto table = Allocated(pool, 2);
+  pool.CacheFullBlocks({request, kGroup0, 4, table, 0, 2});
+  pool.Free(table, /*take_next=*/true);
+  EXPECT_EQ(ToIds(pool.FreeList()), (Ids{1, 2, 3, 4, 5}));
+  pool.Touch(table);
+  pool.Free(table);
+  EXPECT_EQ(ToIds(pool.FreeList()), (Ids{3, 4, 5, 1, 2}));
+}
+
+TEST(BlockPool, ForgettingAllLeavesBlocksInUseAllocatedAndSaysSo) {
+  BlockPool pool(Pool(4, 4));
+  const CacheRequest request = HashedRequest(4, 4);
+  const auto table = Allocated(pool, 2);
+  pool.CacheAs({request.chain[0], kGroup0}, table[0], 4);
+  EXPECT_EQ(pool.FindCached(request.chain[0], kGroup0), table[0]);
+  EXPECT_TRUE(TakeEvents(pool).empty()) << "the caller tells of it";
+  pool.ForgetAll();
+  EXPECT_EQ(pool.FindCached(request.chain[0], kGroup0), std::nullopt);
+  EXPECT_EQ(pool.num_free(), 1);
+  EXPECT_EQ(TakeEvents(pool).size(), 1u);
+}
+
 TEST(BlockPool, EvictedBlocksStayAllocated) {
   BlockPool pool(Pool(4, 4));
   const CacheRequest request = HashedRequest(8, 4);

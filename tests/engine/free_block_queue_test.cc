@@ -36,6 +36,17 @@ TEST(FreeBlockQueue, PrependKeepsTheOrderOfEachCall) {
   EXPECT_EQ(ToIds(queue.List()), (Ids{1, 2, 4, 5, 0}));
 }
 
+TEST(FreeBlockQueue, IsWalkedFromTheHeadOrFromAnyBlockInIt) {
+  FreeBlockQueue queue(3);
+  queue.Remove(BlockId(1));
+  EXPECT_EQ(queue.Next(std::nullopt), BlockId(0));
+  EXPECT_EQ(queue.Next(BlockId(0)), BlockId(2));
+  EXPECT_EQ(queue.Next(BlockId(2)), std::nullopt);
+  queue.Remove(BlockId(0));
+  queue.Remove(BlockId(2));
+  EXPECT_EQ(queue.Next(std::nullopt), std::nullopt);
+}
+
 TEST(FreeBlockQueue, SurvivesBeingEmptied) {
   FreeBlockQueue queue(2);
   queue.Remove(BlockId(1));

@@ -27,6 +27,10 @@ void ExpectEqual(const std::string& part) {
 
 TEST(OffloadConformance, EveryRecordedLookupScanAndRuleHasTheSameResult) { ExpectEqual("lookup"); }
 
+TEST(OffloadConformance, EveryStepOfTheSimpleSchedulerCopiesTheSameBlocks) {
+  ExpectEqual("simple");
+}
+
 TEST(OffloadConformance, EveryRecordedManagerCallGivesTheSameAnswersEventsAndState) {
   ExpectEqual("cpu-manager");
 }
