@@ -20,10 +20,14 @@ bool Better(const Choice& a, const Choice& b) {
 
 double Cost(const Candidate& candidate, int64_t prompt_tokens, const CostWeights& weights) {
   const int64_t reusable = std::max(candidate.reusable_tokens, candidate.speculative_tokens);
-  const int64_t recompute = prompt_tokens - std::clamp<int64_t>(reusable, 0, prompt_tokens);
+  const int64_t on_gpu = std::clamp<int64_t>(reusable, 0, prompt_tokens);
+  const int64_t loaded =
+      std::clamp<int64_t>(candidate.with_cpu_tokens, on_gpu, prompt_tokens) - on_gpu;
+  const int64_t recompute = prompt_tokens - on_gpu - loaded;
   const int64_t resident = std::clamp<int64_t>(candidate.resident_tokens, 0, prompt_tokens);
   const int64_t beyond = std::max<int64_t>(resident - (prompt_tokens - recompute), 0);
   return weights.recompute_token * static_cast<double>(recompute) +
+         weights.load_token * static_cast<double>(loaded) +
          weights.active_prefill_token * static_cast<double>(candidate.load.active_prefill_tokens) +
          weights.decode_block * static_cast<double>(candidate.load.decode_blocks) -
          weights.affinity_token * static_cast<double>(beyond);

@@ -20,6 +20,7 @@ struct WorkerLoad {
 struct Candidate {
   WorkerId worker;
   int64_t reusable_tokens = 0;     // exact: PrefixIndex::Match
+  int64_t with_cpu_tokens = 0;     // exact, loads from host memory included; 0: not asked
   int64_t speculative_tokens = 0;  // expected soon: SpeculativePrefixes::Match
   // Longest prefix that at least one group still holds: the largest of WorkerMatch's per-group
   // figures. Not reusable beyond reusable_tokens, but worth staying close to, see affinity_token.
@@ -28,11 +29,16 @@ struct Candidate {
 };
 
 // The cost of a worker, in tokens to compute:
-//   recompute_token * (prompt - reusable) + active_prefill_token * load.active_prefill_tokens
-//   + decode_block * load.decode_blocks - affinity_token * max(resident - reusable, 0)
-// where reusable is the larger of the exact and the speculative figure, at most the prompt.
+//   recompute_token * (prompt - reusable - loaded) + load_token * loaded
+//   + active_prefill_token * load.active_prefill_tokens + decode_block * load.decode_blocks
+//   - affinity_token * max(resident - reusable - loaded, 0)
+// where reusable is the larger of the exact and the speculative figure, at most the prompt, and
+// loaded = max(with_cpu - reusable, 0).
 struct CostWeights {
   double recompute_token = 1.0;
+  // Of a token that is loaded: prefill speed / copy speed, both in tokens per second. `kvcast bench
+  // copy` measures the copies of a machine.
+  double load_token = 0.1;
   double active_prefill_token = 1.0;  // work ahead in the queue delays the prompt like its own
   double decode_block = 1.0;          // depends on model and machine: measure yours
   // A worker that holds a prefix in one group only must compute it again, like any other; but it

@@ -23,7 +23,10 @@ struct CacheOptions {
   bool exact_spans = false;
   int64_t vocabulary = 128000;
   int64_t max_batched_tokens = 8192;
-  double prefill_rate = 30000;  // tokens per second
+  double prefill_rate = 30000;    // tokens per second
+  int64_t cpu_blocks = 0;         // host memory behind each pool, in blocks; 0: none
+  std::string offload = "eager";  // eager, lazy
+  double load_rate = 300000;      // tokens per second from host memory
 };
 
 struct EngineOptions {
@@ -75,7 +78,7 @@ int RunTail(const TailOptions& options);
 
 struct ConformanceOptions {
   std::string kind;
-  bool schemes = false;  // router: is the hash scheme found out?
+  bool schemes = false;    // router: is the hash scheme found out?
   bool compatible = true;  // offload: the engine's rules, else our own where they differ
   std::vector<std::string> paths;
   // Router class; see RouterConformanceOptions.

@@ -52,21 +52,29 @@ void ExactnessAudit::Advance(Worker& worker) {
 }
 
 void ExactnessAudit::Compare(Worker& worker, const AuditedAdmission& admission) {
-  int64_t predicted = -1;
+  int64_t on_gpu = -1;
+  int64_t with_cpu = -1;
   const auto matches = worker.index.Match(*admission.chain, unit_, admission.total_tokens);
-  if (!matches.empty()) predicted = matches.front().gpu_tokens;
+  if (!matches.empty()) {
+    on_gpu = matches.front().gpu_tokens;
+    with_cpu = matches.front().with_cpu_tokens;
+  }
+  const int64_t served = admission.hit_tokens + admission.loaded_tokens;
   ++totals_.compared;
-  if (predicted == admission.hit_tokens) {
+  if (on_gpu == admission.hit_tokens && with_cpu == served) {
     ++totals_.equal;
     return;
   }
-  totals_.over_tokens += std::max<int64_t>(predicted - admission.hit_tokens, 0);
-  totals_.under_tokens += std::max<int64_t>(admission.hit_tokens - predicted, 0);
+  const bool gpu_differs = on_gpu != admission.hit_tokens;
+  const int64_t predicted = gpu_differs ? on_gpu : with_cpu;
+  const int64_t found = gpu_differs ? admission.hit_tokens : served;
+  totals_.over_tokens += std::max<int64_t>(predicted - found, 0);
+  totals_.under_tokens += std::max<int64_t>(found - predicted, 0);
   if (totals_.first_difference.empty()) {
     totals_.first_difference = "request " + std::to_string(admission.request) + " after batch " +
-                               std::to_string(admission.published) + ": index " +
-                               std::to_string(predicted) + ", engine " +
-                               std::to_string(admission.hit_tokens);
+                               std::to_string(admission.published) +
+                               (gpu_differs ? ": index " : " with host memory: index ") +
+                               std::to_string(predicted) + ", engine " + std::to_string(found);
   }
 }
 

@@ -24,15 +24,16 @@ namespace kvcast::tools {
 // An admission as the audit needs it.
 struct AuditedAdmission {
   int64_t request = 0;
-  int64_t hit_tokens = 0;
-  int64_t total_tokens = 0;  // prompt, and what was sampled before a preemption
+  int64_t hit_tokens = 0;     // on the GPU
+  int64_t loaded_tokens = 0;  // behind them, from host memory
+  int64_t total_tokens = 0;   // prompt, and what was sampled before a preemption
   uint64_t published = 0;
   std::shared_ptr<const std::vector<BlockHash>> chain;
 };
 
 struct AuditTotals {
   int64_t compared = 0;
-  int64_t equal = 0;
+  int64_t equal = 0;         // on the GPU, and with loads
   int64_t over_tokens = 0;   // promised beyond the engine's hit
   int64_t under_tokens = 0;  // missing from the engine's hit
   std::string first_difference;

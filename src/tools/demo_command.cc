@@ -27,7 +27,9 @@ Status CheckOptions(const DemoOptions& options) {
   if (options.requests < 1) return {StatusCode::kInvalidArgument, "--requests: must be above 0"};
   if (options.speed < 0) return {StatusCode::kInvalidArgument, "--speed: must be above 0"};
   if (const auto dialects = DialectsOf(options); !dialects.ok()) return dialects.status();
-  return MakeCacheManager(options.cache).status();
+  auto cache = MakeCacheManager(options.cache);
+  if (!cache.ok()) return cache.status();
+  return MakeHostTier(options.cache, **cache).status();
 }
 
 Result<std::vector<TraceRequest>> LoadDemoTrace(const DemoOptions& options) {
@@ -57,7 +59,10 @@ int RunDemo(const DemoOptions& options) {
   }
   PrintDemoReport(options, runs);
   const AuditTotals& audit = runs.front().audit;
-  return audit.compared > 0 && audit.equal == audit.compared ? 0 : 1;
+  const bool exact = audit.compared > 0 && audit.equal == audit.compared;
+  const bool right =
+      std::ranges::all_of(runs, [](const RunResult& run) { return run.wrong_blocks == 0; });
+  return exact && right ? 0 : 1;
 }
 
 }  // namespace kvcast::tools

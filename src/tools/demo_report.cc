@@ -59,6 +59,19 @@ void PrintExactness(FILE* out, const RunResult& run) {
                Print(MatchedSchemes(run)), run.schemes.size());
 }
 
+// Reuse from the GPU and from host memory apart, by policy.
+void PrintHostTier(FILE* out, const std::vector<RunResult>& runs) {
+  std::fprintf(out, "\n%-28s %18s %20s %14s %12s\n", "host memory, routed by", "reused on the GPU",
+               "loaded from the host", "blocks checked", "wrong bytes");
+  for (const RunResult& run : runs) {
+    std::fprintf(out, "%-28s %10lld %6.1f%% %12lld %6.1f%% %14lld %12lld\n",
+                 RoutingPolicyTitle(run.policy), Print(run.reused_tokens),
+                 Percent(run.reused_tokens, run.prompt_tokens), Print(run.loaded_tokens),
+                 Percent(run.loaded_tokens, run.prompt_tokens), Print(run.checked_blocks),
+                 Print(run.wrong_blocks));
+  }
+}
+
 // Round robin promises nothing.
 std::string WrongPromises(const RunResult& run) {
   if (run.policy == RoutingPolicy::kRoundRobin) return "-";
@@ -71,7 +84,8 @@ void PrintPolicies(FILE* out, const std::vector<RunResult>& runs) {
   for (const RunResult& run : runs) {
     std::fprintf(out, "%-28s %11lld %10lld %6.1f%% %15s %10.2f s %5.1f s\n",
                  RoutingPolicyTitle(run.policy), Print(run.recomputed_tokens()),
-                 Print(run.reused_tokens), Percent(run.reused_tokens, run.prompt_tokens),
+                 Print(run.reused_tokens + run.loaded_tokens),
+                 Percent(run.reused_tokens + run.loaded_tokens, run.prompt_tokens),
                  WrongPromises(run).c_str(), run.first_token_s, run.seconds);
   }
   std::fprintf(
@@ -87,6 +101,7 @@ json EnginesJson(const RunResult& run) {
                        {"requests", engine.requests},
                        {"prompt_tokens", engine.prompt_tokens},
                        {"reused_tokens", engine.reused_tokens},
+                       {"loaded_tokens", engine.loaded_tokens},
                        {"preempted", engine.preempted},
                        {"recomputed_after_preemption", engine.recomputed_after_preemption}});
   }
@@ -117,6 +132,8 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
       {"schemes", {{"engines", run.schemes.size()}, {"matched", MatchedSchemes(run)}}},
       {"recomputed_tokens", json::object()},
       {"reused_tokens", json::object()},
+      {"loaded_tokens", json::object()},
+      {"host_blocks", {{"checked", json::object()}, {"wrong", json::object()}}},
       {"promised", json::object()},
       {"first_token_s", json::object()},
       {"seconds", json::object()}};
@@ -124,6 +141,9 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
     const char* name = RoutingPolicyName(each.policy);
     report["recomputed_tokens"][name] = each.recomputed_tokens();
     report["reused_tokens"][name] = each.reused_tokens;
+    report["loaded_tokens"][name] = each.loaded_tokens;
+    report["host_blocks"]["checked"][name] = each.checked_blocks;
+    report["host_blocks"]["wrong"][name] = each.wrong_blocks;
     report["promised"][name] = {{"over_tokens", each.live.over_tokens},
                                 {"under_tokens", each.live.under_tokens}};
     report["first_token_s"][name] = each.first_token_s;
@@ -138,6 +158,7 @@ void PrintDemoReport(const DemoOptions& options, const std::vector<RunResult>& r
   FILE* out = options.json ? stderr : stdout;
   PrintEngines(out, runs.front());
   PrintExactness(out, runs.front());
+  if (options.cache.cpu_blocks > 0) PrintHostTier(out, runs);
   PrintPolicies(out, runs);
   if (options.json) std::printf("%s\n", ReportJson(options, runs).dump().c_str());
 }

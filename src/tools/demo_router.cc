@@ -18,10 +18,13 @@ namespace {
 // A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a
 // token to compute. A prefix that only one group still holds is worth a little less than a real
 // hit.
-constexpr CostWeights kWeights = {.recompute_token = 1.0,
-                                  .active_prefill_token = 1.0,
-                                  .decode_block = 0.1,
-                                  .affinity_token = 0.9};
+CostWeights WeightsFor(const CacheOptions& options) {
+  return {.recompute_token = 1.0,
+          .load_token = options.prefill_rate / options.load_rate,
+          .active_prefill_token = 1.0,
+          .decode_block = 0.1,
+          .affinity_token = 0.9};
+}
 
 // What a routed request adds to its engine's load.
 struct Booking {
@@ -66,6 +69,7 @@ struct DemoRouter::Impl {
   SpeculativePrefixes speculative KV_GUARDED_BY(speculative_mutex);
   mutable Mutex scheme_mutex;
   std::vector<SchemeDetector> detectors KV_GUARDED_BY(scheme_mutex);  // by worker
+  CostWeights weights;
   RoundRobin round_robin;
   std::vector<WorkerLoad> loads;
   std::unordered_map<int64_t, Booking> bookings;
@@ -113,6 +117,7 @@ std::vector<Candidate> DemoRouter::Impl::Candidates(std::span<const BlockHash> c
        index.Match(chain, cache.hash_block_size, prompt_tokens, {}, match_policy)) {
     candidates.push_back({.worker = match.worker,
                           .reusable_tokens = match.gpu_tokens,
+                          .with_cpu_tokens = match.with_cpu_tokens,
                           .speculative_tokens =
                               speculative.Match(match.worker, chain, cache.hash_block_size, now_ms),
                           .resident_tokens = LongestOfAnyGroup(match),
@@ -144,6 +149,7 @@ Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& option
   auto form = MakeHashForm(options.cache);
   if (!form.ok()) return form.status();
   auto impl = std::make_unique<Impl>(policy, *cache, std::move(hasher).value(), *form, audit);
+  impl->weights = WeightsFor(options.cache);
   impl->loads.resize(engines.size());
   if (const Status made = impl->AddDetectors(options.cache, engines.size()); !made.ok()) {
     return made;
@@ -163,7 +169,8 @@ Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& option
     const WorkerConfig config = {.name = engines[i].name,
                                  .groups = cache->groups,
                                  .hash_block_size = cache->hash_block_size,
-                                 .alignment = HitAlignment(*cache)};
+                                 .alignment = HitAlignment(*cache),
+                                 .offload_rule = OffloadRule::kMirroredPool};
     if (const Status added = impl->index.AddWorker(Worker(i), config); !added.ok()) return added;
     const SourceConfig source = {.worker = Worker(i),
                                  .endpoint = engines[i].endpoint,
@@ -183,7 +190,7 @@ DemoRouter::Decision DemoRouter::Route(int64_t number, std::span<const TokenId> 
   WorkerId chosen;
   if (impl_->policy == RoutingPolicy::kRoundRobin) {
     chosen = impl_->round_robin.Next(candidates).value_or(WorkerId(0));
-  } else if (const auto choice = SelectWorker(candidates, tokens, kWeights)) {
+  } else if (const auto choice = SelectWorker(candidates, tokens, impl_->weights)) {
     chosen = choice->worker;
   }
   decision.engine = chosen.value;

@@ -47,6 +47,11 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   if (!cache.hash_seed.empty()) {
     arguments.insert(arguments.end(), {"--hash-seed", cache.hash_seed});
   }
+  if (cache.cpu_blocks > 0) {
+    arguments.insert(arguments.end(),
+                     {"--cpu-blocks", std::to_string(cache.cpu_blocks), "--offload", cache.offload,
+                      "--load-rate", std::to_string(cache.load_rate)});
+  }
   if (cache.announce_once) arguments.emplace_back("--announce-once");
   if (cache.exact_spans) arguments.emplace_back("--exact-spans");
   return arguments;
@@ -68,6 +73,7 @@ WorkerConfig WorkerConfigFor(const CacheConfig& cache, const std::string& name) 
   config.groups = cache.groups;
   config.hash_block_size = cache.hash_block_size;
   config.alignment = HitAlignment(cache);
+  config.offload_rule = OffloadRule::kMirroredPool;
   return config;
 }
 
@@ -236,6 +242,7 @@ void RoutedRun::OnMessage(const ControlMessage& message) {
 void RoutedRun::OnAdmitted(size_t engine, const json& report) {
   const auto number = report.value("number", int64_t{0});
   const auto hit = report.value("hit", int64_t{0});
+  const auto loaded = report.value("loaded", int64_t{0});
   const auto prompt = report.value("prompt", int64_t{0});
   const auto sampled = report.value("sampled", int64_t{0});
   auto chain = chains_[static_cast<size_t>(number)];
@@ -243,10 +250,12 @@ void RoutedRun::OnAdmitted(size_t engine, const json& report) {
     ++result_.requests;
     result_.prompt_tokens += prompt;
     result_.reused_tokens += hit;
+    result_.loaded_tokens += loaded;
     EngineResult& totals = result_.engines[engine];
     ++totals.requests;
     totals.prompt_tokens += prompt;
     totals.reused_tokens += hit;
+    totals.loaded_tokens += loaded;
     const int64_t error = predicted_[static_cast<size_t>(number)] - hit;
     ++result_.live.compared;
     result_.live.equal += error == 0 ? 1 : 0;
@@ -262,6 +271,7 @@ void RoutedRun::OnAdmitted(size_t engine, const json& report) {
   }
   audit_.OnAdmission(engine, {.request = number,
                               .hit_tokens = hit,
+                              .loaded_tokens = loaded,
                               .total_tokens = prompt + sampled,
                               .published = report.value("published", uint64_t{0}),
                               .chain = std::move(chain)});
@@ -271,6 +281,8 @@ void RoutedRun::OnTotals(size_t engine, const json& report) {
   result_.engines[engine].preempted = report.value("preempted", int64_t{0});
   result_.engines[engine].recomputed_after_preemption =
       report.value("recomputed_after_preemption", int64_t{0});
+  result_.checked_blocks += report.value("checked_blocks", int64_t{0});
+  result_.wrong_blocks += report.value("wrong_blocks", int64_t{0});
   result_.batches += report.value("batches", uint64_t{0});
   result_.event_bytes += report.value("bytes", uint64_t{0});
 }

@@ -26,7 +26,8 @@ struct EngineResult {
   std::string name;
   int64_t requests = 0;
   int64_t prompt_tokens = 0;
-  int64_t reused_tokens = 0;
+  int64_t reused_tokens = 0;  // on the GPU
+  int64_t loaded_tokens = 0;  // from host memory
   int64_t preempted = 0;
   int64_t recomputed_after_preemption = 0;
 };
@@ -44,7 +45,10 @@ struct RunResult {
   std::vector<EngineResult> engines;
   int64_t requests = 0;
   int64_t prompt_tokens = 0;
-  int64_t reused_tokens = 0;
+  int64_t reused_tokens = 0;   // on the GPU
+  int64_t loaded_tokens = 0;   // from host memory
+  int64_t checked_blocks = 0;  // reused blocks whose bytes were looked at
+  int64_t wrong_blocks = 0;    // of them, with other bytes than they should have
   int64_t refused = 0;
   AuditTotals audit;
   LiveError live;
@@ -55,7 +59,7 @@ struct RunResult {
   double seconds = 0;
   double first_token_s = 0;  // mean time from routing to the first token, in trace seconds
 
-  int64_t recomputed_tokens() const { return prompt_tokens - reused_tokens; }
+  int64_t recomputed_tokens() const { return prompt_tokens - reused_tokens - loaded_tokens; }
 };
 
 // Starts the engines, routes the whole trace by arrival time, waits for the last answer and stops

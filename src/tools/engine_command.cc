@@ -44,7 +44,8 @@ class ModelClock {
   const Clock::time_point start_;
 };
 
-json TotalsJson(const SimTotals& totals, const Publisher& publisher) {
+json TotalsJson(const SimEngine& engine, const Publisher& publisher) {
+  const SimTotals& totals = engine.totals();
   return {{"type", "totals"},
           {"admitted", totals.admitted},
           {"finished", totals.finished},
@@ -52,6 +53,9 @@ json TotalsJson(const SimTotals& totals, const Publisher& publisher) {
           {"preempted", totals.preempted},
           {"prompt_tokens", totals.prompt_tokens},
           {"reused_tokens", totals.reused_tokens},
+          {"loaded_tokens", totals.loaded_tokens},
+          {"checked_blocks", engine.tier() == nullptr ? 0 : engine.tier()->checked_blocks()},
+          {"wrong_blocks", engine.tier() == nullptr ? 0 : engine.tier()->wrong_blocks()},
           {"recomputed_after_preemption", totals.recomputed_again},
           {"steps", totals.steps},
           {"batches", publisher.counters().batches},
@@ -115,6 +119,7 @@ SimHooks ReportingHooks(Publisher& publisher, ControlClient& control) {
     control.Send(json{{"type", "admitted"},
                       {"number", admission.number},
                       {"hit", admission.hit_tokens},
+                      {"loaded", admission.loaded_tokens},
                       {"prompt", admission.prompt_tokens},
                       {"sampled", admission.sampled_tokens},
                       {"published", admission.published.value}}
@@ -147,12 +152,12 @@ bool HandleControl(const ControlMessage& message, SimEngine& engine) {
 }
 
 int RunControlled(const EngineOptions& options, Publisher& publisher,
-                  std::unique_ptr<CacheManager> cache) {
+                  std::unique_ptr<CacheManager> cache, std::unique_ptr<HostTier> tier) {
   auto control = ControlClient::Create(options.control, options.name);
   if (!control.ok()) return Fail(control.status());
   ControlClient& line = **control;
   SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
-                   ReportingHooks(publisher, line));
+                   ReportingHooks(publisher, line), std::move(tier));
   const ModelClock clock(options.speed);
   Pacer pacer(engine, clock);
   line.Send(json{{"type", "hello"},
@@ -169,25 +174,34 @@ int RunControlled(const EngineOptions& options, Publisher& publisher,
     }
     pacer.RunDueSteps();
   }
-  line.Send(TotalsJson(engine.totals(), publisher).dump());
+  line.Send(TotalsJson(engine, publisher).dump());
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
 }
 
-void PrintTotals(const EngineOptions& options, const SimTotals& totals,
+void PrintTotals(const EngineOptions& options, const SimEngine& engine,
                  const Publisher& publisher) {
   if (options.json) {
-    std::printf("%s\n", TotalsJson(totals, publisher).dump().c_str());
+    std::printf("%s\n", TotalsJson(engine, publisher).dump().c_str());
     return;
   }
+  const SimTotals& totals = engine.totals();
   std::printf(
       "%lld requests, %lld prompt tokens, %lld reused, %lld preemptions, %llu batches published\n",
       static_cast<long long>(totals.admitted), static_cast<long long>(totals.prompt_tokens),
       static_cast<long long>(totals.reused_tokens), static_cast<long long>(totals.preempted),
       static_cast<unsigned long long>(publisher.counters().batches));
+  const HostTier* const tier = engine.tier();
+  if (tier == nullptr) return;
+  std::printf(
+      "%lld tokens loaded from host memory; %lld blocks stored, %lld loaded; %lld of %lld reused "
+      "blocks held wrong bytes\n",
+      static_cast<long long>(totals.loaded_tokens), static_cast<long long>(tier->stored_blocks()),
+      static_cast<long long>(tier->loaded_blocks()), static_cast<long long>(tier->wrong_blocks()),
+      static_cast<long long>(tier->checked_blocks()));
 }
 
 int RunTrace(const EngineOptions& options, Publisher& publisher,
-             std::unique_ptr<CacheManager> cache) {
+             std::unique_ptr<CacheManager> cache, std::unique_ptr<HostTier> tier) {
   std::string path = options.trace;
   if (path.empty()) {
     auto bundled = FindDataFile(kBundledTrace);
@@ -197,7 +211,7 @@ int RunTrace(const EngineOptions& options, Publisher& publisher,
   auto trace = LoadTrace(path, options.requests);
   if (!trace.ok()) return Fail(trace.status());
   SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
-                   PublishingHooks(publisher));
+                   PublishingHooks(publisher), std::move(tier));
   std::fprintf(stderr, "kvcast engine: %zu requests; events on %s, replay on %s\n", trace->size(),
                publisher.endpoint().c_str(), publisher.replay_endpoint().c_str());
   const ModelClock clock(options.speed);
@@ -215,7 +229,7 @@ int RunTrace(const EngineOptions& options, Publisher& publisher,
     std::this_thread::sleep_for(
         std::chrono::duration<double>(std::min(pacer.wait_seconds(), 0.005)));
   }
-  PrintTotals(options, engine.totals(), publisher);
+  PrintTotals(options, engine, publisher);
   return StopSignal() == 0 ? 0 : 128 + StopSignal();
 }
 
@@ -227,6 +241,8 @@ int RunEngine(const EngineOptions& options) {
   if (!(options.speed > 0)) return Fail("--speed: must be above 0", 2);
   auto cache = MakeCacheManager(options.cache);
   if (!cache.ok()) return Fail(cache.status());
+  auto tier = MakeHostTier(options.cache, **cache);
+  if (!tier.ok()) return Fail(tier.status());
   PublisherConfig config;
   config.endpoint = options.endpoint;
   config.replay_endpoint = options.replay_endpoint;
@@ -236,9 +252,10 @@ int RunEngine(const EngineOptions& options) {
   auto publisher = Publisher::Create(config);
   if (!publisher.ok()) return Fail(publisher.status());
   InstallStopSignals();
-  if (!options.control.empty())
-    return RunControlled(options, **publisher, std::move(cache).value());
-  return RunTrace(options, **publisher, std::move(cache).value());
+  if (!options.control.empty()) {
+    return RunControlled(options, **publisher, std::move(cache).value(), std::move(tier).value());
+  }
+  return RunTrace(options, **publisher, std::move(cache).value(), std::move(tier).value());
 }
 
 }  // namespace kvcast::tools

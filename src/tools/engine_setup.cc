@@ -4,6 +4,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "kvcast/host_copy_backend.h"
 #include "src/tools/number.h"
 #include "src/tools/presets.h"
 #include "src/wire/layout.h"
@@ -66,6 +67,21 @@ Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& optio
                                .exact_spans = options.exact_spans});
 }
 
+Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache) {
+  if (options.cpu_blocks == 0) return std::unique_ptr<HostTier>();
+  auto form = MakeHashForm(options);
+  if (!form.ok()) return form.status();
+  auto backend = MakeHostCopyBackend({.threads = 1});
+  if (!backend.ok()) return backend.status();
+  HostTierConfig config;
+  config.cpu_blocks = options.cpu_blocks;
+  config.mode = options.offload == "lazy" ? StoreMode::kLazy : StoreMode::kEager;
+  config.hash_form = *form;
+  auto tier = HostTier::Create(config, cache, std::move(backend).value());
+  if (!tier.ok()) return Status(tier.status().code(), "--cpu-blocks: " + tier.status().message());
+  return tier;
+}
+
 Result<std::vector<Dialect>> DialectsOf(const DemoOptions& options) {
   const auto preset = FindModelPreset(options.cache.model);
   if (!preset.ok()) return preset.status();
@@ -89,6 +105,7 @@ SimEngineConfig MakeSimConfig(const CacheOptions& options) {
   SimEngineConfig config;
   config.max_batched_tokens = options.max_batched_tokens;
   config.prefill_tokens_per_s = options.prefill_rate;
+  config.load_tokens_per_s = options.load_rate;
   return config;
 }
 

@@ -19,6 +19,8 @@ Result<CacheConfig> MakeCacheConfig(const CacheOptions& options);
 Result<BlockHasher> MakeHasher(const std::string& algorithm, const std::string& seed);
 Result<EventHashForm> MakeHashForm(const CacheOptions& options);
 Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& options);
+// nullptr: the options ask for none. `cache` outlives it.
+Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache);
 // The dialects that the demo's engines take in turn.
 Result<std::vector<Dialect>> DialectsOf(const DemoOptions& options);
 SimEngineConfig MakeSimConfig(const CacheOptions& options);

@@ -37,6 +37,17 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
                  "simulated prefill speed, tokens per second")
       ->check(CLI::Range(1.0, 1e12))
       ->capture_default_str();
+  app.add_option("--cpu-blocks", options.cpu_blocks,
+                 "blocks of host memory behind each engine's pool (default: none)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
+  app.add_option("--offload", options.offload,
+                 "when blocks go to host memory: eager (computed), lazy (about to be evicted)")
+      ->check(CLI::IsMember({"eager", "lazy"}))
+      ->capture_default_str();
+  app.add_option("--load-rate", options.load_rate,
+                 "simulated speed of loads from host memory, tokens per second")
+      ->check(CLI::Range(1.0, 1e12))
+      ->capture_default_str();
 }
 
 void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {

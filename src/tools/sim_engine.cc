@@ -2,6 +2,7 @@
 #include "src/tools/sim_engine.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "src/tools/trace.h"
@@ -12,8 +13,10 @@ struct SimEngine::Running {
   CacheRequest request;
   int64_t number = 0;
   int64_t output_tokens = 1;
-  int64_t computed = 0;   // tokens whose KV exists
-  int64_t scheduled = 0;  // of the step under way
+  int64_t computed = 0;    // tokens whose KV exists
+  int64_t scheduled = 0;   // of the step under way
+  int64_t to_check = 0;    // tokens that were reused: their bytes are checked after the step
+  double loaded_at_s = 0;  // model time
   bool came_before = false;
 
   int64_t sampled() const {
@@ -23,9 +26,10 @@ struct SimEngine::Running {
 };
 
 SimEngine::SimEngine(const SimEngineConfig& config, std::unique_ptr<CacheManager> cache,
-                     int64_t vocabulary, SimHooks hooks)
+                     int64_t vocabulary, SimHooks hooks, std::unique_ptr<HostTier> tier)
     : config_(config),
       cache_(std::move(cache)),
+      tier_(std::move(tier)),
       vocabulary_(vocabulary),
       hooks_(std::move(hooks)) {}
 
@@ -41,21 +45,60 @@ void SimEngine::Add(SimRequest request) {
   waiting_.push_back(std::move(entry));
 }
 
+bool SimEngine::idle() const {
+  return waiting_.empty() && loading_.empty() && running_.empty() &&
+         (tier_ == nullptr || !tier_->offload().has_pending_work());
+}
+
 double SimEngine::Step() {
   int64_t budget = config_.max_batched_tokens;
   preempted_in_step_ = false;
+  CompleteCopies();
   cache_->BeginStep();
   ScheduleRunning(budget);
   // A step that had to preempt admits nobody: the pool is full.
   if (!preempted_in_step_) ScheduleWaiting(budget);
+  StartCopies();
   PublishPending();
-  // The model would copy here; there is no content to copy.
+  // The model would copy here; blocks of one request that share bytes need no copy.
   cache_->ReleaseCopies(cache_->TakeCopies());
-  if (budget == config_.max_batched_tokens) return 0;
-  ++totals_.steps;
+  const bool computes = budget < config_.max_batched_tokens;
+  const bool copies = tier_ != nullptr && tier_->offload().has_pending_work();
+  if (!computes && !copies) return 0;
   const double seconds = StepSeconds();
+  clock_s_ += seconds;
+  if (!computes) return seconds;
+  ++totals_.steps;
   FinishStep();
   return seconds;
+}
+
+// Stores that the last step started, and loads whose time has come.
+void SimEngine::CompleteCopies() {
+  if (tier_ == nullptr) return;
+  tier_->CompleteStores();
+  for (RunningPtr& entry : loading_) {
+    if (entry->loaded_at_s > clock_s_) continue;
+    if (tier_->CompleteLoad(entry->request.id)) {
+      cache_->CacheBlocks(entry->request, entry->computed);
+      running_.push_back(std::move(entry));
+    } else {
+      entry->computed = 0;
+      entry->to_check = 0;
+      cache_->Free(entry->request);
+      waiting_.push_front(std::move(entry));
+    }
+  }
+  std::erase(loading_, nullptr);
+}
+
+void SimEngine::StartCopies() {
+  if (tier_ == nullptr) return;
+  step_requests_.clear();
+  for (const RunningPtr& entry : running_) {
+    if (entry->scheduled > 0) step_requests_.push_back({&entry->request, entry->computed});
+  }
+  tier_->BuildStep(step_requests_);
 }
 
 bool SimEngine::ResetPrefixCache() {
@@ -88,7 +131,9 @@ bool SimEngine::AllocateOrPreempt(size_t index, int64_t tokens) {
 void SimEngine::PreemptLast() {
   RunningPtr entry = std::move(running_.back());
   running_.pop_back();
+  if (tier_ != nullptr) tier_->offload().Preempt(entry->request, entry->computed);
   cache_->Free(entry->request);
+  entry->to_check = 0;
   entry->computed = 0;
   entry->scheduled = 0;
   ++totals_.preempted;
@@ -108,41 +153,67 @@ void SimEngine::ScheduleWaiting(int64_t& budget) {
       waiting_.pop_front();
       continue;
     }
-    if (!Admit(entry, budget)) return;
-    running_.push_back(std::move(waiting_.front()));
+    const Admitted admitted = Admit(entry, budget);
+    if (admitted == Admitted::kNot) return;
+    (admitted == Admitted::kRunning ? running_ : loading_).push_back(std::move(waiting_.front()));
     waiting_.pop_front();
   }
 }
 
-bool SimEngine::Admit(Running& entry, int64_t& budget) {
+SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   // Whoever replays the stream up to published_ must see what this lookup sees.
   PublishPending();
-  const PrefixHit hit = cache_->GetComputedBlocks(entry.request);
-  const auto length = static_cast<int64_t>(entry.request.tokens.size());
-  const int64_t tokens = std::min(length - hit.tokens, budget);
-  const AllocateArgs args{.new_tokens = tokens, .hit = &hit, .full_sequence_must_fit = true};
-  if (!cache_->AllocateSlots(entry.request, args)) return false;
+  CacheRequest& request = entry.request;
+  const PrefixHit hit = cache_->GetComputedBlocks(request);
+  const int64_t loadable = tier_ == nullptr ? 0 : tier_->offload().Match(request, hit.tokens);
+  const auto length = static_cast<int64_t>(request.tokens.size());
+  const int64_t tokens = loadable > 0 ? 0 : std::min(length - hit.tokens, budget);
+  const AllocateArgs args{.new_tokens = tokens,
+                          .external_tokens = loadable,
+                          .hit = &hit,
+                          .full_sequence_must_fit = true,
+                          .delay_caching = loadable > 0};
+  if (!cache_->AllocateSlots(request, args)) return Admitted::kNot;
   entry.computed = hit.tokens;
   entry.scheduled = tokens;
+  entry.to_check = hit.tokens;
   budget -= tokens;
+  Report(entry, hit.tokens, loadable);
+  if (tier_ == nullptr) return Admitted::kRunning;
+  // What cannot be loaded after all is computed.
+  const bool started = tier_->AfterAlloc(request, loadable).ok();
+  if (!started || loadable == 0) return Admitted::kRunning;
+  entry.computed += loadable;
+  entry.to_check += loadable;
+  entry.loaded_at_s = clock_s_ + static_cast<double>(loadable) / config_.load_tokens_per_s;
+  return Admitted::kLoading;
+}
+
+void SimEngine::Report(Running& entry, int64_t hit_tokens, int64_t loaded_tokens) {
   hooks_.admitted({.number = entry.number,
-                   .hit_tokens = hit.tokens,
+                   .hit_tokens = hit_tokens,
+                   .loaded_tokens = loaded_tokens,
                    .prompt_tokens = entry.request.prompt_tokens,
                    .sampled_tokens = entry.sampled(),
                    .published = published_});
   if (entry.came_before) {
-    totals_.recomputed_again += length - hit.tokens;
+    const auto length = static_cast<int64_t>(entry.request.tokens.size());
+    totals_.recomputed_again += length - hit_tokens - loaded_tokens;
   } else {
     ++totals_.admitted;
     totals_.prompt_tokens += entry.request.prompt_tokens;
-    totals_.reused_tokens += hit.tokens;
+    totals_.reused_tokens += hit_tokens;
+    totals_.loaded_tokens += loaded_tokens;
     entry.came_before = true;
   }
-  return true;
 }
 
 void SimEngine::PublishPending() {
   std::vector<Event> events = cache_->TakeEvents();
+  if (tier_ != nullptr) {
+    std::vector<Event> host = tier_->offload().TakeEvents();
+    std::move(host.begin(), host.end(), std::back_inserter(events));
+  }
   if (!events.empty()) published_ = hooks_.publish(std::move(events));
 }
 
@@ -163,6 +234,15 @@ double SimEngine::StepSeconds() const {
 void SimEngine::FinishStep() {
   std::vector<RunningPtr> still_running;
   still_running.reserve(running_.size());
+  if (tier_ != nullptr) {
+    for (const RunningPtr& entry : running_) {
+      tier_->Compute(entry->request, entry->computed, entry->computed + entry->scheduled);
+    }
+    // After all have computed: a request may reuse what another one computes in the same step.
+    for (const RunningPtr& entry : running_) {
+      tier_->Check(entry->request, std::exchange(entry->to_check, 0));
+    }
+  }
   for (RunningPtr& entry : running_) {
     entry->computed += entry->scheduled;
     const bool samples = entry->scheduled > 0 && entry->missing() == 0;
@@ -171,6 +251,7 @@ void SimEngine::FinishStep() {
       entry->request.tokens.push_back(OutputToken(entry->number, entry->sampled(), vocabulary_));
       if (entry->sampled() == 1) hooks_.first_token(entry->number);
       if (entry->sampled() >= entry->output_tokens) {
+        if (tier_ != nullptr) tier_->offload().RequestFinished(entry->request, entry->computed);
         cache_->Free(entry->request);
         ++totals_.finished;
         hooks_.finished(entry->number);

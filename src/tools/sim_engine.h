@@ -15,6 +15,7 @@
 
 #include "kvcast/cache_manager.h"
 #include "kvcast/ids.h"
+#include "src/tools/host_tier.h"
 
 namespace kvcast::tools {
 
@@ -25,6 +26,7 @@ struct SimEngineConfig {
   double step_base_s = 0.008;
   double prefill_tokens_per_s = 30000;
   double decode_token_s = 0.0001;
+  double load_tokens_per_s = 300000;  // from host memory
 };
 
 struct SimRequest {
@@ -36,7 +38,8 @@ struct SimRequest {
 // What the engine saw when it let a request in.
 struct Admission {
   int64_t number = 0;
-  int64_t hit_tokens = 0;  // its own lookup
+  int64_t hit_tokens = 0;     // its own lookup
+  int64_t loaded_tokens = 0;  // behind them, from host memory
   int64_t prompt_tokens = 0;
   int64_t sampled_tokens = 0;  // > 0: the request was preempted before and comes back
   Seq published;               // batches published before the lookup, all its events included
@@ -48,7 +51,8 @@ struct SimTotals {
   int64_t refused = 0;  // can never fit
   int64_t preempted = 0;
   int64_t prompt_tokens = 0;     // of first admissions
-  int64_t reused_tokens = 0;     // of them
+  int64_t reused_tokens = 0;     // of them, on the GPU
+  int64_t loaded_tokens = 0;     // of them, from host memory
   int64_t recomputed_again = 0;  // tokens computed a second time after preemption
   int64_t steps = 0;
 };
@@ -64,13 +68,14 @@ struct SimHooks {
 
 class SimEngine {
  public:
+  // `tier`: nullptr if there is none; its cache is `cache`.
   SimEngine(const SimEngineConfig& config, std::unique_ptr<CacheManager> cache, int64_t vocabulary,
-            SimHooks hooks);
+            SimHooks hooks, std::unique_ptr<HostTier> tier = nullptr);
   ~SimEngine();
 
   void Add(SimRequest request);
-  // No request is waiting or running.
-  bool idle() const { return waiting_.empty() && running_.empty(); }
+  // No request is waiting, loading or running, and no copy is under way.
+  bool idle() const;
   // One scheduling pass and one model step. Returns the seconds that the step takes; 0 if nothing
   // could be scheduled.
   double Step();
@@ -79,6 +84,7 @@ class SimEngine {
 
   const SimTotals& totals() const { return totals_; }
   const CacheManager& cache() const { return *cache_; }
+  const HostTier* tier() const { return tier_.get(); }
 
  private:
   struct Running;
@@ -88,17 +94,26 @@ class SimEngine {
   void ScheduleWaiting(int64_t& budget);
   bool AllocateOrPreempt(size_t index, int64_t tokens);
   void PreemptLast();
-  bool Admit(Running& request, int64_t& budget);
+  // What an admission came to.
+  enum class Admitted : uint8_t { kNot, kRunning, kLoading };
+  Admitted Admit(Running& request, int64_t& budget);
+  void Report(Running& request, int64_t hit_tokens, int64_t loaded_tokens);
+  void CompleteCopies();
+  void StartCopies();
   void PublishPending();
   double StepSeconds() const;
   void FinishStep();
 
   const SimEngineConfig config_;
   const std::unique_ptr<CacheManager> cache_;
+  const std::unique_ptr<HostTier> tier_;
   const int64_t vocabulary_;
   const SimHooks hooks_;
   std::deque<RunningPtr> waiting_;
+  std::vector<RunningPtr> loading_;  // admitted, their loads under way
   std::vector<RunningPtr> running_;
+  std::vector<StepRequest> step_requests_;  // scratch
+  double clock_s_ = 0;                      // model time
   bool preempted_in_step_ = false;
   Seq published_;
   SimTotals totals_;
