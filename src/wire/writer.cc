@@ -49,7 +49,7 @@ void Writer::Float(double value) {
 
 // PutSigned, with a shorter way for what most token ids are: integers of 9 to 32 bits, which take 2
 // or 4 bytes behind their lead. Which of both, nothing predicts, so there is no branch on it.
-size_t Writer::PutTokenLike(uint8_t* at, int64_t value) {
+[[gnu::always_inline]] inline size_t Writer::PutTokenLike(uint8_t* at, int64_t value) {
   constexpr uint64_t kFirst = uint64_t{1} << 8;
   const auto bits = static_cast<uint64_t>(value);
   if (bits - kFirst > UINT32_MAX - kFirst) return PutSigned(at, value);
