@@ -51,11 +51,11 @@ struct TransferGroupConfig {
 struct TransferConfig {
   std::vector<TransferGroupConfig> groups;  // by group index
   HostLayout host;
-  // Batches: large enough to keep a copy engine busy, small enough for a load to overtake a store.
-  size_t max_batch_bytes = size_t{4} << 20;
-  size_t max_batch_ops = 512;
-  // In each direction: what a backend has to do until the thread wakes up again.
-  int batches_in_flight = 8;
+  // Batches: large enough to outlast the way from one batch's end to the next one's start, small
+  // enough for the first copy to start early.
+  size_t max_batch_bytes = size_t{16} << 20;
+  size_t max_batch_ops = 4096;
+  int batches_in_flight = 4;  // in each direction
   // False: no thread; copies make progress only within Submit, Poll and Wait.
   bool own_thread = true;
 };

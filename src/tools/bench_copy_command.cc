@@ -13,6 +13,10 @@ namespace {
 
 using Json = nlohmann::json;
 
+constexpr size_t kMemcpyTargetFrom = 32768;  // fragment
+constexpr double kMemcpyTarget = 1.5;
+constexpr double kPlannerTargetNs = 2;
+
 int ListBackends(bool json) {
   const std::string_view kernel = transfer::WidestStreamCopy().name;
   if (json) {
@@ -48,31 +52,45 @@ int RunCopyBenchCommand(const CopyBenchOptions& options) {
   std::printf("%9s %8s %7s %7s %13s %9s %9s\n", "fragment", "ceiling", "ratio", "target",
               "p10..p90", "memcpy", "x memcpy");
   Json cells = Json::array();
+  Json targets = Json::array();
+  const auto add_target = [&targets](const std::string& name, double figure, double target,
+                                     const char* unit, bool met) {
+    targets.push_back(
+        {{"name", name}, {"figure", figure}, {"target", target}, {"unit", unit}, {"met", met}});
+  };
   const Status status = RunCopyBench(config, [&](const CopyBenchCell& cell) {
-    std::printf("%9s %6.1f G %7.3f %7.2f %6.3f..%5.3f %9.3f %9.2f\n",
-                NameOf(cell.fragment_bytes).c_str(), cell.ceiling / 1e9, cell.ours,
-                CopyTarget(cell.fragment_bytes), cell.ours_p10, cell.ours_p90, cell.plain,
+    const std::string name = NameOf(cell.fragment_bytes);
+    const double target = CopyTarget(cell.fragment_bytes);
+    std::printf("%9s %6.1f G %7.3f %7.2f %6.3f..%5.3f %9.3f %9.2f\n", name.c_str(),
+                cell.ceiling / 1e9, cell.ours, target, cell.ours_p10, cell.ours_p90, cell.plain,
                 cell.ours_to_plain);
     std::fflush(stdout);
+    add_target(name + " of contiguous", cell.ours, target, "ratio", cell.ours >= target);
+    if (cell.fragment_bytes >= kMemcpyTargetFrom) {
+      add_target(name + " of memcpy", cell.ours_to_plain, kMemcpyTarget, "ratio",
+                 cell.ours_to_plain >= kMemcpyTarget);
+    }
     cells.push_back({{"fragment_bytes", cell.fragment_bytes},
                      {"ceiling_bytes_per_second", cell.ceiling},
                      {"ratio", cell.ours},
                      {"ratio_p10", cell.ours_p10},
                      {"ratio_p90", cell.ours_p90},
                      {"memcpy_ratio", cell.plain},
-                     {"to_memcpy", cell.ours_to_plain},
-                     {"target", CopyTarget(cell.fragment_bytes)}});
+                     {"to_memcpy", cell.ours_to_plain}});
   });
   if (!status.ok()) return Fail(status);
   const PlannerBench planner = RunPlannerBench();
-  std::printf("planner: %.2f ns a copy, target 2 (%zu copies)\n", planner.seconds_per_copy * 1e9,
+  const double nanoseconds = planner.seconds_per_copy * 1e9;
+  std::printf("planner: %.2f ns a copy, target %.0f (%zu copies)\n", nanoseconds, kPlannerTargetNs,
               planner.copies);
+  add_target("planner", nanoseconds, kPlannerTargetNs, "ns/copy", nanoseconds <= kPlannerTargetNs);
   if (options.json) {
-    const Json result = {{"backend", "host"},
+    const Json result = {{"name", "copy"},
+                         {"backend", "host"},
                          {"threads", config.threads},
                          {"payload_bytes", config.payload_bytes},
                          {"cells", cells},
-                         {"planner_seconds_per_copy", planner.seconds_per_copy}};
+                         {"targets", targets}};
     std::printf("%s\n", result.dump().c_str());
   }
   return 0;

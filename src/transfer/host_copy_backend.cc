@@ -19,7 +19,7 @@ namespace {
 constexpr int kMaxThreads = 256;
 // Work that a thread takes at once: long enough that taking it costs nothing, short enough that the
 // threads end together.
-constexpr size_t kPieceBytes = size_t{256} << 10;
+constexpr size_t kPieceBytes = size_t{1} << 20;
 
 struct Batch {
   CopyTicket ticket;
@@ -70,7 +70,7 @@ void Cut(std::span<const CopyOp> ops, Batch& batch) {
 // by itself.
 void PrefetchHead(const std::byte* src) {
   constexpr size_t kLine = 64;
-  constexpr size_t kBytes = 512;
+  constexpr size_t kBytes = 1024;
   if (src == nullptr) return;
   for (size_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(src + at);
 }

@@ -16,11 +16,21 @@ void PlainCopy(void* dst, const void* src, size_t bytes) { std::memcpy(dst, src,
 #if defined(__x86_64__)
 
 constexpr size_t kLine = 256;
-// Streams whole lines to an aligned place.
-using StreamLines = void (*)(char* to, const char* from, size_t lines);
+// From here on asking ahead for what is to be read pays; shorter copies end before it does.
+constexpr size_t kAskAheadFrom = size_t{64} << 10;
+constexpr size_t kAheadLines = 4;
 
-void Sse2Lines(char* to, const char* from, size_t lines) {
+void AskAhead(const char* from, size_t lines_left) {
+  if (lines_left <= kAheadLines) return;
+  for (size_t at = 0; at < kLine; at += 64)
+    _mm_prefetch(from + kAheadLines * kLine + at, _MM_HINT_NTA);
+}
+// Streams whole lines to an aligned place.
+using StreamLines = void (*)(char* to, const char* from, size_t lines, bool ask_ahead);
+
+void Sse2Lines(char* to, const char* from, size_t lines, bool ask_ahead) {
   for (; lines > 0; --lines, to += kLine, from += kLine) {
+    if (ask_ahead) AskAhead(from, lines);
     for (int i = 0; i < 16; ++i) {
       const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
       _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, value);
@@ -28,8 +38,10 @@ void Sse2Lines(char* to, const char* from, size_t lines) {
   }
 }
 
-__attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_t lines) {
+__attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_t lines,
+                                               bool ask_ahead) {
   for (; lines > 0; --lines, to += kLine, from += kLine) {
+    if (ask_ahead) AskAhead(from, lines);
     for (int i = 0; i < 8; ++i) {
       const __m256i value = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + i);
       _mm256_stream_si256(reinterpret_cast<__m256i*>(to) + i, value);
@@ -37,8 +49,10 @@ __attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_
   }
 }
 
-__attribute__((target("avx512f"))) void Avx512Lines(char* to, const char* from, size_t lines) {
+__attribute__((target("avx512f"))) void Avx512Lines(char* to, const char* from, size_t lines,
+                                                    bool ask_ahead) {
   for (; lines > 0; --lines, to += kLine, from += kLine) {
+    if (ask_ahead) AskAhead(from, lines);
     for (int i = 0; i < 4; ++i) {
       const __m512i value = _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from) + i);
       _mm512_stream_si512(reinterpret_cast<__m512i*>(to) + i, value);
@@ -56,7 +70,7 @@ void AlignedCopy(void* dst, const void* src, size_t bytes) {
   const size_t head = (kAlignment - reinterpret_cast<uintptr_t>(to) % kAlignment) % kAlignment;
   std::memcpy(to, from, head);
   const size_t lines = (bytes - head) / kLine;
-  kLines(to + head, from + head, lines);
+  kLines(to + head, from + head, lines, bytes >= kAskAheadFrom);
   const size_t done = head + lines * kLine;
   std::memcpy(to + done, from + done, bytes - done);
 }
