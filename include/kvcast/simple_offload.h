@@ -81,8 +81,9 @@ struct BlockPairs {
 };
 
 // What the workers copy in one step. Kept by the caller and used again: its lists keep their
-// memory. Both kinds of copies must wait for the computation that was submitted before: stores read
-// what it writes, loads write what it may still read.
+// memory. Loads must wait for the computation that was submitted before, which may still read what
+// they write. Stores must wait for the computation of this step too: a request that is scheduled in
+// it may have hit blocks that another one computes in it.
 struct TransferStep {
   std::optional<int64_t> load_event;
   BlockPairs load;  // host to GPU, request by request

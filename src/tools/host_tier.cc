@@ -131,9 +131,13 @@ void HostTier::BuildStep(std::span<const StepRequest> scheduled) {
     for (std::string& request : new_loads_) loads_.push_back({std::move(request), job});
     new_loads_.clear();
   }
+}
+
+void HostTier::StartStores() {
   if (step_.store_event) {
     stored_blocks_ += std::ssize(step_.store.gpu);
     stores_.push_back({*step_.store_event, Submit(CopyDirection::kStore, step_.store)});
+    step_.store_event.reset();
   }
 }
 

@@ -58,7 +58,7 @@ double SimEngine::Step() {
   ScheduleRunning(budget);
   // A step that had to preempt admits nobody: the pool is full.
   if (!preempted_in_step_) ScheduleWaiting(budget);
-  StartCopies();
+  ScheduleCopies();
   PublishPending();
   // The model would copy here; blocks of one request that share bytes need no copy.
   cache_->ReleaseCopies(cache_->TakeCopies());
@@ -67,9 +67,11 @@ double SimEngine::Step() {
   if (!computes && !copies) return 0;
   const double seconds = StepSeconds();
   clock_s_ += seconds;
-  if (!computes) return seconds;
-  ++totals_.steps;
-  FinishStep();
+  if (computes) {
+    ++totals_.steps;
+    FinishStep();
+  }
+  if (tier_ != nullptr) tier_->StartStores();
   return seconds;
 }
 
@@ -92,7 +94,7 @@ void SimEngine::CompleteCopies() {
   std::erase(loading_, nullptr);
 }
 
-void SimEngine::StartCopies() {
+void SimEngine::ScheduleCopies() {
   if (tier_ == nullptr) return;
   step_requests_.clear();
   for (const RunningPtr& entry : running_) {

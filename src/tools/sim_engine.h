@@ -99,7 +99,7 @@ class SimEngine {
   Admitted Admit(Running& request, int64_t& budget);
   void Report(Running& request, int64_t hit_tokens, int64_t loaded_tokens);
   void CompleteCopies();
-  void StartCopies();
+  void ScheduleCopies();
   void PublishPending();
   double StepSeconds() const;
   void FinishStep();
