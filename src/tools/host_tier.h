@@ -44,10 +44,10 @@ class HostTier {
   // ok: see SimpleOffload::UpdateAfterAlloc.
   Status AfterAlloc(const CacheRequest& request, int64_t external_tokens);
 
-  // Ends the scheduling of a step and starts its loads, whose bytes may be there at once or any time
-  // later.
+  // Ends the scheduling of a step and starts its loads, whose bytes may be there at once or any
+  // time later.
   void BuildStep(std::span<const StepRequest> scheduled);
-  // Starts the step's stores. After its computation: a request may have hit what another one
+  // Starts the stores of the step. After its computation: a request may have hit what another one
   // computes in the same step.
   void StartStores();
   // Waits for the stores of the steps before, and tells the scheduler.

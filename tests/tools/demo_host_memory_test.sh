@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# A demo with small pools and host memory behind them: exact with loads, and every reused block holds
+# the right bytes.
+# usage: demo_host_memory_test.sh KVCAST eager|lazy
+set -euo pipefail
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+timeout 110 "$1" demo --requests 250 --speed 30 --blocks 12000 --cpu-blocks 60000 --offload "$2" \
+  --json >"$out/json" 2>"$out/err" || { cat "$out/err" "$out/json"; exit 1; }
+tail -1 "$out/json" | /usr/bin/python3 -c '
+import json, sys
+report = json.load(sys.stdin)
+exact = report["exactness"]
+assert exact["compared"] >= 250 and exact["equal"] == exact["compared"], exact
+assert report["stream"]["lost"] == 0, report["stream"]
+assert all(tokens > 0 for tokens in report["loaded_tokens"].values()), report["loaded_tokens"]
+blocks = report["host_blocks"]
+assert all(count > 1000 for count in blocks["checked"].values()), blocks
+assert not any(blocks["wrong"].values()), blocks
+print(exact, report["loaded_tokens"], blocks)
+'
