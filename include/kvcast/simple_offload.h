@@ -122,8 +122,9 @@ class SimpleOffload {
   void BuildStep(std::span<const StepRequest> scheduled, TransferStep& step);
 
   // A store was done by `workers` more workers. When it was by all, its blocks can be found; if it
-  // failed in one they are free again. Not ok, and nothing changed: kNotFound for an event that is
-  // not under way, kInvalidArgument for too many workers.
+  // failed in one they are free again; eager tries again when the request ends, lazy when the GPU's
+  // block holds something else. Not ok, and nothing changed: kNotFound for an event that is not
+  // under way, kInvalidArgument for too many workers.
   Status CompleteStore(int64_t store_event, int64_t workers = 1, bool success = true);
   // A request's load was done, by all workers. Host blocks of one that failed are forgotten, so
   // that the next Match does not find them: the request must compute their tokens. Not ok:

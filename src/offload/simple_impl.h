@@ -44,6 +44,7 @@ class SimpleOffload::Impl {
   void KeepWhatFits(offload::StoreProgress& progress);
   void ReserveCandidates();
   void StoreFreeBlocks();
+  bool HasFailed(BlockId block, const BlockContent& content) const;
   void HandOutStores(TransferStep& step);
   void EndStore(offload::Store& store);
 
@@ -84,6 +85,8 @@ class SimpleOffload::Impl {
   absl::flat_hash_set<OffloadKey> storing_keys;
   absl::flat_hash_set<BlockId> storing_gpu_blocks;
   std::optional<BlockId> lazy_cursor;
+  // Lazy: what could not be stored; in every step it would fail again, and there would be no rest.
+  absl::flat_hash_map<BlockId, BlockContent> failed_stores;
   struct Described {
     BlockContent content;
     BlockStored event;

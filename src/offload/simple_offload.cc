@@ -133,6 +133,7 @@ bool SimpleOffload::Reset() {
   impl.storing_keys.clear();
   impl.storing_gpu_blocks.clear();
   impl.lazy_cursor.reset();
+  impl.failed_stores.clear();
   absl::erase_if(impl.progress, [&impl](auto& entry) {
     entry.second.stores = 0;
     std::fill(entry.second.cursors.begin(), entry.second.cursors.end(), 0);

@@ -113,22 +113,37 @@ void SimpleOffload::Impl::StoreRequest(const CacheRequest& request, int64_t conf
 
 void SimpleOffload::Impl::StoreFreeBlocks() {
   candidates.clear();
+  present.clear();
   if (!config.compatible || (lazy_cursor && !gpu.IsFree(*lazy_cursor))) lazy_cursor.reset();
-  for (int64_t seen = 0; seen < config.lazy_target_free; ++seen) {
-    if (std::ssize(candidates) >= cpu.num_free()) break;
+  int64_t room = cpu.num_free();
+  for (int64_t seen = 0; seen < config.lazy_target_free && room > 0; ++seen) {
     const auto block = gpu.NextFree(lazy_cursor);
     if (!block) break;
     lazy_cursor = block;
     const auto content = gpu.ContentOf(*block);
     if (!content) continue;
     const int64_t size = config.cache.groups[content->group.value].block_size;
-    if (content->prefix_tokens % size != 0 || !IsMissing(*block, *content)) continue;
-    candidates.push_back({*block, *content, 0});
-    if (!config.compatible) storing_keys.insert(offload::KeyOf(*content));
+    if (content->prefix_tokens % size != 0 || HasFailed(*block, *content)) continue;
+    const size_t present_before = present.size();
+    if (IsMissing(*block, *content)) {
+      candidates.push_back({*block, *content, 0});
+      --room;
+      if (!config.compatible) storing_keys.insert(offload::KeyOf(*content));
+    } else if (!config.compatible && present.size() > present_before) {
+      room -= cpu.ref_count(present.back()) == 0;
+    }
   }
-  present.clear();
+  if (config.compatible || candidates.empty()) present.clear();
+  // Else a tier that is smaller than the target would evict in turn what it has just stored.
+  cpu.Touch(present);
   DescribeFreeBlocks();
   ReserveCandidates();
+  FreeHost(present);
+}
+
+bool SimpleOffload::Impl::HasFailed(BlockId block, const BlockContent& content) const {
+  const auto found = failed_stores.find(block);
+  return found != failed_stores.end() && found->second == content;
 }
 
 }  // namespace kvcast

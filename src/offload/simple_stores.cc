@@ -48,6 +48,9 @@ void SimpleOffload::Impl::EndStore(Store& store) {
     if (store.abandoned) continue;
     storing_keys.erase(offload::KeyOf(copy.content));
     storing_gpu_blocks.erase(copy.gpu);
+    if (store.failed && config.mode == StoreMode::kLazy && !config.compatible) {
+      failed_stores[copy.gpu] = copy.content;
+    }
   }
   if (cached) {
     for (const BlockStored& event : store.events) cpu.events().AddStored(event);

@@ -304,5 +304,68 @@ TEST_P(LazyQueue, BlocksThatWereCopiedAreTakenNext) {
   EXPECT_EQ(next == copied, !like_vllm());
 }
 
+// Six cached blocks come next on the GPU, ten are to be kept copied, and the host has room for
+// three.
+TEST(SimpleLazy, ATierSmallerThanItsTargetKeepsWhatIsTakenFirstAndRests) {
+  TestTier tier(Config({Full()}, 7), Lazy(4, 10));
+  CacheRequest request = Request("a", Tokens(6 * 16));
+  tier.Start(request);
+  tier.Step();
+  tier.Finish(request);
+  int64_t copies = 0;
+  for (int i = 0; i < 10; ++i) {
+    copies += std::ssize(tier.Step().store.cpu);
+    tier.CompleteStores();
+  }
+  EXPECT_EQ(copies, 3);
+  EXPECT_FALSE(tier.offload().has_pending_work());
+}
+
+// Host memory holds p, x and y, p the oldest; of these only p is still on the GPU.
+TEST(SimpleLazy, WhatTheGpuTakesNextIsNotEvictedForWhatItTakesAfterwards) {
+  TestTier tier(Config({Full()}, 5), Lazy(4, 10));
+  tier.Serve(Request("p", Tokens(16)));
+  CacheRequest holder = Request("holder", Tokens(17));
+  tier.Start(holder);
+  tier.Serve(Request("x", Tokens(16, 1000)));
+  tier.Serve(Request("y", Tokens(16, 2000)));
+  ASSERT_EQ(tier.HostKeys(), 3);
+  CacheRequest next = Request("z", Tokens(16, 3000));
+  tier.Start(next);
+  tier.Step();
+  tier.Finish(next);
+  tier.Finish(holder);
+  int64_t copies = 0;
+  for (int i = 0; i < 10; ++i) {
+    copies += std::ssize(tier.Step().store.cpu);
+    tier.CompleteStores();
+  }
+  EXPECT_EQ(copies, 1);
+  tier.ForgetGpu();
+  EXPECT_EQ(tier.Hit(Tokens(17)), 16) << "p";
+  EXPECT_EQ(tier.Hit(Tokens(17, 3000)), 16);
+  EXPECT_EQ(tier.Hit(Tokens(17, 1000)), 0);
+}
+
+TEST(SimpleLazy, AFailedStoreIsTriedAgainWhenTheBlockHoldsSomethingElse) {
+  TestTier tier(Config({Full()}, 3), Lazy(9, 10));
+  const auto serve = [&tier](CacheRequest request, bool success) {
+    int64_t copies = 0;
+    tier.Start(request);
+    tier.Step();
+    tier.Finish(request);
+    for (int i = 0; i < 10; ++i) {
+      copies += std::ssize(tier.Step().store.cpu);
+      tier.CompleteStores(success);
+    }
+    return copies;
+  };
+  EXPECT_EQ(serve(Request("a", Tokens(32)), false), 2);
+  EXPECT_FALSE(tier.offload().has_pending_work());
+  EXPECT_EQ(tier.HostKeys(), 0);
+  EXPECT_EQ(serve(Request("b", Tokens(32, 1000)), true), 2);
+  EXPECT_EQ(tier.HostKeys(), 2);
+}
+
 }  // namespace
 }  // namespace kvcast::offload
