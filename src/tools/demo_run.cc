@@ -246,7 +246,7 @@ void RoutedRun::OnAdmitted(size_t engine, const json& report) {
   const auto prompt = report.value("prompt", int64_t{0});
   const auto sampled = report.value("sampled", int64_t{0});
   auto chain = chains_[static_cast<size_t>(number)];
-  if (sampled == 0) {
+  if (report.value("first", true)) {
     ++result_.requests;
     result_.prompt_tokens += prompt;
     result_.reused_tokens += hit;

@@ -122,6 +122,7 @@ SimHooks ReportingHooks(Publisher& publisher, ControlClient& control) {
                       {"loaded", admission.loaded_tokens},
                       {"prompt", admission.prompt_tokens},
                       {"sampled", admission.sampled_tokens},
+                      {"first", admission.first},
                       {"published", admission.published.value}}
                      .dump());
   };

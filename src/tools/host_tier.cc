@@ -35,6 +35,9 @@ bool Holds(std::span<const std::byte> bytes, uint64_t word) {
 Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierConfig& config,
                                                    CacheManager& cache,
                                                    std::unique_ptr<CopyBackend> backend) {
+  if (config.block_bytes == 0 || config.block_bytes % sizeof(uint64_t) != 0) {
+    return Status(StatusCode::kInvalidArgument, "block_bytes: must be whole words of 8 bytes");
+  }
   const auto pool_of = [&config](int64_t blocks) {
     return HostPool::Create(
         {.bytes = static_cast<size_t>(blocks) * config.block_bytes, .threads = 1});
@@ -62,6 +65,7 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierConfig& config,
                               cache.config().num_blocks},
                              1});
   transfer.host = {tier->host_.base(), tier->host_.bytes(), config.block_bytes};
+  transfer.own_thread = false;  // every step asks for what it needs
   auto engine = TransferEngine::Create(std::move(transfer), std::move(backend));
   if (!engine.ok()) return engine.status();
   tier->transfer_ = std::move(engine).value();
@@ -88,19 +92,25 @@ void HostTier::ForEachBlock(const CacheRequest& request, int64_t begin, int64_t 
 
 void HostTier::Compute(const CacheRequest& request, int64_t begin, int64_t end) {
   ForEachBlock(request, begin, end,
-               [this](BlockId block, uint64_t word) { Fill(BytesOf(block), word); });
+               [this](BlockId block, uint64_t word) { Fill(BytesOf(gpu_, block), word); });
 }
 
 void HostTier::Check(const CacheRequest& request, int64_t tokens) {
   ForEachBlock(request, 0, tokens, [this](BlockId block, uint64_t word) {
     ++checked_blocks_;
-    if (!Holds(BytesOf(block), word)) ++wrong_blocks_;
+    if (!Holds(BytesOf(gpu_, block), word)) ++wrong_blocks_;
   });
 }
 
 TransferJobId HostTier::Submit(CopyDirection direction, const BlockPairs& pairs) {
+  const bool load = direction == CopyDirection::kLoad;
   std::vector<SlotId> slots;
-  for (const BlockId block : pairs.cpu) slots.push_back(SlotId(block.value));
+  for (size_t i = 0; i < pairs.cpu.size(); ++i) {
+    slots.push_back(SlotId(pairs.cpu[i].value));
+    // The destination may hold the very bytes that are to come.
+    const auto bytes = load ? BytesOf(gpu_, pairs.gpu[i]) : BytesOf(host_, pairs.cpu[i]);
+    std::memset(bytes.data(), 0xA5, bytes.size());
+  }
   const TransferGroup group{GroupIdx(0), 0, pairs.gpu, slots};
   const TransferJobId job(next_job_++);
   transfer_->Submit({job, direction, {&group, 1}, nullptr});
@@ -146,8 +156,10 @@ void HostTier::CompleteStores() {
     KV_CHECK(offload_->CompleteStore(store.event, 1, Finish(store.job)).ok());
   }
   stores_.clear();
-  // Results of jobs that nobody asks for any more.
-  if (loads_.empty()) results_.clear();
+  // What nobody asks for any more.
+  std::erase_if(results_, [this](const TransferResult& result) {
+    return std::ranges::none_of(loads_, [&](const Load& load) { return load.job == result.id; });
+  });
 }
 
 bool HostTier::CompleteLoad(const std::string& request) {

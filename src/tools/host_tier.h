@@ -20,7 +20,7 @@ namespace kvcast::tools {
 struct HostTierConfig {
   int64_t cpu_blocks = 0;  // null block included
   StoreMode mode = StoreMode::kEager;
-  size_t block_bytes = 256;  // of a simulated block, on both sides
+  size_t block_bytes = 256;  // of a simulated block, on both sides: whole words of 8 bytes
   EventHashForm hash_form = EventHashForm::kInt64;
 };
 
@@ -71,8 +71,8 @@ class HostTier {
   HostTier(const HostTierConfig& config, CacheManager& cache, HostPool gpu, HostPool host)
       : config_(config), cache_(cache), gpu_(std::move(gpu)), host_(std::move(host)) {}
 
-  std::span<std::byte> BytesOf(BlockId block) {
-    return {gpu_.base() + block.value * config_.block_bytes, config_.block_bytes};
+  std::span<std::byte> BytesOf(const HostPool& pool, BlockId block) const {
+    return {pool.base() + block.value * config_.block_bytes, config_.block_bytes};
   }
   TransferJobId Submit(CopyDirection direction, const BlockPairs& pairs);
   // Waits for the job. False: it failed.

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "src/base/check.h"
 #include "src/tools/trace.h"
 
 namespace kvcast::tools {
@@ -13,10 +14,12 @@ struct SimEngine::Running {
   CacheRequest request;
   int64_t number = 0;
   int64_t output_tokens = 1;
-  int64_t computed = 0;    // tokens whose KV exists
-  int64_t scheduled = 0;   // of the step under way
-  int64_t to_check = 0;    // tokens that were reused: their bytes are checked after the step
-  double loaded_at_s = 0;  // model time
+  int64_t computed = 0;         // tokens whose KV exists
+  int64_t scheduled = 0;        // of the step under way
+  int64_t to_check = 0;         // tokens that were reused: their bytes are checked after the step
+  double loaded_at_s = 0;       // model time
+  int64_t had = 0;              // tokens whose KV it had when it was preempted
+  int64_t reported_loaded = 0;  // counted in the totals
   bool came_before = false;
 
   int64_t sampled() const {
@@ -85,6 +88,8 @@ void SimEngine::CompleteCopies() {
       cache_->CacheBlocks(entry->request, entry->computed);
       running_.push_back(std::move(entry));
     } else {
+      ++totals_.failed_loads;
+      totals_.loaded_tokens -= std::exchange(entry->reported_loaded, 0);
       entry->computed = 0;
       entry->to_check = 0;
       cache_->Free(entry->request);
@@ -136,7 +141,7 @@ void SimEngine::PreemptLast() {
   if (tier_ != nullptr) tier_->offload().Preempt(entry->request, entry->computed);
   cache_->Free(entry->request);
   entry->to_check = 0;
-  entry->computed = 0;
+  entry->had = std::max(entry->had, std::exchange(entry->computed, 0));
   entry->scheduled = 0;
   ++totals_.preempted;
   preempted_in_step_ = true;
@@ -145,7 +150,7 @@ void SimEngine::PreemptLast() {
 
 void SimEngine::ScheduleWaiting(int64_t& budget) {
   while (!waiting_.empty() && budget > 0 &&
-         static_cast<int64_t>(running_.size()) < config_.max_running) {
+         std::ssize(running_) + std::ssize(loading_) < config_.max_running) {
     Running& entry = *waiting_.front();
     const auto length = static_cast<int64_t>(entry.request.tokens.size());
     const int64_t at_most = length - entry.sampled() + entry.output_tokens;
@@ -180,14 +185,15 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   entry.scheduled = tokens;
   entry.to_check = hit.tokens;
   budget -= tokens;
+  // All that was matched is asked for, which is never refused.
+  if (tier_ != nullptr) KV_CHECK(tier_->AfterAlloc(request, loadable).ok());
   Report(entry, hit.tokens, loadable);
-  if (tier_ == nullptr) return Admitted::kRunning;
-  // What cannot be loaded after all is computed.
-  const bool started = tier_->AfterAlloc(request, loadable).ok();
-  if (!started || loadable == 0) return Admitted::kRunning;
+  if (loadable == 0) return Admitted::kRunning;
   entry.computed += loadable;
   entry.to_check += loadable;
-  entry.loaded_at_s = clock_s_ + static_cast<double>(loadable) / config_.load_tokens_per_s;
+  loads_end_s_ =
+      std::max(loads_end_s_, clock_s_) + static_cast<double>(loadable) / config_.load_tokens_per_s;
+  entry.loaded_at_s = loads_end_s_;
   return Admitted::kLoading;
 }
 
@@ -197,17 +203,14 @@ void SimEngine::Report(Running& entry, int64_t hit_tokens, int64_t loaded_tokens
                    .loaded_tokens = loaded_tokens,
                    .prompt_tokens = entry.request.prompt_tokens,
                    .sampled_tokens = entry.sampled(),
+                   .first = !entry.came_before,
                    .published = published_});
-  if (entry.came_before) {
-    const auto length = static_cast<int64_t>(entry.request.tokens.size());
-    totals_.recomputed_again += length - hit_tokens - loaded_tokens;
-  } else {
-    ++totals_.admitted;
-    totals_.prompt_tokens += entry.request.prompt_tokens;
-    totals_.reused_tokens += hit_tokens;
-    totals_.loaded_tokens += loaded_tokens;
-    entry.came_before = true;
-  }
+  if (std::exchange(entry.came_before, true)) return;
+  ++totals_.admitted;
+  totals_.prompt_tokens += entry.request.prompt_tokens;
+  totals_.reused_tokens += hit_tokens;
+  totals_.loaded_tokens += loaded_tokens;
+  entry.reported_loaded = loaded_tokens;
 }
 
 void SimEngine::PublishPending() {
@@ -246,6 +249,8 @@ void SimEngine::FinishStep() {
     }
   }
   for (RunningPtr& entry : running_) {
+    const int64_t again = std::min(entry->computed + entry->scheduled, entry->had);
+    totals_.recomputed_again += std::max<int64_t>(again - entry->computed, 0);
     entry->computed += entry->scheduled;
     const bool samples = entry->scheduled > 0 && entry->missing() == 0;
     entry->scheduled = 0;

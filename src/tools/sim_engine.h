@@ -21,12 +21,12 @@ namespace kvcast::tools {
 
 struct SimEngineConfig {
   int64_t max_batched_tokens = 8192;  // tokens scheduled in one step
-  int64_t max_running = 256;          // requests running at a time
+  int64_t max_running = 256;          // requests running or loading at a time
   // Time of one model step: base + prefill tokens / rate + decoded tokens * cost.
   double step_base_s = 0.008;
   double prefill_tokens_per_s = 30000;
   double decode_token_s = 0.0001;
-  double load_tokens_per_s = 300000;  // from host memory
+  double load_tokens_per_s = 300000;  // from host memory, one load after the other
 };
 
 struct SimRequest {
@@ -41,7 +41,8 @@ struct Admission {
   int64_t hit_tokens = 0;     // its own lookup
   int64_t loaded_tokens = 0;  // behind them, from host memory
   int64_t prompt_tokens = 0;
-  int64_t sampled_tokens = 0;  // > 0: the request was preempted before and comes back
+  int64_t sampled_tokens = 0;  // > 0: it was preempted before
+  bool first = true;           // false: it comes back after a preemption or a failed load
   Seq published;               // batches published before the lookup, all its events included
 };
 
@@ -52,8 +53,9 @@ struct SimTotals {
   int64_t preempted = 0;
   int64_t prompt_tokens = 0;     // of first admissions
   int64_t reused_tokens = 0;     // of them, on the GPU
-  int64_t loaded_tokens = 0;     // of them, from host memory
-  int64_t recomputed_again = 0;  // tokens computed a second time after preemption
+  int64_t loaded_tokens = 0;     // of them, from host memory, where the load did not fail
+  int64_t failed_loads = 0;      // requests that compute instead what they were to load
+  int64_t recomputed_again = 0;  // tokens that a request had before it was preempted
   int64_t steps = 0;
 };
 
@@ -114,6 +116,7 @@ class SimEngine {
   std::vector<RunningPtr> running_;
   std::vector<StepRequest> step_requests_;  // scratch
   double clock_s_ = 0;                      // model time
+  double loads_end_s_ = 0;                  // of all loads begun
   bool preempted_in_step_ = false;
   Seq published_;
   SimTotals totals_;
