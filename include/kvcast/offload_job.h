@@ -17,7 +17,8 @@ using OffloadJobId = StrongId<struct OffloadJobIdTag, uint64_t>;
 // the slots of ceil((skip + group_sizes[g]) / blocks_per_chunk) chunks, which are
 // OffloadManager::slots_per_chunk(g) slots each, where
 //   skip = block_indices[g] % blocks_per_chunk
-// is the position of the first block inside its chunk. The blocks after it follow without gaps.
+// is the position of the first block inside its chunk. The blocks after it follow without gaps;
+// block 0 stands for one that is not copied.
 struct OffloadJob {
   OffloadJobId id;
   OffloadRequestId request;

@@ -60,6 +60,8 @@ struct OffloadSchedulerConfig {
   //   the one step that came after, even where they are somebody else's by now
   //   a finished request stores its last token, which was never computed
   //   a chunk of a window is stored without the blocks it lacks, and is a hit all the same
+  //   blocks that a job has no copy of leave no gap, so that a later state of the job may stand
+  //     where no load looks for it
   //   windows and states are announced by their hash alone, and no event has extra keys
   //   a key that is evicted and stored again between two TakeEvents is announced by its hash alone
   bool compatible = false;

@@ -78,9 +78,14 @@ void OffloadScheduler::Impl::AddChunkToJob(const Request& request, size_t group,
                                            OffloadJob& job) const {
   const std::vector<TableEntry>& table = request.groups[group].table;
   const int64_t begin = chunk * layout.blocks_per_chunk;
-  for (int64_t i = begin; i < begin + layout.blocks_per_chunk; ++i) {
-    const BlockId block = table[static_cast<size_t>(i)].block;
-    if (block.value == 0) continue;
+  const int64_t end = begin + layout.blocks_per_chunk;
+  // Of states only the one at the end is ever loaded.
+  const bool last_only = !config.compatible && layout.groups[group].requires_cow_source;
+  for (int64_t i = begin; i < end; ++i) {
+    const bool copied = !last_only || i + 1 == end;
+    const BlockId block = copied ? table[static_cast<size_t>(i)].block : BlockId(0);
+    // A gap keeps what follows at its place in the chunk.
+    if (block.value == 0 && (config.compatible || job.group_sizes[group] == 0)) continue;
     if (job.group_sizes[group]++ == 0) job.block_indices[group] = i;
     job.gpu_blocks.push_back(block);
   }
@@ -111,6 +116,8 @@ void OffloadScheduler::Impl::MakeStoreJob(Request& request) {
     }
   }
   record.blocks = job.gpu_blocks;
+  std::erase(record.blocks, BlockId(0));
+  std::erase(record.fenced_from_start, BlockId(0));
   job.id = AddJob(request, std::move(record));
   plan.stores.push_back(std::move(job));
 }

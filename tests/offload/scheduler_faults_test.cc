@@ -135,5 +135,36 @@ TEST(Faults, AStateNeedsNoBlocksBeforeItself) {
   EXPECT_THAT(plan.stores[0].block_indices, ElementsAre(0, 1));
 }
 
+// Two blocks a chunk: a state is the second one of each. The first store found no room, so that the
+// next one has both states.
+TEST(Faults, TheStatesOfOneJobStandWhereALoadLooksForThem) {
+  TestEngine engine(Config({Full(16), Mamba(16, MambaMode::kAlign)}, 2, 4));
+  TestRequest& holder = engine.Add(64);
+  engine.Match(holder);
+  engine.Run(holder, 64);
+  TestRequest& request = engine.Add(65);
+  engine.Match(request);
+  engine.Schedule(request, 32, {11, 12, 0, 13});
+  EXPECT_THAT(engine.Step().stores, IsEmpty());
+  engine.Complete();
+  engine.Schedule(request, 32, {21, 22, 0, 23});
+  const OffloadPlan& plan = engine.Step();
+  ASSERT_THAT(plan.stores, SizeIs(1));
+  const auto stored = TestEngine::PlacesOf(plan.stores[0], 1, 2);
+  ASSERT_THAT(stored, SizeIs(2));
+  EXPECT_THAT(stored.at(BlockId(13)), ::testing::EndsWith("/1"));
+  EXPECT_THAT(stored.at(BlockId(23)), ::testing::EndsWith("/1"));
+  EXPECT_NE(stored.at(BlockId(13)), stored.at(BlockId(23)));
+  for (const auto& [block, jobs] : engine.scheduler().FencedBlocks()) EXPECT_NE(block, BlockId(0));
+  engine.Complete();
+  TestRequest& again = engine.AddCopy(request);
+  ASSERT_EQ(engine.Match(again), 64);
+  again.tables = {{BlockId(31), BlockId(32), BlockId(33), BlockId(34)},
+                  {BlockId(0), BlockId(0), BlockId(0), BlockId(35)}};
+  ASSERT_TRUE(engine.scheduler().UpdateAfterAlloc(again.id, 64, again.tables).ok());
+  const OffloadJob load = engine.Step().loads.at(0);
+  EXPECT_EQ(TestEngine::PlacesOf(load, 1, 2).at(BlockId(35)), stored.at(BlockId(23)));
+}
+
 }  // namespace
 }  // namespace kvcast::offload

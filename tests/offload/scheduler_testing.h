@@ -253,6 +253,28 @@ class TestEngine {
     return scheduler_->RequestFinished(request.id, request.computed, aborted);
   }
 
+  // By the contract of OffloadJob: the place of every block of a group in its slots, as
+  // "slot/place".
+  static std::map<BlockId, std::string> PlacesOf(const OffloadJob& job, size_t group,
+                                                 int64_t blocks_per_chunk) {
+    size_t block = 0;
+    size_t slot = 0;
+    for (size_t g = 0; g < group; ++g) {
+      block += static_cast<size_t>(job.group_sizes[g]);
+      const int64_t skip = job.block_indices[g] % blocks_per_chunk;
+      slot += static_cast<size_t>(CeilDiv(skip + job.group_sizes[g], blocks_per_chunk));
+    }
+    std::map<BlockId, std::string> places;
+    for (int64_t i = 0; i < job.group_sizes[group]; ++i) {
+      const int64_t place = job.block_indices[group] % blocks_per_chunk + i;
+      const BlockId id = job.gpu_blocks.at(block++);
+      if (id.value == 0) continue;
+      const SlotId in = job.slots.at(slot + static_cast<size_t>(place / blocks_per_chunk));
+      places[id] = std::to_string(in.value) + "/" + std::to_string(place % blocks_per_chunk);
+    }
+    return places;
+  }
+
   // Where in the request's table the blocks of a job's group are.
   Positions PositionsOf(const OffloadJob& job, const TestRequest& request, size_t group = 0) const {
     Positions positions;
