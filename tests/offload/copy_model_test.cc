@@ -36,6 +36,24 @@ TEST_P(Copies, MoveWhatTheirKeysSay) {
   EXPECT_GT(sum.resets, 5);
 }
 
+TEST(CopyModel, SameSeedSameRun) {
+  CopyModelConfig config = CopyModelMix(1);
+  config.failure_rate = 0.1;
+  config.reset_rate = 0.03;
+  const auto run = [&config] {
+    std::vector<Event> all;
+    config.on_events = [&all](std::vector<Event> events) {
+      all.insert(all.end(), events.begin(), events.end());
+    };
+    config.on_lookup = [](const CopyModelLookup&) {};
+    CopyModel(config).Run();
+    return all;
+  };
+  const std::vector<Event> first = run();
+  EXPECT_GT(first.size(), 100u);
+  EXPECT_TRUE(run() == first);
+}
+
 // That the model sees the engine's faults is what makes it a test.
 TEST(CopyModel, SeesTheFaultsOfTheCompatibleMode) {
   int64_t poisoned = 0;

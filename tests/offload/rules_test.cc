@@ -61,6 +61,7 @@ TEST(WindowScan, EndsAtTheLastRunThatIsLongEnough) {
 TEST(WindowScan, FallsBackToAPrefixThatIsShorterThanTheWindow) {
   EXPECT_EQ(ScanOf("HHM", 3).result, 2);
   EXPECT_EQ(ScanOf("MHM", 3).result, 0);
+  EXPECT_EQ(ScanOf("HMHHH", 4).result, 1);
 }
 
 TEST(WindowScan, IsPendingWhereAnythingOnTheWayIs) {

@@ -33,6 +33,34 @@ TEST(Loads, ChunksKnownAreTouchedFirstOfAllTheFirst) {
               ElementsAre("lookup", "lookup", "lookup", "lookup", "lookup", "lookup", "touch 6"));
 }
 
+TEST(Loads, WhatIsTouchedAreTheNewRequestsOwnKeys) {
+  TestEngine engine(Config({Full()}, 3));
+  TestRequest& request = engine.Stored(engine.Add(72));
+  TestRequest& differs = engine.AddCopy(request, true);
+  engine.Match(differs);
+  ASSERT_THAT(engine.calls.touched(), SizeIs(6));
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(engine.calls.touched()[i].digest, differs.cache.chain[3 * i + 2]) << i;
+    EXPECT_EQ(engine.calls.touched()[i].digest == request.cache.chain[3 * i + 2], i < 5) << i;
+  }
+}
+
+// A conversation whose last turn is edited goes on from any earlier token: what a window held at
+// every place is kept, not only what it held at the end.
+TEST(Loads, APromptThatLeavesTheOldOneEarlierHitsUpToThere) {
+  TestEngine engine(Config({Full(), Window(8)}));
+  TestRequest& old = engine.Add(41, 41);
+  engine.Match(old);
+  for (const int64_t tokens : {12, 12, 12, 5}) {
+    engine.Run(old, tokens);
+    engine.Complete();
+  }
+  for (int64_t shared = 4; shared <= 40; shared += 4) {
+    TestRequest& edited = engine.Add(60, shared);
+    EXPECT_EQ(engine.Match(edited), shared);
+  }
+}
+
 TEST(Loads, AHitFillsTheChunksBlocks) {
   TestEngine engine(Config({Full()}, 3));
   engine.Stored(engine.Add(24, 24));

@@ -23,6 +23,35 @@ TEST(Stores, OnlyWhatTheManagerAcceptsIsCopied) {
   EXPECT_THAT(stores[0].slots, SizeIs(2));
 }
 
+// Of three chunks the first and the last one are there.
+TEST(Stores, OnlyTheMiddleChunkIsCopiedAndDecodingTouchesNothing) {
+  TestEngine engine(Config({Full()}, 3));
+  TestRequest& ends = engine.Add(36);
+  engine.Match(ends);
+  engine.Run(ends, 24);
+  engine.Complete(false);
+  engine.Run(ends, 12);
+  engine.Complete();
+  TestRequest& begins = engine.AddCopy(ends);
+  begins.cache.prompt_tokens = 12;
+  begins.cache.tokens.resize(12);
+  begins.cache.chain.resize(3);
+  engine.Stored(begins);
+  ASSERT_EQ(engine.scheduler().manager().num_chunks(), 2);
+
+  TestRequest& request = engine.AddCopy(ends);
+  engine.Match(request);
+  engine.calls.Take();
+  const auto stores = StoresOf(engine.Run(request, 36));
+  ASSERT_THAT(stores, SizeIs(1));
+  EXPECT_EQ(engine.PositionsOf(stores[0], request), (Positions{3, 4, 5}));
+  EXPECT_THAT(engine.calls.Take(), ElementsAre("prepare_store 3: 1", "touch 3"));
+  engine.Complete();
+  engine.calls.Take();
+  EXPECT_THAT(engine.Decode(request, 11), IsEmpty());
+  EXPECT_THAT(engine.calls.Take(), IsEmpty());
+}
+
 TEST(Stores, StepsWithoutANewFullChunkDoNotTouch) {
   TestEngine engine(Config({Full()}, 3));
   TestRequest& request = engine.Stored(engine.Add(36));

@@ -65,10 +65,13 @@ struct TestRequest {
 class CallTexts : public OffloadObserver {
  public:
   std::vector<std::string> Take() { return std::exchange(texts_, {}); }
+  // By the last touch.
+  const std::vector<OffloadKey>& touched() const { return touched_; }
 
   void OnLookup(const OffloadKey& /*key*/, LookupResult /*result*/) override { Add("lookup"); }
   void OnTouch(OffloadRequestId /*request*/, std::span<const OffloadKey> keys) override {
     Add("touch " + std::to_string(keys.size()));
+    touched_.assign(keys.begin(), keys.end());
   }
   void OnPrepareStore(OffloadRequestId /*request*/, std::span<const OffloadKey> keys,
                       const StorePlan* plan) override {
@@ -93,6 +96,7 @@ class CallTexts : public OffloadObserver {
  private:
   void Add(std::string text) { texts_.push_back(std::move(text)); }
   std::vector<std::string> texts_;
+  std::vector<OffloadKey> touched_;
 };
 
 class TestEngine {

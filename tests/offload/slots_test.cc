@@ -90,7 +90,7 @@ TEST(Slots, ALargeChunkEvictsAsManySmallOnesAsItNeeds) {
 }
 
 // Random groups, filled until the first eviction: what is resident fits the budget, wastes less
-// than a page a chunk, and leaves no room for another chunk of the smallest group.
+// than a page a chunk, and leaves no room for what was evicted for.
 TEST(Slots, AnyMixOfSizesFillsTheBudget) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -104,22 +104,27 @@ TEST(Slots, AnyMixOfSizesFillsTheBudget) {
     TestOffload offload(Groups(sizes, budget));
     StorePlan plan;
     int64_t bytes = 0;
-    int64_t smallest = *std::min_element(sizes.begin(), sizes.end());
+    int64_t chunks = 0;
+    int64_t asked = 0;  // by the chunk that there was no room for
     for (int64_t number = 0;; ++number) {
       const auto group = static_cast<uint32_t>(pick(0, std::ssize(sizes) - 1));
       const Status stored = offload.manager().PrepareStore(Keys({number}, group), plan);
-      if (!stored.ok() || !plan.evicted.empty()) break;
+      if (!stored.ok() || !plan.evicted.empty()) {
+        asked = sizes[group];
+        break;
+      }
       offload.manager().CompleteStore(plan.keys, true);
       bytes += sizes[group];
+      ++chunks;
       const int64_t taken = std::ssize(plan.slots) * offload.manager().slot_bytes();
       ASSERT_GE(taken, sizes[group]);
       ASSERT_LT(taken - sizes[group], kPage);
     }
     ASSERT_LE(bytes, budget);
-    const auto state = offload.manager().Inspect();
     ASSERT_LE(offload.manager().num_slots() * offload.manager().slot_bytes(), budget);
-    ASSERT_LE(smallest, budget);
-    ASSERT_LE(state.slots_used_once, offload.manager().num_slots());
+    // What is free then is less than was asked for, but for the pages that were begun.
+    const int64_t slot = offload.manager().slot_bytes();
+    ASSERT_GT(bytes + chunks * kPage + asked + kPage + slot, budget);
   }
 }
 
