@@ -12,14 +12,17 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
 #include <random>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "kvcast/host_copy_backend.h"
+#include "kvcast/prefix_index.h"
 #include "src/tools/engine_setup.h"
 #include "src/tools/sim_engine.h"
+#include "src/tools/trace.h"
 
 namespace kvcast::tools {
 namespace {
@@ -79,7 +82,10 @@ struct TierOptions {
   std::unique_ptr<CopyBackend> backend = MakeHostCopyBackend({.threads = 1}).value();
 };
 
-// A simulated engine with host memory, and what it reported.
+constexpr WorkerId kWorker(1);
+constexpr int64_t kVocabulary = 1000;
+
+// A simulated engine with host memory, and what it reported. A router's index follows its events.
 class Tiered {
  public:
   explicit Tiered(TierOptions setup) {
@@ -88,6 +94,14 @@ class Tiered {
     options.blocks = setup.gpu_blocks;
     auto cache = MakeCacheManager(options);
     EXPECT_TRUE(cache.ok()) << cache.status().ToString();
+    unit_ = (*cache)->config().hash_block_size;
+    hasher_ = MakeHasher(options.hash_algorithm, options.hash_seed).value();
+    EXPECT_TRUE(index_
+                    .AddWorker(kWorker, {.groups = (*cache)->config().groups,
+                                         .hash_block_size = unit_,
+                                         .alignment = HitAlignment((*cache)->config()),
+                                         .offload_rule = OffloadRule::kMirroredPool})
+                    .ok());
     HostTierConfig config;
     config.cpu_blocks = setup.cpu_blocks;
     config.mode = setup.mode;
@@ -97,13 +111,18 @@ class Tiered {
     SimHooks hooks{.publish =
                        [this](std::vector<Event> events) {
                          num_events += std::ssize(events);
+                         index_.Apply(kWorker, EventBatch{.events = std::move(events)});
                          return Seq(++batches_);
                        },
-                   .admitted = [this](const Admission& seen) { admissions.push_back(seen); },
+                   .admitted =
+                       [this](const Admission& seen) {
+                         admissions.push_back(seen);
+                         Compare(seen);
+                       },
                    .first_token = [](int64_t) {},
                    .finished = [this](int64_t number) { finished.push_back(number); },
                    .refused = [](int64_t) {}};
-    engine_ = std::make_unique<SimEngine>(setup.engine, std::move(cache).value(), 1000,
+    engine_ = std::make_unique<SimEngine>(setup.engine, std::move(cache).value(), kVocabulary,
                                           std::move(hooks), std::move(tier).value());
   }
 
@@ -115,7 +134,8 @@ class Tiered {
   void Add(int64_t tokens, TokenId first, int64_t outputs = 1) {
     std::vector<TokenId> prompt(static_cast<size_t>(tokens));
     std::iota(prompt.begin(), prompt.end(), first);
-    engine_->Add({next_number_++, std::move(prompt), outputs});
+    prompts_.push_back(prompt);
+    engine_->Add({std::ssize(prompts_) - 1, std::move(prompt), outputs});
   }
   // Model seconds.
   double RunUntilIdle() {
@@ -147,12 +167,34 @@ class Tiered {
   std::vector<Admission> admissions;
   std::vector<int64_t> finished;
   int64_t num_events = 0;
+  int64_t wrong_promises = 0;  // admissions that the index did not say beforehand
 
  private:
+  void Compare(const Admission& seen) {
+    std::vector<TokenId> tokens = prompts_[static_cast<size_t>(seen.number)];
+    for (int64_t k = 0; k < seen.sampled_tokens; ++k) {
+      tokens.push_back(OutputToken(seen.number, k, kVocabulary));
+    }
+    std::vector<Digest> digests;
+    hasher_->ExtendChain(tokens, unit_, {}, digests);
+    std::vector<BlockHash> chain;
+    for (const Digest& digest : digests) {
+      chain.push_back(ToEventHash(digest, EventHashForm::kInt64));
+    }
+    const auto matches = index_.Match(chain, unit_, std::ssize(tokens));
+    ASSERT_EQ(matches.size(), 1u);
+    const bool right = matches[0].gpu_tokens == seen.hit_tokens &&
+                       matches[0].with_cpu_tokens == seen.hit_tokens + seen.loaded_tokens;
+    wrong_promises += !right;
+  }
+
   HostTier* host_ = nullptr;
   std::unique_ptr<SimEngine> engine_;
   uint64_t batches_ = 0;
-  int64_t next_number_ = 0;
+  PrefixIndex index_;
+  std::optional<BlockHasher> hasher_;
+  int64_t unit_ = 0;
+  std::vector<std::vector<TokenId>> prompts_;  // by number
   TokenId next_filler_ = 1'000'000;
 };
 
@@ -224,7 +266,10 @@ void Traffic(Tiered& tiered, uint64_t seed) {
   for (int i = 0; i < 150; ++i) {
     tiered.Add(16 + below(300), 10'000 * below(8), 1 + below(120));
     for (int64_t steps = below(30); steps > 0; --steps) tiered.engine().Step();
-    if (below(20) == 0) tiered.engine().ResetPrefixCache();
+    if (below(20) != 0) continue;
+    // Succeeds where nothing runs.
+    if (below(2) == 0) tiered.RunUntilIdle();
+    tiered.engine().ResetPrefixCache();
   }
   tiered.RunUntilIdle();
 }
@@ -253,6 +298,8 @@ TEST_P(HostTierOf, SameRequestsSameTotals) {
   EXPECT_EQ(runs[0], runs[1]);
 }
 
+// Nor is a hit other than what the events promised, resets of the GPU's cache included, after which
+// host memory still has what it had.
 TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
   int64_t preempted = 0;
   int64_t loaded = 0;
@@ -261,6 +308,7 @@ TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
     Traffic(tiered, seed);
     EXPECT_EQ(tiered.finished.size(), 150u);
     EXPECT_EQ(tiered.host().wrong_blocks(), 0);
+    EXPECT_EQ(tiered.wrong_promises, 0) << "of " << tiered.admissions.size();
     tiered.ExpectAllGivenBack();
     preempted += tiered.totals().preempted;
     loaded += tiered.host().loaded_blocks();
@@ -282,6 +330,7 @@ TEST_P(HostTierOf, CopiesThatFailNowAndThenCostRecomputesOnly) {
   EXPECT_EQ(tiered.finished.size(), 150u);
   EXPECT_GT(tiered.totals().failed_loads, 5);
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
+  EXPECT_EQ(tiered.wrong_promises, 0) << "of " << tiered.admissions.size();
   tiered.ExpectAllGivenBack();
 }
 
