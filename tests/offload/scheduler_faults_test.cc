@@ -1,5 +1,5 @@
-// Faults of vLLM's connector that are not copied. Each is shown twice: what happens here, and that
-// the compatible mode has the fault, so that the test is known to see it.
+// Faults of vLLM's connector that are not copied: what happens here, and, where it can be shown,
+// that the compatible mode has the fault, so that the test is known to see it.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
