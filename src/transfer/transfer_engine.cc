@@ -87,13 +87,13 @@ class TransferEngine::Impl {
   }
 
   void Wait(std::span<const TransferJobId> jobs) {
-    WaitUntil([&] {
-      return std::none_of(jobs.begin(), jobs.end(),
-                          [this](TransferJobId id) { return IsUnderWay(id); });
+    WaitUntil([jobs](const std::vector<TransferJobId>& under_way) {
+      return std::find_first_of(under_way.begin(), under_way.end(), jobs.begin(), jobs.end()) ==
+             under_way.end();
     });
   }
   void WaitAll() {
-    WaitUntil([this] { return jobs_under_way() == 0; });
+    WaitUntil([](const std::vector<TransferJobId>& under_way) { return under_way.empty(); });
   }
 
   size_t jobs_under_way() const {
@@ -111,11 +111,6 @@ class TransferEngine::Impl {
     std::unique_ptr<JobState> state = std::move(unused_.back());
     unused_.pop_back();
     return state;
-  }
-
-  bool IsUnderWay(TransferJobId id) const {
-    const MutexLock lock(mutex_);
-    return std::find(under_way_.begin(), under_way_.end(), id) != under_way_.end();
   }
 
   // Takes what came in, moves copies on, tells what ended. True: anything changed.
@@ -152,18 +147,21 @@ class TransferEngine::Impl {
     }
   }
 
+  // `done` is asked of the jobs under way.
   template <typename Done>
   void WaitUntil(const Done& done) {
-    if (!config_.own_thread) {
-      const MutexLock pump(pump_mutex_);
-      while (!done()) {
-        if (!PumpOnce()) lanes_.WaitForOldest();
-      }
+    if (config_.own_thread) {
+      const MutexLock lock(mutex_);
+      while (!done(under_way_)) ended_signal_.wait(mutex_);
       return;
     }
-    while (!done()) {
+    const auto is_done = [&] {
       const MutexLock lock(mutex_);
-      ended_signal_.wait_for(mutex_, std::chrono::milliseconds(10));
+      return done(under_way_);
+    };
+    const MutexLock pump(pump_mutex_);
+    while (!is_done()) {
+      if (!PumpOnce()) lanes_.WaitForOldest();
     }
   }
 
