@@ -198,8 +198,9 @@ bool ContentRun::StartLoad(Request& request, const PrefixHit& hit, int64_t exter
   args.delay_caching = true;
   if (!cache_->AllocateSlots(request.cache, args)) return false;
   if (!tier_->AfterAlloc(request, external)) {
+    ++counts_.refused_loads;
     cache_->Free(request.cache);
-    return true;  // there is room; and another time, other answers
+    return TokensOfStep(request) <= 0 || ScheduleTokens(request, &hit);
   }
   NoteBlocks(request);
   // Told when it runs.

@@ -50,7 +50,8 @@ struct RunCounts {
   int64_t stores = 0;
   int64_t failed_loads = 0;  // of them
   int64_t failed_stores = 0;
-  int64_t flushes = 0;  // jobs that a step waited for
+  int64_t refused_loads = 0;  // matched, and not to be had
+  int64_t flushes = 0;        // jobs that a step waited for
   int64_t preemptions = 0;
   int64_t aborts = 0;
   int64_t finished = 0;
@@ -81,6 +82,7 @@ inline std::span<const RunCounts::Field> RunCounts::Fields() {
       {"stores", &RunCounts::stores, true},
       {"failed loads", &RunCounts::failed_loads, false},
       {"failed stores", &RunCounts::failed_stores, false},
+      {"refused loads", &RunCounts::refused_loads, false},
       {"flushes", &RunCounts::flushes, false},
       {"preemptions", &RunCounts::preemptions, true},
       {"aborts", &RunCounts::aborts, true},
