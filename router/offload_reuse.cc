@@ -50,6 +50,7 @@ int64_t ReusableWithMirroredPool(std::span<const GroupResidency> groups,
     const int64_t local = query.local_tokens / block_size;
     GroupResidency& rest = behind.emplace_back();
     rest.spec = group.spec;
+    rest.tokens_before = query.local_tokens;
     rest.blocks.Resize(std::max<int64_t>(group.blocks.size() - local, 0));
     for (int64_t i = 0; i < rest.blocks.size(); ++i) {
       if (group.blocks.Test(local + i)) rest.blocks.Set(i);

@@ -48,6 +48,9 @@ struct GroupResidency {
   // Bit i: a partial entry ends after hash unit i, that is at (i+1)*unit tokens, inside a block.
   // Empty where the group has none.
   Bitmap partial_ends;
+  // Tokens of the prompt before block 0 of `blocks`, in whole blocks: they are there already, and a
+  // boundary counts from behind them. Chunked local attention counts its chunks from their start.
+  int64_t tokens_before = 0;
 };
 
 // Boundaries of one group in steps of `unit` tokens: bit b of the result is set iff a prefix of

@@ -52,6 +52,8 @@ struct SimpleOffloadConfig {
   //   a block is stored under whatever its GPU block holds, which may be another request's
   //   a scheduler that takes less than the hit gets the beginning of the hit's blocks, although a
   //     window group would need others
+  //   chunks of chunked local attention count from the end of the GPU's hit, so that blocks which
+  //     attention reads may be missing from a load
   //   a reset that has to wait, for matches too, leaves what is cached to be found, and requests
   //     that run through a reset are not stored any more
   bool compatible = false;

@@ -127,10 +127,11 @@ Bitmap WindowBoundaries(const GroupResidency& residency, int64_t limit, int64_t 
 // In blocks.
 Bitmap ChunkedBoundaries(const GroupResidency& residency, int64_t limit) {
   const int64_t chunk_blocks = residency.spec.chunk_size / residency.spec.block_size;
+  const int64_t blocks_before = residency.tokens_before / residency.spec.block_size;
   Bitmap usable(limit + 1);
   bool chunk_intact = true;
   for (int64_t j = 0; j <= limit; ++j) {
-    if (j % chunk_blocks == 0) {
+    if (j == 0 || (blocks_before + j) % chunk_blocks == 0) {
       chunk_intact = true;
     } else {
       chunk_intact = chunk_intact && residency.blocks.Test(j - 1);

@@ -29,8 +29,9 @@ GroupLookup::GroupLookup(const internal::SpecGroup& group, const BlockPool& pool
   }
 }
 
-void GroupLookup::Begin(std::span<const Digest> chain) {
+void GroupLookup::Begin(std::span<const Digest> chain, int64_t tokens_before) {
   chain_ = chain;
+  residency_.tokens_before = tokens_before;
   const auto units = static_cast<int64_t>(chain.size());
   const int64_t blocks = units / (spec_.block_size / pool_.hash_unit());
   residency_.blocks.Resize(blocks);
@@ -142,7 +143,9 @@ int64_t GroupLookup::FirstHeldBlock(int64_t hit_tokens) const {
   }
   if (spec_.kind == SpecKind::kMamba)
     return std::max<int64_t>(0, hit_tokens - 1) / spec_.block_size;
-  return SkippedTokens(spec_, hit_tokens) / spec_.block_size;
+  const int64_t before = residency_.tokens_before;
+  const int64_t skipped = SkippedTokens(spec_, before + hit_tokens) - before;
+  return std::max<int64_t>(0, skipped) / spec_.block_size;
 }
 
 void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId>>& tables) const {

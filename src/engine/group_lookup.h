@@ -22,8 +22,9 @@ class GroupLookup {
   // `alignment`: grid of hit lengths in tokens. The pool outlives the lookup.
   GroupLookup(const internal::SpecGroup& group, const BlockPool& pool, int64_t alignment);
 
-  // Starts on another request. The chain is borrowed until the next Begin.
-  void Begin(std::span<const Digest> chain);
+  // Starts on another request: `chain` is its chain behind the first `tokens_before` tokens, which
+  // are there already, and from which all lengths count. Borrowed until the next Begin.
+  void Begin(std::span<const Digest> chain, int64_t tokens_before = 0);
 
   // The longest prefix of at most max_tokens that the groups can serve; with `drop_eagle`, that
   // leaves the drop unit behind it to be computed again.

@@ -22,14 +22,15 @@ PrefixLookup::PrefixLookup(const CacheConfig& config, const BlockPool& pool, int
   for (const internal::SpecGroup& group : groups_) lookups_.emplace_back(group, pool, alignment_);
 }
 
-void PrefixLookup::Begin(std::span<const Digest> chain) {
-  for (GroupLookup& lookup : lookups_) lookup.Begin(chain);
+void PrefixLookup::Begin(std::span<const Digest> chain, int64_t tokens_before) {
+  for (GroupLookup& lookup : lookups_) lookup.Begin(chain, tokens_before);
 }
 
-PrefixHit PrefixLookup::Find(std::span<const Digest> chain, int64_t max_tokens) {
+PrefixHit PrefixLookup::Find(std::span<const Digest> chain, int64_t max_tokens,
+                             int64_t tokens_before) {
   PrefixHit hit;
   hit.blocks.resize(num_groups_);
-  Begin(chain);
+  Begin(chain, tokens_before);
   const internal::FixedPoint point = internal::FindFixedPoint(
       groups_, alignment_, max_tokens, [this](size_t group, int64_t limit, bool drop_eagle) {
         return lookups_[group].LongestHit(limit, drop_eagle);
@@ -42,7 +43,7 @@ PrefixHit PrefixLookup::Find(std::span<const Digest> chain, int64_t max_tokens) 
 
 std::vector<int64_t> PrefixLookup::FindPerGroup(std::span<const Digest> chain, int64_t max_tokens) {
   std::vector<int64_t> hits(num_groups_, max_tokens);
-  Begin(chain);
+  Begin(chain, 0);
   for (size_t i = 0; i < groups_.size(); ++i) {
     const int64_t hit =
         max_tokens <= 0 ? 0 : lookups_[i].LongestHit(max_tokens, groups_[i].spec.eagle);

@@ -20,14 +20,15 @@ class PrefixLookup {
   // On a grid of hits of its own, in tokens: a multiple of every block size, or the config's.
   PrefixLookup(const CacheConfig& config, const BlockPool& pool, int64_t alignment);
 
-  // The hit of at most max_tokens.
-  PrefixHit Find(std::span<const Digest> chain, int64_t max_tokens);
+  // The hit of at most max_tokens behind the first `tokens_before`, which are there already;
+  // `chain` begins behind them, and the hit counts from there.
+  PrefixHit Find(std::span<const Digest> chain, int64_t max_tokens, int64_t tokens_before = 0);
 
   // Per group, the longest prefix that it, looked up with the groups of its spec, could serve.
   std::vector<int64_t> FindPerGroup(std::span<const Digest> chain, int64_t max_tokens);
 
  private:
-  void Begin(std::span<const Digest> chain);
+  void Begin(std::span<const Digest> chain, int64_t tokens_before);
 
   size_t num_groups_;
   int64_t alignment_;

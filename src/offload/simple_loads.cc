@@ -43,7 +43,8 @@ PrefixHit SimpleOffload::Impl::Search(const CacheRequest& request, int64_t local
   if (max_tokens <= 0 || local_tokens % config.cache.scheduler_block_size != 0) return {};
   const auto first = static_cast<size_t>(local_tokens / config.cache.hash_block_size);
   if (first >= request.chain.size()) return {};
-  return lookup.Find(std::span(request.chain).subspan(first), max_tokens);
+  const int64_t before = config.compatible ? 0 : local_tokens;
+  return lookup.Find(std::span(request.chain).subspan(first), max_tokens, before);
 }
 
 void SimpleOffload::Impl::StartLoad(const CacheRequest& request, int64_t local_tokens,

@@ -12,7 +12,9 @@ struct Hit {
 };
 
 // Looks a prompt up whose blocks are cached as `cached` says; `tail` tokens follow the last block.
-Hit LookUp(const GroupSpec& spec, const std::string& cached, int64_t tail = 0) {
+// The blocks are those behind `blocks_before` others.
+Hit LookUp(const GroupSpec& spec, const std::string& cached, int64_t tail = 0,
+           int64_t blocks_before = 0) {
   const auto blocks = static_cast<int64_t>(cached.size());
   const CacheRequest request = HashedRequest(blocks * 2, 2);
   BlockPool pool(Pool(100, 2));
@@ -24,7 +26,7 @@ Hit LookUp(const GroupSpec& spec, const std::string& cached, int64_t tail = 0) {
   }
   pool.CacheFullBlocks({request, GroupIdx(0), 2, table, 0, blocks, &keep});
   GroupLookup lookup({spec, {0}}, pool, 2);
-  lookup.Begin(request.chain);
+  lookup.Begin(request.chain, blocks_before * 2);
   const int64_t hit = lookup.LongestHit(blocks * 2 + tail, false);
   std::vector<std::vector<BlockId>> tables(1);
   lookup.FillTables(hit, tables);
@@ -74,6 +76,22 @@ TEST(ChunkedLookup, NeedsTheBlocksOfTheCurrentChunk) {
     EXPECT_EQ(ChunkedHit("TTT", tail), 3);
     EXPECT_EQ(ChunkedHit("TTTF", tail), 4);
   }
+}
+
+TEST(ChunkedLookup, CountsChunksFromTheStartOfThePrompt) {
+  const auto hit = [](const std::string& cached) { return LookUp(Chunked(4, 2), cached, 0, 3); };
+  // The first block ends the chunk that begins before it.
+  EXPECT_EQ(hit("F").blocks, 1);
+  EXPECT_EQ(hit("FF").blocks, 1);
+  EXPECT_EQ(hit("FT").blocks, 2);
+  EXPECT_EQ(hit("FFF").blocks, 3);
+  EXPECT_EQ(hit("FTT").table, (Ids{0, 0, 0}));
+  EXPECT_EQ(hit("FT").table, (Ids{0, 2}));
+  // In the chunk that it begins in, a hit needs what is behind the start alone.
+  EXPECT_EQ(LookUp(Chunked(8, 2), "TTF", 0, 1).blocks, 3);
+  EXPECT_EQ(LookUp(Chunked(8, 2), "TFT", 0, 1).blocks, 3);
+  EXPECT_EQ(LookUp(Chunked(8, 2), "TF", 0, 1).blocks, 1);
+  EXPECT_EQ(LookUp(Chunked(8, 2), "TT", 0, 1).table, (Ids{1, 2}));
 }
 
 // Chunked, 8 arbitrary blocks + T, tail 1: 9; + F, tail 1: 8; + (T,T), (T,F), (F,T), (F,F): 10.

@@ -55,6 +55,23 @@ TEST_P(BothWays, BlocksEvictedInTheMiddleOfARunningRequestAreStoredAgain) {
   EXPECT_EQ(tier.Hit(Tokens(2 * 16 + 1)), like_vllm() ? 0 : 32);
 }
 
+TEST_P(BothWays, ALoadBringsTheWholeChunkThatAttentionReads) {
+  TestTier tier(Config({Full(), Chunked(4 * 16)}, 40), Way(Eager(40)));
+  CacheRequest request = Request("a", Tokens(7 * 16 + 1));
+  tier.Start(request);
+  tier.Step();
+  tier.Step();
+  tier.CompleteStores();
+  tier.Finish(request);
+  tier.ForgetGpu();
+  tier.Serve(Request("b", Tokens(2 * 16 + 1)));
+  CacheRequest again = Request("c", Tokens(7 * 16 + 1));
+  ASSERT_EQ(tier.Start(again), 5 * 16) << "behind two blocks that the GPU has";
+  // All five of full attention; blocks 4 to 6 of the chunks.
+  EXPECT_EQ(tier.Step().load.gpu.size(), like_vllm() ? 5u + 1u : 5u + 3u);
+  if (!like_vllm()) tier.CompleteLoads();
+}
+
 TEST(SimpleStoredAgain, KeepsWhatIsThereAndFillsInFromTheBeginning) {
   TestTier tier(Config({Full()}, 40), Eager(5));
   CacheRequest request = Request("a", Tokens(6 * 16 + 1));

@@ -20,6 +20,7 @@
 
 namespace kvcast::offload {
 
+using engine::Chunked;
 using engine::Config;
 using engine::Full;
 using engine::Ids;

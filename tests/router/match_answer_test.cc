@@ -156,6 +156,18 @@ TEST_F(MirroredPool, AWindowThatReachesTheHitNeedsNoMore) {
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 80);
 }
 
+TEST_F(MirroredPool, ChunksCountFromTheStartOfThePrompt) {
+  const GroupSpec chunked{
+      .kind = SpecKind::kChunkedLocalAttention, .block_size = 16, .chunk_size = 64};
+  OneWorker worker(Config({Full(), chunked}));
+  worker.Apply(Batch(Store(Hashes(1, 2), 0), Store(Hashes(1, 2), 1), StoreIn("CPU", Hashes(3, 4)),
+                     InGroup(StoreIn("CPU", Hashes(6, 1)), 1)));
+  EXPECT_EQ(Ask(worker, 100).gpu_tokens, 32);
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 64) << "block 5 is missing in the chunk behind it";
+  worker.Apply(Batch(InGroup(StoreIn("CPU", Hashes(5, 1)), 1)));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
+}
+
 TEST_F(MirroredPool, TheLastTokenIsComputedAndWholeBlocksAreLoaded) {
   OneWorker worker(Config({Full()}));
   worker.Apply(Batch(Store(Hashes(1, 2)), StoreIn("CPU", Hashes(1, 4))));

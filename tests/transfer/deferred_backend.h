@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "kvcast/copy_backend.h"
@@ -18,18 +19,21 @@ class DeferredBackend final : public CopyBackend {
     CopyTicket ticket;
     CopyDirection direction;
     std::vector<CopyOp> ops;
+    void* after = nullptr;
+    bool moved = false;  // at least once
     CopyState state = CopyState::kRunning;
   };
   static constexpr int kGarbage = 0xEE;
 
   std::string_view name() const override { return "deferred"; }
 
-  Result<CopyTicket> Submit(CopyDirection direction, std::span<const CopyOp> ops, void*) override {
+  Result<CopyTicket> Submit(CopyDirection direction, std::span<const CopyOp> ops,
+                            void* after) override {
     if (refuse_next > 0) {
       --refuse_next;
       return Status(StatusCode::kUnavailable, "refused");
     }
-    batches.push_back({CopyTicket(next_ticket_++), direction, {ops.begin(), ops.end()}});
+    batches.push_back({CopyTicket(next_ticket_++), direction, {ops.begin(), ops.end()}, after});
     return batches.back().ticket;
   }
   CopyState Poll(CopyTicket ticket) override {
@@ -43,17 +47,24 @@ class DeferredBackend final : public CopyBackend {
     return Poll(ticket);
   }
 
-  // Moves the bytes of batches[at].
-  void Finish(size_t at) {
-    for (const CopyOp& op : batches[at].ops) {
-      for (uint32_t row = 0; row < op.rows; ++row) {
-        std::memcpy(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
-      }
+  static void Run(const CopyOp& op) {
+    for (uint32_t row = 0; row < op.rows; ++row) {
+      std::memcpy(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
     }
+  }
+  // Moves the bytes of batches[at], which goes on: it may move them again.
+  void Move(size_t at) {
+    Reach(at);
+    for (const CopyOp& op : batches[at].ops) Run(op);
+    batches[at].moved = true;
+  }
+  void Finish(size_t at) {
+    Move(at);
     batches[at].state = CopyState::kDone;
   }
   // Writes garbage instead.
   void Fail(size_t at) {
+    Reach(at);
     for (const CopyOp& op : batches[at].ops) {
       for (uint32_t row = 0; row < op.rows; ++row) {
         std::memset(op.dst + row * op.dst_pitch, kGarbage, op.row_bytes);
@@ -69,8 +80,13 @@ class DeferredBackend final : public CopyBackend {
 
   std::vector<Batch> batches;  // submitted, and not told yet that they ended
   int refuse_next = 0;         // submissions
+  // Lets the device come to the event that a batch waits for; empty: there is no device.
+  std::function<void(void* event)> reach;
 
  private:
+  void Reach(size_t at) {
+    if (reach) reach(batches[at].after);
+  }
   size_t Find(CopyTicket ticket) const {
     size_t at = 0;
     while (batches[at].ticket != ticket) ++at;

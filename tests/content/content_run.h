@@ -1,0 +1,91 @@
+// ContentRun: an engine with a real CacheManager and a tier behind it, random requests, and bytes
+// that are checked wherever they are used.
+//
+// A step is scheduled while the one before may still be running; copies end when they like, in any
+// order, or fail. A block that is given to somebody is filled with garbage first.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "tests/content/computation.h"
+#include "tests/content/prefix_registry.h"
+#include "tests/content/run_config.h"
+#include "tests/content/tier.h"
+
+namespace kvcast::content {
+
+class ContentRun {
+ public:
+  explicit ContentRun(RunConfig config);
+  ~ContentRun();
+
+  // Until so many operations are done, then until nothing is left. Expects that all invariants
+  // hold; what was wrong with the bytes is for the caller to judge.
+  void Run();
+  const Findings& findings() const { return findings_; }
+  const RunCounts& counts() const { return counts_; }
+
+ private:
+  static constexpr int64_t kBudget = 48;  // tokens a step
+
+  void Step(bool add);
+  void AddRequest();
+  void Grow(Request& request, int64_t tokens);
+
+  void Disturb();
+  void ResetGpu();
+  void EvictSome();
+  void Preempt(Request& request);
+  void Finish(Request& request, bool aborted);
+
+  void ScheduleRunning();
+  void AdmitWaiting();
+  bool Admit(Request& request);
+  bool StartLoad(Request& request, const PrefixHit& hit, int64_t external);
+  bool ScheduleTokens(Request& request, const PrefixHit* hit);
+  int64_t TokensOfStep(const Request& request) const;
+  void NoteBlocks(Request& request);
+
+  void SubmitStep();
+  void SampleOrFinish();
+  void LetTimePass();
+  void TakeArrivals();
+  void Arrive(Request& request, bool success);
+  void CheckHost();
+  void CheckChunk(const HostChunk& chunk);
+  void CheckDrained();
+
+  int64_t Random(int64_t below) {
+    return std::uniform_int_distribution<int64_t>(0, below - 1)(random_);
+  }
+  bool Chance(double rate) { return std::bernoulli_distribution(rate)(random_); }
+
+  const RunConfig config_;
+  std::mt19937_64 random_;
+  RunCounts counts_;
+  Findings findings_;
+  GpuStream stream_;
+  std::unique_ptr<CacheManager> cache_;
+  BlockHasher hasher_;
+  KvMemory memory_;
+  Computation computation_;
+  std::unique_ptr<Tier> tier_;
+  PrefixRegistry registry_;
+  int64_t grid_ = 1;  // where steps of a prompt end, for aligned states
+  bool has_states_ = false;
+  bool all_full_ = true;                           // groups
+  std::deque<std::unique_ptr<Request>> requests_;  // in order of arrival
+  std::vector<std::vector<TokenId>> past_;         // prompts and answers to go on from
+  std::vector<Scheduled> scheduled_;
+  std::vector<BlockId> to_poison_;
+  int64_t budget_ = 0;
+  int64_t now_ms_ = 0;
+  uint64_t next_id_ = 1;
+  TokenId next_token_ = 1;
+};
+
+}  // namespace kvcast::content

@@ -1,0 +1,52 @@
+// The offload path with real bytes: whatever happens to requests and copies, nothing is read that
+// is not what its tokens' KV should be, neither on the GPU nor after a way through host memory.
+// KVCAST_CONTENT_OPS says how many operations to do in all.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "tests/content/content_run.h"
+#include "tests/content/mixes.h"
+
+namespace kvcast::content {
+namespace {
+
+constexpr int64_t kOperationsOfARun = 2500;
+
+int64_t OperationsOfAMix() {
+  const char* asked = std::getenv("KVCAST_CONTENT_OPS");
+  const int64_t all = asked == nullptr ? 80'000 : std::atoll(asked);
+  return CeilDiv(all, static_cast<int64_t>(Mixes().size()));
+}
+
+class Content : public ::testing::TestWithParam<RunConfig> {};
+INSTANTIATE_TEST_SUITE_P(Mixes, Content, ::testing::ValuesIn(Mixes()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST_P(Content, OfEveryBlockIsWhatItsKeySays) {
+  RunCounts sum;
+  int64_t left = OperationsOfAMix();
+  for (uint64_t seed = 1; left > 0 && !HasFailure(); ++seed) {
+    RunConfig config = GetParam();
+    config.seed = seed;
+    if (seed % 2 == 0) config.host_blocks /= 3;
+    config.operations = std::min(left, kOperationsOfARun);
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    ContentRun run(config);
+    run.Run();
+    EXPECT_EQ(run.findings().sum(), 0) << run.findings().first;
+    left -= run.counts().operations();
+    sum.Add(run.counts());
+  }
+  RecordProperty("counts", sum.Text());
+  if (std::getenv("KVCAST_CONTENT_OPS") != nullptr) std::puts(sum.Text().c_str());
+  EXPECT_GT(sum.loads, 2) << sum.Text();
+  EXPECT_GT(sum.stores, 20) << sum.Text();
+  EXPECT_GT(sum.preemptions, 0) << sum.Text();
+  EXPECT_GT(sum.failed_stores, 0) << sum.Text();
+}
+
+}  // namespace
+}  // namespace kvcast::content

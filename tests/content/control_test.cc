@@ -1,0 +1,81 @@
+// That the content test can fail: each run lacks one of the rules that keep bytes right, and wrong
+// bytes are found.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/content/content_run.h"
+#include "tests/content/mixes.h"
+
+namespace kvcast::content {
+namespace {
+
+// Over some seeds.
+Findings FindingsOf(const std::string& mix, Fault fault) {
+  Findings sum;
+  for (uint64_t seed = 1; seed <= 4; ++seed) {
+    RunConfig config = Mix(mix);
+    config.fault = fault;
+    config.seed = seed;
+    ContentRun run(config);
+    run.Run();
+    sum.before_use += run.findings().before_use;
+    sum.after_use += run.findings().after_use;
+    sum.in_host += run.findings().in_host;
+  }
+  ::testing::Test::RecordProperty("before_use", static_cast<int>(sum.before_use));
+  ::testing::Test::RecordProperty("after_use", static_cast<int>(sum.after_use));
+  ::testing::Test::RecordProperty("in_host", static_cast<int>(sum.in_host));
+  return sum;
+}
+
+TEST(ContentControl, NothingIsFoundWhereNothingIsMissing) {
+  for (const char* mix : {"FullWindowConnector", "FullWindowSimpleEager", "FullWindowSimpleLazy"}) {
+    EXPECT_EQ(FindingsOf(mix, Fault::kNone).sum(), 0) << mix;
+  }
+}
+
+TEST(ContentControl, StoresThatAreNotFlushedReadWhatCameAfter) {
+  EXPECT_GT(FindingsOf("FullWindowConnector", Fault::kNoFlush).in_host, 0);
+  EXPECT_GT(FindingsOf("ThreeSizesConnectorChunksOf3", Fault::kNoFlush).in_host, 0);
+}
+
+TEST(ContentControl, StoresWithoutPinsReadWhatCameAfter) {
+  EXPECT_GT(FindingsOf("FullWindowSimpleEager", Fault::kNoPin).in_host, 0);
+  EXPECT_GT(FindingsOf("FullWindowSimpleLazy", Fault::kNoPin).in_host, 0);
+}
+
+TEST(ContentControl, LoadsWithoutPinsWriteIntoBlocksOfOthers) {
+  const Findings found = FindingsOf("FullSimpleLazy", Fault::kNoPin);
+  EXPECT_GT(found.before_use + found.after_use, 0);
+}
+
+TEST(ContentControl, CopiesThatDoNotWaitForTheComputationReadAndWriteTooEarly) {
+  for (const char* mix : {"FullWindowConnector", "FullWindowSimpleEager", "FullWindowSimpleLazy"}) {
+    const Findings found = FindingsOf(mix, Fault::kNoEvent);
+    EXPECT_GT(found.in_host, 0) << mix;
+    EXPECT_GT(found.before_use + found.after_use, 0) << mix;
+  }
+}
+
+TEST(ContentControl, StoresBeforeTheStepThatComputesTheirBlocksStoreSomethingElse) {
+  EXPECT_GT(FindingsOf("FullConnector", Fault::kStoreTooEarly).in_host, 0);
+  // Only what one request computes and another one of the same step reuses.
+  EXPECT_GT(FindingsOf("FullSimpleEager", Fault::kStoreTooEarly).in_host, 0);
+}
+
+TEST(ContentControl, RequestsThatGoOnBeforeTheirLoadEndsReadSomethingElse) {
+  for (const char* mix : {"FullWindowConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
+    EXPECT_GT(FindingsOf(mix, Fault::kReleasedEarly).before_use, 0) << mix;
+  }
+}
+
+TEST(ContentControl, BytesThatMoveAfterTheirCopyHasEndedAreSeen) {
+  for (const char* mix : {"FullWindowConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
+    const Findings found = FindingsOf(mix, Fault::kReportedEarly);
+    EXPECT_GT(found.in_host, 0) << mix;
+    EXPECT_GT(found.before_use + found.after_use, 0) << mix;
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::content

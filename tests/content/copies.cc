@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/content/copies.h"
+
+#include <gtest/gtest.h>
+
+#include <utility>
+
+#include "kvcast/host_copy_backend.h"
+
+namespace kvcast::content {
+
+Copies::Copies(const RunConfig& config, std::vector<TransferGroupConfig> groups, HostLayout host,
+               GpuStream& stream)
+    : config_(config), stream_(stream), random_(config.seed * 31 + 7) {
+  TransferConfig transfer;
+  transfer.groups = std::move(groups);
+  transfer.host = host;
+  // Several batches a job, and jobs that wait for others' batches.
+  const size_t ops[] = {1, 3, 16, 512};
+  transfer.max_batch_ops = ops[random_() % 4];
+  transfer.batches_in_flight = static_cast<int>(1 + random_() % 6);
+  transfer.own_thread = config.threads;
+  std::unique_ptr<CopyBackend> backend;
+  if (config.threads) {
+    backend = MakeHostCopyBackend({.threads = 2}).value();
+  } else {
+    auto deferred = std::make_unique<testing::DeferredBackend>();
+    backend_ = deferred.get();
+    backend_->reach = [this](void* event) { stream_.RunUntil(event); };
+    backend = std::move(deferred);
+  }
+  auto engine = TransferEngine::Create(transfer, std::move(backend));
+  EXPECT_TRUE(engine.ok()) << engine.status().ToString();
+  engine_ = std::move(engine).value();
+}
+
+void Copies::Submit(TransferJobId id, CopyDirection direction,
+                    std::span<const TransferGroup> groups) {
+  // Without a device there is no event to wait for: the computation runs first.
+  if (config_.threads) stream_.RunAll();
+  const bool no_event = config_.threads || config_.fault == Fault::kNoEvent;
+  engine_->Submit({id, direction, groups, no_event ? nullptr : stream_.Event()});
+}
+
+void Copies::Touch(size_t at) {
+  const auto& batch = backend_->batches[at];
+  if (batch.state != CopyState::kRunning) return;
+  if (!stream_.HasReached(batch.after) && Chance(60)) return;
+  if (config_.fault == Fault::kReportedEarly && Chance(30)) return ReportEarly(at);
+  if (Chance(35)) return backend_->Move(at);
+  if (Chance(4)) return backend_->Fail(at);
+  if (batch.moved && Chance(50)) {
+    backend_->batches[at].state = CopyState::kDone;
+  } else {
+    backend_->Finish(at);
+  }
+}
+
+void Copies::ReportEarly(size_t at) {
+  auto& batch = backend_->batches[at];
+  stream_.RunUntil(batch.after);
+  late_.insert(late_.end(), batch.ops.begin(), batch.ops.end());
+  batch.state = CopyState::kDone;
+}
+
+void Copies::MoveLate() {
+  for (const CopyOp& op : std::exchange(late_, {})) testing::DeferredBackend::Run(op);
+}
+
+void Copies::Progress() {
+  if (backend_ == nullptr) return;
+  if (Chance(3)) backend_->refuse_next = 1;
+  if (Chance(20)) MoveLate();
+  for (size_t i = 0; i < backend_->batches.size(); ++i) {
+    if (Chance(25)) Touch(random_() % backend_->batches.size());
+  }
+}
+
+void Copies::Wait(std::span<const TransferJobId> jobs) {
+  Progress();
+  engine_->Wait(jobs);
+}
+
+void Copies::EndAll() {
+  engine_->WaitAll();
+  MoveLate();
+}
+
+std::vector<TransferResult> Copies::TakeEnded() {
+  std::vector<TransferResult> results;
+  engine_->Poll(results);
+  return results;
+}
+
+}  // namespace kvcast::content

@@ -1,0 +1,69 @@
+// KvMemory: a GPU pool of real bytes that all groups share, and what belongs into its blocks.
+//
+// A block of attention is a cell per token, a block of Mamba four cells of one state. A cell is
+// filled with words that its code determines, and the code names group and prefix; so no two cells
+// that differ in what they mean hold the same bytes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kvcast/block_layout.h"
+#include "kvcast/cache_spec.h"
+#include "kvcast/ids.h"
+
+namespace kvcast::content {
+
+// `prefix` names the tokens up to the one whose KV this is, or up to where the state is.
+uint64_t CellCode(size_t group, uint64_t prefix, int64_t cell_of_state);
+void WriteCell(std::span<std::byte> cell, uint64_t code);
+bool CellHolds(std::span<const std::byte> cell, uint64_t code);
+
+class KvMemory {
+ public:
+  // As RunConfig has them.
+  KvMemory(const std::vector<GroupSpec>& groups, const std::vector<uint32_t>& cell_bytes,
+           int64_t num_blocks);
+
+  // K and V apart, two layers each; every group uses the beginning of each row.
+  GroupLayout LayoutOf(size_t group) const;
+  // All bytes of every block, whatever the group.
+  GroupLayout WholeBlocks() const { return Layout(row_bytes_); }
+
+  bool is_state(size_t group) const { return groups_[group].is_state; }
+  int64_t cells(size_t group) const { return groups_[group].cells; }
+  size_t cell_bytes(size_t group) const { return groups_[group].cell_bytes; }
+  // Where a cell is in the bytes of its block, by LayoutOf, and by WholeBlocks.
+  size_t CellOffset(size_t group, int64_t cell) const;
+  size_t CellOffsetInWhole(size_t group, int64_t cell) const;
+
+  // Garbage, in all bytes.
+  void Poison(BlockId block);
+  // Leaves alone what is there already: a token that is computed again has the same KV.
+  void Write(size_t group, BlockId block, int64_t cell, uint64_t code);
+  bool Holds(size_t group, BlockId block, int64_t cell, uint64_t code) const;
+
+ private:
+  static constexpr size_t kParts = 2;
+  static constexpr size_t kRows = 2;
+  struct Group {
+    bool is_state = false;
+    int64_t cells = 0;
+    size_t cell_bytes = 0;
+    size_t row_bytes = 0;
+  };
+
+  GroupLayout Layout(size_t row_bytes) const;
+  std::span<std::byte> Cell(size_t group, BlockId block, int64_t cell) const;
+
+  std::vector<Group> groups_;
+  size_t num_blocks_;
+  size_t row_bytes_ = 0;  // the largest
+  std::unique_ptr<std::byte[]> memory_;
+};
+
+}  // namespace kvcast::content

@@ -1,0 +1,52 @@
+// PrefixRegistry: which tokens a digest stands for, as the codes of a run's prefixes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "kvcast/block_hash.h"
+
+namespace kvcast::content {
+
+class PrefixRegistry {
+ public:
+  // `chain` has a digest for each `unit` tokens, `prefix` a code for each token.
+  void Add(std::span<const Digest> chain, std::span<const uint64_t> prefix, int64_t unit) {
+    // A known digest's parents are known.
+    for (size_t i = chain.size(); i-- > 0 && !units_.contains(chain[i].low64());) {
+      Unit& added = units_[chain[i].low64()];
+      if (i > 0) added.parent = chain[i - 1].low64();
+      const auto tokens = static_cast<size_t>(unit);
+      const auto codes = prefix.subspan(i * tokens, tokens);
+      added.codes.assign(codes.begin(), codes.end());
+    }
+  }
+
+  // The codes of the last `tokens` tokens of the prefix that the digest names; fewer if it has no
+  // more, none if it is not known.
+  std::vector<uint64_t> Last(const Digest& digest, int64_t tokens) const {
+    std::vector<uint64_t> backwards;
+    for (auto at = units_.find(digest.low64()); at != units_.end();
+         at = units_.find(at->second.parent)) {
+      for (auto code = at->second.codes.rbegin(); code != at->second.codes.rend(); ++code) {
+        if (tokens-- > 0) backwards.push_back(*code);
+      }
+      if (tokens <= 0) break;
+    }
+    std::reverse(backwards.begin(), backwards.end());
+    return backwards;
+  }
+
+ private:
+  struct Unit {
+    uint64_t parent = 0;
+    std::vector<uint64_t> codes;
+  };
+  std::unordered_map<uint64_t, Unit> units_;
+};
+
+}  // namespace kvcast::content
