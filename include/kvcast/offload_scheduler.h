@@ -118,7 +118,8 @@ struct OffloadCompletion {
 };
 
 // Requests whose loads have ended: their blocks hold the loaded tokens, or, where it failed, must
-// be computed from the tokens that were there before the load.
+// be computed from the tokens that were there before the load. A request of a model with window or
+// Mamba groups has null blocks there: it gives its blocks back and is looked up again.
 struct OffloadArrivals {
   std::vector<OffloadRequestId> loaded;
   std::vector<OffloadRequestId> failed;
