@@ -24,7 +24,7 @@ struct StrongId {
 using GroupIdx = StrongId<struct GroupIdxTag, uint32_t>;
 // Index of a physical block inside one pool. Block 0 of a GPU pool is the null block.
 using BlockId = StrongId<struct BlockIdTag, uint32_t>;
-// Index of a slot: host memory is cut into slots of equal size.
+// Index of a slot: host memory is cut into slots of equal size (OffloadManager::slot_bytes()).
 using SlotId = StrongId<struct SlotIdTag, uint32_t>;
 // Sequence number of a published batch; the first batch of a publisher is 0.
 using Seq = StrongId<struct SeqTag, uint64_t>;

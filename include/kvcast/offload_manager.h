@@ -44,8 +44,6 @@ OffloadKeyBytes ToBytes(const OffloadKey& key);
 // Malformed: fewer than 5 or more than 36 bytes.
 Result<OffloadKey> ParseOffloadKey(std::span<const uint8_t> bytes);
 
-// A unit of host memory of OffloadManager::slot_bytes(), numbered from 0.
-using SlotId = StrongId<struct SlotIdTag, uint32_t>;
 // A request, numbered by the caller.
 using OffloadRequestId = StrongId<struct OffloadRequestIdTag, uint64_t>;
 

@@ -3,8 +3,6 @@
 // KVCAST_CONFORMANCE names the folder that holds them. SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <iostream>
 #include <string>
@@ -13,23 +11,12 @@
 
 #include "src/tools/file.h"
 #include "src/tools/router_replay.h"
+#include "tests/router/scenario_files.h"
 
 namespace kvcast::tools {
 namespace {
 
-namespace fs = std::filesystem;
-
-std::vector<std::string> ScenarioFiles() {
-  std::vector<std::string> files;
-  const char* root = std::getenv("KVCAST_CONFORMANCE");
-  if (root == nullptr) return files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fs::path(root) / "scenarios", error)) {
-    if (entry.path().string().find(".jsonl") != std::string::npos) files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
+using testing::ScenarioFiles;
 
 // Recorded with report mode "full": stores that repeat what a request hit, window blocks that are
 // gone included.
@@ -108,7 +95,7 @@ bool EventsTellTheGroups(const Recording& recording) {
 }
 
 std::string TestName(const ::testing::TestParamInfo<std::string>& test) {
-  std::string name = fs::path(test.param).filename().string();
+  std::string name = std::filesystem::path(test.param).filename().string();
   name = name.substr(0, name.find('.'));
   std::replace(name.begin(), name.end(), '-', '_');
   return name;

@@ -5,30 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <iostream>
 #include <string>
 #include <vector>
 
 #include "src/tools/scheme_replay.h"
+#include "tests/router/scenario_files.h"
 
 namespace kvcast::tools {
 namespace {
 
-namespace fs = std::filesystem;
-
-std::vector<std::string> ScenarioFiles() {
-  std::vector<std::string> files;
-  const char* root = std::getenv("KVCAST_CONFORMANCE");
-  if (root == nullptr) return files;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(fs::path(root) / "scenarios", error)) {
-    if (entry.path().string().find(".jsonl") != std::string::npos) files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  return files;
-}
+using testing::ScenarioFiles;
 
 std::vector<RecordedStream> ReadAll() {
   std::vector<RecordedStream> streams;
