@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
 
@@ -47,6 +48,14 @@ class CopyBackend {
   virtual ~CopyBackend() = default;
 
   virtual std::string_view name() const = 0;
+
+  // True: from now on any thread of the backend calls `tell` after a batch has ended, and Poll need
+  // not be called in between. `tell` is quick and calls nothing of the backend. Asked before the
+  // first batch, at most once.
+  virtual bool TellEnds(std::function<void()> tell) {
+    static_cast<void>(tell);
+    return false;
+  }
 
   // Starts the copies of a batch, in any order, beside those of other batches. `ops` is read before
   // the call returns. No destination of the batch overlaps another destination or source of it.

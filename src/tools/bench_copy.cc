@@ -39,17 +39,22 @@ class Cell {
  public:
   static constexpr uint64_t kSeed = 0x5EED;
 
-  Cell(HostPool& gpu, HostPool& host, size_t payload, size_t fragment)
-      : gpu_(gpu), host_(host), payload_(payload), fragment_(fragment) {
-    const size_t blocks = payload / fragment;
+  Cell(HostPool& gpu, HostPool& host, size_t payload, size_t fragment, int spread)
+      : gpu_(gpu),
+        host_(host),
+        payload_(payload),
+        fragment_(fragment),
+        places_(payload / fragment * static_cast<size_t>(spread)) {
     // Block 0 is the null block.
-    for (size_t i = 0; i < blocks; ++i) {
+    for (size_t i = 0; i < places_; ++i) {
       blocks_.push_back(BlockId(static_cast<uint32_t>(i + 1)));
       slots_.push_back(SlotId(static_cast<uint32_t>(i)));
     }
     std::mt19937_64 random(fragment);
     std::shuffle(blocks_.begin(), blocks_.end(), random);
     std::shuffle(slots_.begin(), slots_.end(), random);
+    blocks_.resize(payload / fragment);
+    slots_.resize(payload / fragment);
   }
 
   Result<std::unique_ptr<TransferEngine>> Engine(int threads, bool streaming) const {
@@ -57,7 +62,7 @@ class Cell {
     if (!backend.ok()) return backend.status();
     TransferConfig config;
     const BlockPart part{.base = gpu_.base(), .block_stride = fragment_, .row_bytes = fragment_};
-    config.groups.push_back({{{part}, static_cast<int64_t>(blocks_.size()) + 1}, 1});
+    config.groups.push_back({{{part}, static_cast<int64_t>(places_) + 1}, 1});
     config.host = {host_.base(), host_.bytes(), fragment_};
     return TransferEngine::Create(std::move(config), std::move(backend).value());
   }
@@ -102,6 +107,7 @@ class Cell {
   HostPool& host_;
   const size_t payload_;
   const size_t fragment_;
+  const size_t places_;  // in each pool, without the null block
   std::vector<BlockId> blocks_;
   std::vector<SlotId> slots_;
   std::vector<TransferResult> results_;
@@ -111,7 +117,7 @@ class Cell {
 Result<CopyBenchCell> RunCell(const CopyBenchConfig& config, HostPool& gpu, HostPool& host,
                               size_t fragment) {
   const size_t payload = config.payload_bytes / fragment * fragment;
-  Cell cell(gpu, host, payload, fragment);
+  Cell cell(gpu, host, payload, fragment, config.spread);
   auto ours = cell.Engine(config.threads, true);
   auto plain = cell.Engine(config.threads, false);
   auto contiguous = MakeHostCopyBackend({.threads = config.threads, .streaming = true});
@@ -151,9 +157,10 @@ Status RunCopyBench(const CopyBenchConfig& config,
   if (config.payload_bytes < largest) {
     return {StatusCode::kInvalidArgument, "the payload is smaller than the largest fragment"};
   }
-  auto gpu = HostPool::Create({.bytes = config.payload_bytes + largest});
+  const size_t pool = config.payload_bytes * static_cast<size_t>(config.spread);
+  auto gpu = HostPool::Create({.bytes = pool + largest});
   if (!gpu.ok()) return gpu.status();
-  auto host = HostPool::Create({.bytes = config.payload_bytes});
+  auto host = HostPool::Create({.bytes = pool});
   if (!host.ok()) return host.status();
   for (const size_t fragment : config.fragments) {
     const auto cell = RunCell(config, *gpu, *host, fragment);
@@ -199,7 +206,7 @@ PlannerBench RunPlannerBench() {
     for (bool ended = false; !ended;) {
       batch.Clear();
       ended = planner.Fill(batch);
-      copies += batch.ops.size();
+      copies += batch.size();
     }
     seconds.push_back(Since(start) / static_cast<double>(copies));
   }

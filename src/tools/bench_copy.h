@@ -14,6 +14,9 @@ namespace kvcast::tools {
 struct CopyBenchConfig {
   size_t payload_bytes = size_t{512} << 20;  // moved by every copy that is timed
   int threads = 1;
+  // The blocks that are moved lie in pools this many times as large: at 1 they are the whole pool,
+  // and what is read in order of its addresses is read like one piece.
+  int spread = 1;
   int cycles = 7;
   std::vector<size_t> fragments = {4096, 8192, 16384, 32768, 65536, 262144, 2097152};
 };

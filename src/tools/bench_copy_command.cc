@@ -43,11 +43,14 @@ int RunCopyBenchCommand(const CopyBenchOptions& options) {
   config.payload_bytes = static_cast<size_t>(options.mib) << 20;
   config.cycles = static_cast<int>(options.cycles);
   config.threads = static_cast<int>(options.threads);
+  config.spread = static_cast<int>(options.spread);
   if (config.threads == 0) {
     config.threads = std::max(1u, std::min(4u, std::thread::hardware_concurrency() / 2));
   }
-  std::printf("# host copies, %d thread(s), %lld MiB of random blocks, median of %d cycles\n",
-              config.threads, static_cast<long long>(options.mib), config.cycles);
+  std::printf(
+      "# host copies, %d thread(s), %lld MiB in random blocks of pools %d x as large, median of "
+      "%d cycles\n",
+      config.threads, static_cast<long long>(options.mib), config.spread, config.cycles);
   std::printf("# ratio: to a contiguous streaming copy with the same threads, in the same cycle\n");
   std::printf("%9s %8s %7s %7s %13s %9s %9s\n", "fragment", "ceiling", "ratio", "target",
               "p10..p90", "memcpy", "x memcpy");
@@ -88,6 +91,7 @@ int RunCopyBenchCommand(const CopyBenchOptions& options) {
     const Json result = {{"name", "copy"},
                          {"backend", "host"},
                          {"threads", config.threads},
+                         {"spread", config.spread},
                          {"payload_bytes", config.payload_bytes},
                          {"cells", cells},
                          {"targets", targets}};

@@ -92,8 +92,9 @@ struct ConformanceOptions {
 int RunConformance(const ConformanceOptions& options);
 
 struct CopyBenchOptions {
-  bool list = false;    // name the backends, copy nothing
-  int64_t mib = 512;    // payload
+  bool list = false;  // name the backends, copy nothing
+  int64_t mib = 512;  // payload
+  int64_t spread = 1;
   int64_t threads = 0;  // 0: half of the processors, 1 to 4
   int64_t cycles = 7;
   bool json = false;

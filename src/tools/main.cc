@@ -150,6 +150,9 @@ void AddBench(CLI::App& app, CopyBenchOptions& copy, Command& command) {
   sub->add_option("--mib", copy.mib, "payload of every copy that is timed, in MiB")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 16))
       ->capture_default_str();
+  sub->add_option("--spread", copy.spread, "the pools' size as a multiple of the payload")
+      ->check(CLI::Range(int64_t{1}, int64_t{64}))
+      ->capture_default_str();
   sub->add_option("--threads", copy.threads, "copying threads (default: half of the processors)")
       ->check(CLI::Range(int64_t{0}, int64_t{256}));
   sub->add_option("--cycles", copy.cycles, "copies of each kind")

@@ -2,6 +2,7 @@
 #include "src/transfer/copy_planner.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvcast::transfer {
 namespace {
@@ -12,11 +13,20 @@ bool IsContinuedBy(const CopyOp& op, const std::byte* src, const std::byte* dst)
 
 }  // namespace
 
+void CopyBatch::Grow(size_t more) {
+  const size_t capacity = std::max(size_ + more, 2 * capacity_);
+  auto ops = std::make_unique<CopyOp[]>(capacity);
+  std::copy_n(ops_.get(), size_, ops.get());
+  ops_ = std::move(ops);
+  capacity_ = capacity;
+}
+
 void CopyPlanner::Start(CopyDirection direction, const GroupLayout& layout, std::byte* host,
                         std::span<const BlockMove> moves) {
   store_ = direction == CopyDirection::kStore;
   layout_ = &layout;
   block_bytes_ = layout.block_bytes();
+  whole_blocks_fit_ = block_bytes_ <= limits_.bytes && layout.parts.size() <= limits_.ops;
   host_ = host;
   moves_ = moves;
   ops_.clear();
@@ -29,14 +39,12 @@ bool CopyPlanner::Fill(CopyBatch& batch) {
       if (!Take(ops_[next_op_], batch)) return false;
     }
     if (moves_.empty()) return true;
-    const BlockMove& move = moves_.front();
-    const bool fits_whole = move.bytes == block_bytes_ && block_bytes_ <= limits_.bytes &&
-                            layout_->parts.size() <= limits_.ops;
-    if (fits_whole) {
-      if (!FillWhole(move, batch)) return false;
-      moves_ = moves_.subspan(1);
+    if (IsWhole(moves_.front())) {
+      store_ ? FillWhole<true>(batch) : FillWhole<false>(batch);
+      if (!moves_.empty() && IsWhole(moves_.front())) return false;
       continue;
     }
+    const BlockMove& move = moves_.front();
     moves_ = moves_.subspan(1);
     ops_.clear();
     next_op_ = 0;
@@ -44,32 +52,41 @@ bool CopyPlanner::Fill(CopyBatch& batch) {
   }
 }
 
-// What almost every move is, in a few instructions a copy: a whole block of which a batch has room
-// for several.
-bool CopyPlanner::FillWhole(const BlockMove& move, CopyBatch& batch) {
-  if (move.bytes > limits_.bytes - batch.bytes ||
-      layout_->parts.size() > limits_.ops - batch.ops.size()) {
-    return false;
-  }
-  std::byte* host = host_ + move.host_offset;
-  for (const BlockPart& part : layout_->parts) {
-    std::byte* const gpu = part.base + move.block.value * part.block_stride;
-    const std::byte* const src = store_ ? gpu : host;
-    std::byte* const dst = store_ ? host : gpu;
-    const size_t bytes = part.row_bytes * part.rows;
-    host += bytes;
-    if (part.rows > 1 && part.row_pitch != part.row_bytes) {
-      const size_t src_pitch = store_ ? part.row_pitch : part.row_bytes;
-      const size_t dst_pitch = store_ ? part.row_bytes : part.row_pitch;
-      batch.ops.emplace_back(src, dst, part.row_bytes, src_pitch, dst_pitch, part.rows);
-    } else if (!batch.ops.empty() && IsContinuedBy(batch.ops.back(), src, dst)) {
-      batch.ops.back().row_bytes += bytes;
-    } else {
-      batch.ops.emplace_back(src, dst, bytes, size_t{0}, size_t{0}, 1u);
+// What almost every move is, in a few instructions a copy.
+template <bool kStore>
+void CopyPlanner::FillWhole(CopyBatch& batch) {
+  const std::span<const BlockPart> parts = layout_->parts;
+  while (!moves_.empty() && IsWhole(moves_.front())) {
+    const BlockMove& move = moves_.front();
+    if (move.bytes > limits_.bytes - batch.bytes_ || parts.size() > limits_.ops - batch.size_) {
+      return;
     }
+    batch.Reserve(parts.size());
+    CopyOp* last = batch.last();
+    CopyOp* next = batch.ops_.get() + batch.size_;
+    std::byte* host = host_ + move.host_offset;
+    for (const BlockPart& part : parts) {
+      std::byte* const gpu = part.base + move.block.value * part.block_stride;
+      const std::byte* const src = kStore ? gpu : host;
+      std::byte* const dst = kStore ? host : gpu;
+      const size_t bytes = part.row_bytes * part.rows;
+      host += bytes;
+      if (part.rows > 1 && part.row_pitch != part.row_bytes) {
+        const size_t src_pitch = kStore ? part.row_pitch : part.row_bytes;
+        const size_t dst_pitch = kStore ? part.row_bytes : part.row_pitch;
+        *next = {src, dst, part.row_bytes, src_pitch, dst_pitch, part.rows};
+      } else if (last != nullptr && IsContinuedBy(*last, src, dst)) {
+        last->row_bytes += bytes;
+        continue;
+      } else {
+        *next = {src, dst, bytes, 0, 0, 1};
+      }
+      last = next++;
+    }
+    batch.size_ = static_cast<size_t>(next - batch.ops_.get());
+    batch.bytes_ += move.bytes;
+    moves_ = moves_.subspan(1);
   }
-  batch.bytes += move.bytes;
-  return true;
 }
 
 void CopyPlanner::WriteMove(const BlockMove& move) {
@@ -140,18 +157,19 @@ bool CopyPlanner::Take(CopyOp& op, CopyBatch& batch) {
 
 bool CopyPlanner::TakeRun(CopyOp& op, CopyBatch& batch) {
   // A run is cut only where no batch could hold it.
-  const size_t room = limits_.bytes - batch.bytes;
-  if (op.row_bytes > room && !batch.ops.empty()) return false;
+  const size_t room = limits_.bytes - batch.bytes_;
+  CopyOp* const last = batch.last();
+  if (op.row_bytes > room && last != nullptr) return false;
   const size_t bytes = std::min(op.row_bytes, room);
-  if (!batch.ops.empty() && IsContinuedBy(batch.ops.back(), op.src, op.dst)) {
-    batch.ops.back().row_bytes += bytes;
-    batch.bytes += bytes;
+  if (last != nullptr && IsContinuedBy(*last, op.src, op.dst)) {
+    last->row_bytes += bytes;
+    batch.bytes_ += bytes;
     return true;
   }
-  if (batch.ops.size() == limits_.ops) return false;
-  batch.ops.push_back(op);
-  batch.ops.back().row_bytes = bytes;
-  batch.bytes += bytes;
+  if (batch.size_ == limits_.ops) return false;
+  CopyOp run = op;
+  run.row_bytes = bytes;
+  batch.Add(run);
   op.src += bytes;
   op.dst += bytes;
   op.row_bytes -= bytes;
@@ -159,13 +177,12 @@ bool CopyPlanner::TakeRun(CopyOp& op, CopyBatch& batch) {
 }
 
 bool CopyPlanner::TakeRows(CopyOp& op, CopyBatch& batch) {
-  if (batch.ops.size() == limits_.ops) return false;
-  const size_t room = limits_.bytes - batch.bytes;
-  if (op.bytes() > room && !batch.ops.empty()) return false;
+  if (batch.size_ == limits_.ops) return false;
+  const size_t room = limits_.bytes - batch.bytes_;
+  if (op.bytes() > room && batch.size_ > 0) return false;
   CopyOp rows = op;
   rows.rows = static_cast<uint32_t>(std::min<size_t>(op.rows, room / op.row_bytes));
-  batch.ops.push_back(rows);
-  batch.bytes += rows.bytes();
+  batch.Add(rows);
   op.src += rows.rows * op.src_pitch;
   op.dst += rows.rows * op.dst_pitch;
   op.rows -= rows.rows;

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -25,17 +26,17 @@ struct BlockMove {
   size_t host_offset = 0;
 };
 
-// Puts moves in order of their destinations, so that neighbours stand side by side. Kept for its
-// memory.
+// Puts moves in order of their sources, so that neighbours stand side by side. Reads wait for
+// memory and gain from order; writes do not. Kept for its memory.
 class MoveSorter {
  public:
-  // Not ok, kInvalidArgument: a move out of bounds, or two that write the same bytes.
+  // Not ok, kInvalidArgument: a move out of bounds.
   Status Prepare(CopyDirection direction, const GroupLayout& layout, const HostLayout& host,
                  std::span<BlockMove> moves);
 
  private:
   struct Key {
-    uint64_t destination;
+    uint64_t source;
     uint32_t move;
   };
   void Sort(std::span<BlockMove> moves);
@@ -50,15 +51,37 @@ struct BatchLimits {
   size_t ops = 512;
 };
 
-// The copies of one batch.
-struct CopyBatch {
-  std::vector<CopyOp> ops;
-  size_t bytes = 0;
+// The copies of one batch. Kept for its memory.
+class CopyBatch {
+ public:
+  std::span<const CopyOp> ops() const { return {ops_.get(), size_}; }
+  size_t size() const { return size_; }
+  size_t bytes() const { return bytes_; }
 
   void Clear() {
-    ops.clear();
-    bytes = 0;
+    size_ = 0;
+    bytes_ = 0;
   }
+
+ private:
+  friend class CopyPlanner;
+
+  // Makes room for so many more.
+  void Reserve(size_t more) {
+    if (size_ + more > capacity_) Grow(more);
+  }
+  void Grow(size_t more);
+  CopyOp* last() { return size_ == 0 ? nullptr : &ops_[size_ - 1]; }
+  void Add(const CopyOp& op) {
+    Reserve(1);
+    ops_[size_++] = op;
+    bytes_ += op.bytes();
+  }
+
+  std::unique_ptr<CopyOp[]> ops_;
+  size_t capacity_ = 0;
+  size_t size_ = 0;
+  size_t bytes_ = 0;
 };
 
 // Writes the copies of one group's moves, neighbours on both sides as one, into batches.
@@ -73,8 +96,12 @@ class CopyPlanner {
   bool Fill(CopyBatch& batch);
 
  private:
-  // False: no room, and nothing written.
-  bool FillWhole(const BlockMove& move, CopyBatch& batch);
+  bool IsWhole(const BlockMove& move) const {
+    return move.bytes == block_bytes_ && whole_blocks_fit_;
+  }
+  // Writes moves of whole blocks while there are any and they have room.
+  template <bool kStore>
+  void FillWhole(CopyBatch& batch);
   void WriteMove(const BlockMove& move);
   void WritePart(const BlockPart& part, const BlockMove& move, size_t offset, size_t bytes,
                  std::byte* host);
@@ -88,6 +115,7 @@ class CopyPlanner {
   bool store_ = false;
   const GroupLayout* layout_ = nullptr;
   size_t block_bytes_ = 0;
+  bool whole_blocks_fit_ = false;  // into an empty batch
   std::byte* host_ = nullptr;
   std::span<const BlockMove> moves_;  // that are not written yet
   // Copies of the move that is being written; those before next_op_ are in a batch.

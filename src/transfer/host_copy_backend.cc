@@ -66,15 +66,6 @@ void Cut(std::span<const CopyOp> ops, Batch& batch) {
   if (piece_bytes > 0) batch.piece_ends.push_back(batch.ops.size());
 }
 
-// The processor sees where the next run begins only when it is there; from there on it looks ahead
-// by itself.
-void PrefetchHead(const std::byte* src) {
-  constexpr size_t kLine = 64;
-  constexpr size_t kBytes = 1024;
-  if (src == nullptr) return;
-  for (size_t at = 0; at < kBytes; at += kLine) __builtin_prefetch(src + at);
-}
-
 class HostCopyBackend final : public CopyBackend {
  public:
   explicit HostCopyBackend(const HostCopyConfig& config) {
@@ -92,6 +83,12 @@ class HostCopyBackend final : public CopyBackend {
   }
 
   std::string_view name() const override { return "host"; }
+
+  bool TellEnds(std::function<void()> tell) override {
+    const MutexLock lock(mutex_);
+    tell_ = std::move(tell);
+    return true;
+  }
 
   Result<CopyTicket> Submit(CopyDirection direction, std::span<const CopyOp> ops,
                             void* after) override {
@@ -171,12 +168,17 @@ class HostCopyBackend final : public CopyBackend {
       mutex_.unlock();
       // The batch stays where it is and as it is until all of its pieces are done.
       for (size_t i = begin; i < end; ++i) {
-        Copy(batch->ops[i], i + 1 < end ? batch->ops[i + 1].src : nullptr);
+        Copy(batch->ops[i], i + 1 < batch->ops.size() ? batch->ops[i + 1].src : nullptr);
       }
       transfer::StreamFence();
       mutex_.lock();
       ++batch->pieces_done;
-      if (batch->done()) done_.notify_all();
+      if (!batch->done()) continue;
+      done_.notify_all();
+      if (tell_ == nullptr) continue;
+      mutex_.unlock();
+      tell_();
+      mutex_.lock();
     }
     mutex_.unlock();
   }
@@ -184,17 +186,18 @@ class HostCopyBackend final : public CopyBackend {
   void Copy(const CopyOp& op, const std::byte* next_src) const {
     for (uint32_t row = 0; row < op.rows; ++row) {
       const std::byte* const src = op.src + row * op.src_pitch;
-      PrefetchHead(row + 1 < op.rows ? src + op.src_pitch : next_src);
-      copy_.function(op.dst + row * op.dst_pitch, src, op.row_bytes);
+      copy_.function(op.dst + row * op.dst_pitch, src, op.row_bytes,
+                     row + 1 < op.rows ? src + op.src_pitch : next_src);
     }
   }
 
-  transfer::StreamCopyVariant copy_ = {
-      "memcpy", [](void* dst, const void* src, size_t bytes) { std::memcpy(dst, src, bytes); }};
+  transfer::StreamCopyVariant copy_ = {"memcpy", [](void* dst, const void* src, size_t bytes,
+                                                    const void*) { std::memcpy(dst, src, bytes); }};
 
   Mutex mutex_;
   std::condition_variable_any work_;  // a batch has come, or the end
   std::condition_variable_any done_;  // a batch is done
+  std::function<void()> tell_;        // set before the first batch
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   uint64_t next_ticket_ KV_GUARDED_BY(mutex_) = 0;
   std::array<Lane, 2> lanes_ KV_GUARDED_BY(mutex_);  // by direction: loads, then stores

@@ -33,10 +33,6 @@ const char* ProblemOf(const BlockMove& move, const GroupLayout& layout, size_t b
 Status MoveSorter::Prepare(CopyDirection direction, const GroupLayout& layout,
                            const HostLayout& host, std::span<BlockMove> moves) {
   const size_t block_bytes = layout.block_bytes();
-  const auto destination = [&](const BlockMove& move) {
-    return direction == CopyDirection::kStore ? move.host_offset
-                                              : move.block.value * block_bytes + move.offset;
-  };
   keys_.clear();
   bool sorted = true;
   for (size_t i = 0; i < moves.size(); ++i) {
@@ -44,32 +40,30 @@ Status MoveSorter::Prepare(CopyDirection direction, const GroupLayout& layout,
     if (const char* problem = ProblemOf(move, layout, block_bytes, host); problem != nullptr) {
       return InvalidMove(move, problem);
     }
-    keys_.push_back({destination(move), static_cast<uint32_t>(i)});
-    sorted = sorted && (i == 0 || keys_[i - 1].destination <= keys_[i].destination);
+    const size_t source = direction == CopyDirection::kLoad
+                              ? move.host_offset
+                              : move.block.value * block_bytes + move.offset;
+    keys_.push_back({source, static_cast<uint32_t>(i)});
+    sorted = sorted && (i == 0 || keys_[i - 1].source <= source);
   }
   if (!sorted) Sort(moves);
-  for (size_t i = 1; i < moves.size(); ++i) {
-    if (destination(moves[i]) < destination(moves[i - 1]) + moves[i - 1].bytes) {
-      return InvalidMove(moves[i], "its destination is written twice");
-    }
-  }
   return {};
 }
 
-// By digits of the destinations from the lowest up; a job may have a hundred thousand moves.
+// By digits of the sources from the lowest up; a job may have a hundred thousand moves.
 void MoveSorter::Sort(std::span<BlockMove> moves) {
   if (keys_.size() < kRadixFrom) {
     std::sort(keys_.begin(), keys_.end(),
-              [](const Key& a, const Key& b) { return a.destination < b.destination; });
+              [](const Key& a, const Key& b) { return a.source < b.source; });
   } else {
     uint64_t used_bits = 0;
-    for (const Key& key : keys_) used_bits |= key.destination;
+    for (const Key& key : keys_) used_bits |= key.source;
     // Places are multiples of some power of 2: digits that are all 0 need no pass.
     const int last = std::bit_width(used_bits);
     for (int bit = std::countr_zero(used_bits); bit < last; bit += kDigitBits) {
       std::array<uint32_t, (1 << kDigitBits) + 1> ends{};
       const auto digit = [bit](const Key& key) {
-        return (key.destination >> bit) & ((1 << kDigitBits) - 1);
+        return (key.source >> bit) & ((1 << kDigitBits) - 1);
       };
       for (const Key& key : keys_) ++ends[digit(key) + 1];
       for (size_t i = 1; i < ends.size(); ++i) ends[i] += ends[i - 1];

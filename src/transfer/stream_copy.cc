@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/transfer/stream_copy.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -11,26 +12,29 @@
 namespace kvcast::transfer {
 namespace {
 
-void PlainCopy(void* dst, const void* src, size_t bytes) { std::memcpy(dst, src, bytes); }
+void PlainCopy(void* dst, const void* src, size_t bytes, const void*) {
+  std::memcpy(dst, src, bytes);
+}
 
 #if defined(__x86_64__)
 
 constexpr size_t kLine = 256;
-// From here on asking ahead for what is to be read pays; shorter copies end before it does.
-constexpr size_t kAskAheadFrom = size_t{64} << 10;
-constexpr size_t kAheadLines = 4;
+// How far ahead of the loads memory is asked for. The processor's own looking ahead ends at every
+// page, and begins late in a new place.
+constexpr size_t kAheadLines = 8;
+static_assert(kAheadLines * kLine <= kStreamCopyFrom);
 
-void AskAhead(const char* from, size_t lines_left) {
-  if (lines_left <= kAheadLines) return;
-  for (size_t at = 0; at < kLine; at += 64)
-    _mm_prefetch(from + kAheadLines * kLine + at, _MM_HINT_NTA);
+template <_mm_hint kHint>
+[[gnu::always_inline]] inline void AskFor(const char* line) {
+  for (size_t at = 0; at < kLine; at += 64) _mm_prefetch(line + at, kHint);
 }
-// Streams whole lines to an aligned place.
-using StreamLines = void (*)(char* to, const char* from, size_t lines, bool ask_ahead);
 
-void Sse2Lines(char* to, const char* from, size_t lines, bool ask_ahead) {
-  for (; lines > 0; --lines, to += kLine, from += kLine) {
-    if (ask_ahead) AskAhead(from, lines);
+// Streams whole lines to an aligned place, and asks for as many from `ask` on.
+using StreamLines = void (*)(char* to, const char* from, size_t lines, const char* ask);
+
+void Sse2Lines(char* to, const char* from, size_t lines, const char* ask) {
+  for (; lines > 0; --lines, to += kLine, from += kLine, ask += kLine) {
+    AskFor<_MM_HINT_NTA>(ask);
     for (int i = 0; i < 16; ++i) {
       const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
       _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, value);
@@ -39,9 +43,9 @@ void Sse2Lines(char* to, const char* from, size_t lines, bool ask_ahead) {
 }
 
 __attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_t lines,
-                                               bool ask_ahead) {
-  for (; lines > 0; --lines, to += kLine, from += kLine) {
-    if (ask_ahead) AskAhead(from, lines);
+                                               const char* ask) {
+  for (; lines > 0; --lines, to += kLine, from += kLine, ask += kLine) {
+    AskFor<_MM_HINT_NTA>(ask);
     for (int i = 0; i < 8; ++i) {
       const __m256i value = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + i);
       _mm256_stream_si256(reinterpret_cast<__m256i*>(to) + i, value);
@@ -50,9 +54,9 @@ __attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_
 }
 
 __attribute__((target("avx512f"))) void Avx512Lines(char* to, const char* from, size_t lines,
-                                                    bool ask_ahead) {
-  for (; lines > 0; --lines, to += kLine, from += kLine) {
-    if (ask_ahead) AskAhead(from, lines);
+                                                    const char* ask) {
+  for (; lines > 0; --lines, to += kLine, from += kLine, ask += kLine) {
+    AskFor<_MM_HINT_NTA>(ask);
     for (int i = 0; i < 4; ++i) {
       const __m512i value = _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from) + i);
       _mm512_stream_si512(reinterpret_cast<__m512i*>(to) + i, value);
@@ -62,16 +66,21 @@ __attribute__((target("avx512f"))) void Avx512Lines(char* to, const char* from, 
 
 // memcpy up to the first aligned byte, and behind the last whole line.
 template <StreamLines kLines>
-void AlignedCopy(void* dst, const void* src, size_t bytes) {
+void AlignedCopy(void* dst, const void* src, size_t bytes, const void* next_src) {
   constexpr size_t kAlignment = 64;
   auto* to = static_cast<char*>(dst);
   const auto* from = static_cast<const char*>(src);
-  if (bytes < kStreamCopyFrom) return PlainCopy(to, from, bytes);
+  const auto* next = static_cast<const char*>(next_src);
+  if (bytes < kStreamCopyFrom) return PlainCopy(to, from, bytes, nullptr);
+  if (next != nullptr) AskFor<_MM_HINT_T0>(next);
   const size_t head = (kAlignment - reinterpret_cast<uintptr_t>(to) % kAlignment) % kAlignment;
   std::memcpy(to, from, head);
   const size_t lines = (bytes - head) / kLine;
-  kLines(to + head, from + head, lines, bytes >= kAskAheadFrom);
+  const size_t last = std::min(lines, kAheadLines);
   const size_t done = head + lines * kLine;
+  const size_t last_at = done - last * kLine;
+  kLines(to + head, from + head, lines - last, from + head + kAheadLines * kLine);
+  kLines(to + last_at, from + last_at, last, next != nullptr ? next : from + last_at);
   std::memcpy(to + done, from + done, bytes - done);
 }
 

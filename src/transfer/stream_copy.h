@@ -10,7 +10,10 @@ namespace kvcast::transfer {
 // Copies with non-temporal stores: the destination's old bytes are not read first, and neither side
 // pushes anything out of the caches. Worth it from kStreamCopyFrom bytes on; below it is memcpy.
 // The stores are ordered against nothing before StreamFence: call it before telling anybody.
-using StreamCopyFunction = void (*)(void* dst, const void* src, size_t bytes);
+//
+// next_src: where the next copy will read; its beginning is asked for while this copy runs.
+// nullptr: not known.
+using StreamCopyFunction = void (*)(void* dst, const void* src, size_t bytes, const void* next_src);
 inline constexpr size_t kStreamCopyFrom = 2048;
 
 struct StreamCopyVariant {

@@ -16,7 +16,8 @@ namespace {
 
 using transfer::JobState;
 
-// How long the thread sleeps between looks at running copies: a small part of what a batch takes.
+// How long the thread sleeps between looks at running copies of which nobody tells the end: a small
+// part of what a batch takes.
 constexpr auto kPollInterval = std::chrono::microseconds(50);
 
 Status Invalid(std::string field, const char* problem) {
@@ -48,7 +49,15 @@ class TransferEngine::Impl {
  public:
   Impl(TransferConfig config, std::unique_ptr<CopyBackend> backend)
       : config_(std::move(config)), backend_(std::move(backend)), lanes_(config_, *backend_) {
-    if (config_.own_thread) thread_ = std::thread([this] { Run(); });
+    if (!config_.own_thread) return;
+    ends_are_told_ = backend_->TellEnds([this] {
+      {
+        const MutexLock lock(mutex_);
+        batch_ended_ = true;
+      }
+      work_.notify_one();
+    });
+    thread_ = std::thread([this] { Run(); });
   }
 
   ~Impl() {
@@ -62,6 +71,7 @@ class TransferEngine::Impl {
     }
     const MutexLock pump(pump_mutex_);
     lanes_.Abandon();
+    backend_.reset();  // whose threads may still tell of an end
   }
 
   void Submit(const TransferJob& job) {
@@ -176,8 +186,10 @@ class TransferEngine::Impl {
       }
       const MutexLock lock(mutex_);
       if (stopping_) return;
-      if (changed || !incoming_.empty()) continue;
-      if (idle) {
+      const bool again = changed || !incoming_.empty() || batch_ended_;
+      batch_ended_ = false;
+      if (again) continue;
+      if (idle || ends_are_told_) {
         work_.wait(mutex_);
       } else {
         work_.wait_for(mutex_, kPollInterval);
@@ -186,7 +198,8 @@ class TransferEngine::Impl {
   }
 
   const TransferConfig config_;
-  const std::unique_ptr<CopyBackend> backend_;
+  std::unique_ptr<CopyBackend> backend_;
+  bool ends_are_told_ = false;
 
   Mutex pump_mutex_;
   transfer::TransferLanes lanes_ KV_GUARDED_BY(pump_mutex_);
@@ -197,6 +210,7 @@ class TransferEngine::Impl {
   std::condition_variable_any work_;
   std::condition_variable_any ended_signal_;
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
+  bool batch_ended_ KV_GUARDED_BY(mutex_) = false;
   std::vector<std::unique_ptr<JobState>> incoming_ KV_GUARDED_BY(mutex_);
   std::vector<TransferJobId> under_way_ KV_GUARDED_BY(mutex_);
   std::vector<TransferResult> results_ KV_GUARDED_BY(mutex_);

@@ -98,16 +98,16 @@ void TransferLanes::StartBatch(Lane& lane, JobState& job) {
   while (lane.planner.Fill(batch_) && ++job.groups_planned < job.groups.size()) {
     StartPlanner(lane, job);
   }
-  if (batch_.ops.empty()) return;
-  const auto ticket = backend_.Submit(job.direction, batch_.ops, job.after);
+  if (batch_.size() == 0) return;
+  const auto ticket = backend_.Submit(job.direction, batch_.ops(), job.after);
   if (!ticket.ok()) {
     job.status = {StatusCode::kUnavailable, ticket.status().message()};
     return;
   }
   TransferStats::Lane& stats = StatsOf(job);
   ++stats.batches;
-  stats.ops += batch_.ops.size();
-  stats.bytes += batch_.bytes;
+  stats.ops += batch_.size();
+  stats.bytes += batch_.bytes();
   ++job.batches_running;
   lane.running.push_back({.ticket = *ticket, .job = &job, .since = batches_started_++});
 }
@@ -166,7 +166,31 @@ Status TransferLanes::Prepare(JobState& job) {
     blocks += static_cast<uint64_t>(std::count_if(
         moves.begin(), moves.end(), [](const BlockMove& move) { return move.offset == 0; }));
   }
+  if (Status status = CheckDestinations(job); !status.ok()) return status;
   StatsOf(job).blocks += blocks;
+  return {};
+}
+
+// Copies of a batch run in any order. Places in a chunk are apart, so it takes an id named twice
+// for two of them to write the same bytes.
+Status TransferLanes::CheckDestinations(const JobState& job) {
+  const auto twice = [](const char* what, uint64_t id) {
+    return Status(StatusCode::kInvalidArgument, what + std::to_string(id) + ": is written twice");
+  };
+  if (job.direction == CopyDirection::kStore) {
+    const std::span<const SlotId> slots = job.slots;
+    const size_t at = repeated_.Find(slots, 0, config_.host.bytes / config_.host.slot_bytes);
+    return at == slots.size() ? Status() : twice("slot ", slots[at].value);
+  }
+  size_t begin = 0;
+  for (const JobState::Group& group : job.groups) {
+    const auto blocks =
+        std::span<const BlockId>(job.blocks).subspan(begin, group.blocks_end - begin);
+    begin = group.blocks_end;
+    const int64_t num_blocks = config_.groups[group.group.value].layout.num_blocks;
+    const size_t at = repeated_.Find(blocks, 1, static_cast<size_t>(num_blocks));
+    if (at < blocks.size()) return twice("block ", blocks[at].value);
+  }
   return {};
 }
 

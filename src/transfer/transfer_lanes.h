@@ -11,6 +11,7 @@
 
 #include "kvcast/transfer_engine.h"
 #include "src/transfer/copy_planner.h"
+#include "src/transfer/repeated_id.h"
 
 namespace kvcast::transfer {
 
@@ -75,6 +76,7 @@ class TransferLanes {
 
   Status Prepare(JobState& job);
   Status AddMoves(JobState& job, size_t group);
+  Status CheckDestinations(const JobState& job);
   void StartPlanner(Lane& lane, const JobState& job);
   bool Reap(Lane& lane);
   bool Start(Lane& lane);
@@ -86,6 +88,7 @@ class TransferLanes {
   CopyBackend& backend_;
   std::array<Lane, 2> lanes_;  // by direction: loads, then stores
   MoveSorter sorter_;
+  RepeatedId repeated_;
   CopyBatch batch_;  // scratch
   uint64_t batches_started_ = 0;
   TransferStats stats_;

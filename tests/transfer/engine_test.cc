@@ -218,17 +218,19 @@ TEST_F(TransferEngineTest, AWrongJobEndsWithItsFaultAndCopiesNothing) {
   Submit(3, kStore, Blocks({1}), Slots({1}), 1);
   Submit(4, kStore, Blocks({1, 2}), Slots({5, 5}));
   Submit(5, kStore, Blocks({1}), Slots({32}));
+  Submit(6, kLoad, Blocks({2, 3, 2}), Slots({5, 6, 7}));
   const auto blocks = Blocks({1});
   const auto slots = Slots({1});
   const TransferGroup group{GroupIdx(1), 0, blocks, slots};
-  engine_->Submit({TransferJobId(6), kStore, {&group, 1}, nullptr});
+  engine_->Submit({TransferJobId(7), kStore, {&group, 1}, nullptr});
   EXPECT_THAT(backend_->batches, IsEmpty());
   EXPECT_THAT(
       Ended(),
       ElementsAre("1: block 32: is not in the pool", "2: group 0: the slots do not fit the blocks",
                   "3: group 0: first_block is not in the first chunk",
-                  "4: block 2: its destination is written twice",
-                  "5: block 1: its slot is not in host memory", "6: group 1: does not exist"));
+                  "4: slot 5: is written twice", "5: block 1: its slot is not in host memory",
+                  "6: block 2: is written twice",
+                  "7: group 1: does not exist"));
 }
 
 TEST_F(TransferEngineTest, AnEmptyJobEnds) {

@@ -26,7 +26,8 @@ TEST(StreamCopy, CopiesAllBytesAndNoOther) {
           auto want = target;
           std::copy_n(source.begin() + static_cast<long>(from), bytes,
                       want.begin() + static_cast<long>(to));
-          variants[v].function(target.data() + to, source.data() + from, bytes);
+          variants[v].function(target.data() + to, source.data() + from, bytes,
+                               from == 0 ? nullptr : source.data());
           StreamFence();
           ASSERT_EQ(target, want) << variants[v].name << ' ' << bytes << ' ' << from << ' ' << to;
         }

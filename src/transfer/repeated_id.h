@@ -1,0 +1,39 @@
+// RepeatedId: finds an id that a list names twice.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace kvcast::transfer {
+
+// A bit for every id below a bound, all clear between calls. Kept for its memory.
+class RepeatedId {
+ public:
+  // Place of the first id that stands earlier in the list too; ids.size(): there is none. Ids
+  // outside of [first, bound) are passed over.
+  template <typename Id>
+  size_t Find(std::span<const Id> ids, size_t first, size_t bound) {
+    if (seen_.size() < bound / kBits + 1) seen_.resize(bound / kBits + 1);
+    size_t at = 0;
+    for (; at < ids.size(); ++at) {
+      if (ids[at].value < first || ids[at].value >= bound) continue;
+      uint64_t& word = seen_[ids[at].value / kBits];
+      const uint64_t bit = uint64_t{1} << (ids[at].value % kBits);
+      if ((word & bit) != 0) break;
+      word |= bit;
+    }
+    for (const Id id : ids.first(at)) {
+      if (id.value < bound) seen_[id.value / kBits] = 0;
+    }
+    return at;
+  }
+
+ private:
+  static constexpr size_t kBits = 64;
+  std::vector<uint64_t> seen_;
+};
+
+}  // namespace kvcast::transfer
