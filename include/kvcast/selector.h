@@ -36,8 +36,8 @@ struct Candidate {
 // loaded = max(with_cpu - reusable, 0).
 struct CostWeights {
   double recompute_token = 1.0;
-  // Of a token that is loaded: prefill speed / copy speed, both in tokens per second. `kvcast bench
-  // copy` measures the copies of a machine.
+  // Of a token that is loaded: prefill speed / copy speed, both in tokens per second.
+  // TransferStats tells what the copies of an engine really reach.
   double load_token = 0.1;
   double active_prefill_token = 1.0;  // work ahead in the queue delays the prompt like its own
   double decode_block = 1.0;          // depends on model and machine: measure yours

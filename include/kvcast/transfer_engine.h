@@ -68,6 +68,8 @@ struct TransferStats {
     uint64_t bytes = 0;
     uint64_t ops = 0;  // after merging
     uint64_t batches = 0;
+    // In which at least one job was under way; the rate of these copies is bytes / busy_seconds.
+    double busy_seconds = 0;
   };
   Lane loads;
   Lane stores;

@@ -26,7 +26,7 @@ struct CacheOptions {
   double prefill_rate = 30000;    // tokens per second
   int64_t cpu_blocks = 0;         // host memory behind each pool, in blocks; 0: none
   std::string offload = "eager";  // eager, lazy
-  double load_rate = 300000;      // tokens per second from host memory
+  double load_rate = 0;           // tokens per second from host memory; 0: measured
 };
 
 struct EngineOptions {

@@ -10,7 +10,7 @@
 #include "src/tools/demo_run.h"
 #include "src/tools/engine_setup.h"
 #include "src/tools/file.h"
-#include "src/tools/presets.h"
+#include "src/tools/load_rate.h"
 #include "src/tools/stop.h"
 #include "src/tools/trace.h"
 
@@ -41,9 +41,11 @@ Result<std::vector<TraceRequest>> LoadDemoTrace(const DemoOptions& options) {
 
 }  // namespace
 
-int RunDemo(const DemoOptions& options) {
+int RunDemo(const DemoOptions& given) {
+  DemoOptions options = given;
   InstallStopSignals();
   if (const Status checked = CheckOptions(options); !checked.ok()) return Fail(checked);
+  if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
   auto trace = LoadDemoTrace(options);
   if (!trace.ok()) return Fail(trace.status());
   const double speed =

@@ -60,7 +60,7 @@ void PrintExactness(FILE* out, const RunResult& run) {
 }
 
 // Reuse from the GPU and from host memory apart, by policy.
-void PrintHostTier(FILE* out, const std::vector<RunResult>& runs) {
+void PrintHostTier(FILE* out, const DemoOptions& options, const std::vector<RunResult>& runs) {
   std::fprintf(out, "\n%-28s %18s %20s %14s %12s\n", "host memory, routed by", "reused on the GPU",
                "loaded from the host", "blocks checked", "wrong bytes");
   for (const RunResult& run : runs) {
@@ -70,6 +70,8 @@ void PrintHostTier(FILE* out, const std::vector<RunResult>& runs) {
                  Percent(run.loaded_tokens, run.prompt_tokens), Print(run.checked_blocks),
                  Print(run.wrong_blocks));
   }
+  std::fprintf(out, "(loads at %.0f tokens a second, prefill at %.0f)\n", options.cache.load_rate,
+               options.cache.prefill_rate);
 }
 
 // Round robin promises nothing.
@@ -133,6 +135,7 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
       {"recomputed_tokens", json::object()},
       {"reused_tokens", json::object()},
       {"loaded_tokens", json::object()},
+      {"load_tokens_per_s", options.cache.load_rate},
       {"host_blocks", {{"checked", json::object()}, {"wrong", json::object()}}},
       {"promised", json::object()},
       {"first_token_s", json::object()},
@@ -158,7 +161,7 @@ void PrintDemoReport(const DemoOptions& options, const std::vector<RunResult>& r
   FILE* out = options.json ? stderr : stdout;
   PrintEngines(out, runs.front());
   PrintExactness(out, runs.front());
-  if (options.cache.cpu_blocks > 0) PrintHostTier(out, runs);
+  if (options.cache.cpu_blocks > 0) PrintHostTier(out, options, runs);
   PrintPolicies(out, runs);
   if (options.json) std::printf("%s\n", ReportJson(options, runs).dump().c_str());
 }

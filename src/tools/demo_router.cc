@@ -20,7 +20,7 @@ namespace {
 // hit.
 CostWeights WeightsFor(const CacheOptions& options) {
   return {.recompute_token = 1.0,
-          .load_token = options.prefill_rate / options.load_rate,
+          .load_token = options.load_rate > 0 ? options.prefill_rate / options.load_rate : 0.0,
           .active_prefill_token = 1.0,
           .decode_block = 0.1,
           .affinity_token = 0.9};

@@ -13,6 +13,7 @@
 #include "src/tools/control_channel.h"
 #include "src/tools/engine_setup.h"
 #include "src/tools/file.h"
+#include "src/tools/load_rate.h"
 #include "src/tools/sim_engine.h"
 #include "src/tools/stop.h"
 #include "src/tools/trace.h"
@@ -236,12 +237,14 @@ int RunTrace(const EngineOptions& options, Publisher& publisher,
 
 }  // namespace
 
-int RunEngine(const EngineOptions& options) {
+int RunEngine(const EngineOptions& given) {
+  EngineOptions options = given;
   const auto dialect = ParseDialect(options.dialect);
   if (!dialect) return Fail("--dialect: unknown dialect '" + options.dialect + "'", 2);
   if (!(options.speed > 0)) return Fail("--speed: must be above 0", 2);
   auto cache = MakeCacheManager(options.cache);
   if (!cache.ok()) return Fail(cache.status());
+  if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
   auto tier = MakeHostTier(options.cache, **cache);
   if (!tier.ok()) return Fail(tier.status());
   PublisherConfig config;

@@ -105,7 +105,7 @@ SimEngineConfig MakeSimConfig(const CacheOptions& options) {
   SimEngineConfig config;
   config.max_batched_tokens = options.max_batched_tokens;
   config.prefill_tokens_per_s = options.prefill_rate;
-  config.load_tokens_per_s = options.load_rate;
+  if (options.load_rate > 0) config.load_tokens_per_s = options.load_rate;
   return config;
 }
 

@@ -45,9 +45,9 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
       ->check(CLI::IsMember({"eager", "lazy"}))
       ->capture_default_str();
   app.add_option("--load-rate", options.load_rate,
-                 "simulated speed of loads from host memory, tokens per second")
-      ->check(CLI::Range(1.0, 1e12))
-      ->capture_default_str();
+                 "simulated speed of loads from host memory, tokens per second (default: measured "
+                 "copies of blocks as large as the model's)")
+      ->check(CLI::Range(1.0, 1e12));
 }
 
 void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {

@@ -6,6 +6,11 @@ namespace {
 
 constexpr int64_t kBlockSize = 16;
 
+// K and V of 2 bytes a value, for every layer of a group.
+constexpr size_t BlockBytes(size_t layers, size_t kv_heads, size_t head_size) {
+  return layers * kBlockSize * kv_heads * head_size * 2 * 2;
+}
+
 GroupSpec Full() { return {.kind = SpecKind::kFullAttention, .block_size = kBlockSize}; }
 
 GroupSpec Window(int64_t tokens) {
@@ -19,20 +24,24 @@ const std::vector<ModelPreset>& ModelPresets() {
       {"hybrid",
        "1 full-attention + 3 sliding-window groups, window 1024",
        {Full(), Window(1024), Window(1024), Window(1024)},
-       120000},
-      {"full", "1 full-attention group", {Full()}, 75000},
+       120000,
+       BlockBytes(12, 8, 128)},
+      {"full", "1 full-attention group", {Full()}, 75000, BlockBytes(32, 8, 128)},
       {"full-swa",
        "1 full-attention + 1 sliding-window group, window 1024",
        {Full(), Window(1024)},
-       150000},
+       150000,
+       BlockBytes(16, 8, 128)},
       {"gemma3",
        "6 sliding-window groups, window 512, then 1 full-attention group",
        {Window(512), Window(512), Window(512), Window(512), Window(512), Window(512), Full()},
-       500000},
+       500000,
+       BlockBytes(10, 16, 128)},
       {"gpt-oss",
        "1 sliding-window group, window 128, then 1 full-attention group",
        {Window(128), Full()},
-       150000},
+       150000,
+       BlockBytes(12, 8, 64)},
   };
   return *presets;
 }

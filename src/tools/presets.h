@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -17,6 +18,8 @@ struct ModelPreset {
   std::string_view what;
   std::vector<GroupSpec> groups;
   int64_t default_blocks;  // pool of one engine, null block included
+  // Of a KV block of any group, at 2 bytes a value: as in a model of this kind.
+  size_t block_bytes;
 };
 
 const std::vector<ModelPreset>& ModelPresets();

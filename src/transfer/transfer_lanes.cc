@@ -42,7 +42,9 @@ TransferLanes::TransferLanes(const TransferConfig& config, CopyBackend& backend)
     : config_(config), backend_(backend), lanes_{Lane(LimitsOf(config)), Lane(LimitsOf(config))} {}
 
 void TransferLanes::Add(std::unique_ptr<JobState> job) {
-  lanes_[static_cast<size_t>(job->direction)].jobs.push_back(std::move(job));
+  Lane& lane = lanes_[static_cast<size_t>(job->direction)];
+  if (lane.jobs.empty()) lane.busy_since = Clock::now();
+  lane.jobs.push_back(std::move(job));
 }
 
 bool TransferLanes::Pump(std::vector<std::unique_ptr<JobState>>& ended) {
@@ -116,6 +118,11 @@ void TransferLanes::End(Lane& lane, std::vector<std::unique_ptr<JobState>>& ende
   const auto has_ended = [](const std::unique_ptr<JobState>& job) {
     return !job->has_work() && job->batches_running == 0;
   };
+  if (std::none_of(lane.jobs.begin(), lane.jobs.end(), has_ended)) return;
+  const Clock::time_point now = Clock::now();
+  StatsOf(*lane.jobs.front()).busy_seconds +=
+      std::chrono::duration<double>(now - lane.busy_since).count();
+  lane.busy_since = now;
   for (auto& job : lane.jobs) {
     if (!has_ended(job)) continue;
     TransferStats::Lane& stats = StatsOf(*job);

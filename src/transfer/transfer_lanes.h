@@ -5,6 +5,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -66,10 +67,13 @@ class TransferLanes {
     uint64_t since;  // a number that grows
     CopyState state = CopyState::kRunning;
   };
+  using Clock = std::chrono::steady_clock;
+
   struct Lane {
     explicit Lane(const BatchLimits& limits) : planner(limits) {}
 
     std::vector<std::unique_ptr<JobState>> jobs;  // in order of submission
+    Clock::time_point busy_since;                 // while there are any
     std::vector<Running> running;
     CopyPlanner planner;  // of the first job that has work
   };

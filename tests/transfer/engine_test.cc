@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <thread>
+
 #include "kvcast/transfer_engine.h"
 #include "tests/transfer/deferred_backend.h"
 #include "tests/transfer/pools.h"
@@ -229,8 +232,7 @@ TEST_F(TransferEngineTest, AWrongJobEndsWithItsFaultAndCopiesNothing) {
       ElementsAre("1: block 32: is not in the pool", "2: group 0: the slots do not fit the blocks",
                   "3: group 0: first_block is not in the first chunk",
                   "4: slot 5: is written twice", "5: block 1: its slot is not in host memory",
-                  "6: block 2: is written twice",
-                  "7: group 1: does not exist"));
+                  "6: block 2: is written twice", "7: group 1: does not exist"));
 }
 
 TEST_F(TransferEngineTest, AnEmptyJobEnds) {
@@ -238,6 +240,26 @@ TEST_F(TransferEngineTest, AnEmptyJobEnds) {
   engine_->Submit({TransferJobId(1), kStore, {}, nullptr});
   Submit(2, kLoad, Blocks({0}), Slots({1}));
   EXPECT_THAT(Ended(), ElementsAre("1", "2"));
+}
+
+TEST_F(TransferEngineTest, ALaneIsBusyWhileItHasJobs) {
+  Start();
+  EXPECT_EQ(engine_->stats().stores.busy_seconds, 0);
+  Submit(1, kStore, Blocks({1}), Slots({1}));
+  Submit(2, kStore, Blocks({2}), Slots({2}));
+  backend_->FinishAll();
+  EXPECT_THAT(Ended(), ElementsAre("1", "2"));
+  const double busy = engine_->stats().stores.busy_seconds;
+  EXPECT_GT(busy, 0);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  const auto start = std::chrono::steady_clock::now();
+  Submit(3, kStore, Blocks({3}), Slots({3}));
+  backend_->FinishAll();
+  EXPECT_THAT(Ended(), ElementsAre("3"));
+  const std::chrono::duration<double> since = std::chrono::steady_clock::now() - start;
+  EXPECT_GT(engine_->stats().stores.busy_seconds, busy);
+  EXPECT_LE(engine_->stats().stores.busy_seconds, busy + since.count());
+  EXPECT_EQ(engine_->stats().loads.busy_seconds, 0);
 }
 
 TEST_F(TransferEngineTest, WaitIsForTheNamedJobs) {
