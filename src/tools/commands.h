@@ -101,6 +101,14 @@ struct CopyBenchOptions {
 };
 int RunCopyBenchCommand(const CopyBenchOptions& options);
 
+struct FreshnessBenchOptions {
+  int64_t sources = 64;
+  int64_t rate = 256;  // batches per second of each
+  int64_t seconds = 10;
+  bool json = false;
+};
+int RunFreshnessBenchCommand(const FreshnessBenchOptions& options);
+
 // Prints "kvcast: <text>" as one line on stderr; gives back `exit_code`.
 int Fail(const std::string& text, int exit_code = 1);
 // Fail with a Status: invalid arguments are usage errors (2), everything else failures (1).

@@ -142,10 +142,24 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }
 
-void AddBench(CLI::App& app, CopyBenchOptions& copy, Command& command) {
-  CLI::App* bench = app.add_subcommand("bench", "measure this machine");
-  bench->require_subcommand(1);
-  CLI::App* sub = bench->add_subcommand("copy", "block copies against the speed of the memory");
+void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command& command) {
+  CLI::App* sub =
+      bench.add_subcommand("freshness", "from publish() to what a query sees, over TCP");
+  sub->add_option("--sources", options.sources, "publishers, in one process of their own")
+      ->check(CLI::Range(int64_t{1}, int64_t{256}))
+      ->capture_default_str();
+  sub->add_option("--rate", options.rate, "batches per second of each")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+      ->capture_default_str();
+  sub->add_option("--seconds", options.seconds, "that are measured")
+      ->check(CLI::Range(int64_t{1}, int64_t{3600}))
+      ->capture_default_str();
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunFreshnessBenchCommand(options); }; });
+}
+
+void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
+  CLI::App* sub = bench.add_subcommand("copy", "block copies against the speed of the memory");
   sub->add_flag("--list", copy.list, "name the copy backends that can run here, and end");
   sub->add_option("--mib", copy.mib, "payload of every copy that is timed, in MiB")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 16))
@@ -178,7 +192,11 @@ int Main(int argc, char** argv) {
   AddTail(app, tail, command);
   AddConformance(app, conformance, command);
   CopyBenchOptions copy;
-  AddBench(app, copy, command);
+  FreshnessBenchOptions freshness;
+  CLI::App* bench = app.add_subcommand("bench", "measure this machine");
+  bench->require_subcommand(1);
+  AddCopyBench(*bench, copy, command);
+  AddFreshnessBench(*bench, freshness, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "src/tools/bench_freshness.h"
+#include "src/tools/commands.h"
+
+namespace kvcast::tools {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kVisibleP99 = 2e-3;
+constexpr double kVisibleP999 = 10e-3;
+constexpr double kPublishP99 = 5e-6;
+
+json JsonOf(const Quantiles& quantiles) {
+  return {{"p50", quantiles.p50},
+          {"p99", quantiles.p99},
+          {"p999", quantiles.p999},
+          {"max", quantiles.max}};
+}
+
+void Print(const char* name, const Quantiles& quantiles, double unit, const char* unit_name) {
+  std::printf("%-10s p50 %8.1f  p99 %8.1f  p99.9 %8.1f  max %8.1f %s\n", name, quantiles.p50 / unit,
+              quantiles.p99 / unit, quantiles.p999 / unit, quantiles.max / unit, unit_name);
+}
+
+}  // namespace
+
+int RunFreshnessBenchCommand(const FreshnessBenchOptions& options) {
+  const FreshnessConfig config{.sources = static_cast<int>(options.sources),
+                               .batches_per_s = static_cast<int>(options.rate),
+                               .seconds = static_cast<int>(options.seconds)};
+  const auto result = RunFreshnessBench(config);
+  if (!result.ok()) return Fail(result.status());
+  std::printf("# %d sources, %d batches/s each, %d s, TCP on loopback, publishers in one process\n",
+              config.sources, config.batches_per_s, config.seconds);
+  std::printf(
+      "published %llu batches, %.0f a second; applied %llu, lost %llu, gaps %llu; %llu "
+      "queries beside\n",
+      static_cast<unsigned long long>(result->published), result->rate,
+      static_cast<unsigned long long>(result->applied),
+      static_cast<unsigned long long>(result->published - result->applied),
+      static_cast<unsigned long long>(result->gaps),
+      static_cast<unsigned long long>(result->queries));
+  Print("visible", result->visible, 1e-6, "us");
+  Print("publish()", result->publish, 1e-6, "us");
+  json targets = json::array();
+  bool lossless = result->published == result->applied;
+  const auto add = [&](const char* name, double figure, double target, const char* unit) {
+    const bool met = figure <= target;
+    std::printf("%-22s %10.3g %-3s target %8.3g  %s\n", name, figure, unit, target,
+                met ? "met" : "NOT MET");
+    targets.push_back(
+        {{"name", name}, {"figure", figure}, {"target", target}, {"unit", unit}, {"met", met}});
+  };
+  add("lost batches", static_cast<double>(result->published - result->applied), 0, "");
+  add("visible p99", result->visible.p99, kVisibleP99, "s");
+  add("visible p99.9", result->visible.p999, kVisibleP999, "s");
+  add("publish() p99", result->publish.p99, kPublishP99, "s");
+  if (options.json) {
+    const json report = {{"name", "freshness"},
+                         {"sources", config.sources},
+                         {"batches_per_s", config.batches_per_s},
+                         {"seconds", config.seconds},
+                         {"published", result->published},
+                         {"applied", result->applied},
+                         {"gaps", result->gaps},
+                         {"rate", result->rate},
+                         {"visible_s", JsonOf(result->visible)},
+                         {"publish_s", JsonOf(result->publish)},
+                         {"targets", targets}};
+    std::printf("%s\n", report.dump().c_str());
+  }
+  return lossless ? 0 : 1;
+}
+
+}  // namespace kvcast::tools
