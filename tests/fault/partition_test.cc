@@ -1,0 +1,169 @@
+// Networks that stop, cut, lose and delay: rows F2, F6, F8, F10 and F14 of tests/RELIABILITY.md.
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <thread>
+
+#include "tests/fault/fault_test.h"
+
+namespace kvcast::stream {
+namespace {
+
+using std::chrono::milliseconds;
+
+class PartitionTest : public FaultTest {
+ protected:
+  void Start() {
+    publisher_ = MakePublisher(TestPublisherConfig());
+    network_ = std::make_unique<Network>(*publisher_);
+    Follow(network_->source(kWorker));
+    PublishUpTo(*publisher_, 10);
+    ASSERT_TRUE(Reaches(SourceState::kSynced, 10));
+  }
+  // Nothing was lost, doubled or forgotten.
+  void ExpectAllIn(uint64_t end) {
+    EXPECT_TRUE(Reaches(SourceState::kSynced, end));
+    EXPECT_EQ(sink_.deliveries(), Batches(0, end));
+    EXPECT_EQ(subscriber_->status(kWorker).resets, 0u);
+  }
+
+  std::unique_ptr<Publisher> publisher_;
+  std::unique_ptr<Network> network_;
+};
+
+TEST_F(PartitionTest, BothWaysStandStillAndGoOn) {
+  Start();
+  network_->Stall(true);
+  const Stopwatch since_stall;
+  PublishUpTo(*publisher_, 500);
+  ASSERT_TRUE(
+      Eventually([&] { return subscriber_->status(kWorker).state != SourceState::kSynced; }));
+  Figure("F8", "silence of both ways found", since_stall.seconds(), 3, "s");
+  network_->Stall(false);
+  const Stopwatch since;
+  PublishUpTo(*publisher_, 510);
+  ExpectAllIn(510);
+  Figure("F8", "healed", since.seconds(), 2, "s");
+}
+
+TEST_F(PartitionTest, OneWayStandsStillAndGoesOn) {
+  Start();
+  network_->live.StallFromTarget(true);
+  PublishUpTo(*publisher_, 500);
+  const Stopwatch since_stall;
+  // The other way tells of the lost tail.
+  ASSERT_TRUE(Eventually([&] { return subscriber_->status(kWorker).next_seq == 500; }));
+  Figure("F8", "tail got by replay, live way silent", since_stall.seconds(), 3, "s");
+  network_->live.StallFromTarget(false);
+  const Stopwatch since;
+  PublishUpTo(*publisher_, 510);
+  ExpectAllIn(510);
+  Figure("F8", "healed, one way", since.seconds(), 2, "s");
+}
+
+// A pause like that of a stopped process: short, and longer than the heartbeat's patience.
+TEST_F(PartitionTest, APauseForgetsNothing) {
+  Start();
+  for (const int pause_ms : {100, 4000}) {
+    network_->Stall(true);
+    std::this_thread::sleep_for(milliseconds(pause_ms));
+    network_->Stall(false);
+    const Stopwatch since;
+    const uint64_t end = publisher_->next_seq().value + 10;
+    PublishUpTo(*publisher_, end);
+    ExpectAllIn(end);
+    Figure("F6", "after a pause of " + std::to_string(pause_ms) + " ms", since.seconds(), 2, "s");
+  }
+}
+
+TEST_F(PartitionTest, CutConnectionsComeBack) {
+  Start();
+  for (int i = 0; i < 5; ++i) {
+    network_->live.Refuse(true);
+    network_->Cut();
+    const uint64_t end = publisher_->next_seq().value + 50;
+    PublishUpTo(*publisher_, end);
+    network_->live.Refuse(false);
+    const Stopwatch since;
+    ExpectAllIn(end);
+    Figure("F8", "cut and connected again", since.seconds(), 2, "s");
+  }
+}
+
+TEST_F(PartitionTest, LateAnswersAreNotTakenForNewOnes) {
+  Start();
+  network_->replay.Delay(milliseconds(300));
+  for (int i = 0; i < 4; ++i) {
+    network_->live.Cut();
+    PublishUpTo(*publisher_, publisher_->next_seq().value + 20);
+    std::this_thread::sleep_for(milliseconds(100));
+  }
+  ExpectAllIn(publisher_->next_seq().value);
+}
+
+TEST_F(FaultTest, ALostTailIsFoundInSilence) {
+  LossyPublisher publisher;
+  Follow(publisher.source());
+  for (int i = 0; i < 10; ++i) publisher.Send();
+  ASSERT_TRUE(Reaches(SourceState::kSynced, 10));
+  for (uint64_t end = 12; end <= 16; end += 2) {
+    std::this_thread::sleep_for(milliseconds(300));  // whatever was asked for has been answered
+    publisher.Send();
+    publisher.Lose();
+    const Stopwatch since;
+    ASSERT_TRUE(Reaches(SourceState::kSynced, end));
+    Figure("F10", "lost tail found", since.seconds(), 2.5, "s");
+  }
+}
+
+// 10,000 batches of 16 kB through a reader that is slower than the server.
+TEST_F(FaultTest, ALongReplayToASlowReaderLosesNothing) {
+  constexpr uint64_t kBatches = 10000;
+  constexpr size_t kBytes = 16 << 10;
+  PublisherConfig config = TestPublisherConfig();
+  config.ring_batches = kBatches;
+  const auto publisher = MakePublisher(config);
+  PublishUpTo(*publisher, kBatches, 0, kBytes);
+  const Network network(*publisher);
+  std::atomic<uint64_t> heard = 0;
+  bool in_order = true;
+  SubscriberSink sink;
+  sink.on_batch = [&](WorkerId, Seq seq, std::span<const uint8_t> payload) {
+    in_order = in_order && seq.value == heard && payload.size() >= kBytes;
+    if (++heard % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(500));
+  };
+  auto subscriber = Subscriber::Create({}, sink);
+  ASSERT_TRUE(subscriber.ok());
+  const Stopwatch since;
+  ASSERT_TRUE((*subscriber)->Add(network.source(kWorker)).ok());
+  ASSERT_TRUE(Eventually([&] { return heard == kBatches; })) << heard;
+  EXPECT_TRUE(in_order);
+  const SourceStatus status = (*subscriber)->status(kWorker);
+  EXPECT_EQ(status.lost, 0u);
+  EXPECT_LE(status.replays, 3u);
+  Figure("F2", "lost of a 10,000 x 16 kB replay", static_cast<double>(status.lost), 0, "batches");
+  Figure("F2", "requests", static_cast<double>(status.replays), 3, "");
+  Figure("F2", "it took", since.seconds(), 10, "s");
+}
+
+// Time is only waited for, never believed.
+TEST_F(FaultTest, AClockThatJumpsChangesNothing) {
+  auto offset_ms = std::make_shared<std::atomic<int64_t>>(0);
+  SubscriberConfig config;
+  config.now_ms = [offset_ms] {
+    const auto now = std::chrono::steady_clock::now().time_since_epoch();
+    return std::chrono::duration_cast<milliseconds>(now).count() + *offset_ms;
+  };
+  LossyPublisher publisher;
+  Follow(publisher.source(), config);
+  constexpr int64_t kHour = 3600 * 1000;
+  for (const int64_t offset : {int64_t{0}, kHour, int64_t{0}, -kHour, int64_t{0}}) {
+    *offset_ms = offset;
+    publisher.Lose();
+    for (int i = 0; i < 10; ++i) publisher.Send();
+    ASSERT_TRUE(Reaches(SourceState::kSynced, publisher.next_seq())) << offset;
+  }
+  EXPECT_EQ(sink_.deliveries(), Batches(0, publisher.next_seq()));
+}
+
+}  // namespace
+}  // namespace kvcast::stream

@@ -1,0 +1,112 @@
+// A publisher that is killed and comes back: rows F5 and F15 of tests/RELIABILITY.md.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fault/fault_test.h"
+
+namespace kvcast::stream {
+namespace {
+
+constexpr uint64_t kBefore = 100;
+
+struct Restart {
+  const char* name;
+  uint64_t batches;  // that the new life has published when it is found
+  bool with_replay;
+};
+
+class RestartTest : public FaultTest, public ::testing::WithParamInterface<Restart> {};
+
+// Whatever number the new life is at, what the old one said is forgotten before the first word of
+// the new one.
+TEST_P(RestartTest, TheOldLifeIsForgottenBeforeTheNewOneIsHeard) {
+  const Restart& restart = GetParam();
+  auto first = MakePublisher(TestPublisherConfig());
+  Network network(*first);
+  Follow(network.source(kWorker, restart.with_replay));
+  ASSERT_TRUE(Eventually([&] {
+    if (first->next_seq().value < kBefore) PublishUpTo(*first, first->next_seq().value + 1);
+    return subscriber_->status(kWorker).next_seq == kBefore;
+  }));
+
+  const auto second = MakePublisher(TestPublisherConfig());
+  PublishUpTo(*second, restart.batches, 1);
+  network.SwitchTo(*second);
+  first.reset();
+  const Stopwatch since;
+  // Without replay a silent restart shows with the first message.
+  ASSERT_TRUE(Eventually([&] {
+    if (!restart.with_replay) PublishUpTo(*second, second->next_seq().value + 1, 1);
+    return subscriber_->status(kWorker).resets > 0;
+  }));
+  Figure("F5", std::string("restart found, ") + restart.name, since.seconds(), 1, "s");
+  PublishUpTo(*second, second->next_seq().value + 10, 1);
+  ASSERT_TRUE(Eventually(
+      [&] { return subscriber_->status(kWorker).next_seq == second->next_seq().value; }));
+
+  bool forgotten = false;
+  for (const std::string& delivery : sink_.deliveries()) {
+    if (delivery.starts_with("reset")) {
+      forgotten = true;
+      continue;
+    }
+    EXPECT_EQ(delivery[0], forgotten ? '1' : '0') << delivery;
+  }
+  EXPECT_TRUE(forgotten);
+  if (restart.with_replay) {
+    auto want = Batches(0, kBefore);
+    want.emplace_back("reset restart");
+    const auto heard = Batches(0, second->next_seq().value, 1);
+    want.insert(want.end(), heard.begin(), heard.end());
+    EXPECT_EQ(sink_.deliveries(), want);
+    EXPECT_TRUE(Reaches(SourceState::kSynced));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Numbers, RestartTest,
+                         ::testing::Values(Restart{"behind", kBefore / 2, true},
+                                           Restart{"at the same number", kBefore, true},
+                                           Restart{"ahead", kBefore * 2, true},
+                                           Restart{"behind, no replay", kBefore / 2, false},
+                                           Restart{"at the same number, no replay", kBefore, false},
+                                           Restart{"ahead, no replay", kBefore * 2, false}),
+                         [](const auto& each) { return std::to_string(each.index); });
+
+TEST(FleetRestart, SixtyFourSourcesComeBackAtOnce) {
+  constexpr uint32_t kSources = 64;
+  constexpr uint64_t kBatches = 200;
+  std::vector<std::unique_ptr<Publisher>> publishers;
+  std::vector<std::unique_ptr<Network>> networks;
+  RecordingSink sink;
+  auto subscriber = Subscriber::Create({}, sink.sink());
+  ASSERT_TRUE(subscriber.ok());
+  const auto all_are_at = [&](uint64_t next_seq) {
+    return Eventually([&] {
+      for (uint32_t i = 0; i < kSources; ++i) {
+        const SourceStatus status = (*subscriber)->status(WorkerId(i));
+        if (status.state != SourceState::kSynced || status.next_seq != next_seq) return false;
+      }
+      return true;
+    });
+  };
+  for (uint32_t i = 0; i < kSources; ++i) {
+    publishers.push_back(MakePublisher(TestPublisherConfig()));
+    PublishUpTo(*publishers.back(), kBatches);
+    networks.push_back(std::make_unique<Network>(*publishers.back()));
+    ASSERT_TRUE((*subscriber)->Add(networks.back()->source(WorkerId(i))).ok());
+  }
+  ASSERT_TRUE(all_are_at(kBatches));
+  for (uint32_t i = 0; i < kSources; ++i) {
+    auto next = MakePublisher(TestPublisherConfig());
+    PublishUpTo(*next, kBatches + 1, 1);
+    networks[i]->SwitchTo(*next);
+    publishers[i] = std::move(next);
+  }
+  const Stopwatch since;
+  EXPECT_TRUE(all_are_at(kBatches + 1));
+  Figure("F15", "64 sources synced again", since.seconds(), 5, "s");
+  for (uint32_t i = 0; i < kSources; ++i) {
+    EXPECT_EQ((*subscriber)->status(WorkerId(i)).resets, 1u) << i;
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::stream

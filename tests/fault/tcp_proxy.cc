@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/fault/tcp_proxy.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+namespace kvcast::testing {
+namespace {
+
+// What a way holds before it stops reading, as a network with full buffers does.
+constexpr size_t kMaxHeld = size_t{4} << 20;
+constexpr int kTickMs = 1;
+
+sockaddr_in Loopback(uint16_t port) {
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(port);
+  return address;
+}
+
+uint16_t PortOf(const std::string& endpoint) {
+  return static_cast<uint16_t>(std::atoi(endpoint.substr(endpoint.rfind(':') + 1).c_str()));
+}
+
+void MakeNonBlocking(int socket) {
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_NONBLOCK);
+  const int on = 1;
+  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+}
+
+}  // namespace
+
+TcpProxy::TcpProxy(const std::string& target) : target_port_(PortOf(target)) {
+  listener_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = Loopback(0);
+  socklen_t size = sizeof(address);
+  if (bind(listener_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+      listen(listener_, 128) != 0 ||
+      getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    std::abort();
+  }
+  MakeNonBlocking(listener_);
+  endpoint_ = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  thread_ = std::thread([this] { Run(); });
+}
+
+TcpProxy::~TcpProxy() {
+  stopping_ = true;
+  thread_.join();
+  for (const Connection& connection : open_) Close(connection);
+  close(listener_);
+}
+
+void TcpProxy::SwitchTo(const std::string& target) {
+  const std::lock_guard lock(mutex_);
+  target_port_ = PortOf(target);
+}
+
+void TcpProxy::Close(const Connection& connection) {
+  close(connection.client);
+  close(connection.target);
+}
+
+void TcpProxy::Run() {
+  std::vector<pollfd> items;
+  while (!stopping_) {
+    items.assign(1, {listener_, POLLIN, 0});
+    for (const Connection& connection : open_) {
+      if (connection.to_target.held < kMaxHeld && !stall_to_target_) {
+        items.push_back({connection.client, POLLIN, 0});
+      }
+      if (connection.from_target.held < kMaxHeld && !stall_from_target_) {
+        items.push_back({connection.target, POLLIN, 0});
+      }
+    }
+    poll(items.data(), items.size(), kTickMs);
+    if (cut_.exchange(false)) {
+      for (const Connection& connection : open_) Close(connection);
+      open_.clear();
+    }
+    Accept();
+    const std::chrono::milliseconds delay(delay_ms_);
+    for (auto it = open_.begin(); it != open_.end();) {
+      const bool alive = Pump(it->to_target, stall_to_target_, {}) &&
+                         Pump(it->from_target, stall_from_target_, delay);
+      if (!alive) Close(*it);
+      it = alive ? std::next(it) : open_.erase(it);
+    }
+    connections_ = static_cast<int>(open_.size());
+  }
+}
+
+void TcpProxy::Accept() {
+  for (;;) {
+    const int client = accept(listener_, nullptr, nullptr);
+    if (client < 0) return;
+    const int target = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    {
+      const std::lock_guard lock(mutex_);
+      address = Loopback(target_port_);
+    }
+    if (refuse_ || connect(target, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0) {
+      close(client);
+      close(target);
+      continue;
+    }
+    MakeNonBlocking(client);
+    MakeNonBlocking(target);
+    open_.push_back(
+        {client, target, {client, target, {}, 0, false}, {target, client, {}, 0, false}});
+  }
+}
+
+bool TcpProxy::Pump(Way& way, bool stalled, std::chrono::milliseconds delay) {
+  if (stalled) return true;
+  while (way.held < kMaxHeld && !way.ended) {
+    Chunk chunk{Clock::now() + delay, std::vector<char>(65536)};
+    const ssize_t got = recv(way.from, chunk.bytes.data(), chunk.bytes.size(), 0);
+    if (got < 0 && errno == EAGAIN) break;
+    if (got <= 0) {
+      way.ended = true;
+      break;
+    }
+    chunk.bytes.resize(static_cast<size_t>(got));
+    way.held += chunk.bytes.size();
+    way.chunks.push_back(std::move(chunk));
+  }
+  const auto now = Clock::now();
+  while (!way.chunks.empty() && way.chunks.front().due <= now) {
+    Chunk& chunk = way.chunks.front();
+    const ssize_t sent = send(way.to, chunk.bytes.data() + chunk.sent,
+                              chunk.bytes.size() - chunk.sent, MSG_NOSIGNAL);
+    if (sent < 0 && errno == EAGAIN) return true;
+    if (sent < 0) return false;
+    passed_bytes_ += static_cast<uint64_t>(sent);
+    chunk.sent += static_cast<size_t>(sent);
+    way.held -= static_cast<size_t>(sent);
+    if (chunk.sent == chunk.bytes.size()) way.chunks.pop_front();
+  }
+  return !way.ended || !way.chunks.empty();
+}
+
+}  // namespace kvcast::testing

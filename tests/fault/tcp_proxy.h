@@ -1,0 +1,87 @@
+// TcpProxy: a network between two peers on this machine that fails when the test says so.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace kvcast::testing {
+
+// Listens on a free port of 127.0.0.1 and passes connections on to a target there. Thread-safe.
+class TcpProxy {
+ public:
+  // `target`: "tcp://127.0.0.1:PORT".
+  explicit TcpProxy(const std::string& target);
+  ~TcpProxy();
+  TcpProxy(const TcpProxy&) = delete;
+  TcpProxy& operator=(const TcpProxy&) = delete;
+
+  const std::string& endpoint() const { return endpoint_; }
+
+  // New connections go there. Those that stand go on as they are.
+  void SwitchTo(const std::string& target);
+  // Closes all connections, as a process that was killed does.
+  void Cut() { cut_ = true; }
+  // While true, nobody gets a connection: it is closed at once.
+  void Refuse(bool refuse) { refuse_ = refuse; }
+  // While true, connections stand and no byte passes: neither side hears of it.
+  void Stall(bool stall) { stall_to_target_ = stall_from_target_ = stall; }
+  void StallFromTarget(bool stall) { stall_from_target_ = stall; }
+  // What comes from the target is passed on so much later.
+  void Delay(std::chrono::milliseconds delay) { delay_ms_ = delay.count(); }
+
+  // Bytes passed on, both ways.
+  uint64_t passed_bytes() const { return passed_bytes_; }
+  int connections() const { return connections_; }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Chunk {
+    Clock::time_point due;
+    std::vector<char> bytes;
+    size_t sent = 0;
+  };
+  struct Way {
+    int from;
+    int to;
+    std::deque<Chunk> chunks;
+    size_t held = 0;
+    bool ended = false;  // `from` has closed
+  };
+  struct Connection {
+    int client;
+    int target;
+    Way to_target;
+    Way from_target;
+  };
+
+  void Run();
+  void Accept();
+  // False: the connection is over.
+  bool Pump(Way& way, bool stalled, std::chrono::milliseconds delay);
+  static void Close(const Connection& connection);
+
+  int listener_ = -1;
+  std::string endpoint_;
+  std::mutex mutex_;
+  uint16_t target_port_ = 0;
+  std::atomic<bool> stopping_ = false;
+  std::atomic<bool> cut_ = false;
+  std::atomic<bool> refuse_ = false;
+  std::atomic<bool> stall_to_target_ = false;
+  std::atomic<bool> stall_from_target_ = false;
+  std::atomic<int64_t> delay_ms_ = 0;
+  std::atomic<uint64_t> passed_bytes_ = 0;
+  std::atomic<int> connections_ = 0;
+  std::list<Connection> open_;  // the thread's
+  std::thread thread_;
+};
+
+}  // namespace kvcast::testing
