@@ -89,12 +89,14 @@ int64_t MatchPlan::WithOffload(const std::vector<Bitmap>& blocks, int64_t local_
                                              .prompt_tokens = shape_.prompt_tokens,
                                              .local_tokens = local_tokens});
   }
-  return ReusableWithOffload(groups, {.unit = shape_.unit,
-                                      .units = shape_.prompt_units,
-                                      .prompt_tokens = shape_.prompt_tokens,
-                                      .local_tokens = local_tokens,
-                                      .blocks_per_chunk = worker_.blocks_per_chunk,
-                                      .full_kinds_only = full_kinds_only_});
+  return ReusableWithOffload(groups,
+                             {.unit = shape_.unit,
+                              .units = shape_.prompt_units,
+                              .prompt_tokens = shape_.prompt_tokens,
+                              .local_tokens = local_tokens,
+                              .blocks_per_chunk = worker_.blocks_per_chunk,
+                              .full_kinds_only = full_kinds_only_,
+                              .compatible = worker_.offload_rule == OffloadRule::kConnector});
 }
 
 // Full, partial or miss, and whose fault it is.

@@ -12,6 +12,7 @@ Result<OffloadLayout> LayoutOf(std::span<const GroupResidency> groups, const Off
   OffloadLayoutConfig config;
   config.tokens_per_hash = query.unit;
   config.blocks_per_chunk = query.blocks_per_chunk;
+  config.compatible = query.compatible;
   for (const GroupResidency& group : groups) {
     // Events do not say the mode. Only one that keeps states for others announces any.
     config.groups.emplace_back(group.spec).mamba_mode = MambaMode::kAll;

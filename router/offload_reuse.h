@@ -10,7 +10,7 @@
 
 namespace kvcast::router {
 
-// Of vLLM's offloading connector.
+// Of an offloading connector.
 struct OffloadQuery {
   int64_t unit = 0;              // tokens per hash; divides every block size
   int64_t units = 0;             // hashes of the chain, at most prompt_tokens / unit
@@ -18,15 +18,17 @@ struct OffloadQuery {
   int64_t local_tokens = 0;      // the hit on the GPU
   int64_t blocks_per_chunk = 1;  // what is offloaded as one; announced at least by its last block
   bool full_kinds_only = false;  // the model has no other groups
+  bool compatible = true;        // see OffloadLayoutConfig
 };
 
 // The prefix that the worker can serve once it has loaded what `groups` hold on lower tiers: at
 // least local_tokens, at most prompt_tokens - 1. Behind the local hit only offloaded chunks count,
 // blocks that are on the GPU alone do not. By kind, b being the end of the prefix:
 //   full, MLA, sink  every chunk from the local hit to b
-//   window W         of the last ceil(W / chunk) chunks before b, those behind the local hit
-//   chunked local C  as a window of C tokens
-//   Mamba            the chunk that ends at b
+//   window W         of the last ceil(W / chunk) chunks before b, those behind the local hit; not
+//                    compatible: those that hold the last W - 1 tokens
+//   chunked local C  as a window of C tokens; not compatible: from floor(b / C) * C on
+//   Mamba            the chunk that ends at b; not compatible: there is no other b
 //   EAGLE            one chunk more, which is given up
 // A prefix may end inside a chunk, which must then be there as a whole: so almost all of a prompt
 // can be served. A gain below one chunk of the group that is asked is none. Entries that end inside

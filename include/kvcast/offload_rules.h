@@ -36,6 +36,7 @@ struct OffloadGroup {
   bool eagle = false;  // the last chunk of a hit must be computed again for the draft head
   // States are kept at the ends of steps, in blocks of their own.
   bool requires_cow_source = false;
+  GroupSpec spec;  // as configured
 
   friend bool operator==(const OffloadGroup&, const OffloadGroup&) = default;
 };
@@ -48,6 +49,11 @@ struct OffloadLayoutConfig {
   bool speculative_eagle = false;
   // Block sizes count the tokens of all ranks (GroupSpec::block_size); this only forbids tails.
   int64_t decode_context_parallel = 1;
+  // Look up as vLLM's connector does: a window needs window_chunks chunks wherever the prefix ends.
+  // That is one too few where the end lies inside a chunk of the window's and several chunk sizes
+  // meet, so that a hit may be one that cannot be loaded; and one too many where a window is a
+  // token longer than whole chunks. Else a prefix needs the chunks that its load reads.
+  bool compatible = false;
 };
 
 struct OffloadLayout {
@@ -58,6 +64,7 @@ struct OffloadLayout {
   std::optional<int64_t> mamba_align_tokens;  // prefixes end at multiples of this
   // Prefixes may end inside a block, at a hash unit.
   bool supports_partial_tail = false;
+  bool compatible = false;  // as configured
 
   bool has_windows() const;
 
@@ -65,6 +72,17 @@ struct OffloadLayout {
   // no multiple of tokens_per_hash, Mamba states of different sizes, a kind that is not cached.
   static Result<OffloadLayout> Derive(const OffloadLayoutConfig& config);
 };
+
+// Chunks [begin, end) of one group.
+struct ChunkRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  friend bool operator==(const ChunkRange&, const ChunkRange&) = default;
+};
+// Those that a load of the first `tokens` tokens reads: all that hold a token which attention still
+// sees. Empty where it sees none.
+ChunkRange NeededChunks(const OffloadGroup& group, int64_t tokens);
 
 // Answers for chunk 0, 1, ... of one group.
 using ChunkAnswer = std::function<LookupResult(int64_t chunk)>;

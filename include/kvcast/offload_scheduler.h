@@ -54,7 +54,8 @@ struct OffloadSchedulerConfig {
   // Stored events say tokens, parent, kind and window; else they name the hash alone.
   bool self_describing_events = true;
   OffloadObserver* observer = nullptr;  // not owned
-  // Do what vLLM's connector does where this one does better; implies memory.compatible:
+  // Do what vLLM's connector does where this one does better; implies memory.compatible and
+  // layout.compatible:
   //   questions may stay pending for ever
   //   blocks that a window gave up are stored as long as they have not been seen in other hands in
   //   the one step that came after, even where they are somebody else's by now

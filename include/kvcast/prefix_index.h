@@ -41,6 +41,8 @@ enum class OffloadRule : uint8_t {
   // vLLM's offloading connector: in chunks, which every group needs on the lower tier: all for full
   // attention, the last ones for a window, the last one for Mamba.
   kConnector,
+  // OffloadScheduler, unless it is compatible: of a window the chunks that a load reads.
+  kOffloadScheduler,
   // A host pool with the GPU's groups and blocks (vLLM's simple KV offload; SimpleOffload): the
   // engine's own lookup once more, over the tier's blocks from the hit on.
   kMirroredPool,

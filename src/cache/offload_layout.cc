@@ -13,8 +13,10 @@ Status Invalid(size_t group, const std::string& what) {
 }
 
 // Tokens that the end of a prefix needs of a group; 0: all.
-int64_t WindowTokens(const GroupSpec& spec) {
-  if (IsWindowKind(spec.kind)) return spec.sliding_window;
+int64_t WindowTokens(const GroupSpec& spec, bool compatible) {
+  if (IsWindowKind(spec.kind)) {
+    return spec.sliding_window + (compatible ? 0 : spec.extra_retained_tokens);
+  }
   if (spec.kind == SpecKind::kChunkedLocalAttention) return spec.chunk_size;
   return spec.kind == SpecKind::kMamba ? 1 : 0;
 }
@@ -24,7 +26,7 @@ Status CheckGroup(size_t index, const GroupSpec& spec, const OffloadLayoutConfig
   if (spec.block_size <= 0 || spec.block_size % config.tokens_per_hash != 0) {
     return Invalid(index, "block_size must be a multiple of tokens_per_hash");
   }
-  if (!IsFullKind(spec.kind) && WindowTokens(spec) <= 0) {
+  if (!IsFullKind(spec.kind) && WindowTokens(spec, config.compatible) <= 0) {
     return Invalid(index, "window must be positive");
   }
   return Status();
@@ -46,13 +48,14 @@ Status CheckConfig(const OffloadLayoutConfig& config) {
 
 OffloadGroup InChunks(const GroupSpec& spec, const OffloadLayoutConfig& config) {
   OffloadGroup group;
+  group.spec = spec;
   group.tokens_per_block = spec.block_size;
   group.tokens_per_chunk = spec.block_size * config.blocks_per_chunk;
   group.hashes_per_chunk = group.tokens_per_chunk / config.tokens_per_hash;
   group.eagle = spec.eagle;
   group.requires_cow_source = spec.kind == SpecKind::kMamba && spec.mamba_mode == MambaMode::kAlign;
   if (!IsFullKind(spec.kind)) {
-    group.window_chunks = CeilDiv(WindowTokens(spec), group.tokens_per_chunk);
+    group.window_chunks = CeilDiv(WindowTokens(spec, config.compatible), group.tokens_per_chunk);
   }
   return group;
 }
@@ -98,6 +101,12 @@ bool SupportsPartialTail(const OffloadLayoutConfig& config, const OffloadLayout&
 
 }  // namespace
 
+ChunkRange NeededChunks(const OffloadGroup& group, int64_t tokens) {
+  const int64_t skipped = std::min(SkippedTokens(group.spec, tokens), tokens);
+  const int64_t begin = skipped / group.tokens_per_chunk;
+  return {begin, skipped < tokens ? CeilDiv(tokens, group.tokens_per_chunk) : begin};
+}
+
 bool OffloadLayout::has_windows() const {
   return std::any_of(groups.begin(), groups.end(),
                      [](const OffloadGroup& group) { return group.window_chunks.has_value(); });
@@ -108,6 +117,7 @@ Result<OffloadLayout> OffloadLayout::Derive(const OffloadLayoutConfig& config) {
   OffloadLayout layout;
   layout.tokens_per_hash = config.tokens_per_hash;
   layout.blocks_per_chunk = config.blocks_per_chunk;
+  layout.compatible = config.compatible;
   bool any_eagle = false;
   for (size_t i = 0; i < config.groups.size(); ++i) {
     const GroupSpec& spec = config.groups[i];

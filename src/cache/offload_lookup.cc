@@ -32,7 +32,11 @@ class Lookup {
   bool RunPass(Pass pass);
   // False: nothing can be loaded. Lowers max_tokens_ to what this group can serve.
   bool Visit(size_t group);
+  // What the group can serve of max_tokens_.
+  void VisitAsVllm(size_t group, bool pops);
+  void VisitWindow(size_t group, bool pops);
   std::optional<int64_t> Scan(size_t group, int64_t first, int64_t last, bool pops);
+  LookupResult Need(size_t group, const ChunkRange& chunks, int64_t& missing);
   void Tightened(size_t group);
   bool WaitsForAnotherLoad(int64_t gain);
   OffloadAnswer WithTail(int64_t complete);
@@ -75,26 +79,76 @@ void Lookup::Tightened(size_t group) {
   }
 }
 
+void Lookup::VisitAsVllm(size_t group, bool pops) {
+  const OffloadGroup& rules = layout_.groups[group];
+  const int64_t chunk = rules.tokens_per_chunk;
+  int64_t end = max_tokens_;
+  if (pops && rules.window_chunks) end = std::min(end + chunk, NumChunks(group) * chunk);
+  const int64_t first = question_.local_tokens / chunk;
+  const std::optional<int64_t> count = Scan(group, first, CeilDiv(end, chunk), pops);
+  if (!count) {
+    deferred_ = true;
+    return;
+  }
+  const bool pop = pops && *count > 0;
+  if (pop) popped_[group] = true;
+  max_tokens_ = std::min(max_tokens_, chunk * (first + *count - (pop ? 1 : 0)));
+}
+
+// Whether all of the chunks are there, asked from the end on; the one that is not is `missing`.
+LookupResult Lookup::Need(size_t group, const ChunkRange& chunks, int64_t& missing) {
+  bool waits = false;
+  for (int64_t chunk = chunks.end; chunk-- > chunks.begin;) {
+    LookupResult result = LookupResult::kMiss;
+    if (chunk < NumChunks(group)) result = answers_.chunk(group, chunk);
+    if (result == LookupResult::kMiss) {
+      missing = chunk;
+      return result;
+    }
+    waits |= result != LookupResult::kHit;
+  }
+  return waits ? LookupResult::kPending : LookupResult::kHit;
+}
+
+// The longest prefix that needs no chunk which is missing. Between two places where the set of
+// chunks changes, a longer prefix needs no more than a shorter one: so the next to try is the one
+// that ends where the missing chunk begins, or where chunked attention starts anew.
+void Lookup::VisitWindow(size_t group, bool pops) {
+  const OffloadGroup& rules = layout_.groups[group];
+  const int64_t chunk = rules.tokens_per_chunk;
+  const int64_t first = question_.local_tokens / chunk;
+  int64_t& end = max_tokens_;
+  // A state is that of the end of its chunk.
+  if (rules.spec.kind == SpecKind::kMamba) end = end / chunk * chunk;
+  while (end > question_.local_tokens) {
+    ChunkRange needed = NeededChunks(rules, end);
+    needed.begin = std::max(needed.begin, first);
+    if (pops) ++needed.end;  // and gives it up
+    int64_t missing = 0;
+    const LookupResult result = Need(group, needed, missing);
+    if (result == LookupResult::kPending) deferred_ = true;
+    if (result == LookupResult::kHit && pops) popped_[group] = true;
+    if (result != LookupResult::kMiss) return;
+    const int64_t before = (pops ? missing - 1 : missing) * chunk;
+    const bool restarts = rules.spec.kind == SpecKind::kChunkedLocalAttention;
+    const int64_t restart = restarts ? SkippedTokens(rules.spec, end - 1) : 0;
+    end = std::max(before, restart);
+  }
+}
+
 bool Lookup::Visit(size_t group) {
   const OffloadGroup& rules = layout_.groups[group];
   const int64_t chunk = rules.tokens_per_chunk;
   const int64_t local = question_.local_tokens;
-  max_tokens_ = std::min(max_tokens_, NumChunks(group) * chunk);
+  const bool by_load = rules.window_chunks && !layout_.compatible;
+  // What a load needs may end earlier than the prefix.
+  if (!by_load) max_tokens_ = std::min(max_tokens_, NumChunks(group) * chunk);
   if (max_tokens_ - local < chunk) return false;
   const bool pops = rules.eagle && !popped_[group];
-  int64_t end = max_tokens_;
-  if (pops && rules.window_chunks) end = std::min(end + chunk, NumChunks(group) * chunk);
-  const int64_t first = local / chunk;
-  std::optional<int64_t> count = Scan(group, first, CeilDiv(end, chunk), pops);
-  if (count == 0) return false;
-  if (!count) {
-    deferred_ = true;
+  if (by_load) {
+    VisitWindow(group, pops);
   } else {
-    if (pops) {
-      --*count;
-      popped_[group] = true;
-    }
-    max_tokens_ = std::min(max_tokens_, chunk * (first + *count));
+    VisitAsVllm(group, pops);
   }
   const int64_t gain = max_tokens_ - local;
   if (gain < chunk) return false;
@@ -118,10 +172,13 @@ bool Lookup::WaitsForAnotherLoad(int64_t gain) {
   const int64_t end = question_.local_tokens + gain;
   for (const size_t group : layout_.lookup_order) {
     const OffloadGroup& rules = layout_.groups[group];
-    int64_t first = question_.local_tokens / rules.tokens_per_chunk;
-    const int64_t last = CeilDiv(end, rules.tokens_per_chunk);
-    if (rules.window_chunks) first = std::max(first, last - *rules.window_chunks);
-    for (int64_t chunk = first; chunk < last; ++chunk) {
+    ChunkRange needed = NeededChunks(rules, end);
+    if (layout_.compatible) {
+      needed.end = CeilDiv(end, rules.tokens_per_chunk);
+      needed.begin = needed.end - rules.window_chunks.value_or(needed.end);
+    }
+    needed.begin = std::max(needed.begin, question_.local_tokens / rules.tokens_per_chunk);
+    for (int64_t chunk = needed.begin; chunk < needed.end; ++chunk) {
       if (answers_.being_loaded(group, chunk)) return true;
     }
   }

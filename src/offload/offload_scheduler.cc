@@ -49,7 +49,9 @@ OffloadScheduler::~OffloadScheduler() = default;
 Result<std::unique_ptr<OffloadScheduler>> OffloadScheduler::Create(
     const OffloadSchedulerConfig& config) {
   if (Status status = CheckConfig(config); !status.ok()) return status;
-  auto layout = OffloadLayout::Derive(config.layout);
+  OffloadLayoutConfig groups = config.layout;
+  groups.compatible |= config.compatible;
+  auto layout = OffloadLayout::Derive(groups);
   if (!layout.ok()) return layout.status();
   OffloadConfig memory = config.memory;
   memory.compatible |= config.compatible;

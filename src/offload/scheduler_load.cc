@@ -8,13 +8,24 @@ namespace kvcast {
 
 using offload::GroupState;
 
+namespace {
+
+// Blocks of a group that a prefix of `tokens` has a place for. A window that sees none of it has
+// none for its last part.
+int64_t BlocksOf(const OffloadGroup& group, int64_t tokens, bool compatible) {
+  const bool seen = compatible || SkippedTokens(group.spec, tokens) < tokens;
+  return seen ? CeilDiv(tokens, group.tokens_per_block) : tokens / group.tokens_per_block;
+}
+
+}  // namespace
+
 Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
                                         std::span<const std::vector<BlockId>> tables,
                                         std::vector<OffloadKey>& load_keys, OffloadJob& job) const {
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     const OffloadGroup& group = layout.groups[g];
     const std::vector<BlockId>& table = tables[g];
-    const int64_t end = CeilDiv(tokens, group.tokens_per_block);
+    const int64_t end = BlocksOf(group, tokens, config.compatible);
     if (std::ssize(table) < end) {
       return {StatusCode::kInvalidArgument, "tables[" + std::to_string(g) + "] is too short"};
     }
@@ -24,10 +35,15 @@ Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
     job.group_sizes.push_back(end - first);
     job.block_indices.push_back(first);
     if (first >= end) continue;
+    const bool ends_inside = request.tail_boundary == tokens;
+    if (!config.compatible && group.spec.kind == SpecKind::kMamba && !ends_inside &&
+        tokens % group.tokens_per_chunk != 0) {
+      return {StatusCode::kInvalidArgument, "external_tokens end where no state was kept"};
+    }
     for (int64_t i = first; i < end; ++i) job.gpu_blocks.push_back(table[static_cast<size_t>(i)]);
     const int64_t chunks = CeilDiv(tokens, group.tokens_per_chunk);
     for (int64_t chunk = first / layout.blocks_per_chunk; chunk < chunks; ++chunk) {
-      const bool tail = request.tail_boundary && chunk + 1 == chunks;
+      const bool tail = ends_inside && chunk + 1 == chunks;
       if (!tail && chunk >= request.NumChunks(group)) {
         return {StatusCode::kInvalidArgument, "external_tokens are more than were matched"};
       }

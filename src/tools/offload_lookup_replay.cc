@@ -91,7 +91,7 @@ void OffloadLookupReplay::Run(const Json& record) {
   if (record.contains("rule")) return RunOffloadRule(record, checks_);
   if (record.contains("scan")) return RunOffloadScan(record, checks_);
   if (record.contains("answers")) return RunLookup(record);
-  const auto layout = OffloadLayout::Derive(ParseLayoutConfig(record));
+  const auto layout = OffloadLayout::Derive(AsInVllm(ParseLayoutConfig(record)));
   if (!layout.ok()) throw std::runtime_error(layout.status().ToString());
   checks_.Expect(LayoutJson(*layout), record.at("derived"), "derived");
   layouts_.insert_or_assign(record.at("cfg").get<int64_t>(), *layout);

@@ -128,7 +128,7 @@ void RunOffloadRule(const Json& record, OffloadChecks& checks) {
   } else if (rule == "offload_key") {
     checks.Check(IsKey(record), rule);
   } else if (rule == "derived_config") {
-    const auto layout = OffloadLayout::Derive(ParseLayoutConfig(record));
+    const auto layout = OffloadLayout::Derive(AsInVllm(ParseLayoutConfig(record)));
     checks.Expect(layout.ok() ? LayoutJson(*layout) : Json(layout.status().ToString()),
                   record.at("derived"), rule);
   } else {

@@ -41,7 +41,6 @@ ContentRun::ContentRun(RunConfig config)
   EXPECT_FALSE(PartialHitsEnabled(cache_->config())) << "copies of blocks are not modelled";
   for (const GroupSpec& group : config_.groups) {
     all_full_ &= IsFullKind(group.kind);
-    has_states_ |= group.kind == SpecKind::kMamba;
     if (group.mamba_mode == MambaMode::kAlign) grid_ = cache_->config().scheduler_block_size;
   }
   const TierParts parts{config_, *cache_, memory_, stream_, counts_};
@@ -191,13 +190,15 @@ void ContentRun::ScheduleRunning() {
   }
 }
 
-bool ContentRun::StartLoad(Request& request, const PrefixHit& hit, int64_t external) {
+bool ContentRun::StartLoad(Request& request, const PrefixHit& hit, int64_t external,
+                           bool promised) {
   AllocateArgs args;
   args.external_tokens = external;
   args.hit = &hit;
   args.delay_caching = true;
   if (!cache_->AllocateSlots(request.cache, args)) return false;
   if (!tier_->AfterAlloc(request, external)) {
+    EXPECT_FALSE(promised && config_.fault == Fault::kNone) << "a promise was not kept";
     ++counts_.refused_loads;
     cache_->Free(request.cache);
     return TokensOfStep(request) <= 0 || ScheduleTokens(request, &hit);
@@ -217,7 +218,8 @@ bool ContentRun::Admit(Request& request) {
   const PrefixHit hit = cache_->GetComputedBlocks(request.cache);
   std::optional<int64_t> external = tier_->Match(request, hit.tokens, now_ms_);
   if (!external) return true;
-  if (*external > 1 && !has_states_ && Chance(0.1)) external = 1 + Random(*external);
+  const std::optional<int64_t> matched = external;
+  if (*external > 1 && Chance(0.1)) external = 1 + Random(*external);
   request.starts = true;
   request.computed = hit.tokens;
   for (size_t g = 0; g < config_.groups.size(); ++g) {
@@ -226,7 +228,7 @@ bool ContentRun::Admit(Request& request) {
   }
   bool room = true;
   if (*external > 0) {
-    room = StartLoad(request, hit, *external);
+    room = StartLoad(request, hit, *external, external == matched);
   } else if (TokensOfStep(request) > 0) {
     room = ScheduleTokens(request, &hit) && tier_->AfterAlloc(request, 0);
   }

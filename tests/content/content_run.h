@@ -45,7 +45,8 @@ class ContentRun {
   void ScheduleRunning();
   void AdmitWaiting();
   bool Admit(Request& request);
-  bool StartLoad(Request& request, const PrefixHit& hit, int64_t external);
+  // `promised`: all that was matched, which is never refused.
+  bool StartLoad(Request& request, const PrefixHit& hit, int64_t external, bool promised);
   bool ScheduleTokens(Request& request, const PrefixHit* hit);
   int64_t TokensOfStep(const Request& request) const;
   void NoteBlocks(Request& request);
@@ -75,9 +76,8 @@ class ContentRun {
   Computation computation_;
   std::unique_ptr<Tier> tier_;
   PrefixRegistry registry_;
-  int64_t grid_ = 1;  // where steps of a prompt end, for aligned states
-  bool has_states_ = false;
-  bool all_full_ = true;                           // groups
+  int64_t grid_ = 1;      // where steps of a prompt end, for aligned states
+  bool all_full_ = true;  // groups
   std::deque<std::unique_ptr<Request>> requests_;  // in order of arrival
   std::vector<std::vector<TokenId>> past_;         // prompts and answers to go on from
   std::vector<Scheduled> scheduled_;

@@ -48,5 +48,19 @@ TEST_P(Content, OfEveryBlockIsWhatItsKeySays) {
   EXPECT_GT(sum.failed_stores, 0) << sum.Text();
 }
 
+// Chunks of 48, 24 and 12 tokens: a hit may end inside a chunk of a window, where a load reads one
+// chunk more than at its end.
+TEST(Promises, WhereChunkSizesMeetNoPromiseIsBroken) {
+  for (uint64_t seed = 1; seed <= 24 && !HasFailure(); ++seed) {
+    RunConfig config = Mix("ThreeSizesConnectorChunksOf3");
+    config.seed = seed;
+    config.operations = 1000;
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    ContentRun run(config);
+    run.Run();
+    EXPECT_EQ(run.findings().sum(), 0) << run.findings().first;
+  }
+}
+
 }  // namespace
 }  // namespace kvcast::content

@@ -23,6 +23,7 @@ Promises Compare(CopyModelConfig config) {
   worker.groups = config.groups;
   worker.hash_block_size = 4;
   worker.blocks_per_chunk = config.blocks_per_chunk;
+  if (!config.compatible) worker.offload_rule = OffloadRule::kOffloadScheduler;
   EXPECT_TRUE(index.AddWorker(kWorker, worker).ok());
   Promises promises;
   config.on_events = [&](std::vector<Event> events) {

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <random>
 #include <string>
 
 #include "kvcast/offload_params.h"
@@ -159,6 +161,160 @@ TEST(Lookup, OnlyFullGroupsMayAnswerAllOfAPrompt) {
   EXPECT_EQ(Tokens(Layout({{.block_size = 4}}), 12, full), 12);
   Answers window({"HHH"});
   EXPECT_EQ(Tokens(Layout({Window(8)}), 12, window), 11) << "the last chunk is needed for a part";
+}
+
+OffloadLayout LikeVllm(OffloadLayout layout) {
+  layout.compatible = true;
+  return layout;
+}
+
+// Of a window of 24 tokens whose chunks have 24, the end of a chunk needs one, 36 tokens need two.
+TEST(Lookup, AWindowIsAskedForAllTheChunksThatItsLoadReads) {
+  const GroupSpec full{.block_size = 4};
+  GroupSpec window = Window(24);
+  window.block_size = 24;
+  const OffloadLayout layout = Layout({full, window});
+  EXPECT_EQ(NeededChunks(layout.groups[1], 36), (ChunkRange{0, 2}));
+  EXPECT_EQ(NeededChunks(layout.groups[1], 48), (ChunkRange{1, 2}));
+  const auto tokens = [&](const OffloadLayout& rule, const char* of_window) {
+    Answers answers({"HHHHHHHHHMMM", of_window});
+    return Tokens(rule, 49, answers);
+  };
+  EXPECT_EQ(tokens(layout, "HH"), 36);
+  EXPECT_EQ(tokens(layout, "HM"), 24);
+  EXPECT_EQ(tokens(layout, "MH"), 0);
+  EXPECT_EQ(tokens(LikeVllm(layout), "MH"), 36) << "which cannot be loaded";
+}
+
+TEST(Lookup, AWindowThatIsATokenLongerThanItsChunksNeedsNoneForThatToken) {
+  const OffloadLayout layout = Layout({Window(9)});
+  Answers answers({"MHH"});
+  EXPECT_EQ(Tokens(layout, 13, answers), 12);
+  EXPECT_EQ(Tokens(LikeVllm(layout), 13, answers), 0);
+}
+
+TEST(Lookup, TokensThatAWindowKeepsBesidesAreAskedForToo) {
+  GroupSpec window = Window(8);
+  window.extra_retained_tokens = 4;
+  Answers answers({"MHH"});
+  EXPECT_EQ(Tokens(Layout({window}), 13, answers), 0);
+  Answers all({"HHH"});
+  EXPECT_EQ(Tokens(Layout({window}), 13, all), 12);
+}
+
+TEST(Lookup, WhereChunkedAttentionStartsAnewNothingIsNeeded) {
+  const GroupSpec chunked{
+      .kind = SpecKind::kChunkedLocalAttention, .block_size = 4, .chunk_size = 16};
+  Answers answers({"HHHHHH", "MMMMMM"});
+  EXPECT_EQ(Tokens(Layout({{.block_size = 4}, chunked}), 25, answers), 16);
+  Answers beyond({"HHHHHH", "MMMMHM"});
+  EXPECT_EQ(Tokens(Layout({{.block_size = 4}, chunked}), 25, beyond), 20);
+}
+
+TEST(Lookup, AStateIsThatOfTheEndOfItsChunk) {
+  const GroupSpec full{.block_size = 12};
+  const GroupSpec mamba{.kind = SpecKind::kMamba, .block_size = 16, .mamba_mode = MambaMode::kAll};
+  Answers answers({"HHHM", "HHH"});
+  EXPECT_EQ(Tokens(Layout({full, mamba}), 49, answers), 32);
+}
+
+TEST(Lookup, WaitsOnlyForWhatItsAnswerNeeds) {
+  Answers needed({"HHHHHH", "MMMHPM"});
+  EXPECT_EQ(Tokens(Layout({{.block_size = 4}, Window(8)}), 25, needed), std::nullopt);
+  Answers not_needed({"HHHMMM", "MHHMPM"});
+  EXPECT_EQ(Tokens(Layout({{.block_size = 4}, Window(8)}), 25, not_needed), 12);
+}
+
+// Token by token what attention sees of a prefix of `end` tokens.
+bool IsSeen(const GroupSpec& spec, int64_t token, int64_t end) {
+  if (spec.kind == SpecKind::kSlidingWindow) return token > end - spec.sliding_window;
+  if (spec.kind == SpecKind::kChunkedLocalAttention) {
+    return token / spec.chunk_size == end / spec.chunk_size;
+  }
+  return spec.kind != SpecKind::kMamba || token == end - 1;
+}
+
+bool CanBeLoaded(const OffloadGroup& group, const std::string& held, int64_t local, int64_t end) {
+  const bool state = group.spec.kind == SpecKind::kMamba;
+  if (state && end % group.tokens_per_chunk != 0) return false;
+  for (int64_t token = local; token < end; ++token) {
+    const int64_t chunk = token / group.tokens_per_chunk;
+    if (!IsSeen(group.spec, token, end)) continue;
+    if (chunk >= std::ssize(held) || held[static_cast<size_t>(chunk)] != 'H') return false;
+  }
+  return true;
+}
+
+class RandomLookups {
+ public:
+  explicit RandomLookups(uint64_t seed) : random_(seed) {}
+
+  void Compare() {
+    std::vector<GroupSpec> groups{{.block_size = 4 * Random(1, 4)}};
+    for (int64_t i = Random(0, 3); i > 0; --i) groups.push_back(RandomWindow());
+    const OffloadLayout layout = Layout(groups);
+    const int64_t tokens = Random(1, 120);
+    const int64_t local = Random(0, 2) > 0 ? 0 : Random(0, tokens / 48) * 48;
+    Answers answers({});
+    int64_t largest = 0;
+    for (const OffloadGroup& group : layout.groups) {
+      std::string& held = answers.groups.emplace_back();
+      const int64_t rate = Random(1, 10);
+      for (int64_t i = 0; i < tokens / group.tokens_per_chunk; ++i) {
+        held += Random(0, 10) <= rate ? 'H' : 'M';
+      }
+      largest = std::max(largest, group.tokens_per_chunk);
+    }
+    const int64_t gain = LookupOffloaded(layout,
+                                         {.num_tokens = tokens,
+                                          .prompt_tokens = tokens,
+                                          .local_tokens = local,
+                                          .num_hashes = tokens / 4},
+                                         answers.AsFunctions())
+                             .tokens.value();
+    int64_t end = tokens - (layout.has_windows() ? 1 : 0);
+    const auto loads = [&] {
+      for (size_t g = 0; g < layout.groups.size(); ++g) {
+        if (!CanBeLoaded(layout.groups[g], answers.groups[g], local, end)) return false;
+      }
+      return true;
+    };
+    while (end > local && !loads()) --end;
+    hits_ += gain > 0;
+    // Less than a chunk is not worth a load.
+    if (gain == 0 && end - local < largest) return;
+    EXPECT_EQ(gain, end - local) << tokens << " tokens";
+  }
+  int hits() const { return hits_; }
+
+ private:
+  int64_t Random(int64_t from, int64_t to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(random_);
+  }
+  GroupSpec RandomWindow() {
+    const int64_t kind = Random(0, 5);
+    if (kind == 0) {
+      return {.kind = SpecKind::kMamba, .block_size = 16, .mamba_mode = MambaMode::kAll};
+    }
+    GroupSpec spec{.block_size = 4 * Random(1, 6)};
+    if (kind == 1) {
+      spec.kind = SpecKind::kChunkedLocalAttention;
+      spec.chunk_size = Random(1, 40);
+      return spec;
+    }
+    spec.kind = SpecKind::kSlidingWindow;
+    spec.sliding_window = Random(1, 60);
+    return spec;
+  }
+
+  std::mt19937_64 random_;
+  int hits_ = 0;
+};
+
+TEST(Lookup, IsTheLongestPrefixWhoseTokensCanAllBeLoaded) {
+  RandomLookups lookups(1);
+  for (int i = 0; i < 20000 && !::testing::Test::HasFailure(); ++i) lookups.Compare();
+  EXPECT_GT(lookups.hits(), 3000);
 }
 
 TEST(Layout, NamesWhatIsWrong) {

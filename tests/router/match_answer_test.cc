@@ -108,6 +108,19 @@ TEST(Answer, AWindowOfOneTokenMoreNeedsABlockMore) {
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
 }
 
+// OffloadScheduler asks for what a load reads.
+TEST(Answer, TheRuleOfAWindowIsThatOfTheWorkersScheduler) {
+  WorkerConfig config = Registered({Full(), Window(33)});
+  config.offload_rule = OffloadRule::kOffloadScheduler;
+  OneWorker worker(config);
+  BlockStored window = StoreIn("CPU", Hashes(5, 2));
+  window.group_idx = 1;
+  worker.Apply(Batch(StoreIn("CPU", Hashes(1, 6)), window));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
+  worker.Apply(Batch(RemoveFrom("CPU", Hashes(6, 1))));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 0) << "80 tokens would need block 4";
+}
+
 TEST(Answer, AWindowMayLeanOnWhatTheGpuHit) {
   OneWorker worker(Registered({Full(), Window(64)}));
   BlockStored window = StoreIn("CPU", Hashes(4, 1));
