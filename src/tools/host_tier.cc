@@ -104,16 +104,13 @@ void HostTier::Check(const CacheRequest& request, int64_t tokens) {
 
 TransferJobId HostTier::Submit(CopyDirection direction, const BlockPairs& pairs) {
   const bool load = direction == CopyDirection::kLoad;
-  std::vector<SlotId> slots;
   for (size_t i = 0; i < pairs.cpu.size(); ++i) {
-    slots.push_back(SlotId(pairs.cpu[i].value));
     // The destination may hold the very bytes that are to come.
     const auto bytes = load ? BytesOf(gpu_, pairs.gpu[i]) : BytesOf(host_, pairs.cpu[i]);
     std::memset(bytes.data(), 0xA5, bytes.size());
   }
-  const TransferGroup group{GroupIdx(0), 0, pairs.gpu, slots};
   const TransferJobId job(next_job_++);
-  transfer_->Submit({job, direction, {&group, 1}, nullptr});
+  transfer_->Submit(ToTransferJob(job, direction, pairs, lists_));
   return job;
 }
 

@@ -11,6 +11,7 @@
 #include "kvcast/cache_manager.h"
 #include "kvcast/copy_backend.h"
 #include "kvcast/host_pool.h"
+#include "kvcast/offload_transfer.h"
 #include "kvcast/simple_offload.h"
 #include "kvcast/status.h"
 #include "kvcast/transfer_engine.h"
@@ -87,6 +88,7 @@ class HostTier {
   std::unique_ptr<SimpleOffload> offload_;
   std::unique_ptr<TransferEngine> transfer_;  // after the pools
   TransferStep step_;
+  TransferLists lists_;
   std::vector<Store> stores_;  // under way
   std::vector<Load> loads_;    // those of one step are one job
   std::vector<std::string> new_loads_;
