@@ -50,6 +50,10 @@ struct OffloadSchedulerConfig {
   // waits at most this long from its first question on; then it loads what it can and computes the
   // rest.
   int64_t max_pending_ms = 100;
+  // A load is late when late_load_ms have passed since it was asked for, and the time that its
+  // bytes, and those of the loads before it, take at load_bytes_per_ms: see TakeLateLoads.
+  int64_t late_load_ms = 1000;
+  int64_t load_bytes_per_ms = int64_t{1} << 20;  // 1 GB/s, which any link has
   EventHashForm hash_form = EventHashForm::kInt64;
   // Stored events say tokens, parent, kind and window; else they name the hash alone.
   bool self_describing_events = true;
@@ -124,6 +128,13 @@ struct OffloadCompletion {
 struct OffloadArrivals {
   std::vector<OffloadRequestId> loaded;
   std::vector<OffloadRequestId> failed;
+  // Late loads that have ended after all: the blocks that they were to fill may be freed now.
+  std::vector<OffloadJobId> released;
+};
+
+struct LateLoad {
+  OffloadRequestId request;
+  OffloadJobId job;
 };
 
 struct OffloadSchedulerStats {
@@ -132,6 +143,7 @@ struct OffloadSchedulerStats {
   int64_t allocation_failures = 0;  // stores put off, as nothing could be evicted
   int64_t failed_stores = 0;        // jobs
   int64_t failed_loads = 0;
+  int64_t late_loads = 0;
   int64_t expired_waits = 0;        // questions that had been pending for max_pending_ms
   int64_t unknown_completions = 0;  // of jobs that do not exist, or that a Reset dropped
 };
@@ -169,6 +181,13 @@ class OffloadScheduler {
   // A job ends when all workers have reported it; a failure of one is a failure of the job. A
   // failed store is forgotten, a failed load is computed instead.
   void OnCompletions(std::span<const OffloadCompletion> completions, OffloadArrivals& arrivals);
+
+  // Appends the loads that have become late, each once, those of requests that ended left out. Such
+  // a request is as one whose load failed: it gets other blocks, and computes. The blocks of the
+  // load must be kept, since the copy may still write to them, until OnCompletions has the job
+  // among the released. Nobody waits for its chunks any more, and until then nobody else loads
+  // them: what came too late once is quicker computed.
+  void TakeLateLoads(int64_t now_ms, std::vector<LateLoad>& late);
 
   // The request has ended, or was aborted; the next BuildStep stores what is left. Its blocks may
   // be freed at once, but those of a running load: true if there is one. `computed_tokens`: leading

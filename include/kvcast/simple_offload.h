@@ -133,6 +133,13 @@ class SimpleOffload {
   // kNotFound for a request that loads nothing.
   Status CompleteLoad(const std::string& request_id, bool success = true);
 
+  // A request's load takes too long, and the request is to compute the tokens. Its GPU blocks may
+  // be freed at once: what is copied stays pinned, on both sides, until CompleteLoad. The host's
+  // blocks are forgotten, so that nobody else waits for them; until then the request's Match finds
+  // nothing. Not ok: kNotFound for a request that loads nothing, or whose load was not handed out
+  // yet.
+  Status GiveUpLoad(const std::string& request_id);
+
   // The request ended. To be called before its GPU blocks are freed, which then may be done at
   // once: what is still being copied is pinned. `computed_tokens`: whose KV is there.
   void RequestFinished(const CacheRequest& request, int64_t computed_tokens);

@@ -18,6 +18,12 @@ Status CheckConfig(const OffloadSchedulerConfig& config) {
   if (config.max_pending_ms < 0) {
     return {StatusCode::kInvalidArgument, "max_pending_ms must not be negative"};
   }
+  if (config.late_load_ms < 0) {
+    return {StatusCode::kInvalidArgument, "late_load_ms must not be negative"};
+  }
+  if (config.load_bytes_per_ms < 1) {
+    return {StatusCode::kInvalidArgument, "load_bytes_per_ms must be positive"};
+  }
   if (config.memory.chunk_bytes.size() != config.layout.groups.size()) {
     return {StatusCode::kInvalidArgument, "memory.chunk_bytes must have one entry a group"};
   }

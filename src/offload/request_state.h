@@ -30,6 +30,7 @@ struct RequestState {
   int64_t local_tokens = 0;
   std::optional<int64_t> tail_boundary;  // of the last match
   std::optional<int64_t> pending_since_ms;
+  int64_t asked_ms = 0;            // the last time
   std::vector<OffloadJobId> jobs;  // one load, or stores
   bool load_failed = false;        // ask no more
   bool finished = false;

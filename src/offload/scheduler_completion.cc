@@ -37,6 +37,40 @@ void OffloadScheduler::Impl::ForgetIfDone(OffloadRequestId id) {
   if (request != nullptr && request->closed && request->jobs.empty()) requests.erase(id);
 }
 
+void OffloadScheduler::Impl::EndLoad(OffloadJobId id, const Job& job, OffloadArrivals& arrivals) {
+  loading_bytes -= job.bytes;
+  if (job.given_up) {
+    arrivals.released.push_back(id);
+  } else {
+    (job.failed ? arrivals.failed : arrivals.loaded).push_back(job.request);
+  }
+}
+
+void OffloadScheduler::Impl::BecomeLate(Job& job) {
+  job.late = true;
+  for (const OffloadKey& key : job.keys) {
+    CountDown(being_loaded, key);
+    ++late_keys[key];
+  }
+}
+
+void OffloadScheduler::TakeLateLoads(int64_t now_ms, std::vector<LateLoad>& late) {
+  for (auto* loads : {&impl_->jobs, &impl_->dropped_loads}) {
+    for (auto& [id, job] : *loads) {
+      if (job.store || job.late || now_ms < job.deadline_ms) continue;
+      ++impl_->stats.late_loads;
+      if (loads == &impl_->jobs) impl_->BecomeLate(job);
+      job.late = true;
+      Impl::Request* request = impl_->Find(job.request);
+      if (request == nullptr || request->finished) continue;
+      job.given_up = true;
+      request->load_failed = true;
+      std::erase(request->jobs, id);
+      late.push_back({job.request, id});
+    }
+  }
+}
+
 void OffloadScheduler::Impl::Complete(OffloadJobId id, Job job, OffloadArrivals& arrivals) {
   Request* request = Find(job.request);
   if (job.store) {
@@ -50,11 +84,8 @@ void OffloadScheduler::Impl::Complete(OffloadJobId id, Job job, OffloadArrivals&
   } else {
     stats.failed_loads += job.failed;
     KV_CHECK(calls.CompleteLoad(job.request, job.keys).ok());
-    for (const OffloadKey& key : job.keys) {
-      const auto found = being_loaded.find(key);
-      if (found != being_loaded.end() && --found->second == 0) being_loaded.erase(found);
-    }
-    (job.failed ? arrivals.failed : arrivals.loaded).push_back(job.request);
+    for (const OffloadKey& key : job.keys) CountDown(job.late ? late_keys : being_loaded, key);
+    EndLoad(id, job, arrivals);
   }
   if (request == nullptr) return;
   // Another try might fail as this one did.
@@ -67,6 +98,7 @@ void OffloadScheduler::OnCompletions(std::span<const OffloadCompletion> completi
                                      OffloadArrivals& arrivals) {
   arrivals.loaded.clear();
   arrivals.failed.clear();
+  arrivals.released.clear();
   for (const OffloadCompletion& completion : completions) {
     const auto found = impl_->jobs.find(completion.job);
     const auto dropped = impl_->dropped_loads.find(completion.job);
@@ -80,7 +112,7 @@ void OffloadScheduler::OnCompletions(std::span<const OffloadCompletion> completi
     job.pending_workers -= completion.workers;
     if (job.pending_workers > 0) continue;
     if (is_dropped) {
-      (job.failed ? arrivals.failed : arrivals.loaded).push_back(job.request);
+      impl_->EndLoad(completion.job, job, arrivals);
       impl_->dropped_loads.erase(dropped);
       continue;
     }
@@ -126,6 +158,7 @@ Status OffloadScheduler::Reset() {
   impl.writer.Clear();
   impl.fences.Clear();
   impl.being_loaded.clear();
+  impl.late_keys.clear();
   return Status();
 }
 

@@ -69,6 +69,11 @@ class OffloadScheduler::Impl {
     OffloadRequestId request;
     bool store = false;
     bool failed = false;
+    // Loads. Late ones are not waited for; of the given up ones the request has been told.
+    bool late = false;
+    bool given_up = false;
+    int64_t bytes = 0;
+    int64_t deadline_ms = 0;
     int64_t pending_workers = 0;
     std::vector<OffloadKey> keys;
     std::vector<BlockId> blocks;  // of the GPU, that a store reads
@@ -78,6 +83,8 @@ class OffloadScheduler::Impl {
   OffloadJobId AddJob(Request& request, Job job);
   void Complete(OffloadJobId id, Job job, OffloadArrivals& arrivals);
   void ForgetIfDone(OffloadRequestId id);
+  void EndLoad(OffloadJobId id, const Job& job, OffloadArrivals& arrivals);
+  void BecomeLate(Job& job);
   void FenceFinished(const Request& request);
 
   // Hands the manager's events to the writer.
@@ -100,7 +107,14 @@ class OffloadScheduler::Impl {
   // Loads that a Reset dropped; their requests still wait for them.
   std::map<OffloadJobId, Job> dropped_loads;
   offload::FenceMap fences;
-  absl::flat_hash_map<OffloadKey, int64_t> being_loaded;  // by how many jobs
+  using KeyCounts = absl::flat_hash_map<OffloadKey, int64_t>;
+  static void CountDown(KeyCounts& counts, const OffloadKey& key) {
+    const auto found = counts.find(key);
+    if (found != counts.end() && --found->second == 0) counts.erase(found);
+  }
+  KeyCounts being_loaded;  // by how many jobs, late ones left out
+  KeyCounts late_keys;     // by how many late ones
+  int64_t loading_bytes = 0;
 
   uint64_t step_number = 1;
   absl::flat_hash_set<BlockId> allocated;  // for this step

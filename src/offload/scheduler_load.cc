@@ -82,7 +82,13 @@ Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
     for (const OffloadKey& key : load_keys) ++being_loaded[key];
   }
   job.request = request.id;
-  job.id = AddJob(request, {.request = request.id, .keys = std::move(load_keys)});
+  const int64_t bytes = std::ssize(job.slots) * calls.manager().slot_bytes();
+  loading_bytes += bytes;
+  const int64_t expected_ms = loading_bytes / config.load_bytes_per_ms;
+  job.id = AddJob(request, {.request = request.id,
+                            .bytes = bytes,
+                            .deadline_ms = request.asked_ms + config.late_load_ms + expected_ms,
+                            .keys = std::move(load_keys)});
   loads.push_back(std::move(job));
   return Status();
 }

@@ -18,7 +18,7 @@ class OffloadScheduler::Impl::Answers {
     if (result == LookupResult::kHit && NeedsRecord(group, key)) {
       scheduler_.writer.Describe(key, scheduler_.describer.Chunk(request_, group, chunk));
     }
-    return Settled(result);
+    return Settled(key, result);
   }
   LookupResult Tail(size_t group, int64_t boundary) {
     const int64_t chunk_tokens = scheduler_.layout.groups[group].tokens_per_chunk;
@@ -28,7 +28,7 @@ class OffloadScheduler::Impl::Answers {
     if (result == LookupResult::kHit && NeedsRecord(group, key)) {
       scheduler_.writer.Describe(key, scheduler_.describer.Tail(request_, group, boundary));
     }
-    return Settled(result);
+    return Settled(key, result);
   }
   bool BeingLoaded(size_t group, int64_t chunk) const {
     return scheduler_.being_loaded.contains(request_.ChunkKey(scheduler_.layout, group, chunk));
@@ -38,7 +38,8 @@ class OffloadScheduler::Impl::Answers {
   bool NeedsRecord(size_t group, const OffloadKey& key) const {
     return scheduler_.describer.Describes(group) && !scheduler_.writer.Knows(key);
   }
-  LookupResult Settled(LookupResult result) const {
+  LookupResult Settled(const OffloadKey& key, LookupResult result) const {
+    if (scheduler_.late_keys.contains(key)) return LookupResult::kMiss;
     const bool waits = result == LookupResult::kPending || result == LookupResult::kRetry;
     return waits && !wait_ ? LookupResult::kMiss : result;
   }
@@ -67,6 +68,7 @@ OffloadAnswer OffloadScheduler::Impl::Ask(const Request& request, int64_t local_
 }
 
 OffloadMatch OffloadScheduler::Impl::Match(Request& request, int64_t local_tokens, int64_t now_ms) {
+  request.asked_ms = now_ms;
   request.local_tokens = local_tokens;
   request.tail_boundary.reset();
   for (offload::GroupState& group : request.groups) group.table.clear();

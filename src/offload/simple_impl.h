@@ -28,6 +28,8 @@ class SimpleOffload::Impl {
   void StartLoad(const CacheRequest& request, int64_t local_tokens, int64_t tokens,
                  std::span<const std::vector<BlockId>> blocks);
   void EndLoad(offload::Load& load, bool success);
+  // Its host blocks are not found any more.
+  void ForgetHost(const offload::Load& load);
   void HandOutLoads(TransferStep& step);
   // Of both kinds.
   void DropNotHandedOut();

@@ -104,13 +104,15 @@ void SimpleOffload::Impl::DropNotHandedOut() {
   new_loads.clear();
 }
 
+void SimpleOffload::Impl::ForgetHost(const Load& load) {
+  host_blocks.clear();
+  for (const BlockCopyPair& copy : load.copies) host_blocks.push_back(copy.cpu);
+  cpu.Evict(host_blocks);
+}
+
 void SimpleOffload::Impl::EndLoad(Load& load, bool success) {
-  if (!success) {
-    host_blocks.clear();
-    for (const BlockCopyPair& copy : load.copies) host_blocks.push_back(copy.cpu);
-    // Until it is read again, bad memory would fail every request of this prefix.
-    cpu.Evict(host_blocks);
-  }
+  // Until it is read again, bad memory would fail every request of this prefix.
+  if (!success) ForgetHost(load);
   Release(load.copies);
 }
 

@@ -20,6 +20,8 @@ const SimpleOffloadConfig& SimpleOffload::config() const { return impl_->config;
 int64_t SimpleOffload::Match(const CacheRequest& request, int64_t local_tokens) {
   impl_->DropPin(request.id);
   if (request.skip_prefix_lookup || local_tokens < 0) return 0;
+  const auto load = impl_->loads.find(request.id);
+  if (load != impl_->loads.end() && load->second.given_up) return 0;
   const auto tokens = static_cast<int64_t>(request.tokens.size());
   PrefixHit hit = impl_->Search(request, local_tokens, tokens - 1 - local_tokens);
   if (hit.tokens == 0) return 0;
@@ -97,6 +99,16 @@ Status SimpleOffload::CompleteLoad(const std::string& request_id, bool success) 
   }
   impl_->EndLoad(found->second, success);
   impl_->loads.erase(found);
+  return {};
+}
+
+Status SimpleOffload::GiveUpLoad(const std::string& request_id) {
+  const auto found = impl_->loads.find(request_id);
+  if (found == impl_->loads.end() || !found->second.event) {
+    return {StatusCode::kNotFound, request_id + ": loads nothing"};
+  }
+  found->second.given_up = true;
+  impl_->ForgetHost(found->second);
   return {};
 }
 

@@ -34,6 +34,7 @@ struct Load {
   std::vector<BlockCopyPair> copies;
   std::optional<int64_t> event;  // once handed out
   bool abandoned = false;
+  bool given_up = false;
 };
 
 struct Store {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "kvcast/offload_scheduler.h"
+#include "kvcast/offload_transfer.h"
 #include "tests/content/tier.h"
 
 namespace kvcast::content {
@@ -33,6 +34,7 @@ class ConnectorTier final : public Tier {
     if (parts.config.seed % 4 == 1) config.policy = OffloadPolicy::kRequestLevel;
     config.prompt_only = parts.config.seed % 5 == 1;
     config.max_pending_ms = 30;
+    config.late_load_ms = kLateLoadMs;
     auto scheduler = OffloadScheduler::Create(config);
     EXPECT_TRUE(scheduler.ok()) << scheduler.status().ToString();
     scheduler_ = std::move(scheduler).value();
@@ -82,14 +84,14 @@ class ConnectorTier final : public Tier {
   // Stores wait for the next step.
   void AfterStep() override {}
 
-  void TakeEnded(std::vector<Arrival>& arrivals) override {
+  void TakeEnded(int64_t now_ms, std::vector<Arrival>& arrivals) override {
     std::vector<OffloadCompletion> ended;
     for (const auto& [job, success] : std::exchange(reported_, {})) {
       ended.push_back({job, 1, success});
     }
     for (const TransferResult& result : copies_->TakeEnded()) {
       EXPECT_NE(result.status.code(), StatusCode::kInvalidArgument) << result.status.ToString();
-      const OffloadJobId job(result.id.value);
+      const OffloadJobId job = OffloadIdOf(result.id);
       const bool load = loads_.erase(job) > 0;
       Count(load, result.status.ok());
       if (load && parts_.config.fault == Fault::kReleasedEarly) continue;
@@ -97,8 +99,14 @@ class ConnectorTier final : public Tier {
     }
     OffloadArrivals arrived;
     scheduler_->OnCompletions(ended, arrived);
-    for (const OffloadRequestId id : arrived.loaded) arrivals.push_back({id, true});
-    for (const OffloadRequestId id : arrived.failed) arrivals.push_back({id, false});
+    using Kind = Arrival::Kind;
+    for (const OffloadRequestId id : arrived.loaded) arrivals.push_back({id, Kind::kLoaded, {}});
+    for (const OffloadRequestId id : arrived.failed) arrivals.push_back({id, Kind::kFailed, {}});
+    for (const OffloadJobId job : arrived.released) arrivals.push_back({{}, Kind::kReleased, job});
+    std::vector<LateLoad> late;
+    scheduler_->TakeLateLoads(now_ms, late);
+    for (const LateLoad& load : late) arrivals.push_back({load.request, Kind::kLate, load.job});
+    parts_.counts.late_loads += std::ssize(late);
   }
 
   void Reset() override { EXPECT_TRUE(scheduler_->Reset().ok()); }
@@ -168,33 +176,14 @@ class ConnectorTier final : public Tier {
     }
     if (parts_.config.fault == Fault::kNoFlush) return;
     std::vector<TransferJobId> waits;
-    for (const OffloadJobId job : plan.flush) waits.push_back(TransferJobId(job.value));
+    for (const OffloadJobId job : plan.flush) waits.push_back(TransferIdOf(job));
     parts_.counts.flushes += std::ssize(waits);
     if (!waits.empty()) copies_->Wait(waits);
   }
 
-  // The job's blocks and slots, taken apart by group.
   void Submit(const OffloadJob& job) {
-    std::vector<TransferGroup> groups;
-    size_t block = 0;
-    size_t slot = 0;
-    for (uint32_t g = 0; g < job.group_sizes.size(); ++g) {
-      const int64_t count = job.group_sizes[g];
-      if (count == 0) continue;
-      const int64_t skip = job.block_indices[g] % parts_.config.blocks_per_chunk;
-      const int64_t chunks = CeilDiv(skip + count, parts_.config.blocks_per_chunk);
-      const auto slots =
-          static_cast<size_t>(chunks * scheduler_->manager().slots_per_chunk(GroupIdx(g)));
-      groups.push_back({GroupIdx(g), static_cast<uint32_t>(skip),
-                        std::span(job.gpu_blocks).subspan(block, static_cast<size_t>(count)),
-                        std::span(job.slots).subspan(slot, slots)});
-      block += static_cast<size_t>(count);
-      slot += slots;
-    }
-    EXPECT_EQ(slot, job.slots.size());
     if (!job.store) loads_.insert(job.id);
-    copies_->Submit(TransferJobId(job.id.value),
-                    job.store ? CopyDirection::kStore : CopyDirection::kLoad, groups);
+    copies_->Submit(ToTransferJob(job, *scheduler_, lists_));
   }
 
   void Count(bool load, bool success) {
@@ -208,6 +197,7 @@ class ConnectorTier final : public Tier {
   std::unique_ptr<Copies> copies_;    // gone before the memory
   std::vector<OffloadJob> deferred_;  // stores of the step before
   std::set<OffloadJobId> loads_;      // under way
+  TransferLists lists_;
   std::map<OffloadJobId, bool> reported_;
   std::vector<OffloadRequestId> preempted_;
 };

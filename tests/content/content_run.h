@@ -7,6 +7,7 @@
 #pragma once
 
 #include <deque>
+#include <map>
 #include <memory>
 #include <random>
 #include <vector>
@@ -55,7 +56,8 @@ class ContentRun {
   void SampleOrFinish();
   void LetTimePass();
   void TakeArrivals();
-  void Arrive(Request& request, bool success);
+  void Arrive(Request& request, const Arrival& arrival);
+  void KeepBlocks(Request& request, OffloadJobId job);
   void CheckHost();
   void CheckChunk(const HostChunk& chunk);
   void CheckDrained();
@@ -79,6 +81,7 @@ class ContentRun {
   int64_t grid_ = 1;      // where steps of a prompt end, for aligned states
   bool all_full_ = true;  // groups
   std::deque<std::unique_ptr<Request>> requests_;  // in order of arrival
+  std::map<OffloadJobId, CacheRequest> kept_;      // what holds the blocks of late loads
   std::vector<std::vector<TokenId>> past_;         // prompts and answers to go on from
   std::vector<Scheduled> scheduled_;
   std::vector<BlockId> to_poison_;

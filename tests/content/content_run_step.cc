@@ -50,8 +50,16 @@ void ContentRun::LetTimePass() {
   if (Chance(0.3)) stream_.RunAll();
 }
 
-void ContentRun::Arrive(Request& request, bool success) {
+// The blocks stay under the old name; the request goes on under another one.
+void ContentRun::KeepBlocks(Request& request, OffloadJobId job) {
+  if (config_.fault == Fault::kFreedWhenLate) return;
+  kept_.emplace(job, request.cache);
+  request.cache.id += "+";
+}
+
+void ContentRun::Arrive(Request& request, const Arrival& arrival) {
   if (request.state != Request::State::kLoading) return;  // ended long ago, nothing was kept
+  const bool success = arrival.kind == Arrival::Kind::kLoaded;
   if (success && !request.ended) {
     counts_.loaded_tokens += request.load_end - request.computed;
     cache_->CacheBlocks(request.cache, request.load_end);
@@ -61,11 +69,13 @@ void ContentRun::Arrive(Request& request, bool success) {
   }
   // What was there before the load is still good, and the blocks may be used all the same; but a
   // window has no blocks for the tokens that it would not have seen after the load.
-  if (!request.ended && request.computed > 0 && all_full_ && Chance(0.5)) {
+  const bool failed = arrival.kind == Arrival::Kind::kFailed;
+  if (!request.ended && failed && request.computed > 0 && all_full_ && Chance(0.5)) {
     request.state = Request::State::kLoaded;
     return;
   }
-  if (!request.ended) tier_->Preempt(request);
+  if (!request.ended && failed) tier_->Preempt(request);
+  if (arrival.kind == Arrival::Kind::kLate) KeepBlocks(request, arrival.job);
   cache_->Free(request.cache);
   request.state = Request::State::kWaiting;
   request.computed = 0;
@@ -73,12 +83,17 @@ void ContentRun::Arrive(Request& request, bool success) {
 
 void ContentRun::TakeArrivals() {
   std::vector<Arrival> arrivals;
-  tier_->TakeEnded(arrivals);
+  tier_->TakeEnded(now_ms_, arrivals);
   for (const Arrival& arrival : arrivals) {
+    if (arrival.kind == Arrival::Kind::kReleased) {
+      const auto kept = kept_.extract(arrival.job);
+      if (!kept.empty()) cache_->Free(kept.mapped());
+      continue;
+    }
     const auto found = std::find_if(requests_.begin(), requests_.end(), [&](const auto& request) {
       return request->id == arrival.request;
     });
-    if (found != requests_.end()) Arrive(**found, arrival.success);
+    if (found != requests_.end()) Arrive(**found, arrival);
   }
 }
 
@@ -143,6 +158,7 @@ void ContentRun::Step(bool add) {
 
 void ContentRun::CheckDrained() {
   EXPECT_TRUE(requests_.empty()) << requests_.size() << " requests never end";
+  EXPECT_TRUE(kept_.empty()) << "blocks of a late load are kept for ever";
   EXPECT_TRUE(tier_->idle()) << "a job, a fence or a reference was left";
   EXPECT_EQ(cache_->usage().free_blocks, cache_->usage().total_blocks) << "a pin was left";
   EXPECT_TRUE(tier_->CheckInvariants().ok()) << tier_->CheckInvariants().ToString();

@@ -48,6 +48,24 @@ TEST_P(Content, OfEveryBlockIsWhatItsKeySays) {
   EXPECT_GT(sum.failed_stores, 0) << sum.Text();
 }
 
+// A load that nothing is heard of costs its tokens' computation, and no more.
+TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
+  for (const char* mix :
+       {"FullConnector", "ThreeSizesConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
+    RunCounts sum;
+    for (uint64_t seed = 1; seed <= 6 && !HasFailure(); ++seed) {
+      RunConfig config = Mix(mix);
+      config.seed = seed;
+      SCOPED_TRACE(config.name + ", seed " + std::to_string(seed));
+      ContentRun run(config);
+      run.Run();
+      EXPECT_EQ(run.findings().sum(), 0) << run.findings().first;
+      sum.Add(run.counts());
+    }
+    EXPECT_GT(sum.late_loads, 3) << mix << ": " << sum.Text();
+  }
+}
+
 // Chunks of 48, 24 and 12 tokens: a hit may end inside a chunk of a window, where a load reads one
 // chunk more than at its end.
 TEST(Promises, WhereChunkSizesMeetNoPromiseIsBroken) {

@@ -69,6 +69,13 @@ TEST(ContentControl, RequestsThatGoOnBeforeTheirLoadEndsReadSomethingElse) {
   }
 }
 
+TEST(ContentControl, BlocksThatAreFreedUnderALateLoadAreWrittenByIt) {
+  for (const char* mix : {"FullConnector", "FullWindowConnector"}) {
+    const Findings found = FindingsOf(mix, Fault::kFreedWhenLate);
+    EXPECT_GT(found.before_use + found.after_use, 0) << mix;
+  }
+}
+
 TEST(ContentControl, BytesThatMoveAfterTheirCopyHasEndedAreSeen) {
   for (const char* mix : {"FullWindowConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
     const Findings found = FindingsOf(mix, Fault::kReportedEarly);

@@ -34,18 +34,19 @@ Copies::Copies(const RunConfig& config, std::vector<TransferGroupConfig> groups,
   engine_ = std::move(engine).value();
 }
 
-void Copies::Submit(TransferJobId id, CopyDirection direction,
-                    std::span<const TransferGroup> groups) {
+void Copies::Submit(TransferJob job) {
   // Without a device there is no event to wait for: the computation runs first.
   if (config_.threads) stream_.RunAll();
   const bool no_event = config_.threads || config_.fault == Fault::kNoEvent;
-  engine_->Submit({id, direction, groups, no_event ? nullptr : stream_.Event()});
+  job.after = no_event ? nullptr : stream_.Event();
+  engine_->Submit(job);
 }
 
 void Copies::Touch(size_t at) {
   const auto& batch = backend_->batches[at];
   if (batch.state != CopyState::kRunning) return;
   if (!stream_.HasReached(batch.after) && Chance(60)) return;
+  if (IsStuck(at)) return;
   if (config_.fault == Fault::kReportedEarly && Chance(30)) return ReportEarly(at);
   if (Chance(35)) return backend_->Move(at);
   if (Chance(4)) return backend_->Fail(at);
@@ -54,6 +55,16 @@ void Copies::Touch(size_t at) {
   } else {
     backend_->Finish(at);
   }
+}
+
+// For a while, which others may take for ever; all the time it may write.
+bool Copies::IsStuck(size_t at) {
+  const auto& batch = backend_->batches[at];
+  if (batch.direction != CopyDirection::kLoad) return false;
+  if (!stuck_.contains(batch.ticket)) stuck_[batch.ticket] = Chance(5) ? progress_ + 150 : 0;
+  if (stuck_[batch.ticket] < progress_) return false;
+  if (Chance(35)) backend_->Move(at);
+  return true;
 }
 
 void Copies::ReportEarly(size_t at) {
@@ -69,6 +80,7 @@ void Copies::MoveLate() {
 
 void Copies::Progress() {
   if (backend_ == nullptr) return;
+  ++progress_;
   if (Chance(3)) backend_->refuse_next = 1;
   if (Chance(20)) MoveLate();
   for (size_t i = 0; i < backend_->batches.size(); ++i) {

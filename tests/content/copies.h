@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <map>
 #include <memory>
 #include <random>
 #include <set>
@@ -21,7 +22,8 @@ class Copies {
   Copies(const RunConfig& config, std::vector<TransferGroupConfig> groups, HostLayout host,
          GpuStream& stream);
 
-  void Submit(TransferJobId id, CopyDirection direction, std::span<const TransferGroup> groups);
+  // When all that was submitted to the stream is done.
+  void Submit(TransferJob job);
   // Blocks until these have ended; some may fail.
   void Wait(std::span<const TransferJobId> jobs);
   // Something happens to some of the batches.
@@ -32,6 +34,7 @@ class Copies {
 
  private:
   void Touch(size_t at);
+  bool IsStuck(size_t at);
   void ReportEarly(size_t at);
   void MoveLate();
   bool Chance(int percent) { return std::uniform_int_distribution<int>(0, 99)(random_) < percent; }
@@ -41,6 +44,8 @@ class Copies {
   std::mt19937_64 random_;
   testing::DeferredBackend* backend_ = nullptr;  // none with threads
   std::unique_ptr<TransferEngine> engine_;
+  std::map<CopyTicket, int64_t> stuck_;  // loads, until when
+  int64_t progress_ = 0;
   std::vector<CopyOp> late_;  // of batches that were reported early
 };
 

@@ -21,8 +21,12 @@ enum class Fault : uint8_t {
   kNoEvent,        // copies do not wait for the computation that was submitted before
   kStoreTooEarly,  // stores are submitted in the step that computes their blocks
   kReleasedEarly,  // a request goes on when its load has started
+  kFreedWhenLate,  // the blocks of a load that is given up are freed before its copy has ended
   kReportedEarly,  // the backend says that a batch has ended, and moves its bytes afterwards
 };
+
+// Loads take some 40 ms of the run's time, but for those that are stuck.
+inline constexpr int64_t kLateLoadMs = 100;
 
 struct RunConfig {
   std::string name;
@@ -50,7 +54,8 @@ struct RunCounts {
   int64_t stores = 0;
   int64_t failed_loads = 0;  // of them
   int64_t failed_stores = 0;
-  int64_t refused_loads = 0;  // matched, and not to be had
+  int64_t late_loads = 0;     // requests that were told
+  int64_t refused_loads = 0;  // less than was matched, and not to be had
   int64_t flushes = 0;        // jobs that a step waited for
   int64_t preemptions = 0;
   int64_t aborts = 0;
@@ -82,6 +87,7 @@ inline std::span<const RunCounts::Field> RunCounts::Fields() {
       {"stores", &RunCounts::stores, true},
       {"failed loads", &RunCounts::failed_loads, false},
       {"failed stores", &RunCounts::failed_stores, false},
+      {"late loads", &RunCounts::late_loads, false},
       {"refused loads", &RunCounts::refused_loads, false},
       {"flushes", &RunCounts::flushes, false},
       {"preemptions", &RunCounts::preemptions, true},

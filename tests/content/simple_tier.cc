@@ -6,6 +6,7 @@
 #include <map>
 #include <utility>
 
+#include "kvcast/offload_transfer.h"
 #include "kvcast/simple_offload.h"
 #include "tests/content/tier.h"
 
@@ -59,7 +60,7 @@ class SimpleTier final : public Tier {
   }
   bool AfterAlloc(const Request& request, int64_t external_tokens) override {
     const bool ok = offload_->UpdateAfterAlloc(request.cache, external_tokens).ok();
-    if (ok && external_tokens > 0) new_loads_.push_back({request.cache.id, request.id});
+    if (ok && external_tokens > 0) new_loads_.push_back({request.cache.id, request.id, false});
     return ok;
   }
   void Preempt(const Request& request) override {
@@ -83,10 +84,13 @@ class SimpleTier final : public Tier {
     if (parts_.config.fault == Fault::kStoreTooEarly) SubmitStores();
     before_loads();
     if (step_.load_event) {
-      loads_[Submit(CopyDirection::kLoad, step_.load)] = std::exchange(new_loads_, {});
+      loads_[Submit(CopyDirection::kLoad, step_.load)] = {std::exchange(new_loads_, {}),
+                                                          now_ms_ + kLateLoadMs};
       if (parts_.config.fault == Fault::kReleasedEarly) {
         for (auto& [job, loads] : loads_) {
-          for (const Load& load : std::exchange(loads, {})) Complete(load, true, released_);
+          for (const Load& load : std::exchange(loads.requests, {})) {
+            Complete(load, true, released_);
+          }
         }
       }
     }
@@ -97,7 +101,8 @@ class SimpleTier final : public Tier {
     if (parts_.config.fault != Fault::kStoreTooEarly) SubmitStores();
   }
 
-  void TakeEnded(std::vector<Arrival>& arrivals) override {
+  void TakeEnded(int64_t now_ms, std::vector<Arrival>& arrivals) override {
+    now_ms_ = now_ms;
     std::move(released_.begin(), released_.end(), std::back_inserter(arrivals));
     released_.clear();
     for (const TransferResult& result : copies_->TakeEnded()) {
@@ -109,11 +114,15 @@ class SimpleTier final : public Tier {
         ++parts_.counts.stores;
         parts_.counts.failed_stores += !ok;
       } else {
-        for (const Load& load : loads_.at(result.id)) Complete(load, ok, arrivals);
+        for (const Load& load : loads_.at(result.id).requests) Complete(load, ok, arrivals);
         loads_.erase(result.id);
         ++parts_.counts.loads;
         parts_.counts.failed_loads += !ok;
       }
+    }
+    for (auto& [job, loads] : loads_) {
+      if (now_ms < loads.late_at_ms) continue;
+      for (Load& load : loads.requests) GiveUp(load, arrivals);
     }
   }
 
@@ -146,14 +155,16 @@ class SimpleTier final : public Tier {
   struct Load {
     std::string name;
     OffloadRequestId request;
+    bool given_up = false;
+  };
+  struct Loads {
+    std::vector<Load> requests;
+    int64_t late_at_ms = 0;
   };
 
   TransferJobId Submit(CopyDirection direction, const BlockPairs& pairs) {
-    std::vector<SlotId> slots;
-    for (const BlockId block : pairs.cpu) slots.push_back(SlotId(block.value));
-    const TransferGroup group{GroupIdx(0), 0, pairs.gpu, slots};
     const TransferJobId job(next_job_++);
-    copies_->Submit(job, direction, {&group, 1});
+    copies_->Submit(ToTransferJob(job, direction, pairs, lists_));
     return job;
   }
 
@@ -171,7 +182,16 @@ class SimpleTier final : public Tier {
 
   void Complete(const Load& load, bool success, std::vector<Arrival>& arrivals) {
     EXPECT_TRUE(offload_->CompleteLoad(load.name, success).ok());
-    arrivals.push_back({load.request, success});
+    if (load.given_up) return;
+    arrivals.push_back(
+        {load.request, success ? Arrival::Kind::kLoaded : Arrival::Kind::kFailed, {}});
+  }
+
+  void GiveUp(Load& load, std::vector<Arrival>& arrivals) {
+    if (std::exchange(load.given_up, true)) return;
+    EXPECT_TRUE(offload_->GiveUpLoad(load.name).ok());
+    arrivals.push_back({load.request, Arrival::Kind::kGivenUp, {}});
+    ++parts_.counts.late_loads;
   }
 
   const TierParts parts_;
@@ -181,10 +201,12 @@ class SimpleTier final : public Tier {
   std::vector<std::byte> host_;
   std::unique_ptr<Copies> copies_;  // gone before the memory
   TransferStep step_;
+  TransferLists lists_;
   uint64_t next_job_ = 1;
   std::vector<Load> new_loads_;  // of this step
   std::map<TransferJobId, int64_t> stores_;
-  std::map<TransferJobId, std::vector<Load>> loads_;
+  std::map<TransferJobId, Loads> loads_;
+  int64_t now_ms_ = 0;
   std::vector<Arrival> released_;
 };
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "kvcast/cache_manager.h"
+#include "kvcast/offload_job.h"
 #include "kvcast/offload_manager.h"
 #include "tests/content/copies.h"
 #include "tests/content/kv_memory.h"
@@ -40,8 +41,16 @@ struct Scheduled {
 };
 
 struct Arrival {
+  enum class Kind : uint8_t {
+    kLoaded,
+    kFailed,    // the blocks are nobody's
+    kGivenUp,   // the copy runs on, and the tier pins what it writes
+    kLate,      // the copy runs on, and the blocks must be kept
+    kReleased,  // it has ended: they need not any more
+  };
   OffloadRequestId request;
-  bool success = false;
+  Kind kind = Kind::kLoaded;
+  OffloadJobId job;  // late and released ones
 };
 
 // What can be loaded: the bytes of the blocks of one key, one behind the other, as a copy would
@@ -72,7 +81,7 @@ class Tier {
                     const std::function<void()>& before_loads) = 0;
   // The step's computation is submitted.
   virtual void AfterStep() = 0;
-  virtual void TakeEnded(std::vector<Arrival>& arrivals) = 0;
+  virtual void TakeEnded(int64_t now_ms, std::vector<Arrival>& arrivals) = 0;
   virtual void Reset() = 0;
   // The request is still looked at.
   virtual bool Knows(const Request& request) const = 0;

@@ -139,5 +139,126 @@ TEST(Failures, OfOneWorkerAreFailuresOfTheJobOnceAllHaveReported) {
   EXPECT_EQ(engine.scheduler().manager().num_chunks(), 0);
 }
 
+OffloadSchedulerConfig LateAfter(int64_t ms, int64_t bytes_per_ms) {
+  OffloadSchedulerConfig config = Config({Full()});
+  config.late_load_ms = ms;
+  config.load_bytes_per_ms = bytes_per_ms;
+  return config;
+}
+
+std::vector<uint64_t> LateAt(TestEngine& engine, int64_t now_ms) {
+  std::vector<LateLoad> late;
+  engine.scheduler().TakeLateLoads(now_ms, late);
+  std::vector<uint64_t> requests;
+  for (const LateLoad& load : late) requests.push_back(load.request.value);
+  return requests;
+}
+
+// 3 chunks of 4096 bytes at 1024 a millisecond.
+TEST(LateLoads, AreThoseThatTookLongerThanTheirBytesAndAllBeforeThemShould) {
+  TestEngine engine(LateAfter(50, 1024));
+  TestRequest& stored = engine.Stored(engine.Add(13, 0));
+  TestRequest& other = engine.Stored(engine.Add(13, 0));
+  TestRequest& first = engine.AddCopy(stored);
+  TestRequest& second = engine.AddCopy(other);
+  ASSERT_EQ(engine.Match(first, 0, 1000), 12);
+  ASSERT_TRUE(engine.Load(first, 12).ok());
+  ASSERT_EQ(engine.Match(second, 0, 1000), 12);
+  ASSERT_TRUE(engine.Load(second, 12).ok());
+  engine.Step();
+  EXPECT_THAT(LateAt(engine, 1061), IsEmpty());
+  EXPECT_THAT(LateAt(engine, 1062), ElementsAre(first.id.value));
+  EXPECT_THAT(LateAt(engine, 1073), IsEmpty()) << "told once, and it waits for the first one's";
+  EXPECT_THAT(LateAt(engine, 1074), ElementsAre(second.id.value));
+  EXPECT_EQ(engine.scheduler().TakeStats().late_loads, 2);
+  engine.Complete();
+}
+
+TEST(LateLoads, AreComputedAtOnceByThoseWhoWaitForThem) {
+  TestEngine engine(LateAfter(50, 1 << 20));
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& first = engine.AddCopy(stored);
+  TestRequest& second = engine.AddCopy(stored);
+  TestRequest& third = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(first, 0, 0), 12);
+  ASSERT_TRUE(engine.Load(first, 12).ok());
+  const OffloadJobId job = engine.Step().loads.at(0).id;
+  EXPECT_EQ(engine.Match(second, 0, 49), std::nullopt);
+  EXPECT_THAT(LateAt(engine, 50), ElementsAre(first.id.value));
+  EXPECT_EQ(engine.Match(first, 0, 51), 0);
+  EXPECT_EQ(engine.Match(second, 0, 51), 0) << "the next copy would stand behind this one";
+  engine.Run(first, 13);
+  EXPECT_FALSE(engine.Finish(first)) << "its new blocks have no load";
+  const OffloadArrivals arrivals = engine.Acknowledge(job);
+  EXPECT_THAT(arrivals.released, ElementsAre(job));
+  EXPECT_THAT(arrivals.loaded, IsEmpty());
+  EXPECT_THAT(arrivals.failed, IsEmpty());
+  EXPECT_EQ(engine.Match(third, 0, 60), 12) << "the chunks are not to blame";
+  EXPECT_TRUE(engine.scheduler().manager().CheckInvariants().ok());
+}
+
+// Slots that a late copy still reads are nobody else's.
+TEST(LateLoads, KeepTheirSlots) {
+  OffloadSchedulerConfig config = LateAfter(50, 1 << 20);
+  config.memory.capacity_bytes = 3 * 4096;
+  TestEngine engine(config);
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& request = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(request, 0, 0), 12);
+  ASSERT_TRUE(engine.Load(request, 12).ok());
+  const OffloadJobId job = engine.Step().loads.at(0).id;
+  EXPECT_THAT(LateAt(engine, 50), SizeIs(1));
+  TestRequest& more = engine.Add(12);
+  engine.Match(more);
+  EXPECT_THAT(engine.Run(more, 12).stores, IsEmpty());
+  engine.Acknowledge(job, 1, false);
+  EXPECT_THAT(engine.Decode(more, 1), SizeIs(1));
+}
+
+// Nobody else waits for an ended request, but for its chunks others do.
+TEST(LateLoads, OfARequestThatEndedAreNotTold) {
+  TestEngine engine(LateAfter(50, 1 << 20));
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& first = engine.AddCopy(stored);
+  TestRequest& second = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(first, 0, 0), 12);
+  ASSERT_TRUE(engine.Load(first, 12).ok());
+  const OffloadJobId job = engine.Step().loads.at(0).id;
+  EXPECT_TRUE(engine.Finish(first, true));
+  engine.Step();
+  EXPECT_THAT(LateAt(engine, 50), IsEmpty());
+  EXPECT_EQ(engine.Match(second, 0, 51), 0);
+  EXPECT_THAT(engine.Acknowledge(job).loaded, ElementsAre(first.id));
+  EXPECT_EQ(engine.scheduler().num_requests(), 2);
+}
+
+TEST(LateLoads, ThatAResetDroppedAreReleasedToo) {
+  TestEngine engine(LateAfter(50, 1 << 20));
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& request = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(request, 0, 0), 12);
+  ASSERT_TRUE(engine.Load(request, 12).ok());
+  const OffloadJobId job = engine.Step().loads.at(0).id;
+  EXPECT_THAT(LateAt(engine, 50), SizeIs(1));
+  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  EXPECT_THAT(engine.Step().flush, ElementsAre(job));
+  const OffloadArrivals arrivals = engine.Acknowledge(job);
+  EXPECT_THAT(arrivals.released, ElementsAre(job));
+  EXPECT_THAT(arrivals.loaded, IsEmpty());
+}
+
+TEST(LateLoads, MayBecomeSoAfterAReset) {
+  TestEngine engine(LateAfter(50, 1 << 20));
+  TestRequest& stored = engine.Stored(engine.Add(13));
+  TestRequest& request = engine.AddCopy(stored);
+  ASSERT_EQ(engine.Match(request, 0, 0), 12);
+  ASSERT_TRUE(engine.Load(request, 12).ok());
+  const OffloadJobId job = engine.Step().loads.at(0).id;
+  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  EXPECT_THAT(LateAt(engine, 49), IsEmpty());
+  EXPECT_THAT(LateAt(engine, 50), ElementsAre(request.id.value));
+  EXPECT_THAT(engine.Acknowledge(job).released, ElementsAre(job));
+}
+
 }  // namespace
 }  // namespace kvcast::offload

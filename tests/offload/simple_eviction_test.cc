@@ -145,6 +145,30 @@ TEST(SimpleFinish, BeforeTheLoadWasHandedOutDropsIt) {
   EXPECT_EQ(tier.Step().load_event, std::nullopt);
 }
 
+TEST(SimpleGiveUp, ALoadKeepsItsBlocksUntilItsCopyEnds) {
+  for (const bool success : {true, false}) {
+    TestTier tier(Gpu(), Eager(9));
+    tier.Serve(Request("a", Tokens(33)));
+    tier.ForgetGpu();
+    CacheRequest again = Request("b", Tokens(33));
+    ASSERT_EQ(tier.Start(again), 32);
+    EXPECT_EQ(tier.offload().GiveUpLoad("b").code(), StatusCode::kNotFound) << "not handed out";
+    tier.Step();
+    EXPECT_EQ(tier.offload().GiveUpLoad("c").code(), StatusCode::kNotFound);
+    ASSERT_TRUE(tier.offload().GiveUpLoad("b").ok());
+    EXPECT_EQ(tier.Hit(Tokens(33)), 0) << "nobody else waits for it";
+    tier.gpu().Free(again);
+    EXPECT_EQ(tier.gpu_free(), 27) << "the load still writes there";
+    EXPECT_EQ(tier.host_free(), 6) << "and reads there";
+    EXPECT_EQ(tier.offload().Match(again, 0), 0);
+    ASSERT_TRUE(tier.offload().CompleteLoad("b", success).ok());
+    EXPECT_EQ(tier.gpu_free(), 29);
+    EXPECT_EQ(tier.host_free(), 8);
+    EXPECT_EQ(tier.offload().CompleteLoad("b").code(), StatusCode::kNotFound);
+    tier.offload().RequestFinished(again, 0);
+  }
+}
+
 TEST(SimplePreempt, AsksForAFlushOnceAndStoresFromTheStartAgain) {
   TestTier tier(Gpu(), Eager(9));
   CacheRequest request = Request("a", Tokens(33));
