@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <utility>
 
 #include "src/base/check.h"
 #include "src/engine/annotate.h"
 #include "src/offload/simple_impl.h"
+#include "src/offload/stored_chains.h"
 
 namespace kvcast {
 
@@ -41,11 +43,15 @@ BlockStored SimpleOffload::Impl::DescribeUnknown(const BlockContent& content) {
 
 void SimpleOffload::Impl::DescribeFreeBlocks() {
   if (!announces_stores()) return;
+  // A free queue has the blocks of a request one by one, the last one first.
+  std::vector<BlockStored> blocks;
   for (const StoreCandidate& chosen : candidates) {
     const bool known = chosen.gpu.value < described.size() &&
                        described[chosen.gpu.value].content == chosen.content;
-    next_store.events.push_back(known ? described[chosen.gpu.value].event
-                                      : DescribeUnknown(chosen.content));
+    blocks.push_back(known ? described[chosen.gpu.value].event : DescribeUnknown(chosen.content));
+  }
+  for (BlockStored& event : offload::JoinChains(std::move(blocks))) {
+    next_store.events.push_back(std::move(event));
   }
 }
 

@@ -1,5 +1,6 @@
 // What the simple offload tells routers of the host tier.
 // SPDX-License-Identifier: Apache-2.0
+#include "src/offload/stored_chains.h"
 #include "tests/offload/simple_testing.h"
 
 namespace kvcast::offload {
@@ -7,6 +8,8 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+
+constexpr EventHashForm kForm = EventHashForm::kInt64;
 
 TEST(SimpleEvents, AStoreIsAnnouncedWhenItsCopyIsDoneAndNotBefore) {
   TestTier tier(Config({Full()}, 20), Eager(9));
@@ -77,15 +80,10 @@ TEST(SimpleEvents, AreAsFullAsThoseOfTheGpu) {
     });
     ASSERT_NE(found, events.end());
     const auto& stored = std::get<BlockStored>(*found);
-    const size_t blocks = mode == StoreMode::kEager ? 2 : 1;
-    ASSERT_EQ(stored.block_hashes.size(), blocks);
-    EXPECT_EQ(stored.block_hashes.back(), ToEventHash(request.chain[1], EventHashForm::kInt64));
-    if (blocks == 1) {
-      EXPECT_EQ(stored.parent_block_hash, ToEventHash(request.chain[0], EventHashForm::kInt64));
-    } else {
-      EXPECT_EQ(stored.parent_block_hash, std::nullopt);
-    }
-    EXPECT_EQ(stored.token_ids->size(), blocks * 16);
+    EXPECT_THAT(stored.block_hashes, ElementsAre(ToEventHash(request.chain[0], kForm),
+                                                 ToEventHash(request.chain[1], kForm)));
+    EXPECT_EQ(stored.parent_block_hash, std::nullopt);
+    EXPECT_EQ(stored.token_ids->size(), 32u);
     EXPECT_EQ(stored.block_size, 16);
     EXPECT_EQ(stored.medium, kMediumCpu);
     EXPECT_EQ(stored.kv_cache_spec_kind, "sliding_window");
@@ -93,9 +91,73 @@ TEST(SimpleEvents, AreAsFullAsThoseOfTheGpu) {
     EXPECT_EQ(stored.lora_id, 7);
     EXPECT_EQ(stored.lora_name, "adapter");
     ASSERT_TRUE(stored.extra_keys.has_value());
-    EXPECT_EQ(stored.extra_keys->size(), blocks);
-    EXPECT_EQ(stored.token_offset, blocks == 2 ? 0 : 16);
+    EXPECT_EQ(stored.extra_keys->size(), 2u);
+    EXPECT_EQ(stored.token_offset, 0);
   }
+}
+
+// The blocks of one copy are announced alike, in whatever order they were found.
+TEST(SimpleEvents, OfALazyCopyAreThoseOfAnEagerOne) {
+  std::vector<Event> of_modes[2];
+  for (const StoreMode mode : {StoreMode::kEager, StoreMode::kLazy}) {
+    SimpleOffloadConfig config = mode == StoreMode::kEager ? Eager(30) : Lazy(30, 100);
+    TestTier tier(Config({Full(), Window(64)}, 60), config);
+    for (const TokenId base : {0, 1000}) {
+      CacheRequest request = Request("r", Tokens(9 * 16 + 1, base));
+      tier.Start(request);
+      tier.Step();
+      if (mode == StoreMode::kEager) tier.Step();
+      tier.Finish(request);
+      tier.Step();
+      tier.CompleteStores();
+    }
+    of_modes[mode == StoreMode::kLazy] = tier.offload().TakeEvents();
+  }
+  EXPECT_FALSE(of_modes[0].empty());
+  EXPECT_THAT(of_modes[1], ::testing::UnorderedElementsAreArray(of_modes[0]));
+}
+
+BlockStored Piece(int64_t hash, std::optional<int64_t> parent, int64_t offset) {
+  BlockStored event;
+  event.block_hashes = {BlockHash::FromSigned(hash)};
+  if (parent) event.parent_block_hash = BlockHash::FromSigned(*parent);
+  event.token_ids = {hash, hash};
+  event.block_size = 2;
+  event.token_offset = offset;
+  event.group_idx = 0;
+  return event;
+}
+
+std::string Spans(const std::vector<BlockStored>& events) {
+  std::string text;
+  for (const BlockStored& event : events) {
+    text += "[";
+    for (const TokenId token : *event.token_ids) text += std::to_string(token);
+    text += "]";
+  }
+  return text;
+}
+
+TEST(JoinChains, JoinsWhatFollowsInOneGroupAndNothingElse) {
+  const BlockStored first = Piece(1, std::nullopt, 0);
+  const BlockStored second = Piece(2, 1, 2);
+  const BlockStored third = Piece(3, 2, 4);
+  EXPECT_EQ(Spans(JoinChains({third, second, first})), "[112233]");
+  EXPECT_EQ(Spans(JoinChains({third, first})), "[33][11]") << "a hole";
+  EXPECT_EQ(Spans(JoinChains({second, Piece(4, 1, 2), first})), "[1122][44]") << "a branch";
+  BlockStored other_group = second;
+  other_group.group_idx = 1;
+  EXPECT_EQ(Spans(JoinChains({other_group, first})), "[22][11]");
+  BlockStored adapter = second;
+  adapter.lora_id = 7;
+  EXPECT_EQ(Spans(JoinChains({adapter, first})), "[22][11]");
+  BlockStored unknown = second;
+  unknown.block_size = 0;
+  EXPECT_EQ(Spans(JoinChains({unknown, first})), "[22][11]");
+  const BlockStored joined = JoinChains({third, second, first}).at(0);
+  EXPECT_EQ(joined.parent_block_hash, std::nullopt);
+  EXPECT_EQ(joined.block_hashes.size(), 3u);
+  EXPECT_EQ(joined.token_offset, 0);
 }
 
 TEST(SimpleEvents, ABlockThatTheGpuHadBeforeIsAPlaceholder) {
