@@ -61,6 +61,9 @@ struct OffloadConfig {
   // the chunks' pages. A larger one, in whole pages, keeps chunks in fewer pieces and wastes less
   // than itself on each.
   int64_t slot_bytes = 0;
+  // Evict so much more than is needed whenever something has to be: what is free then has longer
+  // runs of slots, so that copies are fewer and larger, and that much of the capacity is not used.
+  int64_t evict_ahead_bytes = 0;
   EvictionPolicyKind policy = EvictionPolicyKind::kLru;
   // Chunks are stored once this many requests have looked them up. Below 2: all are.
   int64_t store_threshold = 0;

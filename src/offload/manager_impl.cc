@@ -24,7 +24,7 @@ std::unique_ptr<offload::EvictionPolicy> MakePolicy(const OffloadConfig& config,
 OffloadManager::Impl::Impl(const OffloadConfig& manager_config, offload::OffloadGeometry slot_sizes)
     : config(manager_config),
       geometry(std::move(slot_sizes)),
-      slots(static_cast<uint32_t>(geometry.num_slots)),
+      slots(static_cast<uint32_t>(geometry.num_slots), config.compatible),
       filter(config.store_threshold, config.max_tracker_size, !config.compatible),
       policy(MakePolicy(config, table, geometry.num_slots)) {}
 
@@ -54,8 +54,12 @@ void OffloadManager::Impl::ForgetChosen() {
 
 bool OffloadManager::Impl::MakeRoom(int64_t missing, StorePlan& plan) {
   if (missing <= 0) return true;
-  victims.clear();
-  if (missing > evictable_slots || !policy->ChooseVictims(missing, mark, victims)) return false;
+  const auto chosen = [&](int64_t count) {
+    victims.clear();
+    return count <= evictable_slots && policy->ChooseVictims(count, mark, victims);
+  };
+  const int64_t ahead = config.evict_ahead_bytes / geometry.slot_bytes;
+  if ((ahead == 0 || !chosen(missing + ahead)) && !chosen(missing)) return false;
   Evict(plan);
   return true;
 }
@@ -75,7 +79,8 @@ void OffloadManager::Impl::Evict(StorePlan& plan) {
   }
 }
 
-void OffloadManager::Impl::Reserve(StorePlan& plan) {
+void OffloadManager::Impl::Reserve(int64_t needed, StorePlan& plan) {
+  slots.Announce(needed);
   for (const uint32_t chunk : chunks) {
     ChunkEntry& entry = table[chunk];
     entry.readers = ChunkEntry::kStoring;

@@ -24,7 +24,7 @@ class OffloadManager::Impl {
   int64_t ChooseChunks(std::span<const OffloadKey> keys);
   bool MakeRoom(int64_t slots, StorePlan& plan);
   void Evict(StorePlan& plan);
-  void Reserve(StorePlan& plan);
+  void Reserve(int64_t slots, StorePlan& plan);
   // Drops the entries that ChooseChunks added.
   void ForgetChosen();
 

@@ -18,6 +18,9 @@ Status CheckConfig(const OffloadConfig& config) {
   if (config.store_threshold < 0) {
     return {StatusCode::kInvalidArgument, "store_threshold must not be negative"};
   }
+  if (config.evict_ahead_bytes < 0 || config.evict_ahead_bytes > config.capacity_bytes) {
+    return {StatusCode::kInvalidArgument, "evict_ahead_bytes must be in 0..capacity_bytes"};
+  }
   if (config.max_tracker_size < 1 || config.max_tracker_size > int64_t{1} << 30) {
     return {StatusCode::kInvalidArgument, "max_tracker_size must be in 1..2^30"};
   }
@@ -107,7 +110,7 @@ Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan&
     impl_->ForgetChosen();
     return {StatusCode::kExhausted, "not enough chunks can be evicted"};
   }
-  impl_->Reserve(plan);
+  impl_->Reserve(needed, plan);
   return Status();
 }
 

@@ -128,6 +128,77 @@ TEST(Slots, AnyMixOfSizesFillsTheBudget) {
   }
 }
 
+// Requests of 1 to 32 chunks are stored, and old ones are used again now and then, so that they are
+// not evicted in the order in which they came.
+class Churn {
+ public:
+  explicit Churn(const OffloadConfig& config) : offload_(config), random_(7) {}
+
+  // Stores so many jobs. Returns how many runs of neighbours the slots of a job are.
+  double RunsOfAJob(int jobs) {
+    int64_t runs = 0;
+    for (int i = 0; i < jobs; ++i) {
+      std::vector<OffloadKey>& keys = stored_.emplace_back();
+      for (int64_t n = Random(1, 32); n > 0; --n) keys.push_back(Key(next_++, Random(0, 1)));
+      StorePlan plan;
+      EXPECT_TRUE(offload_.manager().PrepareStore(keys, plan).ok());
+      for (size_t s = 0; s < plan.slots.size(); ++s) {
+        runs += s == 0 || plan.slots[s].value != plan.slots[s - 1].value + 1;
+      }
+      offload_.manager().CompleteStore(plan.keys, true);
+      if (Random(0, 3) == 0)
+        offload_.manager().Touch(stored_[static_cast<size_t>(
+            Random(std::max<int64_t>(0, std::ssize(stored_) - 300), std::ssize(stored_) - 1))]);
+    }
+    EXPECT_TRUE(offload_.manager().CheckInvariants().ok());
+    return static_cast<double>(runs) / jobs;
+  }
+
+ private:
+  int64_t Random(int64_t from, int64_t to) {
+    return std::uniform_int_distribution<int64_t>(from, to)(random_);
+  }
+
+  TestOffload offload_;
+  std::mt19937_64 random_;
+  std::vector<std::vector<OffloadKey>> stored_;
+  int64_t next_ = 0;
+};
+
+TEST(Slots, OfAJobAreFewRunsHoweverLongMemoryHasBeenInUse) {
+  const OffloadConfig config = Groups({kPage, 2 * kPage}, 8000 * kPage);
+  OffloadConfig ahead = config;
+  ahead.evict_ahead_bytes = config.capacity_bytes / 64;
+  Churn churn(config);
+  Churn evicting_ahead(ahead);
+  const double fresh = churn.RunsOfAJob(200);
+  const double used = churn.RunsOfAJob(3000);
+  evicting_ahead.RunsOfAJob(200);
+  const double used_ahead = evicting_ahead.RunsOfAJob(3000);
+  RecordProperty("fresh", std::to_string(fresh));
+  RecordProperty("used", std::to_string(used));
+  RecordProperty("used_ahead", std::to_string(used_ahead));
+  EXPECT_EQ(fresh, 1);
+  EXPECT_LT(used, 5);
+  EXPECT_LT(used_ahead, 3);
+}
+
+TEST(Slots, EvictingAheadMakesRoomForWhatComesNext) {
+  OffloadConfig config = Groups({kPage}, 8 * kPage);
+  config.evict_ahead_bytes = 3 * kPage;
+  TestOffload offload(config);
+  StorePlan plan;
+  ASSERT_TRUE(offload.manager().PrepareStore(Keys({1, 2, 3, 4, 5, 6, 7, 8}), plan).ok());
+  offload.manager().CompleteStore(plan.keys, true);
+  ASSERT_TRUE(offload.manager().PrepareStore(Keys({9}), plan).ok());
+  EXPECT_EQ(ToNumbers(plan.evicted), (Numbers{8, 7, 6, 5}));
+  ASSERT_TRUE(offload.manager().PrepareStore(Keys({10, 11, 12}), plan).ok());
+  EXPECT_TRUE(plan.evicted.empty());
+  // Where there are not so many, what is needed is enough.
+  ASSERT_TRUE(offload.manager().PrepareStore(Keys({13, 14, 15}), plan).ok());
+  EXPECT_EQ(plan.evicted.size(), 3u);
+}
+
 TEST(Slots, EveryWrongSizeIsRefusedByName) {
   const auto error = [](auto change) {
     OffloadConfig config = Groups({kPage}, 4 * kPage);
@@ -149,6 +220,9 @@ TEST(Slots, EveryWrongSizeIsRefusedByName) {
   EXPECT_THAT(error([](auto& c) { c.page_bytes = 3000; }), HasSubstr("page_bytes"));
   EXPECT_THAT(error([](auto& c) { c.page_bytes = 0; }), HasSubstr("page_bytes"));
   EXPECT_THAT(error([](auto& c) { c.slot_bytes = 5000; }), HasSubstr("slot_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.evict_ahead_bytes = -1; }), HasSubstr("evict_ahead_bytes"));
+  EXPECT_THAT(error([](auto& c) { c.evict_ahead_bytes = 5 * kPage; }),
+              HasSubstr("evict_ahead_bytes"));
   EXPECT_THAT(error([](auto& c) { c.store_threshold = -1; }), HasSubstr("store_threshold"));
   EXPECT_THAT(error([](auto& c) { c.max_tracker_size = 0; }), HasSubstr("max_tracker_size"));
 }
