@@ -24,8 +24,9 @@ struct TransferLists {
   std::vector<SlotId> slots;
 };
 
-// `job`, of `scheduler`; groups without blocks are left out. Borrows lists of both `job` and
-// `lists`. `after`: see TransferJob.
+// `job`, of `scheduler`, in which every chunk's slots have their place. (Those of a compatible one
+// may not, where windows gave blocks up: such a job the engine refuses, or fills wrongly.) Groups
+// without blocks are left out. Borrows lists of both `job` and `lists`. `after`: see TransferJob.
 TransferJob ToTransferJob(const OffloadJob& job, const OffloadScheduler& scheduler,
                           TransferLists& lists, void* after = nullptr);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/offload_transfer.h"
 
+#include <algorithm>
+
 #include "src/base/check.h"
 
 namespace kvcast {
@@ -19,13 +21,15 @@ TransferJob ToTransferJob(const OffloadJob& job, const OffloadScheduler& schedul
     const auto num_blocks = static_cast<size_t>(count);
     const auto num_slots =
         static_cast<size_t>(chunks * scheduler.manager().slots_per_chunk(GroupIdx(g)));
-    KV_CHECK(num_blocks <= blocks.size() && num_slots <= slots.size());
+    KV_CHECK(num_blocks <= blocks.size());
+    // Only a compatible scheduler's job may have another number of slots than its blocks fill; the
+    // engine refuses it then.
+    const bool last = num_blocks == blocks.size();
     lists.groups.push_back({GroupIdx(g), static_cast<uint32_t>(skip), blocks.first(num_blocks),
-                            slots.first(num_slots)});
+                            slots.first(last ? slots.size() : std::min(num_slots, slots.size()))});
     blocks = blocks.subspan(num_blocks);
-    slots = slots.subspan(num_slots);
+    slots = slots.subspan(lists.groups.back().slots.size());
   }
-  KV_CHECK(blocks.empty() && slots.empty());
   const CopyDirection direction = job.store ? CopyDirection::kStore : CopyDirection::kLoad;
   return {TransferIdOf(job.id), direction, lists.groups, after};
 }

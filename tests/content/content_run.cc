@@ -24,7 +24,8 @@ std::unique_ptr<CacheManager> NewCache(const RunConfig& config) {
   cache.max_model_len = 1024;
   cache.max_in_flight_tokens = 48;
   cache.hash_block_size = config.hash_unit;
-  auto manager = CacheManager::Create(cache, NewHasher(), {.enabled = false});
+  const bool announces = config.on_events != nullptr;
+  auto manager = CacheManager::Create(cache, NewHasher(), {.enabled = announces});
   EXPECT_TRUE(manager.ok()) << manager.status().ToString();
   return std::move(manager).value();
 }
@@ -211,12 +212,29 @@ bool ContentRun::StartLoad(Request& request, const PrefixHit& hit, int64_t exter
   return true;
 }
 
+std::optional<int64_t> ContentRun::Lookup(Request& request, const PrefixHit& hit) {
+  const bool free = tier_->IsFree(request);
+  const std::optional<int64_t> external = tier_->Match(request, hit.tokens, now_ms_);
+  if (!config_.on_events) return external;
+  TakeEvents();
+  if (config_.on_lookup && free && external) {
+    config_.on_lookup({request.cache, hit.tokens, *external});
+  }
+  return external;
+}
+
+void ContentRun::TakeEvents() {
+  std::vector<Event> events = cache_->TakeEvents();
+  for (Event& event : tier_->TakeEvents()) events.push_back(std::move(event));
+  if (config_.on_events) config_.on_events(std::move(events));
+}
+
 bool ContentRun::Admit(Request& request) {
   if (request.state == Request::State::kLoaded) {
     return TokensOfStep(request) <= 0 || ScheduleTokens(request, nullptr);
   }
   const PrefixHit hit = cache_->GetComputedBlocks(request.cache);
-  std::optional<int64_t> external = tier_->Match(request, hit.tokens, now_ms_);
+  std::optional<int64_t> external = Lookup(request, hit);
   if (!external) return true;
   const std::optional<int64_t> matched = external;
   if (*external > 1 && Chance(0.1)) external = 1 + Random(*external);

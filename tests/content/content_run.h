@@ -46,6 +46,9 @@ class ContentRun {
   void ScheduleRunning();
   void AdmitWaiting();
   bool Admit(Request& request);
+  // As Tier::Match.
+  std::optional<int64_t> Lookup(Request& request, const PrefixHit& hit);
+  void TakeEvents();
   // `promised`: all that was matched, which is never refused.
   bool StartLoad(Request& request, const PrefixHit& hit, int64_t external, bool promised);
   bool ScheduleTokens(Request& request, const PrefixHit* hit);

@@ -70,6 +70,7 @@ void ContentRun::Arrive(Request& request, const Arrival& arrival) {
   // What was there before the load is still good, and the blocks may be used all the same; but a
   // window has no blocks for the tokens that it would not have seen after the load.
   const bool failed = arrival.kind == Arrival::Kind::kFailed;
+  request.load_failed |= !success;
   if (!request.ended && failed && request.computed > 0 && all_full_ && Chance(0.5)) {
     request.state = Request::State::kLoaded;
     return;
@@ -144,6 +145,7 @@ void ContentRun::Step(bool add) {
   SampleOrFinish();
   LetTimePass();
   TakeArrivals();
+  TakeEvents();
   if (counts_.steps % 8 == 0) {
     CheckHost();
     if (config_.fault == Fault::kNone) {

@@ -76,6 +76,10 @@ TEST(ContentControl, BlocksThatAreFreedUnderALateLoadAreWrittenByIt) {
   }
 }
 
+TEST(ContentControl, VllmsRulesLetWrongBytesThrough) {
+  EXPECT_GT(FindingsOf("FullWindowConnectorChunksOf3", Fault::kLikeVllm).sum(), 0);
+}
+
 TEST(ContentControl, BytesThatMoveAfterTheirCopyHasEndedAreSeen) {
   for (const char* mix : {"FullWindowConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
     const Findings found = FindingsOf(mix, Fault::kReportedEarly);

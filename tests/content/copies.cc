@@ -60,7 +60,7 @@ void Copies::Touch(size_t at) {
 // For a while, which others may take for ever; all the time it may write.
 bool Copies::IsStuck(size_t at) {
   const auto& batch = backend_->batches[at];
-  if (batch.direction != CopyDirection::kLoad) return false;
+  if (batch.direction != CopyDirection::kLoad || config_.late_load_ms == 0) return false;
   if (!stuck_.contains(batch.ticket)) stuck_[batch.ticket] = Chance(5) ? progress_ + 150 : 0;
   if (stuck_[batch.ticket] < progress_) return false;
   if (Chance(35)) backend_->Move(at);

@@ -53,6 +53,11 @@ inline std::vector<RunConfig> Models() {
        .cell_bytes = {8, 16, 8, 8},
        .num_blocks = 150,
        .host_blocks = 300},
+      {.name = "Window",
+       .groups = {Window(12)},
+       .cell_bytes = {16},
+       .num_blocks = 60,
+       .host_blocks = 40},
   };
 }
 
@@ -66,7 +71,9 @@ inline std::vector<RunConfig> Mixes() {
       mix.blocks_per_chunk = blocks_per_chunk;
     };
     add("Connector", TierKind::kConnector, 1);
+    if (model.name == "FullChunked") add("ConnectorChunksOf2", TierKind::kConnector, 2);
     add("ConnectorChunksOf3", TierKind::kConnector, 3);
+    if (!IsFullKind(model.groups[0].kind)) continue;  // a mirror needs such a group
     add("SimpleEager", TierKind::kSimpleEager, 1);
     add("SimpleLazy", TierKind::kSimpleLazy, 1);
   }

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
-#include "kvcast/cache_spec.h"
+#include "kvcast/cache_manager.h"
+#include "kvcast/event.h"
 
 namespace kvcast::content {
 
@@ -23,10 +25,15 @@ enum class Fault : uint8_t {
   kReleasedEarly,  // a request goes on when its load has started
   kFreedWhenLate,  // the blocks of a load that is given up are freed before its copy has ended
   kReportedEarly,  // the backend says that a batch has ended, and moves its bytes afterwards
+  kLikeVllm,       // the connector follows vLLM's rules where it would do better
 };
 
-// Loads take some 40 ms of the run's time, but for those that are stuck.
-inline constexpr int64_t kLateLoadMs = 100;
+// A lookup of the engine that nothing held up: all that counted was what is announced.
+struct FreeLookup {
+  const CacheRequest& request;
+  int64_t local_tokens = 0;     // the hit on the GPU
+  int64_t external_tokens = 0;  // what can be loaded behind it
+};
 
 struct RunConfig {
   std::string name;
@@ -40,7 +47,13 @@ struct RunConfig {
   int64_t hash_unit = 4;         // tokens
   // True: copies run on threads of their own. The test cannot say when, and none fails.
   bool threads = false;
+  // Loads take some 40 ms of the run's time. Later than this they are given up, and some are stuck
+  // for longer; 0: neither.
+  int64_t late_load_ms = 100;
   Fault fault = Fault::kNone;
+  // Told of all events, the GPU's first, before each lookup that is told of.
+  std::function<void(std::vector<Event>)> on_events;
+  std::function<void(const FreeLookup&)> on_lookup;
   uint64_t seed = 1;
   int64_t operations = 2000;  // see RunCounts
 };

@@ -85,7 +85,7 @@ class SimpleTier final : public Tier {
     before_loads();
     if (step_.load_event) {
       loads_[Submit(CopyDirection::kLoad, step_.load)] = {std::exchange(new_loads_, {}),
-                                                          now_ms_ + kLateLoadMs};
+                                                          now_ms_ + parts_.config.late_load_ms};
       if (parts_.config.fault == Fault::kReleasedEarly) {
         for (auto& [job, loads] : loads_) {
           for (const Load& load : std::exchange(loads.requests, {})) {
@@ -94,7 +94,6 @@ class SimpleTier final : public Tier {
         }
       }
     }
-    offload_->TakeEvents();
   }
 
   void AfterStep() override {
@@ -121,12 +120,14 @@ class SimpleTier final : public Tier {
       }
     }
     for (auto& [job, loads] : loads_) {
-      if (now_ms < loads.late_at_ms) continue;
+      if (parts_.config.late_load_ms == 0 || now_ms < loads.late_at_ms) continue;
       for (Load& load : loads.requests) GiveUp(load, arrivals);
     }
   }
 
   void Reset() override { offload_->Reset(); }
+  std::vector<Event> TakeEvents() override { return offload_->TakeEvents(); }
+  bool IsFree(const Request&) const override { return true; }
   bool Knows(const Request&) const override { return false; }
   bool idle() const override {
     return !offload_->has_pending_work() && copies_->idle() &&

@@ -28,6 +28,7 @@ struct Request {
   int64_t computed = 0;
   int64_t load_end = 0;
   int64_t outputs_left = 0;
+  bool load_failed = false;
   bool starts = true;  // the tier has not seen its table since it was admitted
   bool ended = false;
   std::vector<size_t> known_blocks;  // by group: of the table, told to the tier
@@ -83,6 +84,9 @@ class Tier {
   virtual void AfterStep() = 0;
   virtual void TakeEnded(int64_t now_ms, std::vector<Arrival>& arrivals) = 0;
   virtual void Reset() = 0;
+  virtual std::vector<Event> TakeEvents() = 0;
+  // A lookup of the request is decided by what is announced alone.
+  virtual bool IsFree(const Request& request) const = 0;
   // The request is still looked at.
   virtual bool Knows(const Request& request) const = 0;
   virtual bool idle() const = 0;
