@@ -71,8 +71,9 @@ TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
 TEST(Promises, WhereChunkSizesMeetNoPromiseIsBroken) {
   for (uint64_t seed = 1; seed <= 24 && !HasFailure(); ++seed) {
     RunConfig config = Mix("ThreeSizesConnectorChunksOf3");
+    config.host_blocks /= 3;
     config.seed = seed;
-    config.operations = 1000;
+    config.operations = 2500;
     SCOPED_TRACE("seed " + std::to_string(seed));
     ContentRun run(config);
     run.Run();

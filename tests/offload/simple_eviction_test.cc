@@ -157,13 +157,15 @@ TEST(SimpleGiveUp, ALoadKeepsItsBlocksUntilItsCopyEnds) {
     EXPECT_EQ(tier.offload().GiveUpLoad("c").code(), StatusCode::kNotFound);
     ASSERT_TRUE(tier.offload().GiveUpLoad("b").ok());
     EXPECT_EQ(tier.Hit(Tokens(33)), 0) << "nobody else waits for it";
-    tier.gpu().Free(again);
+    tier.Preempt(again);
     EXPECT_EQ(tier.gpu_free(), 27) << "the load still writes there";
     EXPECT_EQ(tier.host_free(), 6) << "and reads there";
-    EXPECT_EQ(tier.offload().Match(again, 0), 0);
+    tier.Serve(Request("c", Tokens(33)));
+    EXPECT_EQ(tier.offload().Match(again, 0), 0) << "it has a load under way";
     ASSERT_TRUE(tier.offload().CompleteLoad("b", success).ok());
     EXPECT_EQ(tier.gpu_free(), 29);
     EXPECT_EQ(tier.host_free(), 8);
+    EXPECT_EQ(tier.offload().Match(again, 0), 32);
     EXPECT_EQ(tier.offload().CompleteLoad("b").code(), StatusCode::kNotFound);
     tier.offload().RequestFinished(again, 0);
   }
