@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kvcast/status.h"
@@ -42,6 +43,14 @@ struct HostLayout {
   std::byte* base = nullptr;  // borrowed
   size_t bytes = 0;
   size_t slot_bytes = 0;
+  // Pieces of so many bytes, from base on, that are registered with the device one by one: no copy
+  // goes from one into the next. Whole slots; 0: all is one piece.
+  size_t region_bytes = 0;
 };
+// The largest region of whole slots that has at most `most` bytes, but one slot at least.
+// REQUIRES: slot_bytes > 0.
+size_t RegionBytes(size_t slot_bytes, size_t most);
+// The pieces, in order; the last one may be shorter.
+std::vector<std::span<std::byte>> Regions(const HostLayout& host);
 
 }  // namespace kvcast

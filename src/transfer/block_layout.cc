@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/block_layout.h"
 
+#include <algorithm>
 #include <string>
 
 namespace kvcast {
@@ -42,6 +43,19 @@ Status ValidateLayout(const GroupLayout& layout) {
     return {StatusCode::kInvalidArgument, "parts[" + std::to_string(i) + "]." + problem};
   }
   return {};
+}
+
+size_t RegionBytes(size_t slot_bytes, size_t most) {
+  return std::max<size_t>(1, most / slot_bytes) * slot_bytes;
+}
+
+std::vector<std::span<std::byte>> Regions(const HostLayout& host) {
+  std::vector<std::span<std::byte>> regions;
+  const size_t region = host.region_bytes == 0 ? host.bytes : host.region_bytes;
+  for (size_t at = 0; at < host.bytes; at += region) {
+    regions.emplace_back(host.base + at, std::min(region, host.bytes - at));
+  }
+  return regions;
 }
 
 }  // namespace kvcast

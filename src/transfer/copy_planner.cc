@@ -22,12 +22,13 @@ void CopyBatch::Grow(size_t more) {
 }
 
 void CopyPlanner::Start(CopyDirection direction, const GroupLayout& layout, std::byte* host,
-                        std::span<const BlockMove> moves) {
+                        std::span<const BlockMove> moves, size_t region_bytes) {
   store_ = direction == CopyDirection::kStore;
   layout_ = &layout;
   block_bytes_ = layout.block_bytes();
   whole_blocks_fit_ = block_bytes_ <= limits_.bytes && layout.parts.size() <= limits_.ops;
   host_ = host;
+  region_bytes_ = region_bytes;
   moves_ = moves;
   ops_.clear();
   next_op_ = 0;
@@ -75,7 +76,8 @@ void CopyPlanner::FillWhole(CopyBatch& batch) {
         const size_t src_pitch = kStore ? part.row_pitch : part.row_bytes;
         const size_t dst_pitch = kStore ? part.row_bytes : part.row_pitch;
         *next = {src, dst, part.row_bytes, src_pitch, dst_pitch, part.rows};
-      } else if (last != nullptr && IsContinuedBy(*last, src, dst)) {
+      } else if (last != nullptr && IsContinuedBy(*last, src, dst) &&
+                 !IsBorder(kStore ? dst : src)) {
         last->row_bytes += bytes;
         continue;
       } else {
@@ -161,7 +163,8 @@ bool CopyPlanner::TakeRun(CopyOp& op, CopyBatch& batch) {
   CopyOp* const last = batch.last();
   if (op.row_bytes > room && last != nullptr) return false;
   const size_t bytes = std::min(op.row_bytes, room);
-  if (last != nullptr && IsContinuedBy(*last, op.src, op.dst)) {
+  if (last != nullptr && IsContinuedBy(*last, op.src, op.dst) &&
+      !IsBorder(store_ ? op.dst : op.src)) {
     last->row_bytes += bytes;
     batch.bytes_ += bytes;
     return true;

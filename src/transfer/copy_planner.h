@@ -90,8 +90,9 @@ class CopyPlanner {
   explicit CopyPlanner(const BatchLimits& limits) : limits_(limits) {}
 
   // `moves` are prepared. Layout and moves must outlive the planning; the last group's is over.
+  // No copy crosses a multiple of `region_bytes` from `host` on, if that is not 0; nor does a move.
   void Start(CopyDirection direction, const GroupLayout& layout, std::byte* host,
-             std::span<const BlockMove> moves);
+             std::span<const BlockMove> moves, size_t region_bytes = 0);
   // Adds to the batch what has room there. True: all moves are written; false: the batch is full.
   bool Fill(CopyBatch& batch);
 
@@ -103,6 +104,10 @@ class CopyPlanner {
   template <bool kStore>
   void FillWhole(CopyBatch& batch);
   void WriteMove(const BlockMove& move);
+  // A copy ends before this place in host memory.
+  bool IsBorder(const std::byte* host) const {
+    return region_bytes_ != 0 && static_cast<size_t>(host - host_) % region_bytes_ == 0;
+  }
   void WritePart(const BlockPart& part, const BlockMove& move, size_t offset, size_t bytes,
                  std::byte* host);
   void WriteRows(std::byte* gpu, size_t gpu_pitch, std::byte* host, size_t row_bytes, size_t rows);
@@ -117,6 +122,7 @@ class CopyPlanner {
   size_t block_bytes_ = 0;
   bool whole_blocks_fit_ = false;  // into an empty batch
   std::byte* host_ = nullptr;
+  size_t region_bytes_ = 0;
   std::span<const BlockMove> moves_;  // that are not written yet
   // Copies of the move that is being written; those before next_op_ are in a batch.
   std::vector<CopyOp> ops_;

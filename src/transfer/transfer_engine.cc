@@ -36,6 +36,9 @@ Status Validate(const TransferConfig& config) {
   }
   if (config.host.base == nullptr) return Invalid("host.base", "is null");
   if (config.host.slot_bytes == 0) return Invalid("host.slot_bytes", "must be positive");
+  if (config.host.region_bytes % config.host.slot_bytes != 0) {
+    return Invalid("host.region_bytes", "must be whole slots");
+  }
   if (config.max_batch_bytes == 0) return Invalid("max_batch_bytes", "must be positive");
   if (config.max_batch_ops == 0) return Invalid("max_batch_ops", "must be positive");
   if (config.batches_in_flight < 1) return Invalid("batches_in_flight", "must be positive");

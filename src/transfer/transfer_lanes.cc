@@ -92,7 +92,8 @@ void TransferLanes::StartPlanner(Lane& lane, const JobState& job) {
   const JobState::Group& group = job.groups[job.groups_planned];
   const size_t begin = job.groups_planned == 0 ? 0 : job.groups[job.groups_planned - 1].moves_end;
   lane.planner.Start(job.direction, config_.groups[group.group.value].layout, config_.host.base,
-                     std::span(job.moves).subspan(begin, group.moves_end - begin));
+                     std::span(job.moves).subspan(begin, group.moves_end - begin),
+                     config_.host.region_bytes);
 }
 
 void TransferLanes::StartBatch(Lane& lane, JobState& job) {

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <thread>
 
@@ -161,6 +162,57 @@ TEST_F(TransferEngineTest, LoadsOvertakeStores) {
   EXPECT_THAT(Ended(), ElementsAre("1"));
 }
 
+TEST_F(TransferEngineTest, NoCopyGoesFromOneRegionIntoTheNext) {
+  config_.host.region_bytes = RegionBytes(kBytes, 5 * kBytes - 1);
+  ASSERT_EQ(config_.host.region_bytes, 4 * kBytes);
+  ASSERT_EQ(Regions(config_.host).size(), 8u);
+  for (const CopyDirection direction : {kLoad, kStore}) {
+    Start();
+    std::vector<BlockId> blocks;
+    std::vector<SlotId> slots;
+    for (uint32_t i = 2; i < 15; ++i) {
+      blocks.push_back(BlockId(i));
+      slots.push_back(SlotId(i));
+    }
+    Submit(1, direction, blocks, slots);
+    ASSERT_EQ(backend_->batches.size(), 1u);
+    std::vector<size_t> sizes;
+    for (const CopyOp& op : backend_->batches[0].ops) sizes.push_back(op.bytes() / kBytes);
+    EXPECT_THAT(sizes, ElementsAre(2, 4, 4, 3));
+    engine_->WaitAll();
+    EXPECT_THAT(Ended(), ElementsAre("1"));
+    for (size_t i = 2; i < 15; ++i) EXPECT_TRUE(SlotHolds(i, i)) << i;
+    engine_.reset();
+  }
+}
+
+// A chunk of several slots may lie in two regions.
+TEST_F(TransferEngineTest, ABlockOfSeveralSlotsMayLieInTwoRegions) {
+  config_.host.slot_bytes = kBytes / 4;
+  config_.host.region_bytes = kBytes / 4 * 3;
+  Start();
+  Submit(1, kStore, Blocks({7}), Slots({1, 2, 3, 4}));
+  ASSERT_EQ(backend_->batches.size(), 1u);
+  EXPECT_EQ(backend_->batches[0].ops.size(), 2u);
+  engine_->WaitAll();
+  EXPECT_THAT(Ended(), ElementsAre("1"));
+  EXPECT_TRUE(std::equal(&gpu_[7 * kBytes], &gpu_[8 * kBytes], &host_[kBytes / 4]));
+}
+
+TEST(Regions, AreWholeSlotsAndTheLastOneMayBeShorter) {
+  EXPECT_EQ(RegionBytes(12, 100), 96u);
+  EXPECT_EQ(RegionBytes(12, 5), 12u);
+  std::vector<std::byte> memory(100);
+  HostLayout host{memory.data(), memory.size(), 12};
+  ASSERT_EQ(Regions(host).size(), 1u);
+  EXPECT_EQ(Regions(host)[0].size(), 100u);
+  host.region_bytes = 48;
+  const auto regions = Regions(host);
+  ASSERT_EQ(regions.size(), 3u);
+  EXPECT_EQ(regions[1].data(), memory.data() + 48);
+  EXPECT_EQ(regions[2].size(), 4u);
+}
+
 TEST_F(TransferEngineTest, JobsOfADirectionStartInOrder) {
   config_.batches_in_flight = 1;
   Start();
@@ -304,6 +356,8 @@ TEST_F(TransferEngineTest, ErrorsOfTheConfigurationNameTheField) {
             "groups[0].layout.num_blocks: must be positive");
   EXPECT_EQ(with([](auto& c) { c.host.base = nullptr; }), "host.base: is null");
   EXPECT_EQ(with([](auto& c) { c.host.slot_bytes = 0; }), "host.slot_bytes: must be positive");
+  EXPECT_EQ(with([](auto& c) { c.host.region_bytes = kBytes + 1; }),
+            "host.region_bytes: must be whole slots");
   EXPECT_EQ(with([](auto& c) { c.max_batch_bytes = 0; }), "max_batch_bytes: must be positive");
   EXPECT_EQ(with([](auto& c) { c.max_batch_ops = 0; }), "max_batch_ops: must be positive");
   EXPECT_EQ(with([](auto& c) { c.batches_in_flight = 0; }), "batches_in_flight: must be positive");
