@@ -56,6 +56,9 @@ struct TransferConfig {
   size_t max_batch_bytes = size_t{16} << 20;
   size_t max_batch_ops = 4096;
   int batches_in_flight = 4;  // in each direction
+  // Of stores, while loads wait for their turn: a request waits for a load, and nobody for a store.
+  // 1 keeps stores going, so that a step that has to flush them does not wait for the loads.
+  int store_batches_beside_loads = 1;
   // False: no thread; copies make progress only within Submit, Poll and Wait.
   bool own_thread = true;
 };

@@ -42,6 +42,9 @@ Status Validate(const TransferConfig& config) {
   if (config.max_batch_bytes == 0) return Invalid("max_batch_bytes", "must be positive");
   if (config.max_batch_ops == 0) return Invalid("max_batch_ops", "must be positive");
   if (config.batches_in_flight < 1) return Invalid("batches_in_flight", "must be positive");
+  if (config.store_batches_beside_loads < 1) {
+    return Invalid("store_batches_beside_loads", "must be positive");
+  }
   return {};
 }
 

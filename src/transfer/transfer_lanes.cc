@@ -2,6 +2,7 @@
 #include "src/transfer/transfer_lanes.h"
 
 #include <algorithm>
+#include <climits>
 #include <string>
 #include <utility>
 
@@ -50,9 +51,13 @@ void TransferLanes::Add(std::unique_ptr<JobState> job) {
 bool TransferLanes::Pump(std::vector<std::unique_ptr<JobState>>& ended) {
   bool changed = false;
   for (Lane& lane : lanes_) changed |= Reap(lane);
-  for (Lane& lane : lanes_) {
-    while (Start(lane)) changed = true;
-  }
+  Lane& loads = lanes_[static_cast<size_t>(CopyDirection::kLoad)];
+  Lane& stores = lanes_[static_cast<size_t>(CopyDirection::kStore)];
+  while (Start(loads, config_.batches_in_flight)) changed = true;
+  const bool loads_wait = std::any_of(loads.jobs.begin(), loads.jobs.end(),
+                                      [](const auto& job) { return job->has_work(); });
+  const int most_stores = loads_wait ? config_.store_batches_beside_loads : INT_MAX;
+  while (Start(stores, std::min(config_.batches_in_flight, most_stores))) changed = true;
   const size_t ended_before = ended.size();
   for (Lane& lane : lanes_) End(lane, ended);
   return changed || ended.size() > ended_before;
@@ -73,8 +78,8 @@ bool TransferLanes::Reap(Lane& lane) {
   return changed;
 }
 
-bool TransferLanes::Start(Lane& lane) {
-  if (lane.running.size() >= static_cast<size_t>(config_.batches_in_flight)) return false;
+bool TransferLanes::Start(Lane& lane, int most) {
+  if (lane.running.size() >= static_cast<size_t>(most)) return false;
   for (const auto& job : lane.jobs) {
     if (!job->has_work()) continue;
     if (!job->prepared) {

@@ -83,7 +83,8 @@ class TransferLanes {
   Status CheckDestinations(const JobState& job);
   void StartPlanner(Lane& lane, const JobState& job);
   bool Reap(Lane& lane);
-  bool Start(Lane& lane);
+  // Starts a batch, of which `most` may be under way. False: nothing to do.
+  bool Start(Lane& lane, int most);
   void StartBatch(Lane& lane, JobState& job);
   void End(Lane& lane, std::vector<std::unique_ptr<JobState>>& ended);
   TransferStats::Lane& StatsOf(const JobState& job);

@@ -20,6 +20,7 @@ using testing::DeferredBackend;
 using ::testing::ElementsAre;
 using testing::FillWith;
 using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
 
 constexpr auto kLoad = CopyDirection::kLoad;
 constexpr auto kStore = CopyDirection::kStore;
@@ -160,6 +161,25 @@ TEST_F(TransferEngineTest, LoadsOvertakeStores) {
   // Where both lanes are free, the load starts first, whichever came first.
   engine_->WaitAll();
   EXPECT_THAT(Ended(), ElementsAre("1"));
+}
+
+TEST_F(TransferEngineTest, WhileLoadsWaitStoresGoOneByOne) {
+  config_.max_batch_bytes = kBytes;  // a batch per block
+  config_.batches_in_flight = 2;
+  Start();
+  const auto running = [this](CopyDirection direction) {
+    return std::ranges::count(backend_->batches, direction, &DeferredBackend::Batch::direction);
+  };
+  Submit(1, kLoad, Blocks({1, 3, 5}), Slots({1, 3, 5}));
+  Submit(2, kStore, Blocks({11, 13, 15}), Slots({11, 13, 15}));
+  EXPECT_EQ(running(kLoad), 2);
+  EXPECT_EQ(running(kStore), 1);
+  backend_->Finish(0);
+  EXPECT_THAT(Ended(), IsEmpty());
+  EXPECT_EQ(running(kLoad), 2) << "the last one has started";
+  EXPECT_EQ(running(kStore), 2);
+  engine_->WaitAll();
+  EXPECT_THAT(Ended(), UnorderedElementsAre("1", "2"));
 }
 
 TEST_F(TransferEngineTest, NoCopyGoesFromOneRegionIntoTheNext) {
@@ -358,6 +378,8 @@ TEST_F(TransferEngineTest, ErrorsOfTheConfigurationNameTheField) {
   EXPECT_EQ(with([](auto& c) { c.host.slot_bytes = 0; }), "host.slot_bytes: must be positive");
   EXPECT_EQ(with([](auto& c) { c.host.region_bytes = kBytes + 1; }),
             "host.region_bytes: must be whole slots");
+  EXPECT_EQ(with([](auto& c) { c.store_batches_beside_loads = 0; }),
+            "store_batches_beside_loads: must be positive");
   EXPECT_EQ(with([](auto& c) { c.max_batch_bytes = 0; }), "max_batch_bytes: must be positive");
   EXPECT_EQ(with([](auto& c) { c.max_batch_ops = 0; }), "max_batch_ops: must be positive");
   EXPECT_EQ(with([](auto& c) { c.batches_in_flight = 0; }), "batches_in_flight: must be positive");
