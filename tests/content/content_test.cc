@@ -17,7 +17,7 @@ constexpr int64_t kOperationsOfARun = 2500;
 
 int64_t OperationsOfAMix() {
   const char* asked = std::getenv("KVCAST_CONTENT_OPS");
-  const int64_t all = asked == nullptr ? 80'000 : std::atoll(asked);
+  const int64_t all = asked == nullptr ? 150'000 : std::atoll(asked);
   return CeilDiv(all, static_cast<int64_t>(Mixes().size()));
 }
 
