@@ -73,6 +73,7 @@ struct OffloadConfig {
   std::string medium = kMediumCpu;  // of the events
   // Do what vLLM's manager does where this one does better:
   //   a slot has the size of the largest chunk, and every chunk takes one
+  //   slots that were given back last are taken first, however they lie
   //   every lookup counts for store_threshold, repeated ones of a waiting request too
   //   the chunks of a job get older first to last, so that a prefix loses its beginning first
   //   ARC finds no victim where only T1 has one and T1 is smaller than its target

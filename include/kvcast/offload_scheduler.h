@@ -169,8 +169,10 @@ class OffloadScheduler {
   // The request got blocks, `tables` by group, for the tokens that the GPU has and for
   // `external_tokens` more, no more than MatchedTokens said. Makes a load job, which BuildStep
   // hands out. The engine must keep these blocks until OnCompletions names the request, also where
-  // the request ends before. Not ok, and nothing changed: the chunks are not there any more, or the
-  // tables are too short; compute the tokens instead.
+  // the request ends before. Not ok, and nothing changed: the chunks are not there any more, the
+  // tables are too short, or fewer tokens than were matched end where a window or a state would
+  // need what is not there; compute the tokens instead. All that was matched is never refused, in
+  // the same step.
   Status UpdateAfterAlloc(OffloadRequestId id, int64_t external_tokens,
                           std::span<const std::vector<BlockId>> tables);
 
