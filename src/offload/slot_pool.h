@@ -50,12 +50,13 @@ class SlotPool {
       SlotRun run{first, 0};
       for (; first == run.first + run.count; first = next_[first]) ++run.count;
       num_free_ += run.count;
-      free_runs_.Add(run);
+      Give(run);
     }
   }
   void Clear() {
     next_.clear();
     free_runs_.Clear();
+    given_ = {};
     free_ = kNoSlot;
     num_free_ = 0;
   }
@@ -69,6 +70,7 @@ class SlotPool {
   void ForEachFree(const Visit& visit) const {
     ForEach(free_, visit);
     free_runs_.ForEach(visit);
+    for (uint32_t i = 0; i < given_.count; ++i) visit(given_.first + i);
   }
 
  private:
@@ -88,8 +90,24 @@ class SlotPool {
     --announced_;
     return slot;
   }
+  // What is evicted together was mostly stored together.
+  void Give(SlotRun run) {
+    if (given_.count > 0 && run.first + run.count == given_.first) {
+      given_ = {run.first, run.count + given_.count};
+    } else if (given_.count > 0 && given_.first + given_.count == run.first) {
+      given_.count += run.count;
+    } else {
+      KeepGiven();
+      given_ = run;
+    }
+  }
+  void KeepGiven() {
+    if (given_.count > 0) free_runs_.Add(given_);
+    given_ = {};
+  }
   // Never used slots are the last run of all.
   void StartRun() {
+    KeepGiven();
     const auto unused = static_cast<uint32_t>(num_slots() - num_used_once());
     const uint32_t given_back = free_runs_.LongestFor(announced_);
     if (given_back < announced_ && unused > given_back) {
@@ -118,6 +136,7 @@ class SlotPool {
   int64_t num_free_ = 0;
   uint32_t announced_ = 0;  // to be taken
   FreeRuns free_runs_;
+  SlotRun given_;            // given back last, and not among free_runs_ yet
   SlotRun run_;              // of the slots that are being taken
   uint32_t free_ = kNoSlot;  // last_first: the free ones, as a chain
 };
