@@ -1,0 +1,69 @@
+// CopyEngine: copies by the GPU's DMA engines, as few calls of the driver as possible.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "cuda/device.h"
+#include "kvcast/copy_backend.h"
+#include "kvcast/cuda_memory.h"
+
+namespace kvcast::cuda {
+
+// The call that copies: the newest that the driver has, or an older one on request.
+enum class CopyCall : uint8_t { kBatch13000, kBatch12080, kLoop };
+
+struct CopyEngineOptions {
+  CopyCall call = CopyCall::kLoop;
+  // One descriptor for the rows of a copy, where the call has such; else one for each row.
+  bool rows_as_one = false;
+  // See CU_MEMCPY_SRC_ACCESS_ORDER_ANY.
+  bool unordered = false;
+  bool prefer_overlap = false;
+};
+
+// The arguments of the calls of one batch. Drivers do not say when they have read them, so they
+// stay until the copies are done.
+struct CopyDescriptors {
+  std::vector<CUdeviceptr> dsts;
+  std::vector<CUdeviceptr> srcs;
+  std::vector<size_t> sizes;
+  std::vector<CUDA_MEMCPY3D_BATCH_OP> rows;
+};
+
+struct CopyEngineCounts {
+  uint64_t calls = 0;
+  uint64_t descriptors = 0;
+};
+
+class CopyEngine {
+ public:
+  // `host`, which outlives the engine, may be nullptr: nothing is cut then.
+  CopyEngine(CudaDevice device, const PinnedPool* host) : device_(std::move(device)), host_(host) {}
+
+  static CopyCall NewestCall(const DriverApi& api);
+  static bool HasRows(const DriverApi& api, CopyCall call);
+
+  // Puts the copies behind what `stream` has to do. `descriptors` are overwritten, and kept by the
+  // caller until the copies are done. Not ok: any of the copies may happen.
+  Status Enqueue(CopyDirection direction, std::span<const CopyOp> ops,
+                 const CopyEngineOptions& options, CopyDescriptors& descriptors, CUstream stream,
+                 CopyEngineCounts& counts) const;
+
+ private:
+  void AddRun(CopyDirection direction, const std::byte* src, std::byte* dst, size_t bytes,
+              CopyDescriptors& descriptors) const;
+  bool CrossesRegistrations(CopyDirection direction, const CopyOp& op) const;
+  Status CopyRuns(const CopyEngineOptions& options, CopyDescriptors& descriptors, CUstream stream,
+                  CopyEngineCounts& counts) const;
+  Status CopyRows(const CopyEngineOptions& options, CopyDescriptors& descriptors, CUstream stream,
+                  CopyEngineCounts& counts) const;
+
+  const CudaDevice device_;
+  const PinnedPool* const host_;
+};
+
+}  // namespace kvcast::cuda

@@ -1,0 +1,96 @@
+// CopyLane: the batches of one direction, on one stream.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cuda/copy_engine.h"
+#include "cuda/handles.h"
+#include "cuda/kernel_copier.h"
+#include "cuda/path_chooser.h"
+#include "cuda/staged_copier.h"
+#include "kvcast/cuda_copy_backend.h"
+
+namespace kvcast::cuda {
+
+// One batch under way: what ends it, and what has to stay as it is until then. Kept for its memory.
+struct LaneBatch {
+  CopyTicket ticket;
+  Event done;
+  Event staged_done;
+  bool staged = false;  // staged_done counts too
+  bool failed = false;
+  DescriptorSets descriptors;
+  uint64_t tables = 0;  // see KernelCopier::position
+  uint64_t staged_tables = 0;
+};
+
+struct LaneConfig {
+  CopyDirection direction = CopyDirection::kLoad;
+  const PinnedPool* host = nullptr;
+  PathRules rules;
+  CudaCopyCosts costs;
+  int kernel_blocks = 4;
+  size_t staging_bytes = 0;
+  bool unordered_loads = false;
+  bool prefer_overlap = false;
+};
+
+class CopyLane {
+ public:
+  // `kernels` is nullptr if there are none, and outlives the lane.
+  static Result<std::unique_ptr<CopyLane>> Create(const CudaDevice& device,
+                                                  const CopyKernels* kernels,
+                                                  const LaneConfig& config);
+
+  // Fills `batch`. Not ok: nothing was started. A batch that could not be started as a whole is
+  // `failed`, and the lane has run empty. Sets `poison` if it is not known to have.
+  Status Start(std::span<const CopyOp> ops, CUevent after, LaneBatch& batch, std::string& poison);
+  // Sets `poison` if the driver cannot say.
+  CopyState Poll(LaneBatch& batch, std::string& poison);
+  CopyState Wait(LaneBatch& batch, std::string& poison);
+  Status HoldBack(CUstream stream, const LaneBatch& batch) const;
+  Status Drain() const;
+
+  void AddTo(CudaCopyStats::Lane& stats) const;
+
+ private:
+  CopyLane(const CudaDevice& device, const LaneConfig& config, Stream stream);
+
+  // The copies of one size class.
+  struct Class {
+    CopyShape shape;
+    std::vector<CopyOp> ops;
+  };
+
+  Status Enqueue(std::span<const CopyOp> ops, bool ordered, LaneBatch& batch);
+  Status EnqueueBy(CudaCopyPath path, const Class& size_class, bool ordered, LaneBatch& batch);
+  Status EnqueueKernel(std::span<const CopyOp> ops);
+  CopyEngineOptions OptionsFor(const CopyShape& shape, bool ordered) const;
+  uint64_t GpuAddress(const std::byte* address) const;
+  CopyState StateOf(CUresult result, LaneBatch& batch, std::string& poison);
+  CopyState End(LaneBatch& batch);
+
+  const CudaDevice device_;
+  const LaneConfig config_;
+  const Stream stream_;
+  const CopyEngine engine_;
+  const CopyCall call_;
+  std::optional<KernelCopier> kernel_;
+  std::optional<StagedCopier> staged_;
+  PathChooser chooser_;
+  std::array<Class, PathChooser::kClasses> classes_;  // scratch
+  Pieces aligned_;                                    // scratch
+  Pieces odd_;                                        // scratch
+  CopyEngineCounts engine_counts_;
+  KernelCounts kernel_counts_;
+  uint64_t batches_ = 0;
+  uint64_t failed_batches_ = 0;
+};
+
+}  // namespace kvcast::cuda

@@ -1,0 +1,39 @@
+// Device: a GPU's primary context, and what is known of the GPU.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "cuda/driver_api.h"
+#include "kvcast/cuda_device.h"
+
+namespace kvcast::cuda {
+
+class Device {
+ public:
+  // `api` outlives the device.
+  static Result<CudaDevice> Open(const DriverApi& api, int ordinal);
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const DriverApi& api() const { return api_; }
+  const CudaDeviceInfo& info() const { return info_; }
+  // Every thread must, before it calls anything that works on the GPU. Cheap.
+  Status MakeCurrent() const;
+  // 0 if this driver does not know it.
+  int Attribute(CUdevice_attribute attribute) const;
+
+  Status Check(CUresult result, const char* call) const { return ToStatus(api_, result, call); }
+
+ private:
+  Device(const DriverApi& api, CUdevice device, CUcontext context)
+      : api_(api), device_(device), context_(context) {}
+
+  const DriverApi& api_;
+  const CUdevice device_;
+  const CUcontext context_;
+  CudaDeviceInfo info_;
+};
+
+}  // namespace kvcast::cuda

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/driver_api.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+namespace kvcast::cuda {
+namespace {
+
+// The forms that this code is written for are those of the oldest toolkit that it builds with.
+constexpr int kForms = 12080;
+
+Status Unavailable(std::string text) { return {StatusCode::kUnavailable, std::move(text)}; }
+
+decltype(&::cuGetProcAddress) g_get_proc_address = nullptr;
+
+void* LookUp(const char* name, int version) {
+  void* function = nullptr;
+  CUdriverProcAddressQueryResult found = CU_GET_PROC_ADDRESS_SYMBOL_NOT_FOUND;
+  const CUresult result =
+      g_get_proc_address(name, &function, version, CU_GET_PROC_ADDRESS_LEGACY_STREAM, &found);
+  return result == CUDA_SUCCESS && found == CU_GET_PROC_ADDRESS_SUCCESS ? function : nullptr;
+}
+
+Status Load(DriverApi& api) {
+  // Never closed: the driver has threads of its own.
+  void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return Unavailable("no CUDA driver: libcuda.so.1 is not there");
+  g_get_proc_address =
+      reinterpret_cast<decltype(g_get_proc_address)>(dlsym(library, "cuGetProcAddress_v2"));
+  if (g_get_proc_address == nullptr) return Unavailable("the CUDA driver is older than 12.0");
+  if (Status status = FillDriverApi(&LookUp, api); !status.ok()) return status;
+  return ToStatus(api, api.Init(0), "cuInit");
+}
+
+}  // namespace
+
+Status FillDriverApi(DriverLookup lookup, DriverApi& api) {
+#define KVCAST_FILL(member, function)                                             \
+  api.member = reinterpret_cast<decltype(api.member)>(lookup(#function, kForms)); \
+  if (api.member == nullptr) return Unavailable("the CUDA driver has no " #function);
+  KVCAST_DRIVER_FUNCTIONS(KVCAST_FILL)
+#undef KVCAST_FILL
+  int version = 0;
+  if (api.DriverGetVersion(&version) != CUDA_SUCCESS) version = 0;
+  // A driver answers an unknown version with the newest form that it knows.
+  if (version >= 13000) {
+    api.MemcpyBatchAsync13000 =
+        reinterpret_cast<MemcpyBatch13000>(lookup("cuMemcpyBatchAsync", 13000));
+    api.Memcpy3DBatchAsync13000 =
+        reinterpret_cast<Memcpy3DBatch13000>(lookup("cuMemcpy3DBatchAsync", 13000));
+  }
+  if (version >= 12080) {
+    api.MemcpyBatchAsync12080 =
+        reinterpret_cast<MemcpyBatch12080>(lookup("cuMemcpyBatchAsync", 12080));
+    api.Memcpy3DBatchAsync12080 =
+        reinterpret_cast<Memcpy3DBatch12080>(lookup("cuMemcpy3DBatchAsync", 12080));
+  }
+  return {};
+}
+
+Result<const DriverApi*> LoadDriver() {
+  static DriverApi api;
+  static const Status status = Load(api);
+  if (!status.ok()) return status;
+  return &api;
+}
+
+Status ToStatus(const DriverApi& api, CUresult result, const char* call) {
+  if (result == CUDA_SUCCESS) return {};
+  const char* name = nullptr;
+  if (api.GetErrorName(result, &name) != CUDA_SUCCESS || name == nullptr) name = "unknown error";
+  const auto code =
+      result == CUDA_ERROR_OUT_OF_MEMORY ? StatusCode::kExhausted : StatusCode::kUnavailable;
+  return {code, std::string(call) + ": " + name + " (" + std::to_string(result) + ")"};
+}
+
+}  // namespace kvcast::cuda

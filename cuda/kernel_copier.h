@@ -1,0 +1,64 @@
+// KernelCopier: copies by a few multiprocessors, told what to move by a table in pinned memory.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/handles.h"
+#include "cuda/pieces.h"
+#include "cuda/table_ring.h"
+#include "kvcast/cuda_memory.h"
+
+namespace kvcast::cuda {
+
+// The copy kernels, loaded.
+struct CopyKernels {
+  Module module;
+  CUfunction ring = nullptr;  // nullptr: this GPU cannot run it
+  CUfunction warps = nullptr;
+
+  static Result<CopyKernels> Load(const CudaDevice& device);
+};
+
+struct KernelCounts {
+  uint64_t launches = 0;
+  uint64_t pieces = 0;
+  uint64_t table_waits = 0;
+};
+
+// Launches behind each other in one stream. A launch stays short, so that the model's kernels get
+// their turn.
+class KernelCopier {
+ public:
+  static constexpr size_t kLaunchBytes = size_t{32} << 20;
+  static constexpr size_t kLaunchPieces = size_t{1} << 15;
+  static constexpr size_t kTableBytes = size_t{4} << 20;  // several launches
+
+  // `kernels` outlives the copier.
+  static Result<KernelCopier> Create(const CudaDevice& device, const CopyKernels& kernels);
+
+  // Puts the copies behind what `stream`, always the same one, has to do. Where the tables of
+  // earlier launches leave no room, waits for them. Not ok: any of the copies may happen.
+  Status Enqueue(const Pieces& aligned, const Pieces& odd, int blocks, CUstream stream,
+                 KernelCounts& counts);
+
+  // Behind the tables of all launches so far; Release when those have ended.
+  uint64_t position() const { return tables_.position(); }
+  void Release(uint64_t position) { tables_.Release(position); }
+
+ private:
+  KernelCopier(CudaDevice device, const CopyKernels& kernels, PinnedPool memory)
+      : device_(std::move(device)), kernels_(&kernels), memory_(std::move(memory)) {}
+
+  Status Launch(const Pieces& pieces, size_t begin, size_t end, bool ring, int blocks,
+                CUstream stream, KernelCounts& counts);
+  Result<size_t> TakeTable(size_t bytes, CUstream stream, KernelCounts& counts);
+
+  CudaDevice device_;
+  const CopyKernels* kernels_;
+  PinnedPool memory_;
+  TableRing tables_{kTableBytes};
+};
+
+}  // namespace kvcast::cuda

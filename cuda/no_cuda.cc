@@ -1,0 +1,56 @@
+// What a build without a CUDA toolkit has instead of the CUDA backend.
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "kvcast/cuda_copy_backend.h"
+#include "kvcast/cuda_device.h"
+#include "kvcast/cuda_memory.h"
+
+namespace kvcast {
+namespace {
+
+Status NoCuda() { return {StatusCode::kUnavailable, "this build has no CUDA"}; }
+
+}  // namespace
+
+// Without a device, nothing below ever holds anything.
+Result<CudaDevice> OpenCudaDevice(int) { return NoCuda(); }
+CudaDeviceInfo InfoOf(const CudaDevice&) { return {}; }
+
+Result<CudaMemory> CudaMemory::Create(CudaDevice, size_t) { return NoCuda(); }
+CudaMemory::~CudaMemory() = default;
+CudaMemory::CudaMemory(CudaMemory&&) noexcept = default;
+CudaMemory& CudaMemory::operator=(CudaMemory&&) noexcept = default;
+
+Result<PinnedPool> PinnedPool::Create(CudaDevice, const PinnedPoolConfig&) { return NoCuda(); }
+PinnedPool::~PinnedPool() = default;
+PinnedPool& PinnedPool::operator=(PinnedPool&&) noexcept = default;
+
+std::string_view CudaCopyPathName(CudaCopyPath path) {
+  switch (path) {
+    case CudaCopyPath::kCopyEngine:
+      return "copy-engine";
+    case CudaCopyPath::kKernel:
+      return "kernel";
+    case CudaCopyPath::kStaged:
+      return "staged";
+  }
+  return "";
+}
+
+class CudaCopyBackend::Impl {};
+CudaCopyBackend::CudaCopyBackend(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+CudaCopyBackend::~CudaCopyBackend() = default;
+Result<std::unique_ptr<CudaCopyBackend>> CudaCopyBackend::Create(CudaDevice,
+                                                                 const CudaCopyConfig&) {
+  return NoCuda();
+}
+Result<CopyTicket> CudaCopyBackend::Submit(CopyDirection, std::span<const CopyOp>, void*) {
+  return NoCuda();
+}
+CopyState CudaCopyBackend::Poll(CopyTicket) { return CopyState::kFailed; }
+CopyState CudaCopyBackend::Wait(CopyTicket) { return CopyState::kFailed; }
+Status CudaCopyBackend::HoldBack(void*, CopyTicket) { return NoCuda(); }
+CudaCopyStats CudaCopyBackend::stats() const { return {}; }
+
+}  // namespace kvcast

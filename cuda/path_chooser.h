@@ -1,0 +1,73 @@
+// PathChooser: by which path the copies of one size go, in one direction.
+//
+// A group's layout fixes the size of its fragments, so that groups are told apart by size; a batch
+// with copies of several groups is divided.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <limits>
+#include <optional>
+
+#include "kvcast/cuda_copy_backend.h"
+
+namespace kvcast::cuda {
+
+// What a batch holds of one size class.
+struct CopyShape {
+  size_t fragment_bytes = 0;  // of the smallest row
+  size_t copies = 0;
+  size_t rows = 0;  // of all copies
+  size_t bytes = 0;
+  size_t host_runs = 0;           // copies that follow each other in host memory count as one
+  bool one_host_run_each = true;  // no copy's rows lie apart in host memory
+
+  void Add(CopyDirection direction, const CopyOp& op);
+
+ private:
+  const std::byte* host_end_ = nullptr;
+};
+
+// Seconds from the call until the bytes are there, nothing else under way.
+double EngineSeconds(const CudaCopyCosts& costs, const CopyShape& shape);
+double KernelSeconds(const CudaCopyCosts& costs, const CopyShape& shape);
+double StagedSeconds(const CudaCopyCosts& costs, const CopyShape& shape);
+// True: one descriptor for all rows of a copy is cheaper than one for each.
+bool RowsAsOneIsCheaper(const CudaCopyCosts& costs, const CopyShape& shape);
+
+struct PathRules {
+  std::optional<CudaCopyPath> forced;
+  bool has_kernel = true;
+  bool has_staging = true;
+  double kernel_margin = 0.15;
+};
+
+class PathChooser {
+ public:
+  static constexpr size_t kClasses = 48;  // powers of 2
+
+  PathChooser(const PathRules& rules, CudaCopyCosts costs) : rules_(rules), costs_(costs) {}
+
+  static size_t ClassOf(size_t fragment_bytes);
+
+  // A choice is kept until another path is clearly better. Counts the copies as done by it.
+  CudaCopyPath Choose(const CopyShape& shape);
+
+  const CudaCopyCosts& costs() const { return costs_; }
+  // Those that have been seen, by size.
+  std::vector<CudaCopyStats::SizeClass> classes() const;
+
+ private:
+  CudaCopyPath Cheapest(const CopyShape& shape, const CudaCopyStats::SizeClass& last) const;
+  // What is chosen where nothing was measured.
+  CudaCopyPath ByRuleOfThumb(const CopyShape& shape) const;
+  bool Has(CudaCopyPath path, const CopyShape& shape) const;
+
+  const PathRules rules_;
+  const CudaCopyCosts costs_;
+  std::array<CudaCopyStats::SizeClass, kClasses> classes_{};
+  std::array<bool, kClasses> seen_{};
+};
+
+}  // namespace kvcast::cuda

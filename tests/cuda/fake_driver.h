@@ -1,0 +1,159 @@
+// FakeDriver: a CUDA driver without a GPU, behind the same table of functions.
+//
+// Streams run what they were given when somebody waits for it, as late as a GPU may: sources,
+// tables and descriptors are read only then. Memory of the GPU is plain memory; kernels see
+// registered memory at other addresses than the CPU does. What a driver would refuse is refused;
+// what it would let pass, and a GPU would trip over, is a fault.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cuda/device.h"
+#include "cuda/driver_api.h"
+
+namespace kvcast::cuda::testing {
+
+struct FakeOptions {
+  int version = 13000;
+  int compute_capability = 90;
+  int numa_node = -1;
+};
+
+// Seconds, and bytes per second.
+struct FakeCosts {
+  double call = 2e-6;
+  double copy = 0.5e-6;  // of a descriptor, on the CPU
+  double row = 0.1e-6;   // of a descriptor with rows, on the copy engine
+  double link = 50e9;
+  double launch = 5e-6;
+  double piece = 0.01e-6;
+  double block = 12e9;     // rate of a thread block over the link
+  double device = 1000e9;  // rate of a kernel within the GPU
+};
+
+class FakeDriver {
+ public:
+  struct Batch {
+    std::string call;  // "cuMemcpyBatchAsync 13.0", "cuMemcpy3DBatchAsync 12.8", "cuMemcpyAsync"
+    size_t count = 0;
+    int order = 0;
+    unsigned flags = 0;
+  };
+  struct Launch {
+    std::string kernel;
+    unsigned blocks = 0;
+    uint32_t count = 0;
+    uint32_t stage_bytes = 0;
+    uint32_t stages = 0;
+  };
+
+  explicit FakeDriver(const FakeOptions& options = {});
+  ~FakeDriver();
+
+  const DriverApi& api() const { return api_; }
+  CudaDevice Open();
+
+  // The `nth` next call of a function gives `result` and does nothing.
+  void FailCall(const std::string& function, CUresult result, int nth = 1) {
+    failures[function] = {result, nth};
+  }
+  // From now on every call that works on the GPU gives this.
+  void BreakDown(CUresult result) { broken = result; }
+
+  CUstream NewStream();
+  // Something else that the GPU does in a stream.
+  void Do(CUstream stream, std::function<void()> work);
+  CUevent RecordNewEvent(CUstream stream);
+  // Runs all that can run.
+  void RunAll();
+  // Runs what a stream can run without any other's progress.
+  void RunAlone(CUstream stream);
+  bool IsIdle(CUstream stream) const;
+
+  std::map<std::string, std::pair<CUresult, int>> failures;
+  CUresult broken = CUDA_SUCCESS;
+  // False: EventQuery finds out only, and nothing runs by itself.
+  bool runs_by_itself = true;
+  size_t gpu_bytes = size_t{1} << 32;
+  size_t pinnable_bytes = SIZE_MAX;
+  FakeCosts costs;
+
+  std::vector<Batch> batches;
+  std::vector<Launch> launches;
+  std::vector<std::string> faults;
+  int live_streams = 0;
+  int live_events = 0;
+  int live_modules = 0;
+  int live_contexts = 0;
+  std::map<uintptr_t, size_t> registrations;
+  std::map<uintptr_t, std::vector<std::byte>> allocations;
+
+  static constexpr uintptr_t kAlias = uintptr_t{1} << 50;
+
+  // What follows is what the table's functions do.
+  struct Stream;
+  struct Event {
+    uint64_t recorded = 0;
+    uint64_t reached = 0;
+    double time = 0;
+    bool timing = false;
+    Stream* stream = nullptr;  // of the last record
+  };
+  struct Item {
+    std::function<void()> run;
+    double seconds = 0;
+    double issued = 0;
+    Event* wait_for = nullptr;
+    uint64_t generation = 0;
+    Event* record = nullptr;
+  };
+  struct Stream {
+    std::deque<Item> items;
+    double time = 0;
+  };
+
+  static FakeDriver& Get();
+  CUresult Enter(const char* function, bool needs_context = true);
+  CUresult Alloc(CUdeviceptr* address, size_t bytes);
+  CUresult Register(void* address, size_t bytes);
+  CUresult Copies(const Batch& batch, std::function<size_t()> copy, double submit, double seconds,
+                  CUstream stream);
+  CUresult CopyBatch(const char* call, CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
+                     size_t count, CUmemcpyAttributes* attributes, size_t* starts,
+                     size_t num_attributes, size_t* failed, CUstream stream);
+  CUresult CopyRows(const char* call, size_t count, CUDA_MEMCPY3D_BATCH_OP* ops, size_t* failed,
+                    CUstream stream);
+  CUresult CopyOne(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
+  CUresult LaunchCopy(const std::string& kernel, unsigned blocks, unsigned threads, unsigned shared,
+                      CUstream stream, void** arguments);
+  void RunPieces(const Launch& launch, const uint64_t* src, const uint64_t* dst,
+                 const uint32_t* bytes);
+  CUresult Synchronize(Stream& stream);
+  CUresult SynchronizeEvent(Event& event);
+  // Memory that a copy engine, or a kernel, may touch.
+  bool IsCopyable(uintptr_t address, size_t bytes) const;
+  std::byte* KernelMemory(uintptr_t address, size_t bytes);
+  void Fault(const std::string& what);
+
+  const FakeOptions options;
+  double cpu_time = 0;
+  std::set<Stream*> streams;
+
+ private:
+  bool Step(Stream& stream);
+  bool Reach(Event& event, uint64_t generation);
+
+  DriverApi api_;
+  std::vector<std::unique_ptr<Event>> test_events_;
+};
+
+}  // namespace kvcast::cuda::testing

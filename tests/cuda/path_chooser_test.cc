@@ -1,0 +1,161 @@
+// Which path is taken for which fragments, by costs such as a machine might have.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/path_chooser.h"
+
+#include <gtest/gtest.h>
+
+#include <limits>
+
+namespace kvcast::cuda {
+namespace {
+
+constexpr size_t kKiB = 1024;
+constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr auto kEngine = CudaCopyPath::kCopyEngine;
+constexpr auto kKernel = CudaCopyPath::kKernel;
+constexpr auto kStaged = CudaCopyPath::kStaged;
+
+// A link of 50 GB/s where a descriptor costs what 27.5 kB take.
+CudaCopyCosts Costs() {
+  return {.measured = true,
+          .link_rate = 50e9,
+          .engine_start = 9e-6,
+          .engine_per_copy = 0.55e-6,
+          .engine_per_row = kNever,
+          .kernel_start = 8e-6,
+          .kernel_per_piece = 0.02e-6,
+          .kernel_rate = 45e9,
+          .kernel_blocks = 4,
+          .device_rate = 800e9};
+}
+
+CopyShape Runs(size_t copies, size_t bytes) {
+  CopyShape shape;
+  for (size_t i = 0; i < copies; ++i) {
+    const auto* const src = reinterpret_cast<const std::byte*>((2 * i + 1) * bytes);
+    shape.Add(CopyDirection::kLoad, {src, nullptr, bytes, 0, 0, 1});
+  }
+  return shape;
+}
+// A block's layers lie apart on the GPU, and side by side in host memory.
+CopyShape Layers(size_t blocks, uint32_t layers, size_t bytes) {
+  CopyShape shape;
+  for (size_t i = 0; i < blocks; ++i) {
+    const auto* const src = reinterpret_cast<const std::byte*>((2 * i + 1) * layers * bytes);
+    shape.Add(CopyDirection::kLoad, {src, nullptr, bytes, bytes, 100 * bytes, layers});
+  }
+  return shape;
+}
+CudaCopyPath ChoiceOf(const CudaCopyCosts& costs, const CopyShape& shape, PathRules rules = {}) {
+  return PathChooser(rules, costs).Choose(shape);
+}
+
+TEST(CopyShape, CountsWhatCosts) {
+  CopyShape shape;
+  std::byte memory[4096];
+  shape.Add(CopyDirection::kStore, {nullptr, memory, 100, 500, 100, 4});
+  shape.Add(CopyDirection::kStore, {nullptr, memory + 400, 80, 0, 0, 1});
+  shape.Add(CopyDirection::kStore, {nullptr, memory + 1000, 120, 0, 0, 1});
+  EXPECT_EQ(shape.fragment_bytes, 80u);
+  EXPECT_EQ(shape.copies, 3u);
+  EXPECT_EQ(shape.rows, 6u);
+  EXPECT_EQ(shape.bytes, 600u);
+  EXPECT_EQ(shape.host_runs, 2u);
+  EXPECT_TRUE(shape.one_host_run_each);
+  shape.Add(CopyDirection::kStore, {nullptr, memory + 2000, 100, 100, 200, 2});
+  EXPECT_FALSE(shape.one_host_run_each);
+}
+
+TEST(PathChooser, LargeFragmentsGoByTheCopyEngine) {
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(64, 64 * kKiB)), kEngine);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKiB)), kEngine);
+}
+
+TEST(PathChooser, SmallFragmentsGoByTheKernel) {
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 4 * kKiB)), kKernel);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 8 * kKiB)), kKernel);
+}
+
+TEST(PathChooser, TheKernelMustWinByItsMargin) {
+  // 20 KiB: 0.55 us a descriptor against 0.455 us of the kernel's link.
+  const CopyShape shape = Runs(512, 20 * kKiB);
+  EXPECT_EQ(ChoiceOf(Costs(), shape, {.kernel_margin = 0}), kKernel);
+  EXPECT_EQ(ChoiceOf(Costs(), shape, {.kernel_margin = 0.3}), kEngine);
+}
+
+TEST(PathChooser, ASlowKernelIsNotTaken) {
+  CudaCopyCosts costs = Costs();
+  costs.kernel_rate = 8.5e9;  // as on some links towards the host
+  EXPECT_EQ(ChoiceOf(costs, Runs(512, 16 * kKiB)), kEngine);
+}
+
+TEST(PathChooser, AFewFragmentsAreNotWorthALaunch) {
+  CudaCopyCosts costs = Costs();
+  costs.kernel_start = 12e-6;
+  EXPECT_EQ(ChoiceOf(costs, Runs(4, 4 * kKiB)), kEngine);
+}
+
+TEST(PathChooser, LayersAreStagedWhereTheHostsSideIsWhole) {
+  CudaCopyCosts costs = Costs();
+  costs.kernel_rate = 25e9;
+  EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKiB)), kStaged);
+  EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKiB), {.has_staging = false}), kKernel);
+  CopyShape apart = Layers(64, 64, 4 * kKiB);
+  apart.one_host_run_each = false;
+  EXPECT_EQ(ChoiceOf(costs, apart), kKernel);
+}
+
+TEST(PathChooser, RowsAsOneDescriptorSaveTheKernel) {
+  CudaCopyCosts costs = Costs();
+  costs.kernel_rate = 25e9;
+  EXPECT_FALSE(RowsAsOneIsCheaper(costs, Layers(64, 64, 4 * kKiB)));
+  costs.engine_per_row = 0.02e-6;
+  EXPECT_TRUE(RowsAsOneIsCheaper(costs, Layers(64, 64, 4 * kKiB)));
+  EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKiB)), kEngine);
+}
+
+TEST(PathChooser, WhatIsForcedIsDoneWhereItCanBe) {
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 4 * kKiB), {.forced = kEngine}), kEngine);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKiB), {.forced = kKernel}), kKernel);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKiB), {.forced = kStaged}), kStaged);
+  CopyShape apart = Layers(64, 64, 4 * kKiB);
+  apart.one_host_run_each = false;
+  EXPECT_EQ(ChoiceOf(Costs(), apart, {.forced = kStaged}), kEngine);
+}
+
+TEST(PathChooser, WithoutCostsARuleOfThumbDecides) {
+  EXPECT_EQ(ChoiceOf({}, Runs(512, 32 * kKiB)), kEngine);
+  EXPECT_EQ(ChoiceOf({}, Runs(32, 16 * kKiB)), kKernel);
+  EXPECT_EQ(ChoiceOf({}, Runs(31, 16 * kKiB)), kEngine);
+  EXPECT_EQ(ChoiceOf({}, Runs(512, 16 * kKiB), {.has_kernel = false}), kEngine);
+}
+
+TEST(PathChooser, AChoiceStaysUntilAnotherIsClearlyBetter) {
+  PathChooser chooser({.has_staging = false, .kernel_margin = 0}, Costs());
+  // 16 KiB and 31 KiB are of one class.
+  EXPECT_EQ(chooser.Choose(Runs(512, 16 * kKiB)), kKernel);
+  EXPECT_EQ(chooser.Choose(Runs(512, 26 * kKiB)), kKernel);  // the engine is 5 % cheaper
+  EXPECT_EQ(chooser.Choose(Runs(16, 31 * kKiB)), kKernel);
+  PathChooser other({.has_staging = false, .kernel_margin = 0}, Costs());
+  EXPECT_EQ(other.Choose(Runs(512, 26 * kKiB)), kEngine);
+}
+
+TEST(PathChooser, SizesAreChosenForApart) {
+  PathChooser chooser({}, Costs());
+  EXPECT_EQ(chooser.Choose(Runs(512, 4 * kKiB)), kKernel);
+  EXPECT_EQ(chooser.Choose(Runs(16, 256 * kKiB)), kEngine);
+  const auto classes = chooser.classes();
+  ASSERT_EQ(classes.size(), 2u);
+  EXPECT_EQ(classes[0].fragment_bytes, 4 * kKiB);
+  EXPECT_EQ(classes[0].choice, kKernel);
+  EXPECT_EQ(classes[0].copies[static_cast<size_t>(kKernel)], 512u);
+  EXPECT_EQ(classes[0].bytes[static_cast<size_t>(kKernel)], 512 * 4 * kKiB);
+  EXPECT_EQ(classes[0].copies[static_cast<size_t>(kEngine)], 0u);
+  EXPECT_EQ(classes[1].choice, kEngine);
+  // What it was chosen by: 9 us and 512 descriptors.
+  EXPECT_NEAR(classes[0].expected[static_cast<size_t>(kEngine)], 290.6e-6, 1e-9);
+  EXPECT_NEAR(classes[0].expected[static_cast<size_t>(kKernel)], 54.6e-6, 1e-7);
+}
+
+}  // namespace
+}  // namespace kvcast::cuda

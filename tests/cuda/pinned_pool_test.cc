@@ -1,0 +1,122 @@
+// Host memory that the GPU can use, whole or not at all.
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kvcast/cuda_memory.h"
+#include "tests/cuda/fake_driver.h"
+
+namespace kvcast::cuda {
+namespace {
+
+using testing::FakeDriver;
+
+constexpr size_t kPage = 4096;
+
+PinnedPoolConfig Small(size_t bytes) {
+  return {.bytes = bytes, .pages = HostPages::kSmall, .threads = 1};
+}
+
+TEST(PinnedPool, IsOneRegistrationOfExactlyItsBytes) {
+  FakeDriver driver;
+  {
+    const auto pool = PinnedPool::Create(driver.Open(), Small(10 * kPage + 24));
+    ASSERT_TRUE(pool.ok()) << pool.status().ToString();
+    ASSERT_EQ(driver.registrations.size(), 1u);
+    EXPECT_EQ(driver.registrations.begin()->first, reinterpret_cast<uintptr_t>(pool->base()));
+    EXPECT_EQ(driver.registrations.begin()->second, 10 * kPage + 24);
+    EXPECT_EQ(pool->registrations(), 1u);
+  }
+  EXPECT_TRUE(driver.registrations.empty());
+  EXPECT_EQ(driver.live_contexts, 0);
+}
+
+TEST(PinnedPool, TheGpuHasAnAddressOfItsOwn) {
+  FakeDriver driver;
+  const auto pool = PinnedPool::Create(driver.Open(), Small(8 * kPage));
+  ASSERT_TRUE(pool.ok());
+  const std::byte* const place = pool->base() + 5 * kPage + 7;
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->DeviceAddress(place)),
+            reinterpret_cast<uintptr_t>(place) + FakeDriver::kAlias);
+  EXPECT_TRUE(pool->Contains(place));
+  EXPECT_FALSE(pool->Contains(pool->base() + 8 * kPage));
+}
+
+TEST(PinnedPool, PartsAreRegisteredOneByOne) {
+  FakeDriver driver;
+  PinnedPoolConfig config = Small(10 * kPage);
+  config.registration_bytes = 4 * kPage;
+  {
+    const auto pool = PinnedPool::Create(driver.Open(), config);
+    ASSERT_TRUE(pool.ok());
+    ASSERT_EQ(driver.registrations.size(), 3u);
+    EXPECT_EQ(driver.registrations.rbegin()->second, 2 * kPage);
+    for (const size_t at : {size_t{0}, 4 * kPage - 1, 4 * kPage, 10 * kPage - 1}) {
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->DeviceAddress(pool->base() + at)),
+                reinterpret_cast<uintptr_t>(pool->base() + at) + FakeDriver::kAlias);
+    }
+  }
+  EXPECT_TRUE(driver.registrations.empty());
+}
+
+TEST(PinnedPool, WhatCannotBePinnedIsAnErrorThatSaysSo) {
+  FakeDriver driver;
+  driver.pinnable_bytes = 6 * kPage;
+  PinnedPoolConfig config = Small(10 * kPage);
+  auto pool = PinnedPool::Create(driver.Open(), config);
+  EXPECT_EQ(pool.status().code(), StatusCode::kExhausted);
+  EXPECT_EQ(pool.status().message(),
+            "pinning 40960 of 40960 bytes: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY (2)");
+  // What was registered before the part that failed is given back.
+  config.registration_bytes = 4 * kPage;
+  EXPECT_FALSE(PinnedPool::Create(driver.Open(), config).ok());
+  EXPECT_TRUE(driver.registrations.empty());
+}
+
+TEST(PinnedPool, AnAddressThatTheDriverWillNotTellIsAnError) {
+  FakeDriver driver;
+  driver.FailCall("cuMemHostGetDevicePointer", CUDA_ERROR_INVALID_VALUE);
+  EXPECT_FALSE(PinnedPool::Create(driver.Open(), Small(kPage)).ok());
+  EXPECT_TRUE(driver.registrations.empty());
+}
+
+TEST(PinnedPool, BadConfigurationsAreNamed) {
+  FakeDriver driver;
+  const CudaDevice device = driver.Open();
+  EXPECT_EQ(PinnedPool::Create(device, Small(0)).status().message(), "bytes: must be positive");
+  PinnedPoolConfig config = Small(kPage);
+  config.registration_bytes = 100;
+  EXPECT_EQ(PinnedPool::Create(device, config).status().message(),
+            "registration_bytes: must be whole pages");
+}
+
+TEST(PinnedPool, MovesWithItsRegistration) {
+  FakeDriver driver;
+  auto first = PinnedPool::Create(driver.Open(), Small(2 * kPage)).value();
+  std::byte* const base = first.base();
+  {
+    PinnedPool second = std::move(first);
+    EXPECT_EQ(second.base(), base);
+    first = std::move(second);
+  }
+  EXPECT_EQ(first.base(), base);
+  EXPECT_EQ(driver.registrations.size(), 1u);
+}
+
+TEST(CudaMemory, IsGivenBack) {
+  FakeDriver driver;
+  driver.gpu_bytes = 1 << 20;
+  {
+    auto memory = CudaMemory::Create(driver.Open(), 1 << 20).value();
+    const CudaMemory moved = std::move(memory);
+    EXPECT_EQ(moved.bytes(), size_t{1} << 20);
+    EXPECT_EQ(driver.allocations.size(), 1u);
+    const auto more = CudaMemory::Create(driver.Open(), 1);
+    EXPECT_EQ(more.status().ToString(),
+              "exhausted: 1 bytes of the GPU: cuMemAlloc: CUDA_ERROR_OUT_OF_MEMORY (2)");
+  }
+  EXPECT_TRUE(driver.allocations.empty());
+}
+
+}  // namespace
+}  // namespace kvcast::cuda
