@@ -124,6 +124,7 @@ TEST_P(CopyEngineTest, RunsAndRowsOfOneBatchAreTwoCalls) {
 
 TEST_P(CopyEngineTest, CopiesOfNothingAreNotGivenToTheDriver) {
   ASSERT_TRUE(Copy(kLoad, {{host(0), gpu(0), 0, 0, 0, 1}}).ok());
+  ASSERT_TRUE(Copy(kLoad, {{host(0), gpu(0), 0, 64, 64, 4}}, {.rows_as_one = true}).ok());
   EXPECT_TRUE(fake_.driver.batches.empty());
 }
 

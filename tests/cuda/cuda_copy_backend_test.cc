@@ -154,6 +154,7 @@ TEST_P(CudaCopyPathTest, AStoreReadsWhatWasComputedBeforeItsEvent) {
     const CUevent computed = world.fake.driver.RecordNewEvent(world.compute);
     const CopyTicket ticket =
         world.Submit(kStore, {world.Op(kStore, kBlock, 0)}, waits ? computed : nullptr);
+    world.fake.driver.RunAllBut(world.compute);
     EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
     // Without the event, the copy runs ahead of the computation.
     EXPECT_EQ(*world.host(0) == std::byte{77} && *world.host(kBlock - 1) == std::byte{77}, waits);
@@ -170,6 +171,7 @@ TEST_P(CudaCopyPathTest, ALoadWritesAfterWhatReadsTheBlockBeforeItsEvent) {
     const CUevent read = world.fake.driver.RecordNewEvent(world.compute);
     const CopyTicket ticket =
         world.Submit(kLoad, {world.Op(kLoad, kBlock, 0)}, waits ? read : nullptr);
+    world.fake.driver.RunAllBut(world.compute);
     EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
     world.fake.driver.RunAll();
     EXPECT_EQ(seen == old, waits);
@@ -190,9 +192,47 @@ TEST_P(CudaCopyPathTest, AHeldBackStreamSeesWhatWasLoaded) {
     });
     world.fake.driver.RunAlone(world.compute);
     EXPECT_EQ(world.fake.driver.IsIdle(world.compute), !held_back);
+    // Whichever stream runs first, and however far.
+    for (FakeDriver::Stream* stream : world.fake.driver.streams) {
+      world.fake.driver.RunAlone(reinterpret_cast<CUstream>(stream));
+      world.fake.driver.RunAlone(world.compute);
+    }
     EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
     world.fake.driver.RunAlone(world.compute);
     EXPECT_EQ(right, held_back);
+  }
+}
+
+TEST_P(CudaCopyPathTest, ABatchIsDoneWhenItsBytesAreThere) {
+  World world(By(GetParam().path), GetParam().options);
+  world.fake.driver.runs_by_itself = false;
+  const CopyTicket ticket = world.Submit(kLoad, {world.Op(kLoad, kBlock, 0)});
+  CopyState state = world.backend->Poll(ticket);
+  EXPECT_EQ(state, CopyState::kRunning);
+  while (state == CopyState::kRunning) {
+    for (FakeDriver::Stream* stream : world.fake.driver.streams) {
+      world.fake.driver.RunAlone(reinterpret_cast<CUstream>(stream));
+      state = world.backend->Poll(ticket);
+      if (state != CopyState::kRunning) break;
+    }
+  }
+  EXPECT_EQ(state, CopyState::kDone);
+  EXPECT_TRUE(std::equal(world.host(0), world.host(kBlock), world.gpu(kBlock)));
+}
+
+TEST_P(CudaCopyPathTest, MoreThanAnyRingHoldsIsCopiedWhole) {
+  for (const auto direction : {kLoad, kStore}) {
+    World world(By(GetParam().path, 512 << 10), GetParam().options);
+    world.fake.driver.runs_by_itself = false;
+    std::vector<CopyOp> ops;
+    for (size_t at = 0; at + 150'000 <= kPool; at += 150'000) {
+      ops.push_back(world.Op(direction, at, kPool - 150'000 - at, 149'999));
+    }
+    const CopyTicket ticket = world.Submit(direction, ops);
+    EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
+    for (const CopyOp& op : ops) {
+      ASSERT_TRUE(std::equal(op.src, op.src + op.row_bytes, op.dst));
+    }
   }
 }
 
@@ -266,20 +306,23 @@ TEST(CudaCopyBackend, ALaunchIsShort) {
 TEST(CudaCopyBackend, TablesOfLaunchesUnderWayStayAsTheyAre) {
   World world(By(CudaCopyPath::kKernel));
   world.fake.driver.runs_by_itself = false;
-  // 100,000 pieces of 20 bytes of table: more than half of the ring, three times.
+  // A table of 131,072 pieces takes more than half of the ring; each batch has bytes of its own.
+  constexpr size_t kPieces = 131'072;
+  constexpr size_t kBytes = 8;
   std::vector<CopyTicket> tickets;
-  auto want = world.fake.GpuBytes();
-  for (int batch = 0; batch < 3; ++batch) {
+  for (size_t batch = 0; batch < 3; ++batch) {
     std::vector<CopyOp> ops;
-    for (size_t i = 0; i < 100'000; ++i) {
-      const size_t at = i * 16;
-      ops.push_back(world.Op(kLoad, at, (at + 16 * static_cast<size_t>(batch)) % kPool, 16));
+    for (size_t i = 0; i < kPieces; ++i) {
+      const size_t at = (batch * kPieces + i) * kBytes;
+      ops.push_back(world.Op(kLoad, at, kPool - kBytes - at, kBytes));
     }
     tickets.push_back(world.Submit(kLoad, ops));
   }
-  for (size_t i = 0; i < 100'000 * 16; ++i) want[i] = *world.host((i + 32) % kPool);
   for (const CopyTicket ticket : tickets) EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
-  EXPECT_TRUE(world.fake.GpuBytes() == want);
+  for (size_t at = 0; at < 3 * kPieces * kBytes; at += kBytes) {
+    const std::byte* const from = world.host(kPool - kBytes - at);
+    ASSERT_TRUE(std::equal(from, from + kBytes, world.gpu(at))) << at;
+  }
   EXPECT_GT(world.backend->stats().loads.table_waits, 0u);
 }
 

@@ -447,14 +447,17 @@ void FakeDriver::RunAlone(CUstream stream) {
   }
 }
 
-void FakeDriver::RunAll() {
+void FakeDriver::RunAllBut(CUstream one) {
   for (bool any = true; any;) {
     any = false;
     for (Stream* stream : streams) {
+      if (one != nullptr && stream == &StreamOf(one)) continue;
       while (Step(*stream)) any = true;
     }
   }
 }
+
+void FakeDriver::RunAll() { RunAllBut(nullptr); }
 
 // Runs what an event needs, and no more.
 bool FakeDriver::Reach(Event& event, uint64_t generation) {

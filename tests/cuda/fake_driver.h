@@ -77,6 +77,8 @@ class FakeDriver {
   void RunAll();
   // Runs what a stream can run without any other's progress.
   void RunAlone(CUstream stream);
+  // Runs what all others can run without this one's progress.
+  void RunAllBut(CUstream stream);
   bool IsIdle(CUstream stream) const;
 
   std::map<std::string, std::pair<CUresult, int>> failures;
