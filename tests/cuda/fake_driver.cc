@@ -21,12 +21,22 @@ FakeDriver::Stream& StreamOf(CUstream stream) {
 }
 FakeDriver::Event& EventOf(CUevent event) { return *reinterpret_cast<FakeDriver::Event*>(event); }
 const CUcontext kContext = reinterpret_cast<CUcontext>(uintptr_t{0xC0});
-constexpr const char* kFunctionNames[] = {kRingKernel, kWarpKernel};
+constexpr const char* kFunctionNames[] = {kRingKernel,
+                                          kWarpKernel,
+                                          "tool_copy_block_per_fragment",
+                                          "tool_copy_warp_per_fragment",
+                                          "tool_gemm",
+                                          "tool_touch",
+                                          "tool_stall",
+                                          "tool_fill",
+                                          "tool_check"};
 
 #define ENTER(name)                                                                    \
+  const std::lock_guard lock(FakeDriver::Get().calls);                                 \
   if (const CUresult entered = FakeDriver::Get().Enter(name); entered != CUDA_SUCCESS) \
   return entered
 #define ENTER_ANYWHERE(name)                                                                  \
+  const std::lock_guard lock(FakeDriver::Get().calls);                                        \
   if (const CUresult entered = FakeDriver::Get().Enter(name, false); entered != CUDA_SUCCESS) \
   return entered
 
@@ -245,7 +255,7 @@ void FillCopies(DriverApi& api) {
 void FillKernels(DriverApi& api) {
   api.ModuleLoadData = [](CUmodule* module, const void* image) -> CUresult {
     ENTER("cuModuleLoadData");
-    if (image != kCopyKernels) return CUDA_ERROR_INVALID_IMAGE;
+    if (image == nullptr) return CUDA_ERROR_INVALID_IMAGE;
     ++FakeDriver::Get().live_modules;
     *module = reinterpret_cast<CUmodule>(uintptr_t{0xD0});
     return CUDA_SUCCESS;
@@ -272,8 +282,10 @@ void FillKernels(DriverApi& api) {
                         unsigned, unsigned, unsigned shared, CUstream stream, void** arguments,
                         void**) -> CUresult {
     ENTER("cuLaunchKernel");
-    return FakeDriver::Get().LaunchCopy(reinterpret_cast<const char*>(function), grid, threads,
-                                        shared, stream, arguments);
+    const std::string kernel = reinterpret_cast<const char*>(function);
+    return kernel.find("copy") != std::string::npos
+               ? FakeDriver::Get().LaunchCopy(kernel, grid, threads, shared, stream, arguments)
+               : FakeDriver::Get().LaunchTool(kernel, grid, stream, arguments);
   };
 }
 
@@ -595,7 +607,7 @@ CUresult FakeDriver::LaunchCopy(const std::string& kernel, unsigned blocks, unsi
         shared > kRingBytes || launch.stages < kRingMinStages || launch.stages > kRingStages) {
       return CUDA_ERROR_INVALID_VALUE;
     }
-  } else if (threads != kWarpThreads || shared != 0) {
+  } else if (kernel == kWarpKernel && (threads != kWarpThreads || shared != 0)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   launches.push_back(launch);
@@ -619,6 +631,45 @@ CUresult FakeDriver::LaunchCopy(const std::string& kernel, unsigned blocks, unsi
                                     .seconds = seconds,
                                     .issued = cpu_time});
   return CUDA_SUCCESS;
+}
+
+CUresult FakeDriver::LaunchTool(const std::string& kernel, unsigned blocks, CUstream stream,
+                                void** arguments) {
+  constexpr double kSeconds = 20e-6;
+  std::function<void()> run = [] {};
+  if (kernel == "tool_fill" || kernel == "tool_check") {
+    const auto value = [&](int i) { return *static_cast<uint64_t*>(arguments[i]); };
+    const uint64_t bytes = value(2);
+    const uint64_t wrong = kernel == "tool_check" ? value(3) : 0;
+    const uint64_t places = value(0);
+    const uint64_t words = value(1);
+    run = [=, this] { RunOnBlocks(places, words, bytes, wrong, blocks); };
+  }
+  StreamOf(stream).items.push_back(
+      {.run = std::move(run), .seconds = kSeconds, .issued = cpu_time});
+  return CUDA_SUCCESS;
+}
+
+// `wrong` 0: fills the blocks, else checks them.
+void FakeDriver::RunOnBlocks(uint64_t places, uint64_t words, uint64_t bytes, uint64_t wrong,
+                             unsigned blocks) {
+  const size_t list_bytes = blocks * sizeof(uint64_t);
+  const auto* const place = reinterpret_cast<const uint64_t*>(KernelMemory(places, list_bytes));
+  const auto* const word = reinterpret_cast<const uint64_t*>(KernelMemory(words, list_bytes));
+  if (place == nullptr || word == nullptr) return;
+  for (unsigned i = 0; i < blocks; ++i) {
+    std::byte* const block = KernelMemory(place[i], bytes);
+    if (block == nullptr) return;
+    for (uint64_t at = 0; at < bytes; at += 8) {
+      const uint64_t want = word[i] + at;
+      if (wrong == 0) {
+        std::memcpy(block + at, &want, 8);
+      } else if (std::memcmp(block + at, &want, 8) != 0) {
+        const uint32_t one = 1;
+        std::memcpy(KernelMemory(wrong + i * sizeof(one), sizeof(one)), &one, sizeof(one));
+      }
+    }
+  }
 }
 
 // The table is read now, when the kernel runs.

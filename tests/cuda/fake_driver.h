@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <string>
 #include <vector>
@@ -137,6 +138,10 @@ class FakeDriver {
   CUresult CopyOne(CUdeviceptr dst, CUdeviceptr src, size_t bytes, CUstream stream);
   CUresult LaunchCopy(const std::string& kernel, unsigned blocks, unsigned threads, unsigned shared,
                       CUstream stream, void** arguments);
+  CUresult LaunchTool(const std::string& kernel, unsigned blocks, CUstream stream,
+                      void** arguments);
+  void RunOnBlocks(uint64_t places, uint64_t words, uint64_t bytes, uint64_t wrong,
+                   unsigned blocks);
   void RunPieces(const Launch& launch, const uint64_t* src, const uint64_t* dst,
                  const uint32_t* bytes);
   CUresult Synchronize(Stream& stream);
@@ -149,6 +154,7 @@ class FakeDriver {
   const FakeOptions options;
   double cpu_time = 0;
   std::set<Stream*> streams;
+  std::recursive_mutex calls;  // one at a time, from any thread
 
  private:
   bool Step(Stream& stream);
