@@ -37,9 +37,11 @@ class BenchArena {
   Status FillSource(CopyDirection direction);
   // Puts bytes into its destination that are nowhere in the source.
   Status PoisonTarget(CopyDirection direction);
-  // Not ok: the destination is not what the copies make of the source, or the source changed.
-  // REQUIRES: FillSource and then PoisonTarget of the same direction.
-  Status Verify(CopyDirection direction, const std::vector<CopyOp>& ops);
+  // Works out what the copies, of one row each, make of the source and the poison.
+  void ExpectCopies(CopyDirection direction, const std::vector<CopyOp>& ops);
+  // Not ok: the destination is not what was expected, or the source changed.
+  // REQUIRES: FillSource and ExpectCopies, then PoisonTarget, of the same direction.
+  Status Verify(CopyDirection direction);
 
   // One plain copy of so many bytes and its end.
   Status CopyPlain(CopyDirection direction, size_t bytes);
@@ -64,7 +66,7 @@ class BenchArena {
   const Stream stream_;
   const ToolKernels tools_;
   std::vector<std::byte> source_;  // what the source should hold
-  std::vector<std::byte> target_;  // scratch
+  std::vector<std::byte> target_;  // what the target should hold
 };
 
 // The blocks of one shape, and their ways.

@@ -58,11 +58,12 @@ class CellRunner {
   Status CheckBytes(const BenchWork& work) {
     const CopyDirection direction = work.shape.direction;
     KVCAST_RETURN_IF_ERROR(arena_.FillSource(direction));
+    arena_.ExpectCopies(direction, work.fragments);
     for (const BenchMethod& method : methods_) {
       KVCAST_RETURN_IF_ERROR(arena_.PoisonTarget(direction));
       KVCAST_RETURN_IF_ERROR(method.prepare(work));
       Status status = method.run();
-      if (status.ok()) status = arena_.Verify(direction, work.fragments);
+      if (status.ok()) status = arena_.Verify(direction);
       if (!status.ok()) return {status.code(), method.name + ": " + status.message()};
     }
     return {};

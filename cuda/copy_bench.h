@@ -32,7 +32,7 @@ std::vector<CopyBenchShape> DefaultCopyBenchShapes();
 struct CopyBenchConfig {
   size_t payload_bytes = size_t{256} << 20;
   int max_cycles = 20;
-  double max_seconds = 4;  // of one shape, but for at least three cycles
+  double max_seconds = 2.5;  // of one shape, but for at least three cycles
   std::vector<CopyBenchShape> shapes = DefaultCopyBenchShapes();
 };
 

@@ -1,6 +1,7 @@
 // What a build without a CUDA toolkit has instead of the benchmark on a GPU. Nothing here is ever
 // called: there is no device to call it with.
 // SPDX-License-Identifier: Apache-2.0
+#include "cuda/block_writer.h"
 #include "cuda/copy_bench.h"
 
 namespace kvcast::cuda {
@@ -22,5 +23,17 @@ Result<std::vector<SlowdownResult>> RunSlowdown(const CudaDevice&, int) { return
 Status RunCudaQuestions(const CudaDevice&, size_t, const std::function<void(std::string)>&) {
   return NoCuda();
 }
+
+class BlockWriter::Impl {};
+BlockWriter::BlockWriter(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BlockWriter::~BlockWriter() = default;
+Result<std::unique_ptr<BlockWriter>> BlockWriter::Create(const CudaDevice&, std::byte*, size_t) {
+  return NoCuda();
+}
+Status BlockWriter::Fill(std::span<const BlockId>, std::span<const uint64_t>) { return NoCuda(); }
+Result<int64_t> BlockWriter::CountWrong(std::span<const BlockId>, std::span<const uint64_t>) {
+  return NoCuda();
+}
+void* BlockWriter::Event() { return nullptr; }
 
 }  // namespace kvcast::cuda

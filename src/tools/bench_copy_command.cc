@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <thread>
 
+#include "kvcast/cuda_device.h"
 #include "src/tools/bench_copy.h"
 #include "src/tools/commands.h"
 #include "src/transfer/stream_copy.h"
@@ -18,15 +20,28 @@ constexpr double kMemcpyTarget = 1.5;
 constexpr double kPlannerTargetNs = 2;
 
 int ListBackends(bool json) {
-  const std::string_view kernel = transfer::WidestStreamCopy().name;
+  const std::string stores(transfer::WidestStreamCopy().name);
+  const auto device = OpenCudaDevice();
+  const CudaDeviceInfo gpu = device.ok() ? InfoOf(*device) : CudaDeviceInfo{};
   if (json) {
-    std::printf("%s\n", Json{{"backends", {{{"name", "host"}, {"runs", true}, {"stores", kernel}}}}}
-                            .dump()
-                            .c_str());
+    Json cuda = {{"name", "cuda"}, {"runs", device.ok()}};
+    if (device.ok()) {
+      cuda.update({{"gpu", gpu.name}, {"copies_by", gpu.copy_call}});
+    } else {
+      cuda["reason"] = device.status().message();
+    }
+    const Json host = {{"name", "host"}, {"runs", true}, {"stores", stores}};
+    std::printf("%s\n", Json{{"backends", {host, cuda}}}.dump().c_str());
     return 0;
   }
-  std::printf("host    runs here; streaming stores: %.*s\n", static_cast<int>(kernel.size()),
-              kernel.data());
+  std::printf("host    runs here; streaming stores: %s\n", stores.c_str());
+  if (device.ok()) {
+    std::printf("cuda    runs here; %s, sm_%d, copies by %s\n", gpu.name.c_str(),
+                gpu.compute_capability, gpu.copy_call.c_str());
+  } else {
+    std::printf("cuda    does not run here: %s; the host backend serves\n",
+                device.status().message().c_str());
+  }
   return 0;
 }
 
@@ -35,10 +50,22 @@ std::string NameOf(size_t bytes) {
                              : std::to_string(bytes >> 10) + " KiB";
 }
 
+// Nothing: it is the host backend's turn.
+std::optional<int> RunOnGpu(const CopyBenchOptions& options) {
+  if (options.device == "host") return std::nullopt;
+  const auto device = OpenCudaDevice();
+  if (device.ok()) return RunCudaBenchCommand(*device, options);
+  const std::string& reason = device.status().message();
+  if (options.device == "cuda" || options.questions) return Fail("--device cuda: " + reason);
+  std::printf("# no copies over CUDA: %s; the host backend serves\n", reason.c_str());
+  return std::nullopt;
+}
+
 }  // namespace
 
 int RunCopyBenchCommand(const CopyBenchOptions& options) {
   if (options.list) return ListBackends(options.json);
+  if (const auto exit_code = RunOnGpu(options)) return *exit_code;
   CopyBenchConfig config;
   config.payload_bytes = static_cast<size_t>(options.mib) << 20;
   config.cycles = static_cast<int>(options.cycles);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "kvcast/cuda_device.h"
 #include "kvcast/status.h"
 
 namespace kvcast::tools {
@@ -26,6 +27,7 @@ struct CacheOptions {
   double prefill_rate = 30000;    // tokens per second
   int64_t cpu_blocks = 0;         // host memory behind each pool, in blocks; 0: none
   std::string offload = "eager";  // eager, lazy
+  std::string device = "host";    // where the pools' bytes are: host, cuda
   double load_rate = 0;           // tokens per second from host memory; 0: measured
 };
 
@@ -97,9 +99,15 @@ struct CopyBenchOptions {
   int64_t spread = 1;
   int64_t threads = 0;  // 0: half of the processors, 1 to 4
   int64_t cycles = 7;
+  std::string device = "auto";  // cuda, host; auto: cuda where a GPU is
+  bool quick = false;           // cuda: few sizes of fragments
+  bool questions = false;       // cuda: ask the machine, instead
+  std::string svg;              // cuda: file for a picture of the ratios; empty: none
   bool json = false;
 };
 int RunCopyBenchCommand(const CopyBenchOptions& options);
+// On a GPU.
+int RunCudaBenchCommand(const CudaDevice& device, const CopyBenchOptions& options);
 
 struct FreshnessBenchOptions {
   int64_t sources = 64;

@@ -50,7 +50,7 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   if (cache.cpu_blocks > 0) {
     arguments.insert(arguments.end(),
                      {"--cpu-blocks", std::to_string(cache.cpu_blocks), "--offload", cache.offload,
-                      "--load-rate", std::to_string(cache.load_rate)});
+                      "--load-rate", std::to_string(cache.load_rate), "--device", cache.device});
   }
   if (cache.announce_once) arguments.emplace_back("--announce-once");
   if (cache.exact_spans) arguments.emplace_back("--exact-spans");

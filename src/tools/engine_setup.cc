@@ -68,15 +68,26 @@ Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& optio
 }
 
 Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache) {
-  if (options.cpu_blocks == 0) return std::unique_ptr<HostTier>();
+  const bool cuda = options.device == "cuda";
+  if (options.cpu_blocks == 0) {
+    if (cuda) return BadFlag("--device cuda: copies nothing without --cpu-blocks");
+    return std::unique_ptr<HostTier>();
+  }
   auto form = MakeHashForm(options);
   if (!form.ok()) return form.status();
-  auto backend = MakeHostCopyBackend({.threads = 1});
-  if (!backend.ok()) return backend.status();
   HostTierConfig config;
   config.cpu_blocks = options.cpu_blocks;
   config.mode = options.offload == "lazy" ? StoreMode::kLazy : StoreMode::kEager;
   config.hash_form = *form;
+  if (cuda) {
+    const auto device = OpenCudaDevice();
+    if (!device.ok()) {
+      return Status(device.status().code(), "--device cuda: " + device.status().message());
+    }
+    return HostTier::Create(config, cache, *device);
+  }
+  auto backend = MakeHostCopyBackend({.threads = 1});
+  if (!backend.ok()) return backend.status();
   auto tier = HostTier::Create(config, cache, std::move(backend).value());
   if (!tier.ok()) return Status(tier.status().code(), "--cpu-blocks: " + tier.status().message());
   return tier;

@@ -15,35 +15,32 @@ uint64_t WordOf(const Digest& digest, GroupIdx group) {
   return (digest.low64() ^ (group.value + 1)) * 0x9E3779B97F4A7C15u;
 }
 
-void Fill(std::span<std::byte> bytes, uint64_t word) {
-  for (size_t at = 0; at + sizeof(word) <= bytes.size(); at += sizeof(word)) {
-    const uint64_t here = word + at;
-    std::memcpy(&bytes[at], &here, sizeof(here));
-  }
-}
-
-bool Holds(std::span<const std::byte> bytes, uint64_t word) {
-  for (size_t at = 0; at + sizeof(word) <= bytes.size(); at += sizeof(word)) {
-    const uint64_t here = word + at;
-    if (std::memcmp(&bytes[at], &here, sizeof(here)) != 0) return false;
-  }
-  return true;
-}
+// What a destination holds before its bytes come.
+constexpr uint64_t kScribble = 0xA5A5A5A5A5A5A5A5u;
 
 }  // namespace
 
 Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierConfig& config,
                                                    CacheManager& cache,
                                                    std::unique_ptr<CopyBackend> backend) {
+  return CreateIn(config, cache, [&backend](const TierMemoryConfig& memory) {
+    return MakePlainTierMemory(memory, std::move(backend));
+  });
+}
+
+Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierConfig& config,
+                                                   CacheManager& cache, const CudaDevice& device) {
+  return CreateIn(config, cache, [&device](const TierMemoryConfig& memory) {
+    return MakeCudaTierMemory(memory, device);
+  });
+}
+
+Result<std::unique_ptr<HostTier>> HostTier::CreateIn(const HostTierConfig& config,
+                                                     CacheManager& cache,
+                                                     const MakeMemory& make_memory) {
   if (config.block_bytes == 0 || config.block_bytes % sizeof(uint64_t) != 0) {
     return Status(StatusCode::kInvalidArgument, "block_bytes: must be whole words of 8 bytes");
   }
-  const auto pool_of = [&config](int64_t blocks) {
-    return HostPool::Create(
-        {.bytes = static_cast<size_t>(blocks) * config.block_bytes, .threads = 1});
-  };
-  auto gpu = pool_of(cache.config().num_blocks);
-  if (!gpu.ok()) return gpu.status();
   SimpleOffloadConfig offload_config;
   offload_config.cache = cache.config();
   offload_config.num_cpu_blocks = config.cpu_blocks;
@@ -51,20 +48,20 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierConfig& config,
   offload_config.events.hash_form = config.hash_form;
   auto offload = SimpleOffload::Create(offload_config, cache.gpu_blocks());
   if (!offload.ok()) return offload.status();
-  auto host = pool_of(config.cpu_blocks);
-  if (!host.ok()) return host.status();
+  auto memory = make_memory({config.block_bytes, cache.config().num_blocks, config.cpu_blocks});
+  if (!memory.ok()) return memory.status();
 
-  std::unique_ptr<HostTier> tier(
-      new HostTier(config, cache, std::move(gpu).value(), std::move(host).value()));
+  std::unique_ptr<CopyBackend> backend = std::move(memory->backend);
+  std::unique_ptr<HostTier> tier(new HostTier(config, cache, std::move(memory).value()));
   tier->offload_ = std::move(offload).value();
   // One layout for all groups: their blocks are of one size here, as in a pool of pages.
   TransferConfig transfer;
-  transfer.groups.push_back({{{{.base = tier->gpu_.base(),
+  transfer.groups.push_back({{{{.base = tier->memory_.gpu,
                                 .block_stride = config.block_bytes,
                                 .row_bytes = config.block_bytes}},
                               cache.config().num_blocks},
                              1});
-  transfer.host = {tier->host_.base(), tier->host_.bytes(), config.block_bytes};
+  transfer.host = {tier->memory_.host, tier->memory_.host_bytes, config.block_bytes};
   transfer.own_thread = false;  // every step asks for what it needs
   auto engine = TransferEngine::Create(std::move(transfer), std::move(backend));
   if (!engine.ok()) return engine.status();
@@ -72,11 +69,10 @@ Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierConfig& config,
   return tier;
 }
 
-// Calls visit(block, word) for the whole blocks that end in (begin, end].
-template <typename Visit>
-void HostTier::ForEachBlock(const CacheRequest& request, int64_t begin, int64_t end,
-                            const Visit& visit) {
+void HostTier::ListBlocks(const CacheRequest& request, int64_t begin, int64_t end) {
   const CacheConfig& config = cache_.config();
+  blocks_.clear();
+  words_.clear();
   for (size_t g = 0; g < config.groups.size(); ++g) {
     const GroupIdx group(static_cast<uint32_t>(g));
     const int64_t size = config.groups[g].block_size;
@@ -85,32 +81,36 @@ void HostTier::ForEachBlock(const CacheRequest& request, int64_t begin, int64_t 
       const BlockId block = table[static_cast<size_t>(i)];
       const auto last_unit = static_cast<size_t>((i + 1) * size / config.hash_block_size - 1);
       if (block.value == 0 || last_unit >= request.chain.size()) continue;
-      visit(block, WordOf(request.chain[last_unit], group));
+      blocks_.push_back(block);
+      words_.push_back(WordOf(request.chain[last_unit], group));
     }
   }
 }
 
 void HostTier::Compute(const CacheRequest& request, int64_t begin, int64_t end) {
-  ForEachBlock(request, begin, end,
-               [this](BlockId block, uint64_t word) { Fill(BytesOf(gpu_, block), word); });
+  ListBlocks(request, begin, end);
+  memory_.fill(blocks_, words_);
 }
 
 void HostTier::Check(const CacheRequest& request, int64_t tokens) {
-  ForEachBlock(request, 0, tokens, [this](BlockId block, uint64_t word) {
-    ++checked_blocks_;
-    if (!Holds(BytesOf(gpu_, block), word)) ++wrong_blocks_;
-  });
+  ListBlocks(request, 0, tokens);
+  checked_blocks_ += std::ssize(blocks_);
+  wrong_blocks_ += memory_.count_wrong(blocks_, words_);
 }
 
 TransferJobId HostTier::Submit(CopyDirection direction, const BlockPairs& pairs) {
-  const bool load = direction == CopyDirection::kLoad;
-  for (size_t i = 0; i < pairs.cpu.size(); ++i) {
-    // The destination may hold the very bytes that are to come.
-    const auto bytes = load ? BytesOf(gpu_, pairs.gpu[i]) : BytesOf(host_, pairs.cpu[i]);
-    std::memset(bytes.data(), 0xA5, bytes.size());
+  // The destination may hold the very bytes that are to come.
+  if (direction == CopyDirection::kLoad) {
+    words_.assign(pairs.gpu.size(), kScribble);
+    memory_.fill(pairs.gpu, words_);
+  } else {
+    for (const auto& block : pairs.cpu) {
+      std::memset(memory_.host + block.value * config_.block_bytes,
+                  static_cast<int>(kScribble & 0xFF), config_.block_bytes);
+    }
   }
   const TransferJobId job(next_job_++);
-  transfer_->Submit(ToTransferJob(job, direction, pairs, lists_));
+  transfer_->Submit(ToTransferJob(job, direction, pairs, lists_, memory_.computed()));
   return job;
 }
 

@@ -4,17 +4,19 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "kvcast/cache_manager.h"
 #include "kvcast/copy_backend.h"
-#include "kvcast/host_pool.h"
+#include "kvcast/cuda_device.h"
 #include "kvcast/offload_transfer.h"
 #include "kvcast/simple_offload.h"
 #include "kvcast/status.h"
 #include "kvcast/transfer_engine.h"
+#include "src/tools/tier_memory.h"
 
 namespace kvcast::tools {
 
@@ -27,9 +29,13 @@ struct HostTierConfig {
 
 class HostTier {
  public:
-  // Copies go through `backend`. `cache` outlives the tier.
+  // The GPU's blocks are plain memory too, and copies go through `backend`. `cache` outlives the
+  // tier.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
                                                   std::unique_ptr<CopyBackend> backend);
+  // The GPU's blocks are the GPU's.
+  static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
+                                                  const CudaDevice& device);
 
   SimpleOffload& offload() { return *offload_; }
 
@@ -69,24 +75,27 @@ class HostTier {
     TransferJobId job;
   };
 
-  HostTier(const HostTierConfig& config, CacheManager& cache, HostPool gpu, HostPool host)
-      : config_(config), cache_(cache), gpu_(std::move(gpu)), host_(std::move(host)) {}
+  using MakeMemory = std::function<Result<TierMemory>(const TierMemoryConfig&)>;
 
-  std::span<std::byte> BytesOf(const HostPool& pool, BlockId block) const {
-    return {pool.base() + block.value * config_.block_bytes, config_.block_bytes};
-  }
+  HostTier(const HostTierConfig& config, CacheManager& cache, TierMemory memory)
+      : config_(config), cache_(cache), memory_(std::move(memory)) {}
+  static Result<std::unique_ptr<HostTier>> CreateIn(const HostTierConfig& config,
+                                                    CacheManager& cache,
+                                                    const MakeMemory& make_memory);
+
   TransferJobId Submit(CopyDirection direction, const BlockPairs& pairs);
   // Waits for the job. False: it failed.
   bool Finish(TransferJobId job);
-  template <typename Visit>
-  void ForEachBlock(const CacheRequest& request, int64_t begin, int64_t end, const Visit& visit);
+  // Writes to blocks_ and words_ the whole blocks that end in (begin, end], and what they hold.
+  void ListBlocks(const CacheRequest& request, int64_t begin, int64_t end);
 
   const HostTierConfig config_;
   CacheManager& cache_;
-  HostPool gpu_;
-  HostPool host_;
+  TierMemory memory_;
   std::unique_ptr<SimpleOffload> offload_;
-  std::unique_ptr<TransferEngine> transfer_;  // after the pools
+  std::unique_ptr<TransferEngine> transfer_;  // after the memory
+  std::vector<BlockId> blocks_;               // scratch
+  std::vector<uint64_t> words_;               // scratch
   TransferStep step_;
   TransferLists lists_;
   std::vector<Store> stores_;  // under way

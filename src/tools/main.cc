@@ -44,6 +44,10 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
                  "when blocks go to host memory: eager (computed), lazy (about to be evicted)")
       ->check(CLI::IsMember({"eager", "lazy"}))
       ->capture_default_str();
+  app.add_option("--device", options.device,
+                 "with --cpu-blocks: the pools' bytes are in host memory, or on a GPU (cuda)")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
   app.add_option("--load-rate", options.load_rate,
                  "simulated speed of loads from host memory, tokens per second (default: measured "
                  "copies of blocks as large as the model's)")
@@ -169,6 +173,13 @@ void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
       ->capture_default_str();
   sub->add_option("--threads", copy.threads, "copying threads (default: half of the processors)")
       ->check(CLI::Range(int64_t{0}, int64_t{256}));
+  sub->add_option("--device", copy.device, "auto, cuda or host; auto: cuda where a GPU is")
+      ->check(CLI::IsMember({"auto", "cuda", "host"}))
+      ->capture_default_str();
+  sub->add_flag("--quick", copy.quick, "cuda: the main sizes of fragments alone");
+  sub->add_flag("--questions", copy.questions,
+                "cuda: what copies of all kinds cost on this machine, instead");
+  sub->add_option("--svg", copy.svg, "cuda: write a picture of the ratios to this file");
   sub->add_option("--cycles", copy.cycles, "copies of each kind")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();

@@ -37,6 +37,15 @@ expect 1 '/nonexistent' "$kvcast" conformance wire /nonexistent
 expect 2 'class' "$kvcast" conformance
 expect 2 'source' "$kvcast" router --http 127.0.0.1:0 --source nonsense
 
+# Copies over CUDA: there, or one line that says why not.
+expect 2 '--cpu-blocks' "$kvcast" engine --device cuda --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
+if ! "$kvcast" bench copy --list | grep -q '^cuda *runs here'; then
+  "$kvcast" bench copy --list | grep -q 'the host backend serves' || fail 'bench copy --list: no reason'
+  expect 1 '--device cuda' "$kvcast" bench copy --device cuda
+  expect 1 '--device cuda' "$kvcast" engine --device cuda --cpu-blocks 100 --load-rate 1000 \
+    --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
+fi
+
 # A port in use: the second engine says which.
 "$kvcast" engine --endpoint tcp://127.0.0.1:0 --replay-endpoint '' --requests 50 --speed 0.01 \
   >/dev/null 2>"$out/first" &
