@@ -1,5 +1,5 @@
 # find_package(kvcast) with targets kvcast::event, kvcast::wire, kvcast::hash, kvcast::cache,
-# kvcast::engine, kvcast::offload, kvcast::transfer, kvcast::stream and kvcast::router.
+# kvcast::engine, kvcast::offload, kvcast::transfer, kvcast::cuda, kvcast::stream and kvcast::router.
 include(CMakePackageConfigHelpers)
 get_property(libraries GLOBAL PROPERTY KVCAST_LIBRARIES)
 install(TARGETS ${libraries} kvcast_flags kvcast_msgpack EXPORT kvcastTargets

@@ -57,7 +57,7 @@ TEST(CudaCopyBench, MeasuresUsAndTheRivals) {
   }
 }
 
-TEST(CudaCopyBench, BytesThatDoNotArriveAreAnErrorThatNamesTheMethod) {
+TEST(CudaCopyBench, AnyWrongByteIsFound) {
   FakeDriver driver;
   const CudaDevice device = driver.Open();
   auto arena = BenchArena::Create(device, 2 << 20);
@@ -95,6 +95,18 @@ TEST(CudaCopyBench, BytesThatDoNotArriveAreAnErrorThatNamesTheMethod) {
               }).message(),
               "the source has changed");
   }
+}
+
+TEST(CudaCopyBench, CopiesThatAreLostAreFoundBeforeAnythingIsTimed) {
+  FakeDriver driver;
+  driver.loses_batches = true;
+  int cells = 0;
+  const Status status =
+      RunCudaCopyBench(driver.Open(), Small({{.direction = kStore, .row_bytes = 262144}}),
+                       [&](const CopyBenchCell&) { ++cells; });
+  EXPECT_EQ(status.code(), StatusCode::kInternal);
+  EXPECT_THAT(status.message(), ::testing::StartsWith("ours: byte "));
+  EXPECT_EQ(cells, 0);
 }
 
 TEST(CudaCopyBench, AMethodThatFailsEndsTheRun) {

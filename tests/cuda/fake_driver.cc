@@ -532,7 +532,7 @@ CUresult FakeDriver::CopyBatch(const char* call, CUdeviceptr* dsts, CUdeviceptr*
   }
   if (AnyMeet(std::move(written))) Fault("copies of a batch write the same bytes");
   const auto copy = [=, this]() -> size_t {
-    for (size_t i = 0; i < count; ++i) {
+    for (size_t i = 0; i < count && !loses_batches; ++i) {
       if (!IsCopyable(dsts[i], sizes[i]) || !IsCopyable(srcs[i], sizes[i])) {
         Fault("descriptors changed before the copies ran");
         return 0;

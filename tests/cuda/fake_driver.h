@@ -86,6 +86,8 @@ class FakeDriver {
   CUresult broken = CUDA_SUCCESS;
   // False: EventQuery finds out only, and nothing runs by itself.
   bool runs_by_itself = true;
+  // True: batched copies of runs succeed, and copy nothing.
+  bool loses_batches = false;
   size_t gpu_bytes = size_t{1} << 32;
   size_t pinnable_bytes = SIZE_MAX;
   FakeCosts costs;

@@ -73,6 +73,15 @@ TEST(PinnedPool, WhatCannotBePinnedIsAnErrorThatSaysSo) {
   EXPECT_TRUE(driver.registrations.empty());
 }
 
+TEST(PinnedPool, LiesOnTheNodeNextToTheGpu) {
+  FakeDriver driver({.numa_node = 900});  // which no machine has
+  PinnedPoolConfig config = Small(kPage);
+  EXPECT_THAT(PinnedPool::Create(driver.Open(), config).status().message(),
+              ::testing::HasSubstr("NUMA node 900"));
+  config.near_device = false;
+  EXPECT_TRUE(PinnedPool::Create(driver.Open(), config).ok());
+}
+
 TEST(PinnedPool, AnAddressThatTheDriverWillNotTellIsAnError) {
   FakeDriver driver;
   driver.FailCall("cuMemHostGetDevicePointer", CUDA_ERROR_INVALID_VALUE);
