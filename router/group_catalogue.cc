@@ -2,7 +2,6 @@
 #include "router/group_catalogue.h"
 
 #include <algorithm>
-#include <cctype>
 #include <numeric>
 #include <string_view>
 #include <utility>
@@ -14,13 +13,6 @@ namespace {
 constexpr int64_t kUnreachableUnits = int64_t{1} << 40;
 
 bool InRange(int64_t value, int64_t max) { return value >= 1 && value <= max; }
-
-bool StartsWithIgnoringCase(std::string_view text, std::string_view prefix) {
-  return text.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), text.begin(),
-                                                    [](unsigned char a, unsigned char b) {
-                                                      return std::tolower(a) == std::tolower(b);
-                                                    });
-}
 
 Status Invalid(size_t group, std::string_view what) {
   return Status(StatusCode::kInvalidArgument,
@@ -43,12 +35,6 @@ Status CheckGroup(const GroupSpec& spec, size_t index, int64_t unit) {
 }
 
 }  // namespace
-
-Tier TierOf(const std::optional<std::string>& medium) {
-  if (!medium) return Tier::kGpu;
-  if (medium->size() == 3 && StartsWithIgnoringCase(*medium, kMediumGpu)) return Tier::kGpu;
-  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kCpu : Tier::kStorage;
-}
 
 Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
   if (config.groups.size() > static_cast<size_t>(kMaxGroups)) {

@@ -15,7 +15,7 @@
 
 namespace kvcast::router {
 
-Tier TierOf(const std::optional<std::string>& medium);
+using kvcast::TierOf;
 
 // Thread-compatible value.
 class GroupCatalogue {

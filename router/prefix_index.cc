@@ -41,6 +41,7 @@ struct WorkerState {
   std::array<uint64_t, kTiers> residencies{};
   uint64_t order = 0;  // of registration
   router::HitReportState hit_reports{HitReports::kUnknown};
+  std::optional<ResidencyDigest> digest;
 
   uint64_t total() const {
     return std::accumulate(residencies.begin(), residencies.end(), uint64_t{0});
@@ -70,6 +71,7 @@ void AddCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Holde
   uint64_t& held = worker.residencies[static_cast<size_t>(place.tier)];
   ForEachPrefetched(map, hashes, [&](const BlockHash& hash, int64_t) {
     if (map.Add(hash, place)) ++held;
+    if (worker.digest) worker.digest->Add(place.tier, place.group, hash);
   });
   worker.counters.stored_blocks += hashes.size();
 }
@@ -85,6 +87,7 @@ void RemoveCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Ho
       return;
     }
     ++worker.counters.removed_blocks;
+    if (worker.digest) worker.digest->Remove(place.tier, place.group, hash);
     if (removal == ResidencyMap::Removal::kLastCopy) --held;
   });
 }
@@ -127,6 +130,13 @@ class PrefixIndex::Impl {
   void ClearWorker(WorkerId id, bool forget_groups);
   Status LearnUnit(WorkerId id, int64_t unit);
   std::vector<size_t> Apply(WorkerId id, const EventBatch& batch);
+  void BeginHidden(WorkerId id);
+  void ApplyHidden(WorkerId id, const EventBatch& batch);
+  void SwapHidden(WorkerId id);
+  void DropHidden(WorkerId id);
+  bool Reclaim();
+  ResidencyTotals HiddenDigests(WorkerId id) const;
+  void ForEachResidency(WorkerId id, const ResidencyMap::Visit& visit) const;
   std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, const QueryShape& shape,
                                  std::span<const WorkerId> ids) const;
   // What `read` says of the worker; `absent` if there is none.
@@ -138,6 +148,9 @@ class PrefixIndex::Impl {
   }
 
  private:
+  WorkerSlot TakeSlot() KV_REQUIRES(mutex_);
+  void RetireHidden(WorkerId id) KV_REQUIRES(mutex_);
+  std::vector<size_t> ApplyTo(WorkerSlot slot, const EventBatch& batch) KV_REQUIRES(mutex_);
   void EraseTiers(WorkerSlot slot, std::optional<Tier> tier) KV_REQUIRES(mutex_);
   // Number of leading events that repeat what the index has, and are to be left out.
   size_t SkipHitReport(WorkerSlot slot, std::span<const Event> events) KV_REQUIRES(mutex_);
@@ -154,6 +167,8 @@ class PrefixIndex::Impl {
   std::unordered_map<WorkerId, WorkerSlot> slot_of_ KV_GUARDED_BY(mutex_);
   std::vector<std::optional<WorkerState>> slots_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
+  std::unordered_map<WorkerId, WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
+  std::vector<WorkerSlot> retired_ KV_GUARDED_BY(mutex_);  // in use by nobody, not erased yet
   uint64_t registrations_ KV_GUARDED_BY(mutex_) = 0;
 };
 
@@ -165,12 +180,7 @@ Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
     return Status(StatusCode::kFailedPrecondition, "worker is registered already");
   }
   if (slot_of_.size() >= kMaxIndexWorkers) return Status(StatusCode::kLimit, "too many workers");
-  if (free_slots_.empty()) {
-    free_slots_.push_back(static_cast<WorkerSlot>(slots_.size()));
-    slots_.emplace_back();
-  }
-  const WorkerSlot slot = free_slots_.back();
-  free_slots_.pop_back();
+  const WorkerSlot slot = TakeSlot();
   slot_of_.emplace(id, slot);
   WorkerState& worker = slots_[slot].emplace();
   worker.id = id;
@@ -178,13 +188,95 @@ Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
   worker.hit_reports = router::HitReportState(config.hit_reports);
   worker.catalogue = std::move(catalogue).value();
   worker.order = registrations_++;
+  if (config.digests) worker.digest.emplace();
   return Status();
+}
+
+WorkerSlot PrefixIndex::Impl::TakeSlot() {
+  if (free_slots_.empty()) {
+    free_slots_.push_back(static_cast<WorkerSlot>(slots_.size()));
+    slots_.emplace_back();
+  }
+  const WorkerSlot slot = free_slots_.back();
+  free_slots_.pop_back();
+  return slot;
+}
+
+void PrefixIndex::Impl::BeginHidden(WorkerId id) {
+  WriterLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return;
+  RetireHidden(id);
+  const WorkerSlot slot = TakeSlot();
+  hidden_of_.emplace(id, slot);
+  const WorkerState& worker = *slots_[it->second];
+  WorkerState& hidden = slots_[slot].emplace();
+  hidden.id = id;
+  hidden.config = worker.config;
+  hidden.catalogue = worker.catalogue;
+  hidden.hit_reports = router::HitReportState(worker.config.hit_reports);
+  hidden.order = worker.order;
+  if (worker.config.digests) hidden.digest.emplace();
+}
+
+void PrefixIndex::Impl::RetireHidden(WorkerId id) {
+  const auto it = hidden_of_.find(id);
+  if (it == hidden_of_.end()) return;
+  retired_.push_back(it->second);
+  hidden_of_.erase(it);
+}
+
+void PrefixIndex::Impl::DropHidden(WorkerId id) {
+  WriterLock lock(mutex_);
+  RetireHidden(id);
+}
+
+void PrefixIndex::Impl::ApplyHidden(WorkerId id, const EventBatch& batch) {
+  WriterLock lock(mutex_);
+  const auto it = hidden_of_.find(id);
+  if (it != hidden_of_.end()) ApplyTo(it->second, batch);
+}
+
+void PrefixIndex::Impl::SwapHidden(WorkerId id) {
+  WriterLock lock(mutex_);
+  const auto hidden = hidden_of_.find(id);
+  if (hidden == hidden_of_.end()) return;
+  WorkerSlot& slot = slot_of_.at(id);
+  slots_[hidden->second]->counters = slots_[slot]->counters;
+  retired_.push_back(std::exchange(slot, hidden->second));
+  hidden_of_.erase(hidden);
+}
+
+bool PrefixIndex::Impl::Reclaim() {
+  WriterLock lock(mutex_);
+  if (retired_.empty()) return false;
+  for (const WorkerSlot slot : retired_) {
+    EraseTiers(slot, std::nullopt);
+    slots_[slot].reset();
+    free_slots_.push_back(slot);
+  }
+  retired_.clear();
+  return true;
+}
+
+ResidencyTotals PrefixIndex::Impl::HiddenDigests(WorkerId id) const {
+  ReaderLock lock(mutex_);
+  const auto it = hidden_of_.find(id);
+  if (it == hidden_of_.end() || !slots_[it->second]->digest) return {};
+  return slots_[it->second]->digest->Totals();
+}
+
+void PrefixIndex::Impl::ForEachResidency(WorkerId id, const ResidencyMap::Visit& visit) const {
+  ReaderLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it != slot_of_.end()) map_.ForEach(it->second, visit);
 }
 
 void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
   WriterLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
+  RetireHidden(id);
   EraseTiers(it->second, std::nullopt);
   slots_[it->second].reset();
   free_slots_.push_back(it->second);
@@ -215,6 +307,11 @@ void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
   WorkerState& worker = *slots_[slot];
   if (tier.value_or(Tier::kGpu) == Tier::kGpu) worker.hit_reports.Clear();
   const uint64_t held = tier ? worker.residencies[static_cast<size_t>(*tier)] : worker.total();
+  if (worker.digest) {
+    for (int i = 0; i < kTiers; ++i) {
+      if (!tier || static_cast<Tier>(i) == *tier) worker.digest->Clear(static_cast<Tier>(i));
+    }
+  }
   if (held == 0) return;
   const std::array<uint64_t, kTiers> dropped = map_.EraseSlot(slot, tier);
   for (size_t i = 0; i < dropped.size(); ++i) worker.residencies[i] -= dropped[i];
@@ -224,8 +321,10 @@ void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
 std::vector<size_t> PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
   WriterLock lock(mutex_);
   const auto it = slot_of_.find(id);
-  if (it == slot_of_.end()) return {};
-  const WorkerSlot slot = it->second;
+  return it == slot_of_.end() ? std::vector<size_t>() : ApplyTo(it->second, batch);
+}
+
+std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerSlot slot, const EventBatch& batch) {
   std::vector<size_t> left_out;
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];
@@ -329,6 +428,24 @@ Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t unit) {
 }
 std::vector<size_t> PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) {
   return impl_->Apply(worker, batch);
+}
+void PrefixIndex::BeginHidden(WorkerId worker) { impl_->BeginHidden(worker); }
+void PrefixIndex::ApplyHidden(WorkerId worker, const EventBatch& batch) {
+  impl_->ApplyHidden(worker, batch);
+}
+void PrefixIndex::SwapHidden(WorkerId worker) { impl_->SwapHidden(worker); }
+void PrefixIndex::DropHidden(WorkerId worker) { impl_->DropHidden(worker); }
+bool PrefixIndex::Reclaim() { return impl_->Reclaim(); }
+ResidencyTotals PrefixIndex::Digests(WorkerId worker) const {
+  return impl_->ReadWorker(worker, ResidencyTotals(), [](const WorkerState& state) {
+    return state.digest ? state.digest->Totals() : ResidencyTotals();
+  });
+}
+ResidencyTotals PrefixIndex::HiddenDigests(WorkerId worker) const {
+  return impl_->HiddenDigests(worker);
+}
+void PrefixIndex::ForEachResidency(WorkerId worker, const ResidencyMap::Visit& visit) const {
+  impl_->ForEachResidency(worker, visit);
 }
 
 std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain, int64_t unit,

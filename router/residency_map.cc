@@ -125,6 +125,20 @@ std::array<uint64_t, kTiers> ResidencyMap::EraseSlot(WorkerSlot slot, std::optio
   return dropped;
 }
 
+void ResidencyMap::ForEach(WorkerSlot slot, const Visit& visit) const {
+  const auto walk = [&](const auto& table, auto hash_of) {
+    for (const auto& [key, holders] : table) {
+      for (const Holder& holder : holders) {
+        if (holder.slot == slot) visit(holder.tier, holder.group, hash_of(key), holder.copies);
+      }
+    }
+  };
+  walk(impl_->unsigned_ints, [](uint64_t value) { return BlockHash::FromUnsigned(value); });
+  walk(impl_->negative_ints,
+       [](uint64_t value) { return BlockHash::FromSigned(static_cast<int64_t>(value)); });
+  walk(impl_->byte_strings, [](const BlockHash& hash) { return hash; });
+}
+
 size_t ResidencyMap::size() const {
   return impl_->unsigned_ints.size() + impl_->negative_ints.size() + impl_->byte_strings.size();
 }

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,6 +36,10 @@ class ResidencyMap {
   // Drops all that `slot` holds in `tier` (nullopt: in all tiers). One pass over the map. Returns
   // the number of places dropped, by tier.
   std::array<uint64_t, kTiers> EraseSlot(WorkerSlot slot, std::optional<Tier> tier);
+
+  // Calls `visit` for everything that `slot` holds, in no order. One pass over the map.
+  using Visit = std::function<void(Tier, uint8_t group, const BlockHash&, uint32_t copies)>;
+  void ForEach(WorkerSlot slot, const Visit& visit) const;
 
   // Distinct hashes held.
   size_t size() const;

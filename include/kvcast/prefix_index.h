@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -18,7 +19,9 @@
 #include "kvcast/cache_spec.h"
 #include "kvcast/event.h"
 #include "kvcast/ids.h"
+#include "kvcast/residency_digest.h"
 #include "kvcast/status.h"
+#include "kvcast/tier.h"
 
 namespace kvcast {
 
@@ -65,12 +68,9 @@ struct WorkerConfig {
   int64_t blocks_per_chunk = 1;
   OffloadRule offload_rule = OffloadRule::kConnector;
   HitReports hit_reports = HitReports::kUnknown;
+  // Keep digests of what the worker holds; see PrefixIndex::Digests.
+  bool digests = false;
 };
-
-// Where a block lies. Medium of the event: GPU or absent is kGpu, a name that starts with "cpu" (in
-// any case) is kCpu, everything else kStorage.
-enum class Tier : uint8_t { kGpu, kCpu, kStorage };
-inline constexpr int kTiers = 3;
 
 // Which hits count. The others re-create what routers in the field do, so that it can be measured.
 // What the others say of a prompt is gpu_tokens; the rest of their WorkerMatch has no meaning.
@@ -143,6 +143,27 @@ class PrefixIndex {
   // As ClearWorker, and forgets the learned groups: the engine began anew, maybe with another
   // model.
   void RestartWorker(WorkerId worker);
+
+  // A hidden generation of the worker: built beside what it holds, seen by no query. Begin drops
+  // one that is being built. ApplyHidden is to it what Apply is to the worker. Swap puts it in the
+  // place of what the worker holds, groups learned included, between two queries. No-ops if there
+  // is none.
+  void BeginHidden(WorkerId worker);
+  void ApplyHidden(WorkerId worker, const EventBatch& batch);
+  void SwapHidden(WorkerId worker);
+  void DropHidden(WorkerId worker);
+  // Frees what was swapped out or dropped; queries do not see it, but wait while it runs: one pass
+  // over the index. False: there was nothing.
+  bool Reclaim();
+
+  // Digests of what the worker, or its hidden generation, holds. Empty without
+  // WorkerConfig::digests.
+  ResidencyTotals Digests(WorkerId worker) const;
+  ResidencyTotals HiddenDigests(WorkerId worker) const;
+  // Calls `visit` for everything that the worker holds, in no order. One pass over the index.
+  void ForEachResidency(WorkerId worker,
+                        const std::function<void(Tier, uint8_t group, const BlockHash&,
+                                                 uint32_t copies)>& visit) const;
 
   // What has been found out of the worker's hash unit (see scheme_detector.h), for as long as its
   // groups are not forgotten. Not ok: another one is registered, or it does not divide a known

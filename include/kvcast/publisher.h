@@ -19,6 +19,7 @@
 
 #include "kvcast/event.h"
 #include "kvcast/ids.h"
+#include "kvcast/publisher_status.h"
 #include "kvcast/status.h"
 #include "kvcast/wire.h"
 
@@ -39,6 +40,14 @@ struct PublisherConfig {
   size_t ring_batches = 10000;  // > 0
   size_t ring_bytes = 256u << 20;
   int send_hwm = 100000;  // PUB high-water mark, messages per subscriber
+  // Answer KVX1 requests (see schemas/README.md): the publisher then knows what its batches say
+  // that the engine holds, at about 100 bytes a block. Needs a replay endpoint.
+  bool extension = true;
+  // A new one for each life of the publisher; nullopt: random.
+  std::optional<Epoch> epoch;
+  // After this long without a batch an empty one is published, so that a lost tail and silence are
+  // seen. Not before the first batch, whose time stamp it continues. 0: never.
+  int64_t heartbeat_ms = 1000;
 };
 
 // The endpoint of one data-parallel rank: tcp adds the rank to the port (port 0 stays 0), inproc
@@ -51,6 +60,7 @@ bool BindsEndpoint(std::string_view endpoint);
 struct PublisherCounters {
   uint64_t batches = 0;        // sequence numbers spent
   uint64_t bytes = 0;          // payload bytes of them
+  uint64_t heartbeats = 0;     // of the batches
   uint64_t encode_errors = 0;  // batches refused; no sequence number spent
   uint64_t live_dropped = 0;   // left the ring before they were sent live (the gap is visible)
   uint64_t replay_requests = 0;
@@ -75,7 +85,8 @@ class Publisher {
   // Publishes bytes as they are. Error: they are empty, which in a replay would read as its end.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
-  // Sequence number that the next batch will get: also the count of batches published so far.
+  // Sequence number that the next batch will get: also the count of batches published so far,
+  // heartbeats included.
   Seq next_seq() const;
   // As bound, port 0 resolved. replay_endpoint is empty if there is no replay.
   const std::string& endpoint() const;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kvcast/ids.h"
+#include "kvcast/publisher_status.h"
 #include "kvcast/status.h"
 
 namespace kvcast {
@@ -28,36 +29,76 @@ struct SourceConfig {
   std::string topic;            // subscription prefix; empty: all
 };
 
+// What is known of the source's state here. "The state" is what its sink was given: batches since
+// the last reset, or the last snapshot and the batches behind it.
 enum class SourceState : uint8_t {
-  kConnecting,  // no live connection, or without replay: nothing received yet
-  kReplaying,   // joining, closing a gap or proving that the publisher is still the same one; live
-                // batches are held back
-  kSynced,      // every batch of the epoch up to next_seq has been applied
-  kDegraded,    // batches of the epoch are missing and cannot be had; ends with the epoch
+  kConnecting,  // no live connection was made yet
+  kBootstrap,   // joining: the history or a snapshot is on its way
+  kSynced,      // the state is exactly what the epoch's batches up to next_seq define
+  kGap,         // exact, but numbers are missing and being fetched; live batches are held back
+  kSuspect,     // the state may be wrong: to be proven or replaced
+  kCleared,     // was forgotten: what the sink got since is true, but not all that there is
+  kStale,       // nothing was heard of the publisher: it may be another one, or gone
 };
 std::string_view SourceStateName(SourceState state);
+
+// Why a source is in its state.
+enum class SourceReason : uint8_t {
+  kNone,
+  kJoining,
+  kGap,           // a number was passed over
+  kReconnected,   // the live connection was made anew: the publisher may be another one
+  kUnproven,      // a batch came that could be of another epoch
+  kLostBatches,   // numbers that nobody can give any more
+  kUndecodable,   // a batch could not be decoded: it may have held removes
+  kBadEvents,     // events of a batch could not be decoded
+  kDigest,        // the publisher's digest says otherwise
+  kContradicted,  // a batch, or somebody who knows, says that the state is impossible
+  kDisconnected,
+  kSilent,
+};
+std::string_view SourceReasonName(SourceReason reason);
 
 // Why the state learned so far must be forgotten.
 enum class ResetReason : uint8_t {
   kRestart,      // the publisher began again at 0
-  kLostBatches,  // a gap that replay could not fill
+  kLostBatches,  // a gap that could not be filled
+  kDoubt,        // the state was found to be wrong, or may be
 };
 std::string_view ResetReasonName(ResetReason reason);
 
 struct SourceStatus {
   SourceState state = SourceState::kConnecting;
+  SourceReason reason = SourceReason::kNone;
+  // How far answers from this state are to be trusted, 0 to 1. Unsure states count in full for 250
+  // ms while a gap is closed, then half, a quarter after 5 s and nothing after 30 s.
+  double weight = 0;
+  bool extended = false;         // the publisher speaks KVX1: epochs, digests, snapshots
   uint64_t first_seq = 0;        // first one applied since the last reset
   uint64_t next_seq = 0;         // first sequence number not applied yet
+  uint64_t lag = 0;              // numbers that are known to exist from next_seq on
   uint64_t batches = 0;          // delivered to the sink
   uint64_t gaps = 0;             // seen in the live stream
-  uint64_t replays = 0;          // replay requests sent, probes included
+  uint64_t replays = 0;          // requests sent, probes included
   uint64_t replay_timeouts = 0;  // of them, not answered in time
   uint64_t replayed = 0;         // new batches that came by replay
   uint64_t duplicates = 0;       // live batches that had been applied before
   uint64_t reconnects = 0;
   uint64_t resets = 0;
   uint64_t lost = 0;          // sequence numbers that never came, those before joining not counted
-  uint64_t bad_messages = 0;  // wrong frame count or sequence frame
+  uint64_t bad_messages = 0;  // wrong frame count or sequence frame, or not a status
+  uint64_t snapshots = 0;     // taken over
+  uint64_t snapshot_failures = 0;
+  uint64_t digest_checks = 0;
+  uint64_t digest_mismatches = 0;  // each one a bug: sequence numbers should have shown the cause
+};
+
+// What became of a batch.
+enum class BatchResult : uint8_t {
+  kApplied,
+  kDoubtful,     // applied, but for events that could not be read
+  kUndecodable,  // nothing of it could be read
+  kImpossible,   // applied, but it cannot happen to the state that it was applied to
 };
 
 // Called on the subscriber's thread; must not block for long. The payload is borrowed for the call.
@@ -65,6 +106,26 @@ struct SourceStatus {
 struct SubscriberSink {
   std::function<void(WorkerId, Seq, std::span<const uint8_t> payload)> on_batch;
   std::function<void(WorkerId, ResetReason)> on_reset;
+
+  // Instead of on_batch, for a sink that can say what became of the batch.
+  std::function<BatchResult(WorkerId, Seq, std::span<const uint8_t> payload)> apply;
+
+  // For a sink that keeps a state which can be compared and replaced. With all of them, publishers
+  // that speak KVX1 are asked for epochs, digests and snapshots.
+  // A hidden state is begun (one that is being built is dropped), filled with batches of stores,
+  // and either takes the place of the state or is dropped.
+  std::function<void(WorkerId)> begin_snapshot;
+  // False: the payload is no good.
+  std::function<bool(WorkerId, std::span<const uint8_t> payload)> add_to_snapshot;
+  // False, and the hidden state is dropped: it is not what the status declares.
+  std::function<bool(WorkerId, const PublisherStatus&)> commit_snapshot;
+  std::function<void(WorkerId)> drop_snapshot;
+  // Compares with the state after status.next_seq batches, which may be a little while ago.
+  std::function<DigestVerdict(WorkerId, const PublisherStatus&)> compare;
+
+  bool takes_snapshots() const {
+    return begin_snapshot && add_to_snapshot && commit_snapshot && drop_snapshot && compare;
+  }
 };
 
 struct SubscriberConfig {
@@ -74,6 +135,10 @@ struct SubscriberConfig {
   // A source that has been silent this long is asked for a replay of its last batch: finds a lost
   // tail and a silent restart. 0: never.
   int64_t probe_interval_ms = 2000;
+  // Of silence; then the source is stale.
+  int64_t stale_ms = 3000;
+  // Between comparisons with the digests of a publisher that speaks KVX1. 0: never.
+  int64_t audit_interval_ms = 10000;
   int recv_hwm = 100000;  // live messages a socket holds, per source
   // Monotonic milliseconds; empty: the process's steady clock. Called on the subscriber's thread.
   std::function<int64_t()> now_ms;
@@ -92,7 +157,9 @@ class Subscriber {
   // When it returns, the sink is not called for this worker any more. Waits for a sink call in
   // progress, so hold no lock that the sink takes; may be called by the sink itself.
   void Remove(WorkerId worker);
-  // Snapshot. What it counts as applied, the sink has seen. Default values: not followed.
+  // Finds the source's state impossible: it is replaced by a snapshot, or forgotten.
+  void Contradict(WorkerId worker);
+  // As of now. What it counts as applied, the sink has seen. Default values: not followed.
   SourceStatus status(WorkerId worker) const;
 
  private:

@@ -191,6 +191,7 @@ std::string RenderAnswers(const std::vector<QueryAnswer>& answers) {
                        {"certain", match.certain},
                        {"hash_block_size", answer.hash_block_size},
                        {"state", SourceStateName(answer.state)},
+                       {"weight", answer.weight},
                        {"next_seq", answer.next_seq},
                        {"event_age_seconds", OrNull(answer.event_age_seconds)},
                        {"mode", answer.token_mode ? "token" : "engine_hash"},

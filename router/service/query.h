@@ -48,6 +48,7 @@ struct QueryAnswer {
   WorkerMatch match;
   int64_t hash_block_size = 0;  // 0: not known yet
   SourceState state = SourceState::kConnecting;
+  double weight = 0;  // how far that state is to be trusted; see SourceStatus
   uint64_t next_seq = 0;
   // Since the worker's clock stamped its last applied batch; nullopt: none yet. At least 0, and as
   // right as the two clocks agree.
@@ -63,8 +64,9 @@ struct QueryAnswer {
 
 // {"workers": [{"name", "reusable_tokens", "reusable_with_cpu_tokens",
 // "reusable_with_storage_tokens", "recompute_tokens", "hit": "full"|"partial"|"miss",
-// "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "next_seq",
-// "event_age_seconds": x|null, "mode": "engine_hash"|"token", "exact", "reason", "scheme":
+// "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "weight",
+// "next_seq", "event_age_seconds": x|null, "mode": "engine_hash"|"token", "exact", "reason",
+// "scheme":
 // {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; see WorkerMatch for their
 // meaning. The scheme's algorithm, seed and unit as far as they are known.
 std::string RenderAnswers(const std::vector<QueryAnswer>& answers);

@@ -113,6 +113,7 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
   answer.match.recompute_tokens = query.prompt_tokens;
   const SourceStatus status = status_of_(source.id());
   answer.state = source.State(status.state);
+  answer.weight = status.weight;
   answer.next_seq = status.next_seq;
   if (const auto ts = source.last_batch_ts(); ts && now_) {
     answer.event_age_seconds = std::max(0.0, now_() - *ts);

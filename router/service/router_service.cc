@@ -63,8 +63,19 @@ Status RouterService::Impl::AddSources(const RouterOptions& options) {
 
 Status RouterService::Impl::Follow(const RouterOptions& options) {
   SubscriberSink sink;
-  sink.on_batch = [this](WorkerId worker, Seq, std::span<const uint8_t> payload) {
-    sources_[worker.value]->OnBatch(payload);
+  sink.apply = [this](WorkerId worker, Seq seq, std::span<const uint8_t> payload) {
+    return sources_[worker.value]->OnBatch(payload, seq);
+  };
+  sink.begin_snapshot = [this](WorkerId worker) { sources_[worker.value]->BeginSnapshot(); };
+  sink.add_to_snapshot = [this](WorkerId worker, std::span<const uint8_t> payload) {
+    return sources_[worker.value]->AddToSnapshot(payload);
+  };
+  sink.commit_snapshot = [this](WorkerId worker, const PublisherStatus& status) {
+    return sources_[worker.value]->CommitSnapshot(status);
+  };
+  sink.drop_snapshot = [this](WorkerId worker) { sources_[worker.value]->DropSnapshot(); };
+  sink.compare = [this](WorkerId worker, const PublisherStatus& status) {
+    return sources_[worker.value]->Compare(status);
   };
   sink.on_reset = [this](WorkerId worker, ResetReason reason) {
     sources_[worker.value]->OnReset(reason);

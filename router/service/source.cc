@@ -58,7 +58,9 @@ Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& 
   if (!assumed.ok()) return assumed.status();
   Result<SchemeDetector> detector = SchemeDetector::Create(DetectorConfig(config));
   if (!detector.ok()) return detector.status();
-  if (Status status = index.AddWorker(id, config.worker); !status.ok()) {
+  WorkerConfig worker = config.worker;
+  worker.digests = !config.replay_endpoint.empty();
+  if (Status status = index.AddWorker(id, worker); !status.ok()) {
     return Status(status.code(), config.worker.name + ": " + status.message());
   }
   return std::unique_ptr<Source>(
@@ -70,6 +72,7 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
     : id_(id),
       name_(config.worker.name),
       index_(index),
+      replica_(id, index),
       unit_registered_(config.worker.hash_block_size > 0),
       assumed_(std::move(assumed)),
       detector_(std::move(detector)),
@@ -94,7 +97,7 @@ bool Source::Decode(std::span<const uint8_t> payload, DecodeCounts& counts) {
   return true;
 }
 
-void Source::OnBatch(std::span<const uint8_t> payload) {
+BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   DecodeCounts counts;
   const bool decoded = Decode(payload, counts);
   {
@@ -105,30 +108,44 @@ void Source::OnBatch(std::span<const uint8_t> payload) {
   if (!decoded || LosesTruth(counts)) inexact_ = true;
   if (!decoded) {
     // Removes may have been among it: what stays could be promised for ever.
-    index_.ClearWorker(id_);
+    replica_.Reset(/*restart=*/false);
     tokens_.OnLoss();
-    return;
+    return BatchResult::kUndecodable;
   }
   NoteHashForm();
   detector_.Observe(batch_);
   NoteScheme();
-  index_.Apply(id_, batch_);
+  const uint64_t unknown_removes = index_.counters(id_).unknown_removes;
+  replica_.Apply(seq.value, batch_);
   tokens_.OnVerdict(detector_.verdict());
   tokens_.OnBatch(batch_);
-  MutexLock lock(mutex_);
-  last_batch_ts_ = batch_.ts;
+  {
+    MutexLock lock(mutex_);
+    last_batch_ts_ = batch_.ts;
+  }
+  if (LosesTruth(counts)) return BatchResult::kDoubtful;
+  const bool possible = index_.counters(id_).unknown_removes == unknown_removes;
+  return possible ? BatchResult::kApplied : BatchResult::kImpossible;
+}
+
+// A snapshot has no tokens: token mode learns anew.
+bool Source::CommitSnapshot(const PublisherStatus& status) {
+  if (!replica_.CommitSnapshot(status)) return false;
+  inexact_ = false;
+  tokens_.OnLoss();
+  return true;
 }
 
 void Source::OnReset(ResetReason reason) {
   if (mooncake_) mooncake_->Restart();
   if (reason == ResetReason::kRestart) {
-    index_.RestartWorker(id_);
+    replica_.Reset(/*restart=*/true);
     inexact_ = false;
     detector_.Restart();
     tokens_.OnRestart();
     NoteScheme();
   } else {
-    index_.ClearWorker(id_);
+    replica_.Reset(/*restart=*/false);
     tokens_.OnLoss();
   }
 }
@@ -194,7 +211,7 @@ std::optional<double> Source::last_batch_ts() const {
 }
 
 SourceState Source::State(SourceState stream) const {
-  return stream == SourceState::kSynced && inexact_ ? SourceState::kDegraded : stream;
+  return stream == SourceState::kSynced && inexact_ ? SourceState::kSuspect : stream;
 }
 
 }  // namespace kvcast::router

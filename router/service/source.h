@@ -17,6 +17,7 @@
 #include "kvcast/subscriber.h"
 #include "kvcast/token_keys.h"
 #include "kvcast/wire.h"
+#include "router/replica.h"
 #include "router/service/mooncake_events.h"
 #include "router/service/token_feed.h"
 #include "src/base/mutex.h"
@@ -74,9 +75,14 @@ class Source {
   WorkerId id() const { return id_; }
   const std::string& name() const { return name_; }
 
-  // The subscriber's thread.
-  void OnBatch(std::span<const uint8_t> payload);
+  // The subscriber's thread; see SubscriberSink.
+  BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
   void OnReset(ResetReason reason);
+  void BeginSnapshot() { replica_.BeginSnapshot(); }
+  bool AddToSnapshot(std::span<const uint8_t> payload) { return replica_.AddToSnapshot(payload); }
+  bool CommitSnapshot(const PublisherStatus& status);
+  void DropSnapshot() { replica_.DropSnapshot(); }
+  DigestVerdict Compare(const PublisherStatus& status) const { return replica_.Compare(status); }
 
   // Thread-safe from here on.
   // What the stores have, or as long as that is not known what is registered, by default vLLM's own
@@ -91,7 +97,7 @@ class Source {
   // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
   // nullopt: none yet.
   std::optional<double> last_batch_ts() const;
-  // The stream's state; kDegraded if batches or events came that could not be decoded, because the
+  // The stream's state; kSuspect if batches or events came that could not be decoded, because the
   // index may then hold what the engine does not.
   SourceState State(SourceState stream) const;
 
@@ -106,6 +112,7 @@ class Source {
   const WorkerId id_;
   const std::string name_;
   PrefixIndex& index_;
+  Replica replica_;
   const bool unit_registered_;
   const HashScheme assumed_;  // until the scheme is known
   // The subscriber's thread.

@@ -39,14 +39,16 @@ Reply ParseReply(Frames frames) {
   const std::optional<uint64_t> seq = ParseSeq(frames[frames.size() - 2]);
   const Frame payload = frames.back();
   if (!seq) return {};
-  if (*seq == kEndSeq || payload.empty()) return {ReplyKind::kEnd, {}};
+  if (*seq == kEndSeq || payload.empty()) return {ReplyKind::kEnd, {kEndSeq, payload}};
   if (*seq >= kSeqLimit) return {};
   return {ReplyKind::kBatch, {*seq, payload}};
 }
 
-std::optional<uint64_t> ParseReplayRequest(Frames frames) {
+std::optional<Frame> ParseReplayRequest(Frames frames) {
   if (frames.size() != 3 || !frames[1].empty()) return std::nullopt;
-  return BigEndian(frames[2]);
+  return frames[2];
 }
+
+uint64_t ParseStart(Frame start) { return BigEndian(start); }
 
 }  // namespace kvcast::stream

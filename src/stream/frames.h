@@ -38,14 +38,17 @@ std::optional<Batch> ParseLive(Frames frames);
 enum class ReplyKind : uint8_t { kMalformed, kBatch, kEnd };
 struct Reply {
   ReplyKind kind = ReplyKind::kMalformed;
-  Batch batch;  // kBatch only
+  // kBatch: the batch. kEnd: kEndSeq and what the END carries, in KVX1 answers a status.
+  Batch batch;
 };
 // A reply as a DEALER receives it, either layout by frame count. The end marker is known by its
 // sequence number or by its empty payload.
 Reply ParseReply(Frames frames);
 
-// First sequence number that a request asks for, as a ROUTER receives it. Values past 64 bits
-// become UINT64_MAX, which no batch has. nullopt: not a request, it gets no answer.
-std::optional<uint64_t> ParseReplayRequest(Frames frames);
+// The last frame of a request, as a ROUTER receives it: mostly a start number. nullopt: not a
+// request, it gets no answer.
+std::optional<Frame> ParseReplayRequest(Frames frames);
+// The start number. Values past 64 bits become UINT64_MAX, which no batch has.
+uint64_t ParseStart(Frame start);
 
 }  // namespace kvcast::stream

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/hold_back.h"
 
+#include <iterator>
 #include <utility>
 
 namespace kvcast::stream {
 
 bool HoldBack::Add(const Batch& batch) {
   if (held_.contains(batch.seq)) return true;
-  if (held_.size() >= max_batches_ || batch.payload.size() > max_bytes_ - bytes_) return false;
+  while (!Fits(batch.payload.size())) {
+    if (held_.empty() || held_.rbegin()->first < batch.seq) return false;
+    const auto last = std::prev(held_.end());
+    bytes_ -= last->second.size();
+    held_.erase(last);
+  }
   held_.try_emplace(batch.seq, batch.payload.begin(), batch.payload.end());
   bytes_ += batch.payload.size();
   return true;

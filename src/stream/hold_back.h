@@ -1,5 +1,5 @@
 // HoldBack: batches that came before their turn, by sequence number. Bounded by count and bytes;
-// when full, the new batch is refused: the ones nearest to their turn came first.
+// when full, the ones nearest to their turn stay.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +22,7 @@ class HoldBack {
   HoldBack(size_t max_batches, size_t max_bytes)
       : max_batches_(max_batches), max_bytes_(max_bytes) {}
 
-  // Copies the payload. False: full. A number that is held already stays as it is.
+  // Copies the payload. False: full of lower numbers. A number that is held already stays as it is.
   bool Add(const Batch& batch);
   // Borrowed until the next call that changes anything.
   std::optional<Frame> Find(uint64_t seq) const;
@@ -36,6 +36,10 @@ class HoldBack {
   size_t bytes() const { return bytes_; }
 
  private:
+  bool Fits(size_t bytes) const {
+    return held_.size() < max_batches_ && bytes <= max_bytes_ - bytes_;
+  }
+
   const size_t max_batches_;
   const size_t max_bytes_;
   std::map<uint64_t, std::vector<uint8_t>> held_;

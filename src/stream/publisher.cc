@@ -2,6 +2,9 @@
 #include "kvcast/publisher.h"
 
 #include <atomic>
+#include <chrono>
+#include <limits>
+#include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -10,6 +13,7 @@
 #include "src/stream/replay_ring.h"
 #include "src/stream/replay_server.h"
 #include "src/stream/socket.h"
+#include "src/stream/state_keeper.h"
 
 namespace kvcast {
 namespace {
@@ -25,8 +29,15 @@ constexpr int64_t kMaxRequestFrameBytes = 64 << 10;
 Status CheckConfig(const PublisherConfig& config) {
   if (config.endpoint.empty()) return {StatusCode::kInvalidArgument, "no endpoint to publish on"};
   if (config.ring_batches == 0) return {StatusCode::kInvalidArgument, "ring_batches is 0"};
+  if (config.heartbeat_ms < 0) return {StatusCode::kInvalidArgument, "heartbeat_ms is negative"};
   if (config.send_hwm < 0) return {StatusCode::kInvalidArgument, "send_hwm is negative"};
   return Status();
+}
+
+Epoch RandomEpoch() {
+  std::random_device device;
+  const auto word = [&device] { return uint64_t{device()} << 32 | device(); };
+  return {word(), word()};
 }
 
 // A context of its own makes destruction wait for exactly this publisher's messages and frees its
@@ -73,20 +84,30 @@ Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& e
 class Publisher::Impl {
  public:
   explicit Impl(const PublisherConfig& c) : config(c), ring(c.ring_batches, c.ring_bytes) {}
-  ~Impl() { ring.Close(); }
+  ~Impl() {
+    keeper.reset();
+    ring.Close();
+  }
 
   Status Open();
   Status OpenReplay(std::shared_ptr<Context> context, const std::string& endpoint_of_rank);
   Result<Seq> Append(std::vector<uint8_t> payload);
+  void NoteTime(double ts);
+  void PublishHeartbeat();
 
   const PublisherConfig config;
   std::string endpoint;
   std::string replay_endpoint;
   size_t payload_size_hint = 0;
   std::atomic<uint64_t> encode_errors{0};
+  std::atomic<uint64_t> heartbeats{0};
+  // The batches' time less the steady clock's, in seconds; NaN before the first batch.
+  std::atomic<double> clock_offset_s{std::numeric_limits<double>::quiet_NaN()};
   stream::ReplayRing ring;
+  std::unique_ptr<stream::PublisherState> state;
   std::unique_ptr<stream::LiveSender> live;
   std::unique_ptr<stream::ReplayServer> replay;
+  std::unique_ptr<stream::StateKeeper> keeper;
 };
 
 Status Publisher::Impl::Open() {
@@ -101,7 +122,13 @@ Status Publisher::Impl::Open() {
   if (!pub.ok()) return pub.status();
   endpoint = pub->last_endpoint();
   live = std::make_unique<stream::LiveSender>(std::move(pub).value(), config.topic, ring);
-  return replay_of_rank->empty() ? Status() : OpenReplay(context, *replay_of_rank);
+  if (!replay_of_rank->empty()) {
+    if (Status status = OpenReplay(context, *replay_of_rank); !status.ok()) return status;
+  }
+  if (state == nullptr && config.heartbeat_ms == 0) return Status();
+  keeper = std::make_unique<stream::StateKeeper>(ring, state.get(), config.heartbeat_ms,
+                                                 [this] { PublishHeartbeat(); });
+  return Status();
 }
 
 Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
@@ -111,8 +138,13 @@ Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
   Result<Socket> router = OpenRouter(std::move(context), endpoint_of_rank);
   if (!router.ok()) return router.status();
   replay_endpoint = router->last_endpoint();
+  if (config.extension) {
+    state =
+        std::make_unique<stream::PublisherState>(config.epoch ? *config.epoch : RandomEpoch(), ring,
+                                                 config.dialect, config.data_parallel_rank);
+  }
   replay = std::make_unique<stream::ReplayServer>(std::move(router).value(), *waker, config.topic,
-                                                  config.replay_layout, ring);
+                                                  config.replay_layout, ring, state.get());
   return Status();
 }
 
@@ -121,6 +153,26 @@ Result<Seq> Publisher::Impl::Append(std::vector<uint8_t> payload) {
     return Status(StatusCode::kInvalidArgument, "an empty payload is the end marker of a replay");
   }
   return Seq(ring.Append(std::make_shared<const std::vector<uint8_t>>(std::move(payload))));
+}
+
+namespace {
+
+double SteadySeconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+void Publisher::Impl::NoteTime(double ts) { clock_offset_s = ts - SteadySeconds(); }
+
+void Publisher::Impl::PublishHeartbeat() {
+  EventBatch batch;
+  batch.ts = clock_offset_s + SteadySeconds();
+  if (!(batch.ts == batch.ts)) return;
+  batch.data_parallel_rank = config.data_parallel_rank;
+  std::vector<uint8_t> payload;
+  if (!EncodeBatch(batch, config.dialect, payload).ok()) return;
+  if (Append(std::move(payload)).ok()) ++heartbeats;
 }
 
 Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -146,6 +198,7 @@ Result<Seq> Publisher::Publish(EventBatch batch) {
     return status;
   }
   impl_->payload_size_hint = payload.size();
+  impl_->NoteTime(batch.ts);
   return impl_->Append(std::move(payload));
 }
 
@@ -163,6 +216,7 @@ PublisherCounters Publisher::counters() const {
   counters.batches = ring.batches;
   counters.bytes = ring.bytes;
   counters.encode_errors = impl_->encode_errors;
+  counters.heartbeats = impl_->heartbeats;
   counters.live_dropped = ring.unsent_dropped;
   if (impl_->replay == nullptr) return counters;
   const stream::ReplayCounters& replay = impl_->replay->counters();

@@ -84,6 +84,11 @@ uint64_t ReplayRing::next_seq() const {
   return next_seq_;
 }
 
+uint64_t ReplayRing::first_held() const {
+  MutexLock lock(mutex_);
+  return first_seq();
+}
+
 RingCounters ReplayRing::counters() const {
   MutexLock lock(mutex_);
   return {next_seq_, total_bytes_, unsent_dropped_};

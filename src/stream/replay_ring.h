@@ -49,6 +49,8 @@ class ReplayRing {
   void Close();
 
   uint64_t next_seq() const;
+  // The oldest number that is held; next_seq() if none is.
+  uint64_t first_held() const;
   RingCounters counters() const;
 
  private:

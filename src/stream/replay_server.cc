@@ -22,12 +22,12 @@ Frame AsFrame(const std::string& text) {
 }  // namespace
 
 ReplayServer::ReplayServer(Socket router, std::shared_ptr<Waker> waker, std::string topic,
-                           ReplayLayout layout, const ReplayRing& ring)
+                           ReplayLayout layout, const ReplayRing& ring, PublisherState* state)
     : router_(std::move(router)),
       waker_(std::move(waker)),
       topic_(std::move(topic)),
       layout_(layout),
-      ring_(ring),
+      responder_(ring, state),
       thread_([this] { Run(); }) {}
 
 ReplayServer::~ReplayServer() {
@@ -58,7 +58,7 @@ void ReplayServer::WaitForWork() {
 void ReplayServer::ReceiveRequests() {
   for (int i = 0; i < kRequestsPerTurn; ++i) {
     if (router_.Receive(message_) == RecvResult::kNone) return;
-    const std::optional<uint64_t> start = ParseReplayRequest(message_.frames());
+    const std::optional<Frame> start = ParseReplayRequest(message_.frames());
     if (start) {
       AddRequest(message_.frames()[0], *start);
     } else {
@@ -67,11 +67,11 @@ void ReplayServer::ReceiveRequests() {
   }
 }
 
-void ReplayServer::AddRequest(Frame identity, uint64_t start) {
+void ReplayServer::AddRequest(Frame identity, Frame start) {
   ++counters_.requests;
   Client& client = FindOrAddClient(identity);
   if (client.requests.size() < kMaxRequestsPerClient) {
-    client.requests.push_back({start, ring_.next_seq()});
+    client.requests.push_back(responder_.Begin(start));
   } else {
     ++counters_.dropped;
   }
@@ -113,17 +113,17 @@ void ReplayServer::ServeClients() {
 }
 
 ReplayServer::Turn ReplayServer::ServeTurn(Client& client) {
-  Request& request = client.requests.front();
+  Answer& answer = client.requests.front();
   slice_.clear();
-  ring_.Read(request.next, request.end, kTurnBatches, slice_);
+  responder_.Read(answer, kTurnBatches, slice_);
   for (const RingEntry& entry : slice_) {
     if (!HasCredit(client)) return Turn::kServed;
     if (SendBatch(client, entry) != SendResult::kSent) return Turn::kGone;
-    request.next = entry.seq + 1;
+    responder_.Sent(answer, entry);
   }
   if (!slice_.empty()) return Turn::kServed;
   if (!HasCredit(client)) return Turn::kServed;
-  if (SendEnd(client) != SendResult::kSent) return Turn::kGone;
+  if (SendEnd(client, answer) != SendResult::kSent) return Turn::kGone;
   client.requests.pop_front();
   return Turn::kServed;
 }
@@ -140,8 +140,9 @@ SendResult ReplayServer::SendBatch(Client& client, const RingEntry& entry) {
   return result;
 }
 
-SendResult ReplayServer::SendEnd(Client& client) {
-  return SendReply(client, {}, kEndSeq, EmptyPayload());
+SendResult ReplayServer::SendEnd(Client& client, const Answer& answer) {
+  Payload payload = responder_.EndPayload(answer);
+  return SendReply(client, {}, kEndSeq, payload ? std::move(payload) : EmptyPayload());
 }
 
 SendResult ReplayServer::SendReply(Client& client, Frame topic, uint64_t seq, Payload payload) {

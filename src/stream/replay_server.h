@@ -17,6 +17,7 @@
 
 #include "kvcast/publisher.h"
 #include "src/stream/replay_credit.h"
+#include "src/stream/replay_responder.h"
 #include "src/stream/replay_ring.h"
 #include "src/stream/socket.h"
 
@@ -36,24 +37,20 @@ class ReplayServer {
   static constexpr size_t kMaxRequestsPerClient = 16;  // waiting; beyond: the new one is dropped
 
   // Starts the thread. `router` is bound, with ZMQ_ROUTER_MANDATORY and no high-water mark; `ring`
-  // must outlive the server. Throws std::system_error if no thread can start.
+  // and `state` (nullptr: no KVX1) must outlive the server. Throws std::system_error if no thread
+  // can start.
   ReplayServer(Socket router, std::shared_ptr<Waker> waker, std::string topic, ReplayLayout layout,
-               const ReplayRing& ring);
+               const ReplayRing& ring, PublisherState* state = nullptr);
   // Ends at once: replies that were not sent are lost.
   ~ReplayServer();
 
   const ReplayCounters& counters() const { return counters_; }
 
  private:
-  // Held batches from `next` on, below `end`, then the end marker.
-  struct Request {
-    uint64_t next = 0;
-    uint64_t end = 0;
-  };
   struct Client {
     std::string identity;
     std::shared_ptr<ReplayCredit> credit;
-    std::deque<Request> requests;  // served front first
+    std::deque<Answer> requests;  // served front first
     bool paused = false;
 
     bool runnable() const { return !paused && !requests.empty(); }
@@ -64,14 +61,14 @@ class ReplayServer {
   void Run();
   void WaitForWork();
   void ReceiveRequests();
-  void AddRequest(Frame identity, uint64_t start);
+  void AddRequest(Frame identity, Frame start);
   Client& FindOrAddClient(Frame identity);
   void MakeRoom();
   void ServeClients();
   Turn ServeTurn(Client& client);
   bool HasCredit(Client& client);
   SendResult SendBatch(Client& client, const RingEntry& entry);
-  SendResult SendEnd(Client& client);
+  SendResult SendEnd(Client& client, const Answer& answer);
   SendResult SendReply(Client& client, Frame topic, uint64_t seq, Payload payload);
   void Drop(Clients::iterator client);
 
@@ -79,7 +76,7 @@ class ReplayServer {
   const std::shared_ptr<Waker> waker_;
   const std::string topic_;
   const ReplayLayout layout_;
-  const ReplayRing& ring_;
+  ReplayResponder responder_;
 
   Clients clients_;  // the one that was served last is at the back
   std::vector<RingEntry> slice_;

@@ -8,6 +8,10 @@
 
 namespace kvcast::stream {
 
+using residency::ExtensionRequest;
+using residency::PublisherStatus;
+using residency::Verb;
+
 Source::Source(const SourceLimits& limits, bool can_replay, SourceHooks hooks)
     : limits_(limits),
       can_replay_(can_replay),
@@ -15,113 +19,158 @@ Source::Source(const SourceLimits& limits, bool can_replay, SourceHooks hooks)
       hold_back_(limits.hold_back_batches, limits.hold_back_bytes) {}
 
 void Source::OnConnected(int64_t now_ms) {
+  now_ms_ = now_ms;
   connected_ = true;
-  if (std::exchange(was_connected_, true)) {
-    ++status_.reconnects;
-    suspect_ = next_ > 0;
-  }
+  CloseRequest();
+  NoteSign();
+  // Another publisher may be another kind.
+  asked_ = false;
   // May be of an epoch that is over; if it is not, a replay brings it again.
   hold_back_.Clear();
   live_next_ = std::min(live_next_, next_);
   seen_next_ = next_;
-  recheck_ = false;
-  tries_ = 0;
-  if (can_replay_) OpenRequest(now_ms);
+  recheck_ = prove_ = false;
+  told_due_ms_ = kNever;
+  tries_ = snapshot_tries_ = 0;
+  if (std::exchange(was_connected_, true)) {
+    ++status_.reconnects;
+    if (next_ > 0) Unprove(SourceReason::kReconnected);
+  }
+  // With the first look at the publisher, even if nothing seems to be missing.
+  if (can_replay_) OpenRequest(limits_.extension ? Ask::kStatus : Ask::kReplay);
+  NoteState();
 }
 
 void Source::OnDisconnected() {
   connected_ = false;
   CloseRequest();
+  NoteState();
 }
 
-// A new publisher was found by its replay. What the live connection still holds may be of the one
+// A new publisher was found by its replies. What the live connection still holds may be of the one
 // before.
 void Source::BeginEpochAnew() {
   BeginEpoch();
-  OnDisconnected();
+  connected_ = false;
   hooks_.renew_live();
 }
 
 void Source::OnLive(const Batch& batch, int64_t now_ms) {
+  now_ms_ = now_ms;
+  NoteSign();
   probe_due_ms_ = now_ms + limits_.probe_interval_ms;
-  if (batch.seq < live_next_) return OnLiveStepBack(batch, now_ms);
-  if (batch.seq < next_) return OnLiveOverlap(batch, now_ms);
+  HandleLive(batch);
+  NoteState();
+}
+
+void Source::HandleLive(const Batch& batch) {
+  if (batch.seq < live_next_) return OnLiveStepBack(batch);
+  if (batch.seq < next_) return OnLiveOverlap(batch);
   if (batch.seq > next_ && !has_hole() && applied_) ++status_.gaps;
   live_next_ = batch.seq + 1;
   seen_next_ = std::max(seen_next_, live_next_);
-  if (batch.seq == next_ && !suspect_) {
-    unanswered_ = false;
+  if (recheck_) {
+    // Replies that are on their way are of the same epoch as those before them, so they come first,
+    // and then this batch by replay.
+    if (request_.open()) return;
+    recheck_ = false;
+    Unprove(SourceReason::kUnproven);
+  }
+  if (batch.seq == next_ && !blocked()) {
     Apply(batch);
-    return ApplyHeld();
+    ApplyHeld();
+  } else {
+    hold_back_.Add(batch);
+    if (!request_.open()) tries_ = 0;
   }
-  hold_back_.Add(batch);
-  if (connected_ && !request_.open) {
-    tries_ = 0;
-    Settle(now_ms);
-  }
+  Settle();
 }
 
 // One connection delivers in order, so a number that is not above the last one was published again:
 // by a new publisher, unless the very same batch was sent twice. Number 0 has no such excuse: a
 // restarted engine may well begin with the same bytes.
-void Source::OnLiveStepBack(const Batch& batch, int64_t now_ms) {
-  if (batch.seq != 0 && IsDuplicate(batch)) {
+void Source::OnLiveStepBack(const Batch& batch) {
+  const FingerprintWindow::Match match = CompareWithKnown(batch);
+  if (match == FingerprintWindow::Match::kSame && batch.seq != 0) {
     ++status_.duplicates;
     return;
   }
+  if (match == FingerprintWindow::Match::kUnknown && batch.seq != 0 && can_replay_) {
+    // Whoever sent it will tell.
+    if (batch.seq >= next_) hold_back_.Add(batch);
+    prove_ = true;
+    return Settle();
+  }
   BeginEpoch();
-  OnLive(batch, now_ms);
+  HandleLive(batch);
 }
 
 // Replay was ahead of the live stream.
-void Source::OnLiveOverlap(const Batch& batch, int64_t now_ms) {
+void Source::OnLiveOverlap(const Batch& batch) {
   const FingerprintWindow::Match match = applied_payloads_.Compare(batch);
   if (match == FingerprintWindow::Match::kOther) {
     BeginEpoch();
-    return OnLive(batch, now_ms);
+    return HandleLive(batch);
   }
   live_next_ = batch.seq + 1;
   ++status_.duplicates;
   if (match == FingerprintWindow::Match::kSame) return;
-  // Too long ago to remember: an old duplicate, or a new publisher that has come this far. Replies
-  // that are on their way are of the same epoch as the ones before them, so they come first.
+  // Too long ago to remember: an old duplicate, or a new publisher that has come this far. It is
+  // asked before the first batch that would be applied.
   recheck_ = true;
-  if (connected_ && !request_.open) Settle(now_ms);
 }
 
-bool Source::IsDuplicate(const Batch& batch) const {
-  if (applied_payloads_.Compare(batch) == FingerprintWindow::Match::kSame) return true;
+// With the batch of this number that was applied or is held.
+FingerprintWindow::Match Source::CompareWithKnown(const Batch& batch) const {
   const std::optional<Frame> held = hold_back_.Find(batch.seq);
-  return held && std::ranges::equal(*held, batch.payload);
+  if (!held) return applied_payloads_.Compare(batch);
+  return std::ranges::equal(*held, batch.payload) ? FingerprintWindow::Match::kSame
+                                                  : FingerprintWindow::Match::kOther;
 }
 
 void Source::OnReply(const Reply& reply, int64_t now_ms) {
-  if (!request_.open) return;
+  if (!request_.open()) return;
+  now_ms_ = now_ms;
+  NoteSign();
   request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
-  unanswered_ = false;
   switch (reply.kind) {
     case ReplyKind::kMalformed:
-      return OnBadMessage();
+      OnBadMessage();
+      break;
     case ReplyKind::kBatch:
-      return OnReplyBatch(reply.batch);
+      OnReplyBatch(reply.batch);
+      break;
     case ReplyKind::kEnd:
-      return OnReplayEnd(now_ms);
+      OnReplyEnd(reply.batch.payload);
+      break;
   }
+  NoteState();
 }
 
 void Source::OnReplyBatch(const Batch& batch) {
+  if (request_.ask == Ask::kReplay) return OnReplayBatch(batch);
+  if (request_.ask == Ask::kSnapshot) return OnSnapshotPart(batch);
+  OnBadMessage();  // a status has no batches
+}
+
+void Source::OnReplayBatch(const Batch& batch) {
   const bool oldest_held = !std::exchange(request_.answered, true);
   ring_seen_ = true;
   if (batch.seq < next_) return OnReplyOverlap(batch);
   ++status_.replayed;
   seen_next_ = std::max(seen_next_, batch.seq + 1);
-  // The ring begins above the hole, or the overlap that would clear the suspicion has left it.
-  const bool hole_is_final = oldest_held && batch.seq > next_;
-  if (hole_is_final || suspect_) {
-    SkipTo(std::min(batch.seq, hold_back_.first_seq().value_or(batch.seq)));
+  const bool proven = request_.proven && !unproven_;
+  if (request_.extended) {
+    // Its status, at the end, says which epoch this is.
+    if (!proven && !unproven_) Unprove(SourceReason::kUnproven);
+  } else if (!proven || (oldest_held && batch.seq > next_)) {
+    // The overlap that would prove the publisher, or the hole, has left the ring.
+    SkipTo(std::min(batch.seq, hold_back_.first_seq().value_or(batch.seq)),
+           ResetReason::kLostBatches);
+    request_.proven = true;
   }
-  if (batch.seq > next_) hold_back_.Add(batch);
-  if (batch.seq != next_) return;
+  if (batch.seq > next_ || blocked()) hold_back_.Add(batch);
+  if (batch.seq != next_ || blocked()) return;
   tries_ = 0;
   Apply(batch);
   ApplyHeld();
@@ -130,7 +179,8 @@ void Source::OnReplyBatch(const Batch& batch) {
 void Source::OnReplyOverlap(const Batch& batch) {
   switch (applied_payloads_.Compare(batch)) {
     case FingerprintWindow::Match::kSame:
-      suspect_ = false;
+      unproven_ = false;
+      request_.proven = true;
       return ApplyHeld();
     case FingerprintWindow::Match::kOther:
       return BeginEpochAnew();
@@ -139,72 +189,292 @@ void Source::OnReplyOverlap(const Batch& batch) {
   }
 }
 
-void Source::OnReplayEnd(int64_t now_ms) {
+void Source::OnReplyEnd(Frame payload) {
   const Request ended = request_;
+  std::optional<PublisherStatus> status;
+  if (ended.extended && !payload.empty()) {
+    Result<PublisherStatus> parsed = residency::ParseStatus(payload);
+    if (!parsed.ok()) return OnBadMessage();  // no answer; it times out
+    status = std::move(parsed).value();
+  }
+  if (ended.ask == Ask::kSnapshot) return OnSnapshotEnd(status, ended.resume);
   CloseRequest();
-  joined_ = true;
-  probe_due_ms_ = now_ms + (std::exchange(settled_, true) ? limits_.probe_interval_ms : kSettleMs);
-  if (ended.wants_overlap && !ended.answered && (suspect_ || ring_seen_)) {
+  if (ended.extended && !status && extended_) {
+    // What spoke KVX1 before is gone; what answers now does not.
+    extended_ = false;
+    asked_ = true;
+    if (epoch_) return BeginEpochAnew();
+  }
+  ended.ask == Ask::kStatus ? OnStatusEnd(status) : OnReplayEnd(ended, status);
+}
+
+void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
+  const bool first_look = !std::exchange(asked_, true);
+  probe_due_ms_ = now_ms_ + limits_.probe_interval_ms;
+  if (!status) {
+    if (first_look) OpenRequest(Ask::kReplay);
+    return;
+  }
+  if (!TakeStatus(*status, /*proven=*/false)) return;
+  // What was published before the connection came up is not on its way.
+  if (first_look) seen_next_ = std::max(seen_next_, status->next_seq);
+  if (has_hole() && next_ < status->first_held) Replace(SourceReason::kLostBatches);
+  Settle();
+  // A replay that overlaps what was applied will tell whose epoch this is.
+  if (!request_.open() && !epoch_) return OpenRequest(Ask::kReplay);
+  if (!request_.open() && !wants_request()) NoteJoined();
+  if (joined_) Audit(*status);
+}
+
+void Source::OnReplayEnd(const Request& ended, const std::optional<PublisherStatus>& status) {
+  if (!status) return OnPlainReplayEnd(ended);
+  asked_ = true;
+  if (!TakeStatus(*status, ended.proven)) return;
+  NoteJoined();
+  if (!epoch_) Replace(SourceReason::kUnproven);
+  if (has_hole() && next_ < status->first_held) Replace(SourceReason::kLostBatches);
+  TrySkippingHole();
+  Settle();
+  Audit(*status);
+}
+
+void Source::OnPlainReplayEnd(const Request& ended) {
+  NoteJoined();
+  if (ended.wants_overlap && !ended.answered && (unproven_ || ring_seen_)) {
     // The newest batch of the ring is below one that was applied: it is the ring of a new epoch.
     return BeginEpochAnew();
   }
-  if (suspect_) SkipTo(hold_back_.first_seq().value_or(next_));
+  if (unproven_) SkipTo(hold_back_.first_seq().value_or(next_), ResetReason::kLostBatches);
   TrySkippingHole();
-  Settle(now_ms);
+  Settle();
+}
+
+// What any status tells. False: it is one of a new epoch, which was begun.
+bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
+  extended_ = true;
+  if (epoch_ && *epoch_ != status.epoch) {
+    BeginEpochAnew();
+    return false;
+  }
+  if (!epoch_ && next_ > 0 && status.next_seq < next_) {
+    BeginEpochAnew();
+    return false;
+  }
+  if (epoch_ || proven || !applied_) {
+    // Batches that were held before could be of a publisher before this one.
+    if (!epoch_ && !applied_) hold_back_.Clear();
+    epoch_ = status.epoch;
+    unproven_ = false;
+  }
+  ExpectUpTo(status.next_seq);
+  ApplyHeld();
+  return true;
+}
+
+// The newest batches may still be on their way.
+void Source::ExpectUpTo(uint64_t seq) {
+  if (seq <= seen_next_ || told_due_ms_ != kNever) return;
+  told_next_ = seq;
+  told_due_ms_ = now_ms_ + kSettleMs;
+}
+
+void Source::OnSnapshotPart(const Batch& batch) {
+  if (!request_.resume) request_.resume = batch.seq;
+  if (*request_.resume != batch.seq || !hooks_.add_to_snapshot(batch.payload)) FailSnapshot();
+}
+
+void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
+                           std::optional<uint64_t> resume) {
+  if (!status) {
+    extended_ = false;
+    if (epoch_) return BeginEpochAnew();
+    return FailSnapshot();
+  }
+  if (epoch_ && *epoch_ != status->epoch) return BeginEpochAnew();
+  const bool usable = status->has_digests &&
+                      resume.value_or(status->next_seq) == status->next_seq &&
+                      status->next_seq >= next_;
+  if (!status->has_digests) snapshot_tries_ = kMaxTries;  // nor will the next one have them
+  if (!usable || !hooks_.commit_snapshot(*status)) return FailSnapshot();
+  request_.ask = Ask::kNone;  // committed, not to be dropped
+  hooks_.close_replay();
+  ++status_.snapshots;
+  if (!epoch_) applied_payloads_.Clear();
+  epoch_ = status->epoch;
+  next_ = status_.first_seq = status->next_seq;
+  seen_next_ = std::max(seen_next_, next_);
+  applied_ = true;
+  incomplete_ = doubtful_ = unproven_ = replace_ = false;
+  audit_.reset();
+  tries_ = snapshot_tries_ = 0;
+  snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
+  NoteJoined();
+  ApplyHeld();
+  Settle();
+}
+
+void Source::FailSnapshot() {
+  ++status_.snapshot_failures;
+  CloseRequest();
+  if (++snapshot_tries_ >= kMaxTries || !extended_) {
+    snapshot_tries_ = 0;
+    snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
+    Forget(ResetReason::kDoubt);
+  }
+  Settle();
+}
+
+void Source::Audit(const PublisherStatus& status) {
+  audit_due_ms_ = now_ms_ + limits_.audit_interval_ms;
+  audit_.reset();
+  if (!status.has_digests || incomplete_ || doubtful_ || blocked()) return;
+  if (next_ < status.next_seq) {
+    audit_ = status;
+  } else {
+    CompareDigests(status);
+    Settle();
+  }
+}
+
+void Source::CompareDigests(const PublisherStatus& status) {
+  ++status_.digest_checks;
+  if (hooks_.compare(status) != DigestVerdict::kDiffers) return;
+  ++status_.digest_mismatches;
+  Replace(SourceReason::kDigest);
+}
+
+void Source::OnContradiction(int64_t now_ms) {
+  now_ms_ = now_ms;
+  if (applied_) Replace(SourceReason::kContradicted);
+  Settle();
+  NoteState();
 }
 
 void Source::OnTimer(int64_t now_ms) {
-  if (now_ms < deadline_ms()) return;
-  if (!request_.open) return OpenRequest(now_ms);
-  ++status_.replay_timeouts;
-  unanswered_ = true;
-  TrySkippingHole();
-  OpenRequest(now_ms);
+  now_ms_ = now_ms;
+  if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;
+  if (now_ms >= told_due_ms_) {
+    told_due_ms_ = kNever;
+    seen_next_ = std::max(seen_next_, told_next_);
+    Settle();
+  }
+  if (!request_.open() && wants_request() && now_ms >= retry_due_ms_) Settle();
+  if (request_.open() && now_ms >= request_.deadline_ms) {
+    ++status_.replay_timeouts;
+    const Ask ask = request_.ask;
+    if (ask == Ask::kSnapshot) {
+      FailSnapshot();
+    } else {
+      TrySkippingHole();
+      CloseRequest();
+      Settle();
+      if (!request_.open()) OpenRequest(ask);
+    }
+  } else if (!request_.open() && connected_ && can_replay_) {
+    const bool probe = probes() && now_ms >= probe_due_ms_;
+    const bool audit = extended_ && limits_.audit_interval_ms > 0 && now_ms >= audit_due_ms_;
+    if ((incomplete_ || doubtful_) && extended_ && now_ms >= snapshot_due_ms_) {
+      Replace(why_);
+      Settle();
+    } else if (probe || audit) {
+      OpenRequest(extended_ ? Ask::kStatus : Ask::kReplay);
+    }
+  }
+  NoteState();
 }
 
 int64_t Source::deadline_ms() const {
-  if (request_.open) return request_.deadline_ms;
-  const bool probes = can_replay_ && connected_ && limits_.probe_interval_ms > 0;
-  return probes ? probe_due_ms_ : kNever;
+  int64_t due = hears_silence() ? last_sign_ms_ + limits_.stale_ms : kNever;
+  due = std::min(due, told_due_ms_);
+  if (request_.open()) return std::min(due, request_.deadline_ms);
+  if (!connected_ || !can_replay_) return due;
+  if (wants_request()) due = std::min(due, retry_due_ms_);
+  if (probes()) due = std::min(due, probe_due_ms_);
+  if (extended_ && limits_.audit_interval_ms > 0) due = std::min(due, audit_due_ms_);
+  if (extended_ && (incomplete_ || doubtful_)) due = std::min(due, snapshot_due_ms_);
+  return due;
 }
 
 void Source::Apply(const Batch& batch) {
-  KV_DCHECK(batch.seq == next_ && !suspect_);
-  hooks_.apply(batch);
+  KV_DCHECK(batch.seq == next_ && !blocked());
+  const BatchResult result = hooks_.apply(batch);
   applied_payloads_.Add(batch);
   if (!std::exchange(applied_, true)) status_.first_seq = batch.seq;
   joined_ = true;
   next_ = batch.seq + 1;
   ++status_.batches;
+  // What lacks batches may well be contradicted by those that come; and engines of others are known
+  // to remove what they never stored.
+  if (result == BatchResult::kImpossible && extended_ && !incomplete_)
+    Doubt(SourceReason::kContradicted);
+  if (result == BatchResult::kDoubtful) Doubt(SourceReason::kBadEvents);
+  if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);
+  if (audit_ && audit_->next_seq == next_) CompareDigests(*std::exchange(audit_, std::nullopt));
+}
+
+void Source::Doubt(SourceReason reason) {
+  doubtful_ = true;
+  why_ = reason;
+  audit_.reset();
 }
 
 void Source::ApplyHeld() {
-  if (suspect_) return;
-  while (const std::optional<HoldBack::Held> held = hold_back_.Take(next_)) {
+  while (!blocked()) {
+    const std::optional<HoldBack::Held> held = hold_back_.Take(next_);
+    if (!held) return;
     Apply({held->seq, held->payload});
   }
 }
 
 void Source::TrySkippingHole() {
   if (!has_hole() || ++tries_ < kMaxTries) return;
-  SkipTo(hold_back_.first_seq().value_or(seen_next_));
+  tries_ = 0;
+  if (extended_) return Replace(SourceReason::kLostBatches);
+  SkipTo(hold_back_.first_seq().value_or(seen_next_), ResetReason::kLostBatches);
+}
+
+// The state is to be replaced by a snapshot, if there can be one.
+void Source::Replace(SourceReason reason) {
+  why_ = reason;
+  audit_.reset();
+  if (extended_ && can_replay_ && now_ms_ >= snapshot_due_ms_) {
+    replace_ = true;
+  } else {
+    Forget(reason == SourceReason::kLostBatches ? ResetReason::kLostBatches : ResetReason::kDoubt);
+  }
+}
+
+void Source::Unprove(SourceReason reason) {
+  unproven_ = true;
+  why_ = reason;
+}
+
+// Goes on with what there is. A hole that cannot be filled any more is left behind.
+void Source::Forget(ResetReason reason) {
+  const bool skip = reason == ResetReason::kLostBatches || !connected_ || !can_replay_;
+  SkipTo(skip ? hold_back_.first_seq().value_or(std::max(next_, seen_next_)) : next_, reason);
 }
 
 // Gives up what lies before `seq`. REQUIRES: seq >= next_.
-void Source::SkipTo(uint64_t seq) {
+void Source::SkipTo(uint64_t seq, ResetReason reason) {
   KV_CHECK(seq >= next_);
   if (std::exchange(applied_, false)) {
     status_.lost += seq - next_;
     ++status_.resets;
-    hooks_.reset(ResetReason::kLostBatches);
-    degraded_ = true;
+    hooks_.reset(reason);
   }
-  if (seq > 0) degraded_ = true;
-  if (suspect_) applied_payloads_.Clear();
-  suspect_ = false;
+  if (seq > 0) incomplete_ = true;
+  if (unproven_) {
+    applied_payloads_.Clear();
+    epoch_.reset();
+  }
+  if (seq > next_ || reason == ResetReason::kLostBatches) why_ = SourceReason::kLostBatches;
+  unproven_ = replace_ = doubtful_ = false;
+  audit_.reset();
   joined_ = true;
   tries_ = 0;
   next_ = seq;
+  seen_next_ = std::max(seen_next_, next_);
   ApplyHeld();
 }
 
@@ -216,42 +486,140 @@ void Source::BeginEpoch() {
   CloseRequest();
   hold_back_.Clear();
   applied_payloads_.Clear();
+  epoch_.reset();
+  audit_.reset();
   next_ = live_next_ = seen_next_ = 0;
-  joined_ = applied_ = degraded_ = suspect_ = recheck_ = ring_seen_ = settled_ = false;
-  tries_ = 0;
+  joined_ = applied_ = incomplete_ = doubtful_ = unproven_ = replace_ = false;
+  recheck_ = prove_ = false;
+  ring_seen_ = settled_ = false;
+  tries_ = snapshot_tries_ = 0;
+  snapshot_due_ms_ = 0;
+  told_due_ms_ = kNever;
 }
 
-// Goes on until nothing is open: by replay, or without one by giving up.
-void Source::Settle(int64_t now_ms) {
-  if (std::exchange(recheck_, false)) suspect_ = true;
-  while (has_hole() || suspect_) {
-    if (can_replay_) return OpenRequest(now_ms);
-    SkipTo(hold_back_.first_seq().value_or(seen_next_));
+// Goes on until nothing is open: by a request, or without one by giving up.
+void Source::Settle() {
+  if (request_.open() && !(replace_ && request_.ask != Ask::kSnapshot)) return;
+  if (can_replay_ && !connected_) return;
+  if (!request_.open() && std::exchange(prove_, false)) Unprove(SourceReason::kUnproven);
+  while (replace_ || unproven_ || has_hole()) {
+    if (!can_replay_) {
+      SkipTo(hold_back_.first_seq().value_or(std::max(next_, seen_next_)),
+             ResetReason::kLostBatches);
+      continue;
+    }
+    if (!MayAskAgain()) return;
+    if (replace_) return OpenRequest(Ask::kSnapshot);
+    return OpenRequest(unproven_ && extended_ && epoch_ ? Ask::kStatus : Ask::kReplay);
+  }
+  fruitless_ = 0;
+  if (can_replay_ && limits_.extension && !asked_) OpenRequest(Ask::kStatus);
+}
+
+// Requests that bring nothing are made at growing intervals.
+bool Source::MayAskAgain() {
+  if (std::exchange(asked_from_, next_) != next_) fruitless_ = 0;
+  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;
+  ++fruitless_;
+  const int doublings = std::clamp(fruitless_ - kMaxTries, 0, 6);
+  retry_due_ms_ = now_ms_ + std::min(kMinRetryMs << doublings, kMaxRetryMs);
+  return true;
+}
+
+void Source::OpenRequest(Ask ask) {
+  CloseRequest();
+  request_.ask = ask;
+  request_.deadline_ms = now_ms_ + limits_.replay_timeout_ms;
+  request_.extended = ask != Ask::kReplay || extended_;
+  ++status_.replays;
+  const uint64_t start = next_ > 0 ? next_ - 1 : 0;
+  switch (ask) {
+    case Ask::kNone:
+      return;
+    case Ask::kStatus:
+      return hooks_.request_extended({Verb::kStatus, 0, 0});
+    case Ask::kReplay:
+      request_.wants_overlap = next_ > 0;
+      request_.proven = !request_.wants_overlap;
+      return extended_ ? hooks_.request_extended({Verb::kReplay, 0, start})
+                       : hooks_.request_replay(start);
+    case Ask::kSnapshot:
+      hooks_.begin_snapshot();
+      return hooks_.request_extended({Verb::kSnapshot, 0, ~uint64_t{0}});
   }
 }
 
-void Source::OpenRequest(int64_t now_ms) {
-  request_ = {true, false, next_ > 0, now_ms + limits_.replay_timeout_ms};
-  ++status_.replays;
-  hooks_.request_replay(next_ > 0 ? next_ - 1 : 0);
+void Source::CloseRequest() {
+  const Request closed = std::exchange(request_, {});
+  if (closed.ask == Ask::kSnapshot) hooks_.drop_snapshot();
+  if (closed.open()) hooks_.close_replay();
 }
 
-void Source::CloseRequest() {
-  if (std::exchange(request_, {}).open) hooks_.close_replay();
+void Source::NoteJoined() {
+  joined_ = true;
+  probe_due_ms_ = now_ms_ + (std::exchange(settled_, true) ? limits_.probe_interval_ms : kSettleMs);
+}
+
+void Source::NoteSign() {
+  last_sign_ms_ = now_ms_;
+  stale_ = false;
+}
+
+void Source::NoteState() {
+  const SourceState now = state();
+  const bool sure = now == SourceState::kSynced || now == SourceState::kCleared;
+  if (std::exchange(sure_, sure) && !sure) unsure_since_ms_ = now_ms_;
 }
 
 SourceState Source::state() const {
-  if (!connected_) return SourceState::kConnecting;
-  if (!joined_) return request_.open ? SourceState::kReplaying : SourceState::kConnecting;
-  if (suspect_ && !can_replay_) return SourceState::kDegraded;
-  if (has_hole() || suspect_ || unanswered_) return SourceState::kReplaying;
-  return degraded_ ? SourceState::kDegraded : SourceState::kSynced;
+  if (!connected_) return joined_ ? SourceState::kStale : SourceState::kConnecting;
+  if (stale_) return SourceState::kStale;
+  const bool replacing = replace_ || request_.ask == Ask::kSnapshot;
+  if (!joined_ || (replacing && !applied_)) return SourceState::kBootstrap;
+  if (replacing || unproven_) return SourceState::kSuspect;
+  if (has_hole()) return applied_ || !incomplete_ ? SourceState::kGap : SourceState::kBootstrap;
+  if (incomplete_) return SourceState::kCleared;
+  return doubtful_ ? SourceState::kSuspect : SourceState::kSynced;
 }
 
-SourceStatus Source::status() const {
+SourceReason Source::reason() const {
+  switch (state()) {
+    case SourceState::kSynced:
+      return SourceReason::kNone;
+    case SourceState::kConnecting:
+    case SourceState::kBootstrap:
+      return SourceReason::kJoining;
+    case SourceState::kGap:
+      return SourceReason::kGap;
+    case SourceState::kStale:
+      return connected_ ? SourceReason::kSilent : SourceReason::kDisconnected;
+    case SourceState::kSuspect:
+    case SourceState::kCleared:
+      break;
+  }
+  return why_;
+}
+
+namespace {
+
+double WeightOf(SourceState state, int64_t unsure_ms) {
+  if (state == SourceState::kConnecting || state == SourceState::kBootstrap) return 0;
+  if (state == SourceState::kSynced || state == SourceState::kCleared) return 1;
+  if (state == SourceState::kGap && unsure_ms <= 250) return 1;
+  if (unsure_ms < 5000) return 0.5;
+  return unsure_ms < 30000 ? 0.25 : 0;
+}
+
+}  // namespace
+
+SourceStatus Source::status(int64_t now_ms) const {
   SourceStatus status = status_;
   status.state = state();
+  status.reason = reason();
+  status.weight = WeightOf(status.state, now_ms - unsure_since_ms_);
+  status.extended = extended_;
   status.next_seq = next_;
+  status.lag = std::max(seen_next_, next_) - next_;
   return status;
 }
 

@@ -1,18 +1,22 @@
 // Source: what one publisher's stream means. Decides which batches to apply, when to ask for a
-// replay and when what was learned must be forgotten. No sockets, no clock: plain calls in, plain
-// calls out.
+// replay or a snapshot, and when what was learned must be forgotten. No sockets, no clock: plain
+// calls in, plain calls out.
 //
 // Terms. An epoch is one life of the publisher. A hole is a number that was not applied below one
-// that was seen. The source is suspect after a reconnect: the publisher may be another
-// one, so nothing is applied until a replayed batch equals one that was applied before.
+// that was seen. The publisher is unproven where it may be another one than before: nothing is
+// applied until a replayed batch equals one that was applied, or a status names the same epoch. The
+// state is to be replaced where it may be wrong: nothing is applied until a snapshot has come, or
+// the state was forgotten. Publishers that speak KVX1 are extended ones.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <optional>
 
 #include "kvcast/subscriber.h"
+#include "src/residency/extension.h"
 #include "src/stream/fingerprint.h"
 #include "src/stream/frames.h"
 #include "src/stream/hold_back.h"
@@ -23,31 +27,51 @@ struct SourceLimits {
   size_t hold_back_batches = 8192;
   size_t hold_back_bytes = 64u << 20;
   int64_t replay_timeout_ms = 2000;
-  int64_t probe_interval_ms = 2000;  // 0: never
+  int64_t probe_interval_ms = 2000;   // 0: never
+  int64_t stale_ms = 3000;            // of silence
+  int64_t audit_interval_ms = 10000;  // between digests of an extended publisher; 0: never
+  bool extension = false;             // ask whether the publisher is an extended one
 };
 
 // What a source wants done. Called from inside its On... functions; must not call back.
 struct SourceHooks {
-  std::function<void(const Batch&)> apply;
+  std::function<BatchResult(const Batch&)> apply;
   std::function<void(ResetReason)> reset;
   // Ask for all batches from `start` on. Replies to an earlier request must not be fed any more.
   std::function<void(uint64_t start)> request_replay;
+  // The same with an extension request.
+  std::function<void(const residency::ExtensionRequest&)> request_extended;
   // No replies are wanted any more.
   std::function<void()> close_replay;
   // Drop the live connection and make a new one: what it still holds may be of an epoch that is
   // over, and must not be fed any more.
   std::function<void()> renew_live;
+
+  // Only with SourceLimits::extension.
+  // A hidden state is begun, filled, and either takes the place of the state or is dropped.
+  std::function<void()> begin_snapshot;
+  std::function<bool(Frame payload)> add_to_snapshot;                      // false: no good
+  std::function<bool(const residency::PublisherStatus&)> commit_snapshot;  // false: not all of it
+  std::function<void()> drop_snapshot;
+  // Compares with the state after status.next_seq batches, which may be a little while ago.
+  std::function<DigestVerdict(const residency::PublisherStatus&)> compare;
 };
 
 // Thread-compatible. `now_ms` is any monotonic time.
 class Source {
  public:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-  // Replays without progress after which a hole is given up.
+  // Replays without progress after which a hole is given up; snapshots after which the state is
+  // forgotten.
   static constexpr int kMaxTries = 3;
   // A batch that was published while the subscription was on its way is in neither the first replay
   // nor the live stream: a second look this much later finds it.
   static constexpr int64_t kSettleMs = 100;
+  // Between requests that bring nothing, growing.
+  static constexpr int64_t kMinRetryMs = 100;
+  static constexpr int64_t kMaxRetryMs = 5000;
+  // Between a snapshot, come or given up, and the next one.
+  static constexpr int64_t kSnapshotPauseMs = 5000;
 
   Source(const SourceLimits& limits, bool can_replay, SourceHooks hooks);
 
@@ -60,59 +84,117 @@ class Source {
   void OnLive(const Batch& batch, int64_t now_ms);
   void OnReply(const Reply& reply, int64_t now_ms);
   void OnBadMessage() { ++status_.bad_messages; }
+  // The state is impossible, says somebody who knows: it is replaced or forgotten.
+  void OnContradiction(int64_t now_ms);
   // To be called at deadline_ms(), or any time.
   void OnTimer(int64_t now_ms);
 
   int64_t deadline_ms() const;
-  SourceStatus status() const;
+  SourceStatus status(int64_t now_ms) const;
+  const HoldBack& hold_back() const { return hold_back_; }
 
  private:
+  enum class Ask : uint8_t { kNone, kStatus, kReplay, kSnapshot };
   struct Request {
-    bool open = false;
-    bool answered = false;       // a batch came
-    bool wants_overlap = false;  // starts at a batch that was applied before
+    Ask ask = Ask::kNone;
+    bool extended = false;
+    bool answered = false;           // a batch came
+    bool wants_overlap = false;      // starts at a batch that was applied before
+    bool proven = true;              // its batches are known to be of our epoch
+    std::optional<uint64_t> resume;  // number of the snapshot's parts
     int64_t deadline_ms = 0;
+
+    bool open() const { return ask != Ask::kNone; }
   };
 
-  void OnLiveStepBack(const Batch& batch, int64_t now_ms);
-  void OnLiveOverlap(const Batch& batch, int64_t now_ms);
+  void HandleLive(const Batch& batch);
+  void OnLiveStepBack(const Batch& batch);
+  void OnLiveOverlap(const Batch& batch);
   void OnReplyBatch(const Batch& batch);
+  void OnReplayBatch(const Batch& batch);
   void OnReplyOverlap(const Batch& batch);
-  void OnReplayEnd(int64_t now_ms);
+  void OnSnapshotPart(const Batch& batch);
+  void OnReplyEnd(Frame payload);
+  void OnStatusEnd(const std::optional<residency::PublisherStatus>& status);
+  void OnReplayEnd(const Request& ended, const std::optional<residency::PublisherStatus>& status);
+  void OnPlainReplayEnd(const Request& ended);
+  void OnSnapshotEnd(const std::optional<residency::PublisherStatus>& status,
+                     std::optional<uint64_t> resume);
+  bool TakeStatus(const residency::PublisherStatus& status, bool proven);
+  void ExpectUpTo(uint64_t seq);
+  void Audit(const residency::PublisherStatus& status);
+  void CompareDigests(const residency::PublisherStatus& status);
+  void FailSnapshot();
 
   void Apply(const Batch& batch);
   void ApplyHeld();
-  void SkipTo(uint64_t seq);
+  void SkipTo(uint64_t seq, ResetReason reason);
+  void Forget(ResetReason reason);
   void TrySkippingHole();
+  void Doubt(SourceReason reason);
+  void Replace(SourceReason reason);
+  void Unprove(SourceReason reason);
   void BeginEpoch();
   void BeginEpochAnew();
-  void Settle(int64_t now_ms);
-  void OpenRequest(int64_t now_ms);
+  void Settle();
+  bool MayAskAgain();
+  void OpenRequest(Ask ask);
   void CloseRequest();
+  void NoteJoined();
+  void NoteSign();
+  void NoteState();
 
+  bool wants_request() const {
+    return can_replay_ && connected_ && (replace_ || unproven_ || has_hole());
+  }
   bool has_hole() const { return next_ < seen_next_; }
-  bool IsDuplicate(const Batch& batch) const;
+  bool blocked() const { return unproven_ || replace_ || request_.ask == Ask::kSnapshot; }
+  bool probes() const { return can_replay_ && limits_.probe_interval_ms > 0; }
+  bool hears_silence() const { return connected_ && joined_ && !stale_ && (probes() || extended_); }
+  FingerprintWindow::Match CompareWithKnown(const Batch& batch) const;
   SourceState state() const;
+  SourceReason reason() const;
 
   const SourceLimits limits_;
   const bool can_replay_;
   const SourceHooks hooks_;
 
-  uint64_t next_ = 0;       // first number not applied
-  uint64_t live_next_ = 0;  // above the highest number seen live
-  uint64_t seen_next_ = 0;  // above the highest number seen at all
-  bool joined_ = false;     // this epoch's first batch is known
-  bool applied_ = false;    // a batch was applied since the last reset
-  bool degraded_ = false;   // this epoch has batches that were never had
-  bool suspect_ = false;
-  bool recheck_ = false;     // becomes suspect when the open replay has ended
-  bool ring_seen_ = false;   // the publisher has answered with a batch: its ring holds some
-  bool unanswered_ = false;  // the last replay timed out
+  uint64_t next_ = 0;        // first number not applied
+  uint64_t live_next_ = 0;   // above the highest number seen live
+  uint64_t seen_next_ = 0;   // above the highest number seen at all
+  bool joined_ = false;      // this epoch's first batch is known
+  bool applied_ = false;     // there is a state: something was applied since the last reset
+  bool incomplete_ = false;  // the state lacks batches of this epoch
+  bool doubtful_ = false;    // the state lacks events that could not be read, or is contradicted
+  bool unproven_ = false;
+  bool replace_ = false;
+  bool recheck_ = false;    // becomes unproven with the next live batch
+  bool prove_ = false;      // becomes unproven when the open request has ended
+  bool ring_seen_ = false;  // the publisher has answered with a batch: its ring holds some
+  bool stale_ = false;
   bool connected_ = false;
   bool was_connected_ = false;
-  bool settled_ = false;  // the second look after joining was scheduled
+  bool settled_ = false;   // the second look after joining was scheduled
+  bool extended_ = false;  // the publisher has answered with a status
+  bool asked_ = false;     // whether it is extended is known
+  std::optional<residency::Epoch> epoch_;
+  std::optional<residency::PublisherStatus> audit_;  // to be compared once the state is that far
+  SourceReason why_ = SourceReason::kNone;           // of the latest doubt
   int tries_ = 0;
+  int fruitless_ = 0;         // requests in a row that left next_ where it was
+  uint64_t asked_from_ = 0;   // next_ at the last one
+  int64_t retry_due_ms_ = 0;  // not before
+  int snapshot_tries_ = 0;
+  int64_t now_ms_ = 0;
   int64_t probe_due_ms_ = 0;
+  int64_t audit_due_ms_ = 0;
+  int64_t snapshot_due_ms_ = 0;  // not before
+  // What a status has told is above seen_next_: due to come live by then.
+  uint64_t told_next_ = 0;
+  int64_t told_due_ms_ = kNever;
+  int64_t last_sign_ms_ = 0;  // of life
+  int64_t unsure_since_ms_ = 0;
+  bool sure_ = false;
   Request request_;
   HoldBack hold_back_;
   FingerprintWindow applied_payloads_;

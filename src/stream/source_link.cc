@@ -14,9 +14,10 @@ constexpr int kHeartbeatTimeoutMs = 3000;
 // Between attempts to make a live connection for which no socket was left.
 constexpr int64_t kRetryMs = 1000;
 
-SourceLimits LimitsOf(const SubscriberConfig& config) {
+SourceLimits LimitsOf(const SubscriberConfig& config, bool takes_snapshots) {
   return {config.hold_back_batches, config.hold_back_bytes, config.replay_timeout_ms,
-          config.probe_interval_ms};
+          config.probe_interval_ms, config.stale_ms,        config.audit_interval_ms,
+          takes_snapshots};
 }
 
 void AllowIpv6(Socket& socket, const std::string& endpoint) {
@@ -30,7 +31,8 @@ SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& confi
     : config_(source),
       recv_hwm_(config.recv_hwm),
       context_(std::move(context)),
-      source_(LimitsOf(config), !source.replay_endpoint.empty(), Hooks(sink)) {}
+      source_(LimitsOf(config, sink.takes_snapshots()), !source.replay_endpoint.empty(),
+              Hooks(sink)) {}
 
 Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
                                                      const SubscriberConfig& config,
@@ -79,15 +81,41 @@ void SourceLink::RenewLive(int64_t now_ms) {
 SourceHooks SourceLink::Hooks(const SubscriberSink& sink) {
   SourceHooks hooks;
   hooks.apply = [this, &sink](const Batch& batch) {
-    if (!muted_ && sink.on_batch) sink.on_batch(config_.worker, Seq(batch.seq), batch.payload);
+    if (muted_) return BatchResult::kApplied;
+    if (sink.apply) return sink.apply(config_.worker, Seq(batch.seq), batch.payload);
+    if (!sink.on_batch) return BatchResult::kApplied;
+    sink.on_batch(config_.worker, Seq(batch.seq), batch.payload);
+    return BatchResult::kApplied;
   };
   hooks.reset = [this, &sink](ResetReason reason) {
     if (!muted_ && sink.on_reset) sink.on_reset(config_.worker, reason);
   };
-  hooks.request_replay = [this](uint64_t start) { RequestReplay(start); };
+  hooks.request_replay = [this](uint64_t start) { Request(EncodeSeq(start)); };
+  hooks.request_extended = [this](const residency::ExtensionRequest& request) {
+    Request(residency::EncodeRequest(request));
+  };
   hooks.close_replay = [this] { replay_.Close(); };
   hooks.renew_live = [this] { ScheduleRenewal(); };
+  if (sink.takes_snapshots()) AddSnapshotHooks(sink, hooks);
   return hooks;
+}
+
+void SourceLink::AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks) {
+  hooks.begin_snapshot = [this, &sink] {
+    if (!muted_) sink.begin_snapshot(config_.worker);
+  };
+  hooks.add_to_snapshot = [this, &sink](Frame part) {
+    return !muted_ && sink.add_to_snapshot(config_.worker, part);
+  };
+  hooks.commit_snapshot = [this, &sink](const PublisherStatus& status) {
+    return !muted_ && sink.commit_snapshot(config_.worker, status);
+  };
+  hooks.drop_snapshot = [this, &sink] {
+    if (!muted_) sink.drop_snapshot(config_.worker);
+  };
+  hooks.compare = [this, &sink](const PublisherStatus& status) {
+    return muted_ ? DigestVerdict::kUnknown : sink.compare(config_.worker, status);
+  };
 }
 
 void SourceLink::AddPollItems(std::vector<zmq_pollitem_t>& items) const {
@@ -152,7 +180,7 @@ void SourceLink::DrainReplay(int64_t now_ms) {
 }
 
 // If the socket cannot be had, the request times out and is tried again.
-void SourceLink::RequestReplay(uint64_t start) {
+void SourceLink::Request(Frame start) {
   ++requests_;
   replay_.Close();
   Result<Socket> dealer = Socket::Create(context_, ZMQ_DEALER);
@@ -162,7 +190,7 @@ void SourceLink::RequestReplay(uint64_t start) {
   if (!dealer->Connect(config_.replay_endpoint).ok()) return;
   replay_ = std::move(dealer).value();
   replay_.Send({}, /*more=*/true);
-  replay_.Send(EncodeSeq(start), /*more=*/false);
+  replay_.Send(start, /*more=*/false);
 }
 
 }  // namespace kvcast::stream

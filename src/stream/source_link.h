@@ -26,11 +26,12 @@ class SourceLink {
 
   WorkerId worker() const { return config_.worker; }
   int64_t deadline_ms() const { return std::min(source_.deadline_ms(), renew_due_ms_); }
-  SourceStatus status() const { return source_.status(); }
+  SourceStatus status(int64_t now_ms) const { return source_.status(now_ms); }
 
   void AddPollItems(std::vector<zmq_pollitem_t>& items) const;
   // Handles a bounded number of waiting messages and what is due. Never waits.
   void Work(int64_t now_ms);
+  void Contradict(int64_t now_ms) { source_.OnContradiction(now_ms); }
   // The sink is not called any more.
   void Mute() { muted_ = true; }
 
@@ -43,11 +44,12 @@ class SourceLink {
   void ScheduleRenewal() { renew_due_ms_ = 0; }
   bool renewal_scheduled() const { return renew_due_ms_ != Source::kNever; }
   SourceHooks Hooks(const SubscriberSink& sink);
+  void AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks);
 
   void DrainMonitor(int64_t now_ms);
   void DrainLive(int64_t now_ms);
   void DrainReplay(int64_t now_ms);
-  void RequestReplay(uint64_t start);
+  void Request(Frame start);
 
   const SourceConfig config_;
   const int recv_hwm_;

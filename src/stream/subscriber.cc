@@ -44,12 +44,48 @@ std::string_view SourceStateName(SourceState state) {
   switch (state) {
     case SourceState::kConnecting:
       return "connecting";
-    case SourceState::kReplaying:
-      return "replaying";
+    case SourceState::kBootstrap:
+      return "bootstrap";
     case SourceState::kSynced:
       return "synced";
-    case SourceState::kDegraded:
-      return "degraded";
+    case SourceState::kGap:
+      return "gap";
+    case SourceState::kSuspect:
+      return "suspect";
+    case SourceState::kCleared:
+      return "cleared";
+    case SourceState::kStale:
+      return "stale";
+  }
+  return "unknown";
+}
+
+std::string_view SourceReasonName(SourceReason reason) {
+  switch (reason) {
+    case SourceReason::kNone:
+      return "none";
+    case SourceReason::kJoining:
+      return "joining";
+    case SourceReason::kGap:
+      return "gap";
+    case SourceReason::kReconnected:
+      return "reconnected";
+    case SourceReason::kUnproven:
+      return "unproven";
+    case SourceReason::kLostBatches:
+      return "lost_batches";
+    case SourceReason::kUndecodable:
+      return "undecodable";
+    case SourceReason::kBadEvents:
+      return "bad_events";
+    case SourceReason::kDigest:
+      return "digest";
+    case SourceReason::kContradicted:
+      return "contradicted";
+    case SourceReason::kDisconnected:
+      return "disconnected";
+    case SourceReason::kSilent:
+      return "silent";
   }
   return "unknown";
 }
@@ -60,6 +96,8 @@ std::string_view ResetReasonName(ResetReason reason) {
       return "restart";
     case ResetReason::kLostBatches:
       return "lost_batches";
+    case ResetReason::kDoubt:
+      return "doubt";
   }
   return "unknown";
 }
@@ -76,11 +114,13 @@ class Subscriber::Impl {
 
   Status Add(const SourceConfig& source);
   void Remove(WorkerId worker);
+  void Contradict(WorkerId worker);
   SourceStatus status(WorkerId worker) const;
 
  private:
   void Run();
   bool TakeCommands();
+  void TakeContradictions(int64_t now_ms);
   void WaitForWork();
   void Work();
   SourceLink* FindLink(WorkerId worker);
@@ -97,6 +137,7 @@ class Subscriber::Impl {
   std::map<WorkerId, SourceStatus> statuses_ KV_GUARDED_BY(mutex_);  // followed, or about to be
   Links to_add_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerId> to_remove_ KV_GUARDED_BY(mutex_);
+  std::vector<WorkerId> to_contradict_ KV_GUARDED_BY(mutex_);
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
 
   // Owned by the thread.
@@ -148,6 +189,24 @@ void Subscriber::Impl::Remove(WorkerId worker) {
   while (std::ranges::find(to_remove_, worker) != to_remove_.end()) removed_.wait(mutex_);
 }
 
+void Subscriber::Impl::Contradict(WorkerId worker) {
+  MutexLock lock(mutex_);
+  to_contradict_.push_back(worker);
+  waker_->Wake();
+}
+
+// Outside the lock: the sink is called.
+void Subscriber::Impl::TakeContradictions(int64_t now_ms) {
+  std::vector<WorkerId> workers;
+  {
+    MutexLock lock(mutex_);
+    workers.swap(to_contradict_);
+  }
+  for (const WorkerId worker : workers) {
+    if (SourceLink* link = FindLink(worker)) link->Contradict(now_ms);
+  }
+}
+
 SourceLink* Subscriber::Impl::FindLink(WorkerId worker) {
   for (const auto& link : links_) {
     if (link->worker() == worker) return link.get();
@@ -196,9 +255,10 @@ void Subscriber::Impl::WaitForWork() {
 
 void Subscriber::Impl::Work() {
   const int64_t now_ms = now_ms_();
+  TakeContradictions(now_ms);
   for (const auto& link : links_) {
     link->Work(now_ms);
-    const SourceStatus status = link->status();
+    const SourceStatus status = link->status(now_ms);
     MutexLock lock(mutex_);
     const auto it = statuses_.find(link->worker());
     if (it != statuses_.end()) it->second = status;
@@ -223,6 +283,7 @@ Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& c
 
 Status Subscriber::Add(const SourceConfig& source) { return impl_->Add(source); }
 void Subscriber::Remove(WorkerId worker) { impl_->Remove(worker); }
+void Subscriber::Contradict(WorkerId worker) { impl_->Contradict(worker); }
 SourceStatus Subscriber::status(WorkerId worker) const { return impl_->status(worker); }
 
 }  // namespace kvcast

@@ -117,6 +117,14 @@ struct FreshnessBenchOptions {
 };
 int RunFreshnessBenchCommand(const FreshnessBenchOptions& options);
 
+struct SimOptions {
+  std::string seeds = "1..1000";  // A..B, both included
+  int64_t threads = 2;
+  int64_t max_failed = 1;  // seeds; then the run ends
+  bool json = false;
+};
+int RunSim(const SimOptions& options);
+
 // Prints "kvcast: <text>" as one line on stderr; gives back `exit_code`.
 int Fail(const std::string& text, int exit_code = 1);
 // Fail with a Status: invalid arguments are usage errors (2), everything else failures (1).

@@ -59,7 +59,7 @@ class SourceRun {
     }
   }
   const Deliveries& deliveries() const { return deliveries_; }
-  SourceStatus status() const { return source_.status(); }
+  SourceStatus status() const { return source_.status(/*now_ms=*/0); }
 
  private:
   stream::SourceHooks Hooks() {
@@ -67,6 +67,7 @@ class SourceRun {
     hooks.apply = [this](const Batch& batch) {
       const auto* text = reinterpret_cast<const char*>(batch.payload.data());
       deliveries_.push_back(Delivery(batch.seq, {text, batch.payload.size()}));
+      return BatchResult::kApplied;
     };
     hooks.reset = [this](ResetReason reason) { deliveries_.push_back(ResetDelivery(reason)); };
     hooks.request_replay = [this](uint64_t) { asked_ = true; };

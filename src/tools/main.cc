@@ -187,6 +187,21 @@ void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
   sub->callback([&] { command = [&] { return RunCopyBenchCommand(copy); }; });
 }
 
+void AddSim(CLI::App& app, SimOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand(
+      "sim", "simulate publishers, a bad network and an index, and check what the stream promises");
+  sub->add_option("--seeds", options.seeds, "A..B: one run for each number, both included")
+      ->capture_default_str();
+  sub->add_option("--threads", options.threads, "runs at a time")
+      ->check(CLI::Range(int64_t{1}, int64_t{256}))
+      ->capture_default_str();
+  sub->add_option("--max-failed", options.max_failed, "end after so many failed runs")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunSim(options); }; });
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("kvcast: KV-cache event streams and an exact, group-aware prefix index");
   app.set_version_flag("--version", KVCAST_VERSION);
@@ -202,6 +217,8 @@ int Main(int argc, char** argv) {
   AddRouter(app, router, command);
   AddTail(app, tail, command);
   AddConformance(app, conformance, command);
+  SimOptions sim;
+  AddSim(app, sim, command);
   CopyBenchOptions copy;
   FreshnessBenchOptions freshness;
   CLI::App* bench = app.add_subcommand("bench", "measure this machine");

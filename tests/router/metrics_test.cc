@@ -45,7 +45,7 @@ TEST(Metrics, GivesCountersByWorkerStateAndReason) {
   EXPECT_TRUE(HasLine(page, R"(kvcast_index_stored_blocks_total{worker="engine \"0\""} 40)"));
   EXPECT_TRUE(HasLine(page, R"(kvcast_index_residencies{worker="engine \"0\""} 30)"));
   EXPECT_TRUE(HasLine(page, R"(kvcast_source_state{worker="engine \"0\"",state="synced"} 1)"));
-  EXPECT_TRUE(HasLine(page, R"(kvcast_source_state{worker="engine \"0\"",state="degraded"} 0)"));
+  EXPECT_TRUE(HasLine(page, R"(kvcast_source_state{worker="engine \"0\"",state="cleared"} 0)"));
   EXPECT_TRUE(HasLine(page, R"(kvcast_wire_rejected_events_total{worker="engine \"0\"",reason=")" +
                                 std::string(RejectName(Reject::kBadType)) + "\"} 2"));
   EXPECT_TRUE(HasLine(page, "# TYPE kvcast_index_residencies gauge"));

@@ -313,7 +313,7 @@ TEST(MooncakeEvents, ASourceOfTheServiceIsAskedByTokens) {
   EXPECT_TRUE(engine.Answer(query).value().at(0).token_mode);
   sources[0]->OnBatch(BatchOf({With(Removed({2}), "seq_hashes", Text("broken"))}));
   EXPECT_EQ(engine.Answer(query).value().at(0).match.with_cpu_tokens, 0);
-  EXPECT_EQ(sources[0]->State(SourceState::kSynced), SourceState::kDegraded);
+  EXPECT_EQ(sources[0]->State(SourceState::kSynced), SourceState::kSuspect);
 }
 
 }  // namespace

@@ -184,8 +184,8 @@ TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
   query.by_tokens = false;
   query.hashes = Hashes(1, 4);
   const SourceState states[][2] = {{SourceState::kSynced, SourceState::kSynced},
-                                   {SourceState::kSynced, SourceState::kDegraded},
-                                   {SourceState::kReplaying, SourceState::kSynced}};
+                                   {SourceState::kSynced, SourceState::kSuspect},
+                                   {SourceState::kGap, SourceState::kSynced}};
   for (const auto& [before, after] : states) {
     int calls = 0;
     const QueryEngine engine(index, sources, [&, first = before, then = after](WorkerId) {

@@ -111,6 +111,7 @@ TEST(RenderAnswers, GivesOneObjectPerWorker) {
   answer.match.certain = false;
   answer.hash_block_size = 16;
   answer.state = SourceState::kSynced;
+  answer.weight = 0.5;
   answer.next_seq = 9;
   answer.event_age_seconds = 1.5;
   answer.scheme = {SchemeState::kMatched, ChainScheme{HashAlgorithm::kSha256, "0", {1}, 16}, ""};
@@ -124,7 +125,7 @@ TEST(RenderAnswers, GivesOneObjectPerWorker) {
             "\"reusable_tokens\":48,\"reusable_with_cpu_tokens\":64,"
             "\"reusable_with_storage_tokens\":80,\"scheme\":{\"algorithm\":\"sha256\","
             "\"hash_block_size\":16,\"reason\":\"\",\"seed\":\"0\",\"state\":\"matched\"},"
-            "\"state\":\"synced\"}]}\n");
+            "\"state\":\"synced\",\"weight\":0.5}]}\n");
 }
 
 TEST(RenderAnswers, SaysNullWhereNothingIsKnown) {

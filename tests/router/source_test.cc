@@ -57,14 +57,14 @@ TEST_F(SourceTest, AppliesWhatItDecodes) {
   EXPECT_EQ(Reusable(), 64);
   EXPECT_EQ(source->counters().decode.decoded, 1u);
   EXPECT_EQ(State(), SourceState::kSynced);
-  EXPECT_EQ(source->State(SourceState::kReplaying), SourceState::kReplaying);
+  EXPECT_EQ(source->State(SourceState::kGap), SourceState::kGap);
 }
 
 TEST_F(SourceTest, UndecodableBatchForgetsAllAndDegrades) {
   Send(Batch(StoreFull(Hashes(1, 4), 0)));
   source->OnBatch(std::vector<uint8_t>{0xc1, 0x00});
   EXPECT_EQ(Reusable(), 0);
-  EXPECT_EQ(State(), SourceState::kDegraded);
+  EXPECT_EQ(State(), SourceState::kSuspect);
   EXPECT_EQ(source->counters().undecodable_batches, 1u);
 }
 
@@ -73,7 +73,7 @@ TEST_F(SourceTest, BrokenEventDegradesAndKeepsItsNeighbours) {
   source->OnBatch(BatchOfOneArray("BlockRemoved", 0x05));
   EXPECT_EQ(source->counters().decode.rejected_total(), 1u);
   EXPECT_EQ(Reusable(), 64);
-  EXPECT_EQ(State(), SourceState::kDegraded);
+  EXPECT_EQ(State(), SourceState::kSuspect);
 }
 
 TEST_F(SourceTest, EventOfAKindToComeDegradesNothing) {
@@ -85,7 +85,7 @@ TEST_F(SourceTest, EventOfAKindToComeDegradesNothing) {
 TEST_F(SourceTest, RestartOfThePublisherEndsTheDegradation) {
   source->OnBatch(std::vector<uint8_t>{0xc1});
   source->OnReset(ResetReason::kLostBatches);
-  EXPECT_EQ(State(), SourceState::kDegraded);
+  EXPECT_EQ(State(), SourceState::kSuspect);
   source->OnReset(ResetReason::kRestart);
   EXPECT_EQ(State(), SourceState::kSynced);
 }

@@ -84,13 +84,17 @@ TEST(Frames, ReplyOfWrongShapeIsMalformed) {
   EXPECT_EQ(ParseReply(Message({"", Seq8(kSeqLimit), "payload"})).kind, ReplyKind::kMalformed);
 }
 
+uint64_t StartOf(std::initializer_list<std::string> frames) {
+  return ParseStart(ParseReplayRequest(Message(frames)).value());
+}
+
 TEST(Frames, RequestStartIsABigEndianIntegerOfAnyLength) {
-  EXPECT_EQ(ParseReplayRequest(Message({"id", "", ""})), 0u);
-  EXPECT_EQ(ParseReplayRequest(Message({"id", "", "\x03"})), 3u);
-  EXPECT_EQ(ParseReplayRequest(Message({"id", "", Seq8(10)})), 10u);
-  EXPECT_EQ(ParseReplayRequest(Message({"id", "", std::string(20, '\0') + "\x05"})), 5u);
-  EXPECT_EQ(ParseReplayRequest(Message({"id", "", kEnd})), UINT64_MAX);
-  EXPECT_EQ(ParseReplayRequest(Message({"id", "", "\x01" + std::string(8, '\0')})), UINT64_MAX);
+  EXPECT_EQ(StartOf({"id", "", ""}), 0u);
+  EXPECT_EQ(StartOf({"id", "", "\x03"}), 3u);
+  EXPECT_EQ(StartOf({"id", "", Seq8(10)}), 10u);
+  EXPECT_EQ(StartOf({"id", "", std::string(20, '\0') + "\x05"}), 5u);
+  EXPECT_EQ(StartOf({"id", "", kEnd}), UINT64_MAX);
+  EXPECT_EQ(StartOf({"id", "", "\x01" + std::string(8, '\0')}), UINT64_MAX);
 }
 
 TEST(Frames, RequestOfWrongShapeIsNotARequest) {

@@ -12,7 +12,7 @@ TEST(SourceGap, IsClosedByReplayFromTheLastAppliedBatch) {
   source.JoinAndApply(3);
   source.Live(6);
   EXPECT_EQ(source.TakeRequest(), 2u);
-  EXPECT_EQ(source.state(), SourceState::kReplaying);
+  EXPECT_EQ(source.state(), SourceState::kGap);
   source.Replay(2, 7);
   EXPECT_EQ(source.TakeDeliveries(), Batches(3, 7));
   EXPECT_EQ(source.state(), SourceState::kSynced);
@@ -45,11 +45,11 @@ TEST(SourceGap, ThatReplayCannotFillIsGivenUpAfterThreeTries) {
   }
   EXPECT_EQ(source.TakeRequest(), std::nullopt);
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.2"}));
-  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
   EXPECT_EQ(source.status().lost, 1u);
   source.Live(3);
   EXPECT_EQ(source.TakeDeliveries(), Batches(3, 4));
-  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
 TEST(SourceGap, BehindTheRingIsGivenUpAtOnce) {
@@ -61,7 +61,7 @@ TEST(SourceGap, BehindTheRingIsGivenUpAtOnce) {
   EXPECT_EQ(source.status().next_seq, 21u);
   EXPECT_EQ(source.status().lost, 12u);
   EXPECT_EQ(source.status().first_seq, 15u);
-  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
 TEST(SourceGap, ProgressGrantsNewTries) {
@@ -98,7 +98,7 @@ TEST(SourceGap, SeenOnlyInAReplayIsAHoleToo) {
     source.End();
   }
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"0.0", "reset lost_batches", "0.2", "0.3"}));
-  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
 TEST(SourceGap, WithoutReplayIsALossAtOnce) {
@@ -106,7 +106,7 @@ TEST(SourceGap, WithoutReplayIsALossAtOnce) {
   source.JoinAndApply(3);
   source.Live(5);
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.5"}));
-  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
   EXPECT_EQ(source.status().lost, 2u);
 }
 
@@ -114,9 +114,9 @@ TEST(SourceGap, UnansweredReplayIsGivenUpAfterThreeTimeouts) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Live(5);
-  for (int i = 0; i < Source::kMaxTries - 1; ++i) source.WaitUntilDue();
+  source.WaitForTimeouts(Source::kMaxTries - 1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{});
-  source.WaitUntilDue();
+  source.WaitForTimeouts(Source::kMaxTries);
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.5"}));
 }
 
@@ -128,7 +128,7 @@ TEST(SourceGap, FullHoldBackIsFetchedAgain) {
   for (uint64_t seq = 2; seq < 8; ++seq) source.Live(seq);
   source.Replay(0, 4);  // the ring as it was when the first gap was seen
   EXPECT_EQ(source.TakeDeliveries(), Batches(1, 4));
-  EXPECT_EQ(source.state(), SourceState::kReplaying) << "numbers seen live are still missing";
+  EXPECT_EQ(source.state(), SourceState::kGap) << "numbers seen live are still missing";
   EXPECT_EQ(source.TakeRequest(), 3u);
   source.Replay(3, 8);
   EXPECT_EQ(source.TakeDeliveries(), Batches(4, 8));

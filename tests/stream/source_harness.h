@@ -48,11 +48,16 @@ class SourceHarness {
     source_.OnTimer(now_ms);
   }
 
+  // Nobody answers, until so many requests have timed out.
+  void WaitForTimeouts(uint64_t timeouts) {
+    while (status().replay_timeouts < timeouts) WaitUntilDue();
+  }
+
   // Start of the request that was made since the last call, if any; the last of several.
   std::optional<uint64_t> TakeRequest() { return std::exchange(request_, std::nullopt); }
   std::vector<std::string> TakeDeliveries() { return std::exchange(deliveries_, {}); }
-  SourceStatus status() const { return source_.status(); }
-  SourceState state() const { return source_.status().state; }
+  SourceStatus status() const { return source_.status(now_ms); }
+  SourceState state() const { return source_.status(now_ms).state; }
   // How often the live connection had to be made anew since the last call.
   int TakeRenewals() { return std::exchange(renewals_, 0); }
   bool replay_open() const { return open_; }
@@ -65,6 +70,7 @@ class SourceHarness {
     SourceHooks hooks;
     hooks.apply = [this](const Batch& batch) {
       deliveries_.emplace_back(batch.payload.begin(), batch.payload.end());
+      return BatchResult::kApplied;
     };
     hooks.reset = [this](ResetReason reason) {
       deliveries_.push_back("reset " + std::string(ResetReasonName(reason)));

@@ -59,7 +59,7 @@ class World {
   }
 
   void CheckAtRest(bool must_be_synced) {
-    const SourceStatus status = source_.status();
+    const SourceStatus status = source_.status(now_ms_);
     EXPECT_EQ(status.next_seq, visible_end()) << SourceStateName(status.state);
     for (const Name& name : applied_) EXPECT_EQ(name.epoch, epoch_);
     if (status.next_seq > 0) {
@@ -85,7 +85,10 @@ class World {
 
   SourceHooks Hooks() {
     SourceHooks hooks;
-    hooks.apply = [this](const Batch& batch) { Apply(batch); };
+    hooks.apply = [this](const Batch& batch) {
+      Apply(batch);
+      return BatchResult::kApplied;
+    };
     hooks.reset = [this](ResetReason) { applied_.clear(); };
     hooks.request_replay = [this](uint64_t start) {
       request_ = start;
@@ -113,8 +116,8 @@ class World {
   }
 
   void CheckHonest() {
-    if (source_.status().state != SourceState::kSynced) return;
-    EXPECT_EQ(applied_.size(), source_.status().next_seq);
+    if (source_.status(now_ms_).state != SourceState::kSynced) return;
+    EXPECT_EQ(applied_.size(), source_.status(now_ms_).next_seq);
     if (!applied_.empty()) {
       EXPECT_EQ(applied_.front().seq, 0u);
     }

@@ -61,7 +61,7 @@ TEST(SourceProbe, SilenceIsNotSynced) {
   source.WaitUntilDue();
   EXPECT_EQ(source.state(), SourceState::kSynced);
   source.WaitUntilDue();
-  EXPECT_EQ(source.state(), SourceState::kReplaying);
+  EXPECT_EQ(source.state(), SourceState::kStale);
   source.Live(2);
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }

@@ -29,17 +29,42 @@ TEST(SourceRestart, LowerSeqWithOtherBytesIsARestartJoinedByReplay) {
   source.Live(2, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
   EXPECT_EQ(source.TakeRequest(), 0u);
-  EXPECT_EQ(source.state(), SourceState::kReplaying);
+  EXPECT_EQ(source.state(), SourceState::kBootstrap);
   source.Replay(0, 3, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Batches(0, 3, 1));
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
-TEST(SourceRestart, LowerSeqTooOldToCompareIsARestart) {
+TEST(SourceRestart, LowerSeqTooOldToCompareIsProved) {
   SourceHarness source(/*can_replay=*/true);
+  const uint64_t end = FingerprintWindow::kBatches + 10;
+  source.JoinAndApply(end);
+  source.Live(5, /*epoch=*/1);
+  EXPECT_EQ(source.TakeRequest(), end - 1);
+  EXPECT_EQ(source.state(), SourceState::kSuspect);
+  source.Live(end, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Texts{}) << "not before that is known";
+  source.Reply(end - 1, /*epoch=*/1);
+  EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
+}
+
+TEST(SourceRestart, OldBatchTooOldToCompareCostsNothing) {
+  SourceHarness source(/*can_replay=*/true);
+  const uint64_t end = FingerprintWindow::kBatches + 10;
+  source.JoinAndApply(end);
+  source.Live(5);
+  source.Reply(end - 1);
+  source.End();
+  source.Live(end);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(end, end + 1));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceRestart, LowerSeqTooOldToCompareIsARestartWithoutReplay) {
+  SourceHarness source(/*can_replay=*/false);
   source.JoinAndApply(FingerprintWindow::kBatches + 10);
   source.Live(5);
-  EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
+  EXPECT_EQ(source.TakeDeliveries().front(), "reset restart");
 }
 
 TEST(SourceRestart, SameBatchAgainIsADuplicate) {
@@ -71,8 +96,9 @@ TEST(SourceRestart, ReconnectIsNotTrustedBeforeTheOverlap) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Disconnect();
-  EXPECT_EQ(source.state(), SourceState::kConnecting);
+  EXPECT_EQ(source.state(), SourceState::kStale);
   source.Connect();
+  EXPECT_EQ(source.state(), SourceState::kSuspect);
   EXPECT_EQ(source.TakeRequest(), 2u);
   source.Live(3, /*epoch=*/1);  // fits exactly, but is of another life
   EXPECT_EQ(source.TakeDeliveries(), Texts{});
@@ -116,7 +142,7 @@ TEST(SourceRestart, OverlapThatLeftTheRingAfterAReconnectIsALoss) {
   source.Connect();
   source.Replay(3, 5);
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.3", "0.4"}));
-  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
 TEST(SourceRestart, ReconnectWithoutReplayIsALoss) {
@@ -124,10 +150,10 @@ TEST(SourceRestart, ReconnectWithoutReplayIsALoss) {
   source.JoinAndApply(3);
   source.Disconnect();
   source.Connect();
-  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.state(), SourceState::kSuspect);
   source.Live(3);
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.3"}));
-  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
 TEST(SourceRestart, RepliesAreIgnoredWhileDisconnected) {
@@ -152,7 +178,7 @@ TEST(SourceRestart, EndsTheDegradedState) {
   SourceHarness source(/*can_replay=*/false);
   source.JoinAndApply(1);
   source.Live(5);
-  EXPECT_EQ(source.state(), SourceState::kDegraded);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
   source.Live(0, /*epoch=*/1);
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }

@@ -138,7 +138,7 @@ TEST(Subscriber, OverrunRingIsReportedAsALoss) {
   for (int i = 0; i < 50; ++i) publisher.Lose();
   ASSERT_TRUE(Eventually([&] {
     publisher.Send();
-    return subscriber->status(kWorker).state == SourceState::kDegraded;
+    return subscriber->status(kWorker).state == SourceState::kCleared;
   }));
   EXPECT_EQ(sink.deliveries()[1], "reset lost_batches");
   EXPECT_GE(subscriber->status(kWorker).lost, 47u);

@@ -1,0 +1,61 @@
+// Replica: the index's copy of what one publisher holds, batch by batch, as a source wants it.
+//
+// Remembers the digest after each of the last batches, so that a publisher's status of a moment ago
+// can be compared, and builds snapshots in the worker's hidden generation.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+
+#include "kvcast/event.h"
+#include "kvcast/prefix_index.h"
+#include "src/residency/extension.h"
+#include "src/residency/snapshot_reader.h"
+
+namespace kvcast::router {
+
+// Thread-compatible. The worker is registered with digests, or nothing can be compared and every
+// snapshot is refused.
+class Replica {
+ public:
+  static constexpr size_t kRemembered = 64;  // batches
+
+  // `index` must outlive it.
+  Replica(WorkerId worker, PrefixIndex& index) : worker_(worker), index_(index) {}
+
+  // Gives back what PrefixIndex::Apply does.
+  std::vector<size_t> Apply(uint64_t seq, const EventBatch& batch);
+  // The batch brought nothing that can be applied.
+  void Skip(uint64_t seq) { Remember(seq + 1); }
+  // Forgets what the worker holds, and with `restart` its groups.
+  void Reset(bool restart);
+
+  // kUnknown: the status is of a state that is not remembered, or has no digests.
+  DigestVerdict Compare(const residency::PublisherStatus& status) const;
+
+  void BeginSnapshot();
+  // False: the part is no good.
+  bool AddToSnapshot(std::span<const uint8_t> payload);
+  // Takes over if what was added is what the status declares. False: nothing changed.
+  bool CommitSnapshot(const residency::PublisherStatus& status);
+  void DropSnapshot();
+
+ private:
+  struct Remembered {
+    bool known = false;
+    uint64_t next_seq = 0;
+    ResidencyTotals totals;
+  };
+  void Remember(uint64_t next_seq);
+  void Forget() { remembered_.fill({}); }
+
+  const WorkerId worker_;
+  PrefixIndex& index_;
+  std::array<Remembered, kRemembered> remembered_;  // at next_seq % kRemembered
+  residency::SnapshotReader reader_;
+  EventBatch part_;
+};
+
+}  // namespace kvcast::router

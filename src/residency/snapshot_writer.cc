@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/residency/snapshot_writer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/base/check.h"
+
+namespace kvcast::residency {
+namespace {
+
+// Batches under construction.
+class Batches {
+ public:
+  explicit Batches(const SnapshotOptions& options) : options_(options) {}
+
+  void Add(const BlockStored& run) {
+    if (hashes_ + run.block_hashes.size() > kSnapshotBatchHashes) Flush();
+    hashes_ += run.block_hashes.size();
+    batch_.events.emplace_back(run);
+  }
+  std::vector<Payload> Take() {
+    Flush();
+    return std::move(payloads_);
+  }
+
+ private:
+  void Flush() {
+    if (batch_.events.empty()) return;
+    batch_.ts = options_.ts;
+    batch_.data_parallel_rank = options_.data_parallel_rank;
+    std::vector<uint8_t> payload;
+    // What a mirror holds came out of a decoder, so it can be encoded.
+    KV_CHECK(EncodeBatch(batch_, options_.dialect, payload).ok());
+    payloads_.push_back(std::make_shared<const std::vector<uint8_t>>(std::move(payload)));
+    batch_.events.clear();
+    hashes_ = 0;
+  }
+
+  const SnapshotOptions& options_;
+  EventBatch batch_;
+  size_t hashes_ = 0;
+  std::vector<Payload> payloads_;
+};
+
+// The chains of one place.
+class PlaceWriter {
+ public:
+  PlaceWriter(const Mirror& mirror, const BlockStored& shape, const BucketMask& buckets,
+              Batches& out)
+      : shape_(shape), out_(out) {
+    mirror.ForEachBlock(shape, [&](const BlockHash& hash, const MirrorEntry& entry) {
+      if (buckets.all() || buckets.test(DigestBucketOf(hash))) blocks_.push_back({&hash, &entry});
+    });
+    // Memory order is no order; the hash's own makes equal mirrors equal snapshots.
+    std::sort(blocks_.begin(), blocks_.end(),
+              [](const Block& a, const Block& b) { return Less(*a.hash, *b.hash); });
+    for (Block& block : blocks_)
+      block.parent = block.entry->at_root ? nullptr : FindBlock(block.entry->parent);
+    for (const Block& block : blocks_) {
+      if (block.parent != nullptr) block.parent->has_child = true;
+    }
+  }
+
+  // Leaves first, so that each store is as long as can be; what is left then are cycles.
+  void Write() {
+    for (Block& block : blocks_) {
+      if (!block.has_child) WriteChainTo(block);
+    }
+    for (Block& block : blocks_) WriteChainTo(block);
+  }
+
+ private:
+  struct Block {
+    const BlockHash* hash = nullptr;
+    const MirrorEntry* entry = nullptr;
+    Block* parent = nullptr;
+    bool has_child = false;
+    bool written = false;
+  };
+
+  static bool Less(const BlockHash& a, const BlockHash& b) {
+    if (a.form() != b.form()) return a.form() < b.form();
+    if (!a.is_bytes()) return a.integer() < b.integer();
+    return std::ranges::lexicographical_compare(a.bytes(), b.bytes());
+  }
+
+  Block* FindBlock(const BlockHash& hash) {
+    const auto it = std::lower_bound(
+        blocks_.begin(), blocks_.end(), hash,
+        [](const Block& block, const BlockHash& value) { return Less(*block.hash, value); });
+    return it != blocks_.end() && *it->hash == hash ? &*it : nullptr;
+  }
+
+  void WriteChainTo(Block& last) {
+    chain_.clear();
+    for (Block* block = &last; block != nullptr && !block->written; block = block->parent) {
+      block->written = true;
+      chain_.push_back(block);
+    }
+    for (auto block = chain_.rbegin(); block != chain_.rend();) {
+      auto end = block;
+      while (end != chain_.rend() && SameRun(**block, **end) &&
+             end - block < static_cast<std::ptrdiff_t>(kSnapshotBatchHashes)) {
+        ++end;
+      }
+      WriteRun(block, end);
+      block = end;
+    }
+  }
+
+  static bool SameRun(const Block& a, const Block& b) {
+    return a.entry->copies == b.entry->copies && a.entry->block_size == b.entry->block_size;
+  }
+
+  template <typename It>
+  void WriteRun(It begin, It end) {
+    BlockStored run = shape_;
+    run.block_size = (*begin)->entry->block_size;
+    if (!(*begin)->entry->at_root) run.parent_block_hash = (*begin)->entry->parent;
+    run.token_ids.emplace();
+    for (It it = begin; it != end; ++it) run.block_hashes.push_back(*(*it)->hash);
+    for (uint32_t copy = 0; copy < (*begin)->entry->copies; ++copy) out_.Add(run);
+  }
+
+  const BlockStored& shape_;
+  Batches& out_;
+  std::vector<Block> blocks_;
+  std::vector<Block*> chain_;
+};
+
+}  // namespace
+
+std::vector<Payload> WriteSnapshot(const Mirror& mirror, const SnapshotOptions& options) {
+  Batches out(options);
+  mirror.ForEachPlace(
+      [&](const BlockStored& shape) { PlaceWriter(mirror, shape, options.buckets, out).Write(); });
+  return out.Take();
+}
+
+}  // namespace kvcast::residency

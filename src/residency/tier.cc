@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/tier.h"
+
+#include <algorithm>
+#include <cctype>
+#include <string_view>
+
+#include "kvcast/event.h"
+
+namespace kvcast {
+namespace {
+
+bool StartsWithIgnoringCase(std::string_view text, std::string_view prefix) {
+  return text.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), text.begin(),
+                                                    [](unsigned char a, unsigned char b) {
+                                                      return std::tolower(a) == std::tolower(b);
+                                                    });
+}
+
+}  // namespace
+
+Tier TierOf(const std::optional<std::string>& medium) {
+  if (!medium) return Tier::kGpu;
+  if (medium->size() == 3 && StartsWithIgnoringCase(*medium, kMediumGpu)) return Tier::kGpu;
+  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kCpu : Tier::kStorage;
+}
+
+}  // namespace kvcast

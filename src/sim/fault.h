@@ -1,0 +1,52 @@
+// Faults of a simulated run: drawn from the seed before it begins, so that a run can be repeated
+// with fewer of them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace kvcast::sim {
+
+enum class FaultKind : uint8_t {
+  // For a while; `amount` is percent of messages.
+  kDropLive,
+  kDuplicateLive,
+  kReorderLive,
+  kTruncateLive,  // cut, so that it cannot be decoded
+  kDropReplies,
+  kScrambleReplies,  // swapped, doubled
+  // For a while; `amount` is milliseconds.
+  kDelayLive,
+  kSlowReplies,
+  kPausePublisher,  // stopped, not dead
+  kPauseFollower,
+  kPartition,   // nothing arrives, nobody notices
+  kCutReplies,  // a legacy server drops what goes over `amount` replies at once
+  // At once.
+  kDisconnect,
+  kRestart,    // `amount` batches are published before anybody can connect
+  kBurst,      // `amount` batches
+  kBurn,       // `amount` numbers are spent on nothing (legacy publishers)
+  kClear,      // the engine resets its prefix cache
+  kClockJump,  // `amount` ms, of the follower's clock
+  kDamage,     // `amount` entries of the index go wrong (extended publishers)
+};
+inline constexpr int kFaultKinds = 19;
+const char* FaultName(FaultKind kind);
+
+struct Fault {
+  FaultKind kind = FaultKind::kDropLive;
+  int publisher = 0;
+  int64_t at_ms = 0;
+  int64_t duration_ms = 0;
+  int64_t amount = 0;
+};
+
+std::string ToString(const Fault& fault);
+
+// In order of time, the last one over before `end_ms`.
+std::vector<Fault> DrawFaults(uint64_t seed, int publishers, int64_t end_ms);
+
+}  // namespace kvcast::sim

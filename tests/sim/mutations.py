@@ -1,0 +1,140 @@
+"""Planted bugs: (name, file, text, what stands there instead). Each text stands in its file once.
+
+SPDX-License-Identifier: Apache-2.0
+"""
+
+SOURCE = "src/stream/source.cc"
+REPLICA = "router/replica.cc"
+INDEX = "router/prefix_index.cc"
+
+MUTATIONS = [
+    ("skip the overlap check", SOURCE,
+     """    case FingerprintWindow::Match::kOther:
+      return BeginEpochAnew();
+""",
+     """    case FingerprintWindow::Match::kOther:
+      unproven_ = false;
+      request_.proven = true;
+      return ApplyHeld();
+"""),
+    ("trust END", SOURCE,
+     "  if (!has_hole() || ++tries_ < kMaxTries) return;\n",
+     "  if (has_hole()) next_ = hold_back_.first_seq().value_or(seen_next_);\n"
+     "  if (!has_hole() || ++tries_ < kMaxTries) return;\n"),
+    ("apply the overlap of a replay again", SOURCE,
+     """    case FingerprintWindow::Match::kSame:
+      unproven_ = false;
+""",
+     """    case FingerprintWindow::Match::kSame:
+      hooks_.apply(batch);
+      unproven_ = false;
+"""),
+    ("forget the group in a key", INDEX,
+     """  AddCopies(map_, event.block_hashes, place, worker);""",
+     """  AddCopies(map_, event.block_hashes, {.slot = slot, .tier = tier}, worker);"""),
+    ("miss the fence", SOURCE,
+     """  if (applied_) {
+    ++status_.resets;
+    hooks_.reset(ResetReason::kRestart);
+  }
+""", ""),
+    ("trust a new connection", SOURCE,
+     "    if (next_ > 0) Unprove(SourceReason::kReconnected);\n", ""),
+    ("apply what is behind", SOURCE,
+     "  if (batch.seq < next_) return OnLiveOverlap(batch);\n",
+     "  if (batch.seq < next_) {\n    hooks_.apply(batch);\n    return;\n  }\n"),
+    ("keep what the old connection brought", SOURCE,
+     """  // May be of an epoch that is over; if it is not, a replay brings it again.
+  hold_back_.Clear();
+""", ""),
+    ("do not renew the connection", SOURCE, "  hooks_.renew_live();\n", "  connected_ = true;\n"),
+    ("ignore the epoch of a status", SOURCE,
+     """  if (epoch_ && *epoch_ != status.epoch) {
+    BeginEpochAnew();
+    return false;
+  }
+""", ""),
+    ("ignore the epoch of a snapshot", SOURCE,
+     "  if (epoch_ && *epoch_ != status->epoch) return BeginEpochAnew();\n", ""),
+    ("apply while a snapshot is built", "src/stream/source.h",
+     "bool blocked() const { return unproven_ || replace_ || request_.ask == Ask::kSnapshot; }",
+     "bool blocked() const { return unproven_; }"),
+    ("take a snapshot without comparing", REPLICA,
+     "  if (!reader_.Finish(declared).ok() || index_.HiddenDigests(worker_) != declared) return false;\n",
+     ""),
+    ("keep half a snapshot for the next one", REPLICA,
+     "  index_.DropHidden(worker_);\n", "  return;\n"),
+    ("go on after an undecodable batch", SOURCE,
+     "  if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);\n", ""),
+    ("ignore a clear", INDEX,
+     "  EraseTiers(slot, router::TierOf(event.medium));\n", ""),
+    ("lose batches without forgetting", SOURCE,
+     """    status_.lost += seq - next_;
+    ++status_.resets;
+    hooks_.reset(reason);
+""", "    status_.lost += seq - next_;\n"),
+    ("say synced with batches missing", SOURCE, "  if (seq > 0) incomplete_ = true;\n", ""),
+    ("never probe", SOURCE,
+     "    const bool probe = probes() && now_ms >= probe_due_ms_;\n",
+     "    const bool probe = false;\n"),
+    ("never compare digests", REPLICA,
+     "  return then.totals == status.Totals() ? DigestVerdict::kEqual : DigestVerdict::kDiffers;",
+     "  return DigestVerdict::kEqual;"),
+    ("compare with the digest of another moment", REPLICA,
+     "  remembered_[next_seq % kRemembered] = {true, next_seq, index_.Digests(worker_)};",
+     "  remembered_[(next_seq + 1) % kRemembered] = {true, next_seq + 1, index_.Digests(worker_)};"),
+    ("hold back without bound", "src/stream/hold_back.h",
+     "    return held_.size() < max_batches_ && bytes <= max_bytes_ - bytes_;",
+     "    return held_.size() < SIZE_MAX || bytes < max_batches_ + max_bytes_;"),
+    ("never find a source silent", SOURCE,
+     "  if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;\n", ""),
+    ("remove all copies at once", "router/residency_map.cc",
+     "    if (--held->copies > 0) return Removal::kCopiesLeft;\n", ""),
+    ("mix the tiers", "src/residency/tier.cc",
+     "  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kCpu : Tier::kStorage;",
+     "  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kGpu : Tier::kStorage;"),
+    ("snapshot each block once", "src/residency/snapshot_writer.cc",
+     "copy < (*begin)->entry->copies; ++copy", "copy < 1; ++copy"),
+    ("answer before catching up", "src/stream/publisher_state.cc",
+     """  CatchUpLocked();
+  return StatusLocked(buckets);""",
+     """  residency::PublisherStatus status = StatusLocked(buckets);
+  CatchUpLocked();
+  status.next_seq = next_;
+  return status;"""),
+    ("replay all but the newest batch", "src/stream/replay_responder.cc",
+     """      answer.end = ring_.next_seq();
+      if (request""",
+     """      answer.end = ring_.next_seq() - 1;
+      if (request"""),
+    ("say that the ring holds everything", "src/stream/publisher_state.cc",
+     "  status.first_held = std::min(ring_.first_held(), next_);\n", ""),
+    ("do not expect what a status tells", SOURCE,
+     "  if (seq <= seen_next_ || told_due_ms_ != kNever) return;\n", "  return;\n"),
+    ("take every batch for the remembered one", "src/stream/fingerprint.cc",
+     "  return entry.hash == Hash(batch.payload) ? Match::kSame : Match::kOther;",
+     "  return Match::kSame;"),
+    ("take number 0 for a duplicate", SOURCE,
+     "  if (match == FingerprintWindow::Match::kSame && batch.seq != 0) {",
+     "  if (match == FingerprintWindow::Match::kSame || batch.seq == 0) {"),
+    ("do not advance over a snapshot", SOURCE,
+     "  next_ = status_.first_seq = status->next_seq;\n", "  status_.first_seq = status->next_seq;\n"),
+    ("keep replies of a connection that is over", SOURCE,
+     "  connected_ = false;\n  CloseRequest();\n  NoteState();\n", "  connected_ = false;\n  NoteState();\n"),
+    ("keep old digests after a reset", REPLICA,
+     """  restart ? index_.RestartWorker(worker_) : index_.ClearWorker(worker_);
+  Forget();
+""", "  restart ? index_.RestartWorker(worker_) : index_.ClearWorker(worker_);\n"),
+    ("read the ring from one too far", "src/stream/replay_ring.cc",
+     "  uint64_t seq = std::max(start, first_seq());\n",
+     "  uint64_t seq = std::max(start, first_seq() + 1);\n"),
+    ("let a hole be filled by what came later", SOURCE,
+     "  while (!blocked()) {\n    const std::optional<HoldBack::Held> held = hold_back_.Take(next_);\n",
+     "  while (!blocked()) {\n    next_ = hold_back_.first_seq().value_or(next_);\n"
+     "    const std::optional<HoldBack::Held> held = hold_back_.Take(next_);\n"),
+    ("never ask again", SOURCE,
+     "  } else if (!request_.open() && connected_ && can_replay_) {\n",
+     "  } else if (false) {\n"),
+    ("ask without pause", SOURCE,
+     "  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;\n", ""),
+]
