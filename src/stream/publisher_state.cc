@@ -11,9 +11,11 @@ constexpr size_t kSliceBatches = 256;
 
 }  // namespace
 
-PublisherState::PublisherState(const residency::Epoch& epoch, const ReplayRing& ring,
-                               Dialect dialect, int64_t data_parallel_rank)
-    : epoch_(epoch), ring_(ring), dialect_(dialect), data_parallel_rank_(data_parallel_rank) {}
+PublisherState::PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
+                               int64_t data_parallel_rank)
+    : epoch_(epoch), ring_(ring), dialect_(dialect), data_parallel_rank_(data_parallel_rank) {
+  ring_.KeepForReader();
+}
 
 void PublisherState::CatchUp() {
   MutexLock lock(mutex_);
@@ -24,7 +26,7 @@ void PublisherState::CatchUpLocked() {
   const uint64_t end = ring_.next_seq();
   while (next_ < end) {
     slice_.clear();
-    ring_.Read(next_, end, kSliceBatches, slice_);
+    ring_.ReadOn(kSliceBatches, slice_);
     if (slice_.empty()) {
       lost_ = true;
       next_ = end;

@@ -22,8 +22,8 @@ struct StateSnapshot {
 // Thread-safe. A snapshot holds up those who want to catch up, never the producer.
 class PublisherState {
  public:
-  // `ring` must outlive it.
-  PublisherState(const residency::Epoch& epoch, const ReplayRing& ring, Dialect dialect,
+  // `ring` must outlive it, and is read by nobody else; nothing was appended to it yet.
+  PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
                  int64_t data_parallel_rank);
 
   // Reads what the ring has got since.
@@ -40,7 +40,7 @@ class PublisherState {
   residency::PublisherStatus StatusLocked(bool buckets) const KV_REQUIRES(mutex_);
 
   const residency::Epoch epoch_;
-  const ReplayRing& ring_;
+  ReplayRing& ring_;
   const Dialect dialect_;
   const int64_t data_parallel_rank_;
 

@@ -31,6 +31,7 @@ uint64_t ReplayRing::Append(Payload payload) {
     payloads_.push_back(std::move(payload));
     while (over_bounds()) {
       held_bytes_ -= payloads_.front()->size();
+      KeepUnread(first_seq(), payloads_.front());
       dropped.push_back(std::move(payloads_.front()));
       payloads_.pop_front();
     }
@@ -42,6 +43,34 @@ uint64_t ReplayRing::Append(Payload payload) {
   }
   if (wake) unsent_.notify_one();
   return seq;
+}
+
+void ReplayRing::KeepUnread(uint64_t seq, const Payload& payload) {
+  if (!has_reader_ || seq < next_unread_) return;
+  left_unread_.push_back({seq, payload});
+  left_unread_bytes_ += payload->size();
+  if (left_unread_bytes_ <= max_bytes_) return;
+  left_unread_.clear();
+  left_unread_bytes_ = 0;
+}
+
+void ReplayRing::KeepForReader() {
+  MutexLock lock(mutex_);
+  has_reader_ = true;
+  next_unread_ = next_seq_;
+}
+
+void ReplayRing::ReadOn(size_t limit, std::vector<RingEntry>& out) {
+  MutexLock lock(mutex_);
+  for (; limit > 0 && !left_unread_.empty(); --limit) {
+    left_unread_bytes_ -= left_unread_.front().payload->size();
+    next_unread_ = left_unread_.front().seq + 1;
+    out.push_back(std::move(left_unread_.front()));
+    left_unread_.pop_front();
+  }
+  const size_t before = out.size();
+  CopyFrom(next_unread_, next_seq_, limit, out);
+  if (out.size() > before) next_unread_ = out.back().seq + 1;
 }
 
 void ReplayRing::CopyFrom(uint64_t start, uint64_t end, size_t limit,

@@ -45,6 +45,11 @@ class ReplayRing {
   // Waits until batches are unsent, appends up to `limit` of them to `out` and takes them as sent.
   // False: the ring is closed and everything was taken.
   bool TakeUnsent(size_t limit, std::vector<RingEntry>& out);
+  // From the next batch on, what leaves the ring before ReadOn gave it is kept for it, up to the
+  // ring's bytes again; beyond that, all of that is dropped.
+  void KeepForReader();
+  // Appends to `out` up to `limit` batches that come next for the reader.
+  void ReadOn(size_t limit, std::vector<RingEntry>& out);
   // Append must not be called any more; TakeUnsent ends when nothing is left.
   void Close();
 
@@ -56,6 +61,7 @@ class ReplayRing {
  private:
   uint64_t first_seq() const KV_REQUIRES(mutex_) { return next_seq_ - payloads_.size(); }
   bool over_bounds() const KV_REQUIRES(mutex_);
+  void KeepUnread(uint64_t seq, const Payload& payload) KV_REQUIRES(mutex_);
   void CopyFrom(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out) const
       KV_REQUIRES(mutex_);
 
@@ -70,6 +76,10 @@ class ReplayRing {
   size_t held_bytes_ KV_GUARDED_BY(mutex_) = 0;
   uint64_t total_bytes_ KV_GUARDED_BY(mutex_) = 0;
   uint64_t unsent_dropped_ KV_GUARDED_BY(mutex_) = 0;
+  bool has_reader_ KV_GUARDED_BY(mutex_) = false;
+  uint64_t next_unread_ KV_GUARDED_BY(mutex_) = 0;
+  std::deque<RingEntry> left_unread_ KV_GUARDED_BY(mutex_);  // they have left the ring
+  size_t left_unread_bytes_ KV_GUARDED_BY(mutex_) = 0;
   bool waiting_ KV_GUARDED_BY(mutex_) = false;
   bool closed_ KV_GUARDED_BY(mutex_) = false;
 };

@@ -115,5 +115,29 @@ TEST(ReplayRing, WaitingSenderWakesForBatchAndForClose) {
   EXPECT_EQ(entries.size() + ring.counters().unsent_dropped, 100u);
 }
 
+std::vector<uint64_t> ReadOn(ReplayRing& ring, size_t limit) {
+  std::vector<RingEntry> entries;
+  ring.ReadOn(limit, entries);
+  return Seqs(entries);
+}
+
+TEST(ReplayRing, ReaderGetsWhatHasLeftTheRing) {
+  ReplayRing ring(2, 1000);
+  ring.KeepForReader();
+  for (int i = 0; i < 5; ++i) ring.Append(Of(1));
+  EXPECT_EQ(ReadOn(ring, 2), (Numbers{0, 1}));
+  ring.Append(Of(1));
+  EXPECT_EQ(ReadOn(ring, 3), (Numbers{2, 3, 4}));
+  EXPECT_EQ(ReadOn(ring, 10), (Numbers{5}));
+  EXPECT_EQ(ReadOn(ring, 10), Numbers{});
+}
+
+TEST(ReplayRing, WhatIsKeptForTheReaderHasABound) {
+  ReplayRing ring(1, 10);
+  ring.KeepForReader();
+  for (int i = 0; i < 5; ++i) ring.Append(Of(4));
+  EXPECT_EQ(ReadOn(ring, 10), (Numbers{3, 4})) << "the first three were too much";
+}
+
 }  // namespace
 }  // namespace kvcast::stream
