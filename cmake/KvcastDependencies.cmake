@@ -15,14 +15,14 @@ else()
   target_link_libraries(kvcast_msgpack INTERFACE msgpackc-cxx)
 endif()
 
+find_package(absl REQUIRED)
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 if(KVCAST_FUZZ)
   return()
 endif()
 
-find_package(absl REQUIRED)
 find_package(cppzmq REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)
-pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
 
 if(KVCAST_TOOLS OR KVCAST_TESTS)
   find_package(CLI11 REQUIRED)

@@ -32,6 +32,7 @@ constexpr Shape kShapes[kFaultKinds] = {
     {"cut_replies", 5000, 1, 20},
     {"disconnect", 0, 0, 0},
     {"restart", 0, 0, 40},
+    {"silent_restart", 0, 0, 120},
     {"burst", 0, 5, 60},
     {"burn", 0, 1, 4},
     {"clear", 0, 0, 0},

@@ -26,14 +26,15 @@ enum class FaultKind : uint8_t {
   kCutReplies,  // a legacy server drops what goes over `amount` replies at once
   // At once.
   kDisconnect,
-  kRestart,    // `amount` batches are published before anybody can connect
-  kBurst,      // `amount` batches
-  kBurn,       // `amount` numbers are spent on nothing (legacy publishers)
-  kClear,      // the engine resets its prefix cache
-  kClockJump,  // `amount` ms, of the follower's clock
-  kDamage,     // `amount` entries of the index go wrong (extended publishers)
+  kRestart,        // `amount` batches are published before anybody can connect
+  kSilentRestart,  // and the old connection seems to live on for `amount` * 20 ms
+  kBurst,          // `amount` batches
+  kBurn,           // `amount` numbers are spent on nothing (legacy publishers)
+  kClear,          // the engine resets its prefix cache
+  kClockJump,      // `amount` ms, of the follower's clock
+  kDamage,         // `amount` entries of the index go wrong (extended publishers)
 };
-inline constexpr int kFaultKinds = 19;
+inline constexpr int kFaultKinds = 20;
 const char* FaultName(FaultKind kind);
 
 struct Fault {

@@ -275,6 +275,20 @@ void Link::Restart(int64_t batches, bool large_ring) {
   ++record_.reached["restarts"];
 }
 
+// What is under way still arrives, and the follower does not see the end until later.
+void Link::RestartSilently(int64_t amount) {
+  // Without an epoch nobody could tell.
+  if (!follower_.source().status(follower_ms()).extended) return Restart(amount);
+  subscribed_ = false;
+  publisher_.Restart(/*large_ring=*/false, /*same_kind=*/true);
+  for (int64_t i = 0; i < amount; ++i) publisher_.PublishStep();
+  publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 100);
+  ++record_.reached["restarts that were not seen at once"];
+  agenda_.At(agenda_.now_ms() + amount * 20, [this, connection = connection_] {
+    if (connection == connection_) Break();
+  });
+}
+
 void Link::Apply(const Fault& fault) {
   const int64_t now = agenda_.now_ms();
   const int64_t until = now + fault.duration_ms;
@@ -285,6 +299,9 @@ void Link::Apply(const Fault& fault) {
       return Break();
     case FaultKind::kRestart:
       return Restart(fault.amount);
+    case FaultKind::kSilentRestart:
+      trouble_until_ms_ = std::max(trouble_until_ms_, now + fault.amount * 20);
+      return RestartSilently(fault.amount);
     case FaultKind::kBurst:
       for (int64_t i = 0; i < fault.amount; ++i) Send(publisher_.PublishStep());
       return;

@@ -83,6 +83,7 @@ class Link {
   Window& window(FaultKind kind) { return windows_[static_cast<size_t>(kind)]; }
   int64_t Amount(FaultKind kind);
   bool Strikes(FaultKind kind) { return random_.Percent(Amount(kind)); }
+  void RestartSilently(int64_t amount);
   int64_t Latency() { return random_.Between(0, 3); }
   int64_t Passable(int64_t ms) const;
 

@@ -33,7 +33,7 @@ SimPublisher::SimPublisher(uint64_t seed, int number)
   Restart();
 }
 
-void SimPublisher::Restart(bool large_ring) {
+void SimPublisher::Restart(bool large_ring, bool same_kind) {
   oracles_.emplace_back();
   KV_CHECK(oracles_.size() < kLives);
   engine_ = std::make_unique<Engine>(seed_, number_, life());
@@ -42,7 +42,7 @@ void SimPublisher::Restart(bool large_ring) {
   responder_.reset();
   state_.reset();
   // Rolling upgrades: mostly a life is of the kind of the one before.
-  const bool keep = ring_batches_ > 0 && random_.Percent(85);
+  const bool keep = same_kind || (ring_batches_ > 0 && random_.Percent(85));
   const bool extended = keep ? ring_ != nullptr : random_.Percent(60);
   topic_in_replies_ = random_.Percent(70);
   dialect_ = kDialects[static_cast<size_t>(random_.Roll(kDialects.size()))];

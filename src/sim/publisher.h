@@ -42,7 +42,7 @@ class SimPublisher {
   // Spends a number on nothing. False: an extended publisher does not.
   bool Burn();
   // Begins a new life, on request with a ring that holds everything.
-  void Restart(bool large_ring = false);
+  void Restart(bool large_ring = false, bool same_kind = false);
 
   // One request being answered.
   struct Serving {

@@ -23,6 +23,7 @@ void Source::OnConnected(int64_t now_ms) {
   connected_ = true;
   CloseRequest();
   NoteSign();
+  epoch_at_connect_ = last_epoch_;
   // Another publisher may be another kind.
   asked_ = false;
   // May be of an epoch that is over; if it is not, a replay brings it again.
@@ -53,6 +54,13 @@ void Source::BeginEpochAnew() {
   BeginEpoch();
   connected_ = false;
   hooks_.renew_live();
+}
+
+// A new publisher was found by its first live batch here.
+void Source::BeginEpochWith(const Batch& batch) {
+  if (extended_) return BeginEpochAnew();
+  BeginEpoch();
+  HandleLive(batch);
 }
 
 void Source::OnLive(const Batch& batch, int64_t now_ms) {
@@ -101,17 +109,13 @@ void Source::OnLiveStepBack(const Batch& batch) {
     prove_ = true;
     return Settle();
   }
-  BeginEpoch();
-  HandleLive(batch);
+  BeginEpochWith(batch);
 }
 
 // Replay was ahead of the live stream.
 void Source::OnLiveOverlap(const Batch& batch) {
   const FingerprintWindow::Match match = applied_payloads_.Compare(batch);
-  if (match == FingerprintWindow::Match::kOther) {
-    BeginEpoch();
-    return HandleLive(batch);
-  }
+  if (match == FingerprintWindow::Match::kOther) return BeginEpochWith(batch);
   live_next_ = batch.seq + 1;
   ++status_.duplicates;
   if (match == FingerprintWindow::Match::kSame) return;
@@ -252,11 +256,9 @@ void Source::OnPlainReplayEnd(const Request& ended) {
 // What any status tells. False: it is one of a new epoch, which was begun.
 bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
   extended_ = true;
-  if (epoch_ && *epoch_ != status.epoch) {
-    BeginEpochAnew();
-    return false;
-  }
-  if (!epoch_ && next_ > 0 && status.next_seq < next_) {
+  last_epoch_ = status.epoch;
+  const bool other = epoch_ ? *epoch_ != status.epoch : next_ > 0 && status.next_seq < next_;
+  if (other || (!epoch_ && !applied_ && !IsOfConnection(status))) {
     BeginEpochAnew();
     return false;
   }
@@ -269,6 +271,12 @@ bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
   ExpectUpTo(status.next_seq);
   ApplyHeld();
   return true;
+}
+
+// A publisher that was there before the live connection was made, and still is, is the one at its
+// other end. Otherwise that could be one before it, whose last batches are still on their way.
+bool Source::IsOfConnection(const PublisherStatus& status) const {
+  return epoch_at_connect_ == status.epoch;
 }
 
 // The newest batches may still be on their way.
@@ -290,7 +298,8 @@ void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
     if (epoch_) return BeginEpochAnew();
     return FailSnapshot();
   }
-  if (epoch_ && *epoch_ != status->epoch) return BeginEpochAnew();
+  last_epoch_ = status->epoch;
+  if (epoch_ ? *epoch_ != status->epoch : !IsOfConnection(*status)) return BeginEpochAnew();
   const bool usable = status->has_digests &&
                       resume.value_or(status->next_seq) == status->next_seq &&
                       status->next_seq >= next_;
@@ -540,7 +549,7 @@ void Source::OpenRequest(Ask ask) {
       return hooks_.request_extended({Verb::kStatus, 0, 0});
     case Ask::kReplay:
       request_.wants_overlap = next_ > 0;
-      request_.proven = !request_.wants_overlap;
+      request_.proven = !request_.wants_overlap && !extended_;
       return extended_ ? hooks_.request_extended({Verb::kReplay, 0, start})
                        : hooks_.request_replay(start);
     case Ask::kSnapshot:

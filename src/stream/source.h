@@ -121,6 +121,7 @@ class Source {
   void OnSnapshotEnd(const std::optional<residency::PublisherStatus>& status,
                      std::optional<uint64_t> resume);
   bool TakeStatus(const residency::PublisherStatus& status, bool proven);
+  bool IsOfConnection(const residency::PublisherStatus& status) const;
   void ExpectUpTo(uint64_t seq);
   void Audit(const residency::PublisherStatus& status);
   void CompareDigests(const residency::PublisherStatus& status);
@@ -136,6 +137,7 @@ class Source {
   void Unprove(SourceReason reason);
   void BeginEpoch();
   void BeginEpochAnew();
+  void BeginEpochWith(const Batch& batch);
   void Settle();
   bool MayAskAgain();
   void OpenRequest(Ask ask);
@@ -178,8 +180,10 @@ class Source {
   bool extended_ = false;  // the publisher has answered with a status
   bool asked_ = false;     // whether it is extended is known
   std::optional<residency::Epoch> epoch_;
-  std::optional<residency::PublisherStatus> audit_;  // to be compared once the state is that far
-  SourceReason why_ = SourceReason::kNone;           // of the latest doubt
+  std::optional<residency::Epoch> last_epoch_;        // in any status
+  std::optional<residency::Epoch> epoch_at_connect_;  // the last one before the live connection
+  std::optional<residency::PublisherStatus> audit_;   // to be compared once the state is that far
+  SourceReason why_ = SourceReason::kNone;            // of the latest doubt
   int tries_ = 0;
   int fruitless_ = 0;         // requests in a row that left next_ where it was
   uint64_t asked_from_ = 0;   // next_ at the last one

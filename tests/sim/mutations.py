@@ -30,8 +30,10 @@ MUTATIONS = [
       unproven_ = false;
 """),
     ("forget the group in a key", INDEX,
-     """  AddCopies(map_, event.block_hashes, place, worker);""",
-     """  AddCopies(map_, event.block_hashes, {.slot = slot, .tier = tier}, worker);"""),
+     """.group = GroupCatalogue::GroupOf(event.group_idx), .tier = tier};
+  AddCopies(""",
+     """.group = 0, .tier = tier};
+  AddCopies("""),
     ("miss the fence", SOURCE,
      """  if (applied_) {
     ++status_.resets;
@@ -47,15 +49,15 @@ MUTATIONS = [
      """  // May be of an epoch that is over; if it is not, a replay brings it again.
   hold_back_.Clear();
 """, ""),
-    ("do not renew the connection", SOURCE, "  hooks_.renew_live();\n", "  connected_ = true;\n"),
+    ("do not renew the connection", SOURCE, "  connected_ = false;\n  hooks_.renew_live();\n", "  OnConnected(now_ms_);\n"),
     ("ignore the epoch of a status", SOURCE,
-     """  if (epoch_ && *epoch_ != status.epoch) {
-    BeginEpochAnew();
-    return false;
-  }
-""", ""),
+     "  const bool other = epoch_ ? *epoch_ != status.epoch : next_ > 0 && status.next_seq < next_;\n",
+     "  const bool other = false;\n"),
+    ("believe a connection that is older than the publisher", SOURCE,
+     "  return epoch_at_connect_ == status.epoch;\n",
+     "  return epoch_at_connect_ || !status.places.empty() || true;\n"),
     ("ignore the epoch of a snapshot", SOURCE,
-     "  if (epoch_ && *epoch_ != status->epoch) return BeginEpochAnew();\n", ""),
+     "  if (epoch_ ? *epoch_ != status->epoch : !IsOfConnection(*status)) return BeginEpochAnew();\n", ""),
     ("apply while a snapshot is built", "src/stream/source.h",
      "bool blocked() const { return unproven_ || replace_ || request_.ask == Ask::kSnapshot; }",
      "bool blocked() const { return unproven_; }"),

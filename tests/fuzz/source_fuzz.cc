@@ -1,0 +1,141 @@
+// Fuzz target: a source fed with any calls in any order keeps its promises: batches of one state in
+// order and each once, a bounded hold-back, no wish without a connection.
+// SPDX-License-Identifier: Apache-2.0
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "src/base/check.h"
+#include "src/stream/source.h"
+
+namespace kvcast::stream {
+namespace {
+
+class Input {
+ public:
+  explicit Input(std::span<const uint8_t> bytes) : bytes_(bytes) {}
+  bool empty() const { return bytes_.empty(); }
+  uint8_t Byte() {
+    if (bytes_.empty()) return 0;
+    const uint8_t byte = bytes_.front();
+    bytes_ = bytes_.subspan(1);
+    return byte;
+  }
+
+ private:
+  std::span<const uint8_t> bytes_;
+};
+
+class Run {
+ public:
+  explicit Run(std::span<const uint8_t> bytes)
+      : input_(bytes), source_(Limits(), input_.Byte() % 4 != 0, Hooks()) {}
+
+  void Go() {
+    while (!input_.empty()) {
+      now_ms_ += input_.Byte() % 64 * 40;
+      Step();
+      KV_CHECK(source_.hold_back().batches() <= kHoldBack);
+      const SourceStatus status = source_.status(now_ms_);
+      KV_CHECK(status.weight >= 0 && status.weight <= 1);
+      if (expected_) KV_CHECK(*expected_ == status.next_seq);
+    }
+  }
+
+ private:
+  static constexpr size_t kHoldBack = 4;
+  static SourceLimits Limits() {
+    SourceLimits limits;
+    limits.hold_back_batches = kHoldBack;
+    limits.extension = true;
+    return limits;
+  }
+
+  SourceHooks Hooks() {
+    SourceHooks hooks;
+    hooks.apply = [this](const Batch& batch) {
+      KV_CHECK(!expected_ || *expected_ == batch.seq);
+      expected_ = batch.seq + 1;
+      return static_cast<BatchResult>(batch.payload[0] % 16 == 0 ? batch.payload[0] / 16 % 4 : 0);
+    };
+    hooks.reset = [this](ResetReason) { expected_.reset(); };
+    hooks.request_replay = [this](uint64_t) { open_ = true; };
+    hooks.request_extended = [this](const residency::ExtensionRequest&) { open_ = true; };
+    hooks.close_replay = [this] { open_ = false; };
+    hooks.renew_live = [] {};
+    hooks.begin_snapshot = [this] {
+      KV_CHECK(!snapshot_);
+      snapshot_ = true;
+    };
+    hooks.add_to_snapshot = [this](Frame part) {
+      KV_CHECK(snapshot_);
+      return part[0] % 8 != 0;
+    };
+    hooks.commit_snapshot = [this](const PublisherStatus& status) {
+      KV_CHECK(snapshot_);
+      if (status.next_seq % 8 == 0) return false;
+      snapshot_ = false;
+      expected_ = status.next_seq;
+      return true;
+    };
+    hooks.drop_snapshot = [this] { snapshot_ = false; };
+    hooks.compare = [](const PublisherStatus& status) {
+      return static_cast<DigestVerdict>(status.first_held % 3);
+    };
+    return hooks;
+  }
+
+  void Step() {
+    switch (input_.Byte() % 8) {
+      case 0:
+        return source_.OnConnected(now_ms_);
+      case 1:
+        return source_.OnDisconnected();
+      case 2:
+      case 3:
+        return source_.OnLive(TakeBatch(), now_ms_);
+      case 4:
+        return source_.OnReply({ReplyKind::kBatch, TakeBatch()}, now_ms_);
+      case 5:
+        return source_.OnReply({ReplyKind::kEnd, {kEndSeq, TakeEnd()}}, now_ms_);
+      case 6:
+        return source_.OnTimer(now_ms_);
+      default:
+        return source_.OnContradiction(now_ms_);
+    }
+  }
+
+  Batch TakeBatch() {
+    payload_ = {input_.Byte()};
+    return {input_.Byte() % 32u, payload_};
+  }
+  Frame TakeEnd() {
+    const uint8_t kind = input_.Byte();
+    if (kind % 4 == 0) return {};
+    PublisherStatus status;
+    status.epoch.low = kind % 3;
+    status.next_seq = input_.Byte() % 32u;
+    status.first_held = input_.Byte() % (status.next_seq + 1);
+    status.has_digests = kind % 5 != 0;
+    payload_ = residency::EncodeStatus(status);
+    return payload_;
+  }
+
+  Input input_;
+  int64_t now_ms_ = 0;
+  bool open_ = false;
+  bool snapshot_ = false;
+  std::optional<uint64_t> expected_;
+  std::vector<uint8_t> payload_;
+  Source source_;
+};
+
+}  // namespace
+}  // namespace kvcast::stream
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  kvcast::stream::Run({data, size}).Go();
+  return 0;
+}
