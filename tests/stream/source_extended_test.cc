@@ -1,0 +1,302 @@
+// Sources of publishers that speak KVX1: epochs instead of guesses, snapshots instead of clears,
+// digests against what sequence numbers do not show.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/stream/source.h"
+#include "tests/stream/stream_test_util.h"
+
+namespace kvcast::stream {
+namespace {
+
+using residency::ExtensionRequest;
+using residency::Verb;
+using Texts = std::vector<std::string>;
+
+class SourceExtended : public ::testing::Test {
+ protected:
+  SourceExtended() : source(Limits(), /*can_replay=*/true, Hooks()) {}
+
+  static SourceLimits Limits() {
+    SourceLimits limits;
+    limits.extension = true;
+    return limits;
+  }
+  SourceHooks Hooks() {
+    SourceHooks hooks;
+    hooks.apply = [this](const Batch& batch) {
+      log.emplace_back(batch.payload.begin(), batch.payload.end());
+      return std::exchange(next_result, BatchResult::kApplied);
+    };
+    hooks.reset = [this](ResetReason reason) {
+      log.push_back("reset " + std::string(ResetReasonName(reason)));
+    };
+    hooks.request_replay = [this](uint64_t start) { plain = start; };
+    hooks.request_extended = [this](const ExtensionRequest& request) { asked = request; };
+    hooks.close_replay = [] {};
+    hooks.renew_live = [this] { ++renewals; };
+    hooks.begin_snapshot = [this] { log.push_back("begin"); };
+    hooks.add_to_snapshot = [](Frame) { return true; };
+    hooks.commit_snapshot = [this](const PublisherStatus&) {
+      log.push_back(commits ? "commit" : "refuse");
+      return commits;
+    };
+    hooks.drop_snapshot = [this] { log.push_back("drop"); };
+    hooks.compare = [this](const PublisherStatus&) { return verdict; };
+    return hooks;
+  }
+
+  // nullopt: nothing, or a plain request.
+  std::optional<ExtensionRequest> Asked() { return std::exchange(asked, std::nullopt); }
+  std::optional<Verb> AskedVerb() {
+    const auto request = Asked();
+    return request ? std::optional(request->verb) : std::nullopt;
+  }
+  void End(uint64_t next_seq, uint64_t epoch = 1, uint64_t first_held = 0) {
+    PublisherStatus status;
+    status.epoch.low = epoch;
+    status.first_held = first_held;
+    status.next_seq = next_seq;
+    status.has_digests = true;
+    const std::vector<uint8_t> payload = residency::EncodeStatus(status);
+    source.OnReply({ReplyKind::kEnd, {kEndSeq, payload}}, now_ms);
+  }
+  void PlainEnd() { source.OnReply({ReplyKind::kEnd, {}}, now_ms); }
+  void Reply(uint64_t seq, int life = 0) {
+    const Bytes payload = TestPayload(seq, life);
+    source.OnReply({ReplyKind::kBatch, {seq, payload}}, now_ms);
+  }
+  void Live(uint64_t seq, int life = 0) {
+    const Bytes payload = TestPayload(seq, life);
+    source.OnLive({seq, payload}, now_ms);
+  }
+  // Connected twice: the second connection is known to be the publisher's.
+  void Join(uint64_t next_seq, uint64_t first_held = 0, uint64_t epoch = 1) {
+    source.OnConnected(now_ms);
+    End(next_seq, epoch, first_held);
+    ASSERT_EQ(std::exchange(renewals, 0), 1);
+    source.OnConnected(now_ms);
+    End(next_seq, epoch, first_held);
+  }
+  void JoinEmpty() {
+    Join(0);
+    Asked();
+    ASSERT_EQ(state(), SourceState::kSynced);
+  }
+  Texts Log() { return std::exchange(log, {}); }
+  SourceState state() const { return source.status(now_ms).state; }
+  SourceReason reason() const { return source.status(now_ms).reason; }
+
+  int64_t now_ms = 1000;
+  Texts log;
+  std::optional<ExtensionRequest> asked;
+  std::optional<uint64_t> plain;
+  int renewals = 0;
+  bool commits = true;
+  DigestVerdict verdict = DigestVerdict::kEqual;
+  BatchResult next_result = BatchResult::kApplied;
+  Source source;
+};
+
+TEST_F(SourceExtended, AsksFirstWhoIsThere) {
+  source.OnConnected(now_ms);
+  EXPECT_EQ(AskedVerb(), Verb::kStatus);
+  PlainEnd();
+  EXPECT_EQ(plain, 0u) << "a legacy publisher: as ever";
+  EXPECT_FALSE(source.status(now_ms).extended);
+}
+
+TEST_F(SourceExtended, FirstConnectionIsMadeAnewOnceThePublisherIsKnown) {
+  source.OnConnected(now_ms);
+  Live(5);
+  End(6);
+  EXPECT_EQ(renewals, 1) << "its other end could be a publisher before this one";
+  source.OnConnected(now_ms);
+  End(6);
+  EXPECT_EQ(renewals, 1);
+  EXPECT_EQ(AskedVerb(), Verb::kReplay);
+}
+
+TEST_F(SourceExtended, HistoryIsAppliedOnceItsEpochIsKnown) {
+  Join(3);
+  EXPECT_EQ(AskedVerb(), Verb::kReplay);
+  for (uint64_t seq = 0; seq < 3; ++seq) Reply(seq);
+  EXPECT_EQ(Log(), Texts{});
+  EXPECT_EQ(state(), SourceState::kBootstrap);
+  End(3);
+  EXPECT_EQ(Log(), Batches(0, 3));
+  EXPECT_EQ(state(), SourceState::kSynced);
+}
+
+TEST_F(SourceExtended, HistoryOfAnotherEpochIsNot) {
+  Join(3);
+  for (uint64_t seq = 0; seq < 3; ++seq) Reply(seq, 1);
+  End(3, /*epoch=*/2);
+  EXPECT_EQ(Log(), Texts{});
+  EXPECT_EQ(renewals, 1);
+}
+
+TEST_F(SourceExtended, HistoryThatHasLeftTheRingIsASnapshot) {
+  Join(10, /*first_held=*/4);
+  const auto request = Asked();
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->verb, Verb::kSnapshot);
+  EXPECT_EQ(request->argument, ~uint64_t{0});
+  Live(10);
+  Reply(10);
+  End(10);
+  EXPECT_EQ(Log(), (Texts{"begin", "commit", "0.10"}));
+  EXPECT_EQ(state(), SourceState::kSynced);
+}
+
+TEST_F(SourceExtended, EpochProvesANewConnection) {
+  JoinEmpty();
+  Live(0);
+  source.OnDisconnected();
+  EXPECT_EQ(state(), SourceState::kStale);
+  source.OnConnected(now_ms);
+  EXPECT_EQ(reason(), SourceReason::kReconnected);
+  Live(1);
+  EXPECT_EQ(Log(), Batches(0, 1));
+  End(2);
+  EXPECT_EQ(Log(), Batches(1, 2));
+  EXPECT_EQ(state(), SourceState::kSynced);
+}
+
+TEST_F(SourceExtended, AnotherEpochIsFenced) {
+  JoinEmpty();
+  Live(0);
+  source.OnDisconnected();
+  source.OnConnected(now_ms);
+  Live(1, 1);  // would fit
+  End(2, /*epoch=*/2);
+  EXPECT_EQ(Log(), (Texts{"0.0", "reset restart"}));
+  EXPECT_EQ(renewals, 1);
+}
+
+TEST_F(SourceExtended, UndecodableBatchIsReplacedNotForgotten) {
+  JoinEmpty();
+  Live(0);
+  next_result = BatchResult::kUndecodable;
+  Live(1);
+  EXPECT_EQ(state(), SourceState::kSuspect);
+  EXPECT_EQ(reason(), SourceReason::kUndecodable);
+  EXPECT_EQ(source.status(now_ms).weight, 0.5);
+  EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
+  Live(2);
+  EXPECT_EQ(Log(), (Texts{"0.0", "0.1", "begin"})) << "the rest waits";
+  Reply(2);
+  End(2);
+  EXPECT_EQ(Log(), (Texts{"commit", "0.2"}));
+  EXPECT_EQ(state(), SourceState::kSynced);
+  EXPECT_EQ(source.status(now_ms).weight, 1);
+}
+
+TEST_F(SourceExtended, PartsOfTwoMomentsAreNoSnapshot) {
+  Join(10, /*first_held=*/4);
+  Reply(10);
+  Reply(11);
+  EXPECT_EQ(Log(), (Texts{"begin", "drop", "begin"})) << "asked again";
+}
+
+TEST_F(SourceExtended, SnapshotOfThePastIsRefused) {
+  JoinEmpty();
+  Live(0);
+  Live(1);
+  source.OnContradiction(now_ms);
+  EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
+  Log();
+  End(1);
+  EXPECT_EQ(Log(), (Texts{"drop", "begin"}));
+}
+
+TEST_F(SourceExtended, ThreeFailedSnapshotsForgetAndTryLater) {
+  JoinEmpty();
+  Live(0);
+  source.OnContradiction(now_ms);
+  commits = false;
+  for (int i = 0; i < Source::kMaxTries; ++i) End(1);
+  EXPECT_EQ(Log(), (Texts{"0.0", "begin", "refuse", "drop", "begin", "refuse", "drop", "begin",
+                          "refuse", "drop", "reset doubt"}));
+  EXPECT_EQ(state(), SourceState::kCleared);
+  commits = true;
+  Asked();
+  now_ms += Source::kSnapshotPauseMs;
+  source.OnTimer(now_ms);
+  EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
+  End(1);
+  EXPECT_EQ(state(), SourceState::kSynced);
+}
+
+TEST_F(SourceExtended, DigestsThatDifferAreAnAlarm) {
+  JoinEmpty();
+  Live(0);
+  verdict = DigestVerdict::kDiffers;
+  now_ms += Limits().audit_interval_ms;
+  source.OnTimer(now_ms);
+  EXPECT_EQ(AskedVerb(), Verb::kStatus);
+  End(1);
+  EXPECT_EQ(state(), SourceState::kSuspect);
+  EXPECT_EQ(reason(), SourceReason::kDigest);
+  EXPECT_EQ(source.status(now_ms).digest_mismatches, 1u);
+  EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
+}
+
+TEST_F(SourceExtended, DigestOfWhatIsStillOnItsWayIsComparedWhenItHasCome) {
+  JoinEmpty();
+  now_ms += Limits().audit_interval_ms;
+  source.OnTimer(now_ms);
+  const uint64_t checks = source.status(now_ms).digest_checks;
+  End(2);
+  Live(0);
+  EXPECT_EQ(source.status(now_ms).digest_checks, checks);
+  Live(1);
+  EXPECT_EQ(source.status(now_ms).digest_checks, checks + 1);
+}
+
+TEST_F(SourceExtended, TailThatAStatusTellsIsFetched) {
+  JoinEmpty();
+  Live(0);
+  now_ms += Limits().probe_interval_ms;
+  source.OnTimer(now_ms);
+  Asked();
+  End(3);
+  EXPECT_EQ(state(), SourceState::kSynced) << "may be on its way";
+  now_ms += Source::kSettleMs;
+  source.OnTimer(now_ms);
+  EXPECT_EQ(state(), SourceState::kGap);
+  EXPECT_EQ(AskedVerb(), Verb::kReplay);
+  for (uint64_t seq = 0; seq < 3; ++seq) Reply(seq);
+  End(3);
+  EXPECT_EQ(Log(), Batches(0, 3));
+  EXPECT_EQ(state(), SourceState::kSynced);
+}
+
+TEST_F(SourceExtended, WeightFallsWhileUnsure) {
+  JoinEmpty();
+  Live(0);
+  source.OnDisconnected();
+  const int64_t since = now_ms;
+  EXPECT_EQ(source.status(since + 4999).weight, 0.5);
+  EXPECT_EQ(source.status(since + 5000).weight, 0.25);
+  EXPECT_EQ(source.status(since + 30000).weight, 0);
+}
+
+TEST_F(SourceExtended, GapCountsInFullForAMoment) {
+  JoinEmpty();
+  Live(0);
+  Live(2);
+  EXPECT_EQ(state(), SourceState::kGap);
+  EXPECT_EQ(source.status(now_ms).lag, 2u);
+  EXPECT_EQ(source.status(now_ms + 250).weight, 1);
+  EXPECT_EQ(source.status(now_ms + 251).weight, 0.5);
+}
+
+}  // namespace
+}  // namespace kvcast::stream
