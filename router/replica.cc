@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/replica.h"
 
+#include <algorithm>
+
 namespace kvcast::router {
 
 std::vector<size_t> Replica::Apply(uint64_t seq, const EventBatch& batch) {
@@ -11,11 +13,20 @@ std::vector<size_t> Replica::Apply(uint64_t seq, const EventBatch& batch) {
 
 void Replica::Remember(uint64_t next_seq) {
   remembered_[next_seq % kRemembered] = {true, next_seq, index_.Digests(worker_)};
+  last_ = next_seq;
 }
 
 void Replica::Reset(bool restart) {
   restart ? index_.RestartWorker(worker_) : index_.ClearWorker(worker_);
   Forget();
+}
+
+bool Replica::Exceeds(int64_t gpu_blocks) const {
+  const Remembered& now = remembered_[last_ % kRemembered];
+  if (gpu_blocks <= 0 || !now.known) return false;
+  return std::ranges::any_of(now.totals, [gpu_blocks](const PlaceDigest& place) {
+    return place.tier == Tier::kGpu && place.total.copies > static_cast<uint64_t>(gpu_blocks);
+  });
 }
 
 DigestVerdict Replica::Compare(const residency::PublisherStatus& status) const {

@@ -32,6 +32,10 @@ class Replica {
   // Forgets what the worker holds, and with `restart` its groups.
   void Reset(bool restart);
 
+  // A group that holds more on the GPU than the engine has blocks: removes were missed. 0: not
+  // known, nothing is checked.
+  bool Exceeds(int64_t gpu_blocks) const;
+
   // kUnknown: the status is of a state that is not remembered, or has no digests.
   DigestVerdict Compare(const residency::PublisherStatus& status) const;
 
@@ -53,6 +57,7 @@ class Replica {
 
   const WorkerId worker_;
   PrefixIndex& index_;
+  uint64_t last_ = 0;                               // next_seq of the newest remembered
   std::array<Remembered, kRemembered> remembered_;  // at next_seq % kRemembered
   residency::SnapshotReader reader_;
   EventBatch part_;

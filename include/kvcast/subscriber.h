@@ -99,6 +99,7 @@ enum class BatchResult : uint8_t {
   kDoubtful,     // applied, but for events that could not be read
   kUndecodable,  // nothing of it could be read
   kImpossible,   // applied, but it cannot happen to the state that it was applied to
+  kRefuted,      // applied, and proves that the state is wrong
 };
 
 // Called on the subscriber's thread; must not block for long. The payload is borrowed for the call.

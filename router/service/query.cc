@@ -161,13 +161,47 @@ Json SchemeJson(const SchemeVerdict& verdict) {
 
 }  // namespace
 
-Result<Query> ParseQuery(std::string_view body) {
+namespace {
+
+Result<Json> ParseObject(std::string_view body) {
   const Json::parser_callback_t shallow = [](int depth, Json::parse_event_t, Json&) {
     return depth <= kMaxDepth;
   };
-  const Json json = Json::parse(body, shallow, /*allow_exceptions=*/false);
+  Json json = Json::parse(body, shallow, /*allow_exceptions=*/false);
   if (json.is_discarded()) return Bad("body: not JSON");
   if (!json.is_object()) return Bad("body: must be an object");
+  return Result<Json>(std::move(json));
+}
+
+}  // namespace
+
+Result<Feedback> ParseFeedback(std::string_view body) {
+  const Result<Json> parsed = ParseObject(body);
+  if (!parsed.ok()) return parsed.status();
+  const Json& json = *parsed;
+  if (json.size() != 3 || !json.contains("worker") || !json["worker"].is_string()) {
+    return Bad("body: must be worker, promised_tokens and cached_tokens");
+  }
+  Feedback feedback;
+  feedback.worker = json["worker"].get<std::string>();
+  const auto read = [&json](const char* name, int64_t& value) {
+    const auto number = json.contains(name) ? Int64Of(json[name]) : std::nullopt;
+    if (number && *number >= 0) value = *number;
+    return number && *number >= 0;
+  };
+  if (!read("promised_tokens", feedback.promised_tokens)) {
+    return Bad("promised_tokens: must be a number of tokens");
+  }
+  if (!read("cached_tokens", feedback.cached_tokens)) {
+    return Bad("cached_tokens: must be a number of tokens");
+  }
+  return feedback;
+}
+
+Result<Query> ParseQuery(std::string_view body) {
+  const Result<Json> parsed = ParseObject(body);
+  if (!parsed.ok()) return parsed.status();
+  const Json& json = *parsed;
   if (Status status = CheckCombination(json); !status.ok()) return status;
   Query query;
   for (const auto& [name, value] : json.items()) {

@@ -43,6 +43,15 @@ inline constexpr size_t kMaxQueryHashBytes = 256;
 // Not ok: one line that names the member at fault.
 Result<Query> ParseQuery(std::string_view body);
 
+// What an engine reports of a request that was sent to it.
+struct Feedback {
+  std::string worker;
+  int64_t promised_tokens = 0;
+  int64_t cached_tokens = 0;
+};
+// {"worker": text, "promised_tokens": n, "cached_tokens": n}, nothing else.
+Result<Feedback> ParseFeedback(std::string_view body);
+
 struct QueryAnswer {
   std::string name;
   WorkerMatch match;

@@ -32,6 +32,7 @@ class RouterService::Impl {
   Status Follow(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
   HttpReply AnswerQuery(const std::string& body);
+  HttpReply TakeFeedback(const std::string& body);
   HttpReply AnswerHealth() const;
   HttpReply AnswerMetrics() const;
   SourceState StateOf(const Source& source) const {
@@ -100,6 +101,8 @@ Status RouterService::Impl::Serve(const RouterOptions& options) {
       options.now ? options.now : SystemSeconds);
   std::vector<HttpRoute> routes = {
       {Method::kPost, "/v1/query", [this](const std::string& body) { return AnswerQuery(body); }},
+      {Method::kPost, "/v1/feedback",
+       [this](const std::string& body) { return TakeFeedback(body); }},
       {Method::kGet, "/healthz", [this](const std::string&) { return AnswerHealth(); }},
       {Method::kGet, "/metrics", [this](const std::string&) { return AnswerMetrics(); }},
   };
@@ -131,6 +134,18 @@ HttpReply RouterService::Impl::AnswerQuery(const std::string& body) {
   }
   ++answered_;
   return {200, RenderAnswers(*answers)};
+}
+
+HttpReply RouterService::Impl::TakeFeedback(const std::string& body) {
+  const Result<Feedback> feedback = ParseFeedback(body);
+  if (!feedback.ok()) return HttpError(400, feedback.status().message());
+  for (const auto& source : sources_) {
+    if (source->name() != feedback->worker) continue;
+    const bool refuted = source->NoteReuse(feedback->promised_tokens, feedback->cached_tokens);
+    if (refuted) subscriber_->Contradict(source->id());
+    return {200, refuted ? "{\"refuted\":true}\n" : "{\"refuted\":false}\n"};
+  }
+  return HttpError(400, "worker: there is no " + feedback->worker);
 }
 
 HttpReply RouterService::Impl::AnswerHealth() const {

@@ -1,6 +1,7 @@
 // RouterService: follows publishers, keeps the prefix index and answers over HTTP.
 //
 //   POST /v1/query   reusable tokens per worker; see query.h
+//   POST /v1/feedback  what an engine really had of a promise; see Feedback in query.h
 //   GET  /healthz    200 {"status": "ok", "sources": n, "synced": n, "schemes_matched": n}
 //   GET  /metrics    Prometheus text
 // Errors: 400 for a bad query, 404, 413 for a body over the limit; the body is {"error": text}.

@@ -73,6 +73,7 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
       name_(config.worker.name),
       index_(index),
       replica_(id, index),
+      gpu_blocks_(config.gpu_blocks),
       unit_registered_(config.worker.hash_block_size > 0),
       assumed_(std::move(assumed)),
       detector_(std::move(detector)),
@@ -123,9 +124,15 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     MutexLock lock(mutex_);
     last_batch_ts_ = batch_.ts;
   }
+  if (replica_.Exceeds(gpu_blocks_)) return BatchResult::kRefuted;
   if (LosesTruth(counts)) return BatchResult::kDoubtful;
   const bool possible = index_.counters(id_).unknown_removes == unknown_removes;
   return possible ? BatchResult::kApplied : BatchResult::kImpossible;
+}
+
+bool Source::NoteReuse(int64_t promised_tokens, int64_t cached_tokens) {
+  MutexLock lock(mutex_);
+  return feedback_.Note(promised_tokens, cached_tokens);
 }
 
 // A snapshot has no tokens: token mode learns anew.

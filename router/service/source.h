@@ -18,6 +18,7 @@
 #include "kvcast/token_keys.h"
 #include "kvcast/wire.h"
 #include "router/replica.h"
+#include "router/reuse_feedback.h"
 #include "router/service/mooncake_events.h"
 #include "router/service/token_feed.h"
 #include "src/base/mutex.h"
@@ -37,7 +38,10 @@ struct RouterSource {
   std::string endpoint;         // where its publisher's PUB listens
   std::string replay_endpoint;  // its ROUTER; empty: gaps cannot be closed
   std::string topic;            // subscription prefix; empty: all
-  WorkerConfig worker;          // name (unique, not empty), groups, hash unit, alignment
+  // The most copies that a group can have on the GPU: the engine's blocks. More of them prove that
+  // removes were missed. 0: not known. Checked where there is a replay endpoint.
+  int64_t gpu_blocks = 0;
+  WorkerConfig worker;  // name (unique, not empty), groups, hash unit, alignment
   // How the engine hashes; for queries by tokens. Verified; what is not given is found out.
   std::optional<HashAlgorithm> algorithm;
   std::optional<std::string> hash_seed;  // the engine's PYTHONHASHSEED
@@ -85,6 +89,9 @@ class Source {
   DigestVerdict Compare(const PublisherStatus& status) const { return replica_.Compare(status); }
 
   // Thread-safe from here on.
+  // What the engine really had of what was promised for a request. True: this and the answers
+  // before it refute the source's state.
+  bool NoteReuse(int64_t promised_tokens, int64_t cached_tokens);
   // What the stores have, or as long as that is not known what is registered, by default vLLM's own
   // scheme. The form of hash is taken from the first store; integers until then.
   HashScheme scheme() const;
@@ -113,6 +120,7 @@ class Source {
   const std::string name_;
   PrefixIndex& index_;
   Replica replica_;
+  const int64_t gpu_blocks_;
   const bool unit_registered_;
   const HashScheme assumed_;  // until the scheme is known
   // The subscriber's thread.
@@ -127,6 +135,7 @@ class Source {
   std::optional<double> last_batch_ts_ KV_GUARDED_BY(mutex_);
   SchemeVerdict verdict_ KV_GUARDED_BY(mutex_);
   SchemeCounters scheme_counters_ KV_GUARDED_BY(mutex_);
+  ReuseFeedback feedback_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::router

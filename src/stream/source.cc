@@ -417,6 +417,7 @@ void Source::Apply(const Batch& batch) {
   if (result == BatchResult::kImpossible && extended_ && !incomplete_)
     Doubt(SourceReason::kContradicted);
   if (result == BatchResult::kDoubtful) Doubt(SourceReason::kBadEvents);
+  if (result == BatchResult::kRefuted) Replace(SourceReason::kContradicted);
   if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);
   if (audit_ && audit_->next_seq == next_) CompareDigests(*std::exchange(audit_, std::nullopt));
 }

@@ -71,9 +71,8 @@ class ReplicaTest : public ::testing::Test {
     SubscriberConfig config;
     config.audit_interval_ms = 50;
     subscriber = Subscriber::Create(config, sink).value();
-    ASSERT_TRUE(subscriber
-                    ->Add({kWorker, publisher->endpoint(), publisher->replay_endpoint(), ""})
-                    .ok());
+    ASSERT_TRUE(
+        subscriber->Add({kWorker, publisher->endpoint(), publisher->replay_endpoint(), ""}).ok());
   }
   // Everything published so far is in the index, and nothing else.
   bool Synced() const {
@@ -143,6 +142,18 @@ TEST_F(ReplicaTest, AContradictedStateIsReplaced) {
   subscriber->Contradict(kWorker);
   EXPECT_TRUE(Eventually([this] { return status().snapshots == 1; }));
   EXPECT_TRUE(Synced());
+}
+
+TEST_F(ReplicaTest, MoreBlocksThanTheEngineHasAreTooMany) {
+  WorkerConfig worker = testing::Registered({});
+  worker.digests = true;
+  ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
+  replica.Apply(0, Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(1, 4), 1)));
+  EXPECT_FALSE(replica.Exceeds(4));
+  EXPECT_TRUE(replica.Exceeds(3));
+  EXPECT_FALSE(replica.Exceeds(0)) << "not known";
+  replica.Apply(1, Batch(StoreFull(Hashes(1, 1), 1)));
+  EXPECT_TRUE(replica.Exceeds(4)) << "a copy is a block too";
 }
 
 TEST_F(ReplicaTest, ASilentEngineIsHeard) {

@@ -260,5 +260,26 @@ TEST_F(RouterServiceTest, StopMayBeCalledTwice) {
   EXPECT_FALSE(Client().Get("/healthz"));
 }
 
+TEST_F(RouterServiceTest, TakesFeedbackOfKnownWorkers) {
+  const auto publisher = StartPublisher();
+  Start({Following("a", *publisher)});
+  const auto post = [this](const Json& body) {
+    return Client().Post("/v1/feedback", body.dump(), "application/json");
+  };
+  const Json wrong = {{"worker", "a"}, {"promised_tokens", 100}, {"cached_tokens", 0}};
+  for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) {
+    EXPECT_EQ(post(wrong)->body, "{\"refuted\":false}\n");
+  }
+  EXPECT_EQ(post(wrong)->body, "{\"refuted\":true}\n");
+  Json other = wrong;
+  other["worker"] = "b";
+  EXPECT_EQ(post(other)->status, 400);
+  other = wrong;
+  other["cached_tokens"] = -1;
+  EXPECT_EQ(post(other)->status, 400);
+  EXPECT_EQ(post({{"worker", "a"}})->status, 400);
+  EXPECT_EQ(post(Json::array())->status, 400);
+}
+
 }  // namespace
 }  // namespace kvcast::router
