@@ -67,6 +67,11 @@ std::vector<Fault> DrawFaults(uint64_t seed, int publishers, int64_t end_ms) {
     const Shape& shape = ShapeOf(fault.kind);
     fault.publisher = static_cast<int>(random.Roll(publishers));
     fault.at_ms = random.Between(0, end_ms - shape.max_duration_ms - 1);
+    // Misfortunes come together.
+    if (!faults.empty() && random.Percent(30)) {
+      fault.publisher = faults.back().publisher;
+      fault.at_ms = std::min(fault.at_ms, faults.back().at_ms + random.Between(1, 300));
+    }
     if (shape.max_duration_ms > 0) fault.duration_ms = random.Between(1, shape.max_duration_ms);
     fault.amount = random.Between(shape.min_amount, shape.max_amount);
     faults.push_back(fault);

@@ -73,6 +73,7 @@ class Follower {
   SourceState last_state_ = SourceState::kConnecting;
   int64_t window_ms_ = 0;  // one second in which requests are counted
   uint64_t window_requests_ = 0;
+  uint64_t window_replayed_ = 0;
   stream::Source source_;
 };
 

@@ -58,18 +58,14 @@ MUTATIONS = [
      "  return epoch_at_connect_ || !status.places.empty() || true;\n"),
     ("ignore the epoch of a snapshot", SOURCE,
      "  if (epoch_ ? *epoch_ != status->epoch : !IsOfConnection(*status)) return BeginEpochAnew();\n", ""),
-    ("apply while a snapshot is built", "src/stream/source.h",
-     "bool blocked() const { return unproven_ || replace_ || request_.ask == Ask::kSnapshot; }",
-     "bool blocked() const { return unproven_; }"),
     ("take a snapshot without comparing", REPLICA,
      "  if (!reader_.Finish(declared).ok() || index_.HiddenDigests(worker_) != declared) return false;\n",
      ""),
-    ("keep half a snapshot for the next one", REPLICA,
-     "  index_.DropHidden(worker_);\n", "  return;\n"),
+    ("add a snapshot to the one before", REPLICA, "  reader_.Restart();\n", ""),
     ("go on after an undecodable batch", SOURCE,
      "  if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);\n", ""),
     ("ignore a clear", INDEX,
-     "  EraseTiers(slot, router::TierOf(event.medium));\n", ""),
+     "  EraseTiers(slot, router::TierOf(event.medium));\n", "  (void)router::TierOf(event.medium);\n"),
     ("lose batches without forgetting", SOURCE,
      """    status_.lost += seq - next_;
     ++status_.resets;
@@ -104,11 +100,6 @@ MUTATIONS = [
   CatchUpLocked();
   status.next_seq = next_;
   return status;"""),
-    ("replay all but the newest batch", "src/stream/replay_responder.cc",
-     """      answer.end = ring_.next_seq();
-      if (request""",
-     """      answer.end = ring_.next_seq() - 1;
-      if (request"""),
     ("say that the ring holds everything", "src/stream/publisher_state.cc",
      "  status.first_held = std::min(ring_.first_held(), next_);\n", ""),
     ("do not expect what a status tells", SOURCE,
