@@ -102,8 +102,6 @@ MUTATIONS = [
   return status;"""),
     ("say that the ring holds everything", "src/stream/publisher_state.cc",
      "  status.first_held = std::min(ring_.first_held(), next_);\n", ""),
-    ("do not expect what a status tells", SOURCE,
-     "  if (seq <= seen_next_ || told_due_ms_ != kNever) return;\n", "  return;\n"),
     ("take every batch for the remembered one", "src/stream/fingerprint.cc",
      "  return entry.hash == Hash(batch.payload) ? Match::kSame : Match::kOther;",
      "  return Match::kSame;"),
