@@ -100,11 +100,12 @@ Status RouterService::Impl::Serve(const RouterOptions& options) {
       index_, sources_, [this](WorkerId worker) { return subscriber_->status(worker); },
       options.now ? options.now : SystemSeconds);
   std::vector<HttpRoute> routes = {
-      {Method::kPost, "/v1/query", [this](const std::string& body) { return AnswerQuery(body); }},
+      {Method::kPost, "/v1/query",
+       [this](const HttpRequest& request) { return AnswerQuery(request.body); }},
       {Method::kPost, "/v1/feedback",
-       [this](const std::string& body) { return TakeFeedback(body); }},
-      {Method::kGet, "/healthz", [this](const std::string&) { return AnswerHealth(); }},
-      {Method::kGet, "/metrics", [this](const std::string&) { return AnswerMetrics(); }},
+       [this](const HttpRequest& request) { return TakeFeedback(request.body); }},
+      {Method::kGet, "/healthz", [this](const HttpRequest&) { return AnswerHealth(); }},
+      {Method::kGet, "/metrics", [this](const HttpRequest&) { return AnswerMetrics(); }},
   };
   Result<std::unique_ptr<HttpServer>> http = HttpServer::Start(options.http, std::move(routes));
   if (!http.ok()) return http.status();
@@ -143,7 +144,7 @@ HttpReply RouterService::Impl::TakeFeedback(const std::string& body) {
     if (source->name() != feedback->worker) continue;
     const bool refuted = source->NoteReuse(feedback->promised_tokens, feedback->cached_tokens);
     if (refuted) subscriber_->Contradict(source->id());
-    return {200, refuted ? "{\"refuted\":true}\n" : "{\"refuted\":false}\n"};
+    return {.body = refuted ? "{\"refuted\":true}\n" : "{\"refuted\":false}\n"};
   }
   return HttpError(400, "worker: there is no " + feedback->worker);
 }

@@ -1,0 +1,67 @@
+// A client that sends bytes as they are, for requests that no HTTP library would send.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace kvcast::testing {
+
+class RawHttp {
+ public:
+  explicit RawHttp(int port) : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    connected_ = connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
+    const timeval patience = {.tv_sec = 30, .tv_usec = 0};
+    setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+    setsockopt(fd_, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  }
+  RawHttp(RawHttp&& other) noexcept
+      : fd_(std::exchange(other.fd_, -1)), connected_(other.connected_) {}
+  ~RawHttp() {
+    if (fd_ >= 0) close(fd_);
+  }
+  bool connected() const { return connected_; }
+
+  // False: the server ended the connection.
+  bool Send(std::string_view bytes) {
+    while (!bytes.empty()) {
+      const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      if (sent <= 0) return false;
+      bytes.remove_prefix(static_cast<size_t>(sent));
+    }
+    return true;
+  }
+  // What comes until the server ends the connection; "timeout" if it does not.
+  std::string ReadToEnd() {
+    char buffer[4096];
+    while (true) {
+      const ssize_t got = recv(fd_, buffer, sizeof(buffer), 0);
+      if (got < 0) return errno == EAGAIN ? "timeout" : std::exchange(text_, {});
+      if (got == 0) return std::exchange(text_, {});
+      text_.append(buffer, static_cast<size_t>(got));
+    }
+  }
+  // What comes up to and with `end`; less if the connection ends before.
+  std::string ReadUpTo(std::string_view end) {
+    char byte = 0;
+    while (!text_.ends_with(end) && recv(fd_, &byte, 1, 0) == 1) text_ += byte;
+    return std::exchange(text_, {});
+  }
+
+ private:
+  int fd_;
+  bool connected_ = false;
+  std::string text_;
+};
+
+}  // namespace kvcast::testing
