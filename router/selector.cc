@@ -29,7 +29,8 @@ double Cost(const Candidate& candidate, int64_t prompt_tokens, const CostWeights
   return weights.recompute_token * static_cast<double>(recompute) +
          weights.load_token * static_cast<double>(loaded) +
          weights.active_prefill_token * static_cast<double>(candidate.load.active_prefill_tokens) +
-         weights.decode_block * static_cast<double>(candidate.load.decode_blocks) -
+         weights.decode_block * static_cast<double>(candidate.load.decode_blocks) +
+         weights.queued_request * static_cast<double>(candidate.load.queued_requests) -
          weights.affinity_token * static_cast<double>(beyond);
 }
 

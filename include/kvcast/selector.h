@@ -14,6 +14,7 @@ namespace kvcast {
 struct WorkerLoad {
   int64_t active_prefill_tokens = 0;  // routed to the worker and not computed yet
   int64_t decode_blocks = 0;          // KV blocks of requests that are decoding
+  int64_t queued_requests = 0;        // as the engine reports them
 };
 
 // One worker as the selector sees it.
@@ -31,6 +32,7 @@ struct Candidate {
 // The cost of a worker, in tokens to compute:
 //   recompute_token * (prompt - reusable - loaded) + load_token * loaded
 //   + active_prefill_token * load.active_prefill_tokens + decode_block * load.decode_blocks
+//   + queued_request * load.queued_requests
 //   - affinity_token * max(resident - reusable - loaded, 0)
 // where reusable is the larger of the exact and the speculative figure, at most the prompt, and
 // loaded = max(with_cpu - reusable, 0).
@@ -41,6 +43,7 @@ struct CostWeights {
   double load_token = 0.1;
   double active_prefill_token = 1.0;  // work ahead in the queue delays the prompt like its own
   double decode_block = 1.0;          // depends on model and machine: measure yours
+  double queued_request = 0.0;        // of one that the router did not route, in tokens
   // A worker that holds a prefix in one group only must compute it again, like any other; but it
   // then keeps the missing groups' blocks at that boundary for the next turn, and the fleet does
   // not hold the prefix twice. Below recompute_token, so that a real hit always counts for more.

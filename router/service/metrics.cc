@@ -5,8 +5,11 @@
 #include <prometheus/text_serializer.h>
 
 #include <array>
+#include <cmath>
 #include <sstream>
 #include <utility>
+
+#include "router/service/state_json.h"
 
 namespace kvcast::router {
 namespace {
@@ -42,6 +45,14 @@ constexpr std::array kWorkerMetrics = {
                  [](W w) { return w.stream.resets; }},
     WorkerMetric{"kvcast_source_lost_batches_total", "Sequence numbers that never came.", kCounter,
                  [](W w) { return w.stream.lost; }},
+    WorkerMetric{"kvcast_source_epochs_total", "Lives of the engine that ended.", kCounter,
+                 [](W w) { return w.wire.restarts; }},
+    WorkerMetric{"kvcast_source_losses_total", "Resets because batches were lost for good.",
+                 kCounter, [](W w) { return w.wire.losses; }},
+    WorkerMetric{"kvcast_source_replay_timeouts_total", "Replay requests not answered in time.",
+                 kCounter, [](W w) { return w.stream.replay_timeouts; }},
+    WorkerMetric{"kvcast_source_reconnects_total", "Connections that were made again.", kCounter,
+                 [](W w) { return w.stream.reconnects; }},
     WorkerMetric{"kvcast_source_bad_messages_total", "Messages with broken frames.", kCounter,
                  [](W w) { return w.stream.bad_messages; }},
     WorkerMetric{"kvcast_source_next_sequence", "First sequence number not applied yet.", kGauge,
@@ -87,6 +98,72 @@ constexpr std::array kWorkerMetrics = {
                  [](W w) { return w.index.residencies; }},
 };
 
+constexpr std::array kLoadMetrics = {
+    WorkerMetric{"kvcast_route_active_prefill_tokens", "Tokens routed and not computed yet.",
+                 kGauge, [](W w) { return static_cast<uint64_t>(w.load.active_prefill_tokens); }},
+    WorkerMetric{"kvcast_route_decode_blocks", "Blocks of routed requests that decode.", kGauge,
+                 [](W w) { return static_cast<uint64_t>(w.load.decode_blocks); }},
+    WorkerMetric{"kvcast_route_queued_requests", "Requests that wait, as reported.", kGauge,
+                 [](W w) { return static_cast<uint64_t>(w.load.queued_requests); }},
+};
+
+// Of the service as a whole.
+struct ServiceMetric {
+  const char* name;
+  const char* help;
+  MetricType type;
+  uint64_t (*read)(const ServiceMetrics&);
+};
+using M = const ServiceMetrics&;
+
+constexpr std::array kServiceMetrics = {
+    ServiceMetric{"kvcast_queries_total", "Queries answered.", kCounter,
+                  [](M m) { return m.queries; }},
+    ServiceMetric{"kvcast_bad_queries_total", "Queries refused.", kCounter,
+                  [](M m) { return m.bad_queries; }},
+    ServiceMetric{"kvcast_routes_total", "Requests routed.", kCounter,
+                  [](M m) { return m.routing.decisions; }},
+    ServiceMetric{"kvcast_route_speculative_choices_total",
+                  "Requests routed to where more was expected than was there.", kCounter,
+                  [](M m) { return m.routing.speculative_choices; }},
+    ServiceMetric{"kvcast_route_bookings", "Routed requests that are not finished.", kGauge,
+                  [](M m) { return m.routing.bookings; }},
+    ServiceMetric{"kvcast_route_expired_bookings_total", "Bookings that no feedback ended.",
+                  kCounter, [](M m) { return m.routing.expired_bookings; }},
+    ServiceMetric{"kvcast_route_speculative_hashes", "Hashes that are expected soon.", kGauge,
+                  [](M m) { return m.routing.speculative_hashes; }},
+    ServiceMetric{"kvcast_reuse_compared_total", "Requests whose real reuse was fed back.",
+                  kCounter, [](M m) { return m.routing.compared; }},
+    ServiceMetric{"kvcast_reuse_equal_total", "Of them, those that reused what was predicted.",
+                  kCounter, [](M m) { return m.routing.equal; }},
+    ServiceMetric{"kvcast_reuse_predicted_tokens_total", "Tokens that were predicted for them.",
+                  kCounter, [](M m) { return m.routing.predicted_tokens; }},
+    ServiceMetric{"kvcast_reuse_real_tokens_total", "Tokens that they reused.", kCounter,
+                  [](M m) { return m.routing.reused_tokens; }},
+    ServiceMetric{"kvcast_reuse_over_tokens_total", "Tokens predicted and not reused.", kCounter,
+                  [](M m) { return m.routing.over_tokens; }},
+    ServiceMetric{"kvcast_reuse_under_tokens_total", "Tokens reused and not predicted.", kCounter,
+                  [](M m) { return m.routing.under_tokens; }},
+    ServiceMetric{"kvcast_relay_batches_total", "Batches published again.", kCounter,
+                  [](M m) { return m.relay.batches; }},
+    ServiceMetric{"kvcast_relay_messages_total", "Messages that they became.", kCounter,
+                  [](M m) { return m.relay.messages; }},
+    ServiceMetric{"kvcast_relay_dropped_batches_total", "Batches that the relay had no time for.",
+                  kCounter, [](M m) { return m.relay.dropped; }},
+    ServiceMetric{"kvcast_http_connections", "Open connections.", kGauge,
+                  [](M m) { return m.http.connections; }},
+    ServiceMetric{"kvcast_http_connections_accepted_total", "Connections accepted.", kCounter,
+                  [](M m) { return m.http.accepted; }},
+    ServiceMetric{"kvcast_http_connections_evicted_total", "Connections closed to make room.",
+                  kCounter, [](M m) { return m.http.evicted; }},
+    ServiceMetric{"kvcast_http_timeouts_total", "Requests and replies that took too long.",
+                  kCounter, [](M m) { return m.http.timed_out; }},
+    ServiceMetric{"kvcast_http_refused_for_room_total", "Requests refused for want of memory.",
+                  kCounter, [](M m) { return m.http.refused_bytes; }},
+    ServiceMetric{"kvcast_http_held_bytes", "Bytes of requests and replies that are held.", kGauge,
+                  [](M m) { return m.http.held_bytes; }},
+};
+
 constexpr std::array kTokenModeMetrics = {
     WorkerMetric{"kvcast_source_token_mode", "1 if token mode answers queries by tokens.", kGauge,
                  [](W w) { return uint64_t{w.tokens.serving}; }},
@@ -118,8 +195,69 @@ ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
   return metric;
 }
 
-MetricFamily Single(const char* name, const char* help, uint64_t value) {
-  return {name, help, kCounter, {Sample(kCounter, {}, value)}};
+MetricFamily HitFamily(const RoutingCounters& routing) {
+  MetricFamily family{"kvcast_route_hits_total",
+                      "Requests by how much of what they could hit the chosen worker had.",
+                      kCounter,
+                      {}};
+  for (const HitKind hit : {HitKind::kFull, HitKind::kPartial, HitKind::kMiss}) {
+    family.metric.push_back(Sample(kCounter, {{"hit", std::string(HitName(hit))}},
+                                   routing.hits[static_cast<size_t>(hit)]));
+  }
+  return family;
+}
+
+MetricFamily LatencyFamily(const LatencyHistogram& latency) {
+  ClientMetric metric;
+  uint64_t count = 0;
+  for (size_t i = 0; i <= kLatencyBounds.size(); ++i) {
+    count += latency.count(i);
+    const double bound = i < kLatencyBounds.size() ? kLatencyBounds[i] : INFINITY;
+    metric.histogram.bucket.push_back({count, bound});
+  }
+  metric.histogram.sample_count = count;
+  metric.histogram.sample_sum = latency.sum_seconds();
+  return {"kvcast_query_duration_seconds",
+          "Time to answer a query, without HTTP.",
+          MetricType::Histogram,
+          {std::move(metric)}};
+}
+
+MetricFamily AgeFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{"kvcast_source_event_age_seconds",
+                      "Time since the worker's clock stamped its last applied batch.",
+                      kGauge,
+                      {}};
+  for (const WorkerMetrics& worker : workers) {
+    if (!worker.event_age_seconds) continue;
+    ClientMetric metric = Sample(kGauge, {{"worker", worker.name}}, 0);
+    metric.gauge.value = *worker.event_age_seconds;
+    family.metric.push_back(std::move(metric));
+  }
+  return family;
+}
+
+// One sample for each worker, tier and group that had blocks.
+MetricFamily BlockFamily(const char* name, const char* help, MetricType type,
+                         uint64_t (*read)(const GroupTally::InTier&),
+                         const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{name, help, type, {}};
+  for (const WorkerMetrics& worker : workers) {
+    for (size_t group = 0; group < worker.tallies.size(); ++group) {
+      const SpecKind kind =
+          group < worker.groups.size() ? worker.groups[group].kind : SpecKind::kUnknown;
+      for (int tier = 0; tier < kTiers; ++tier) {
+        const GroupTally::InTier& tally = worker.tallies[group].tiers[static_cast<size_t>(tier)];
+        if (tally.stored == 0 && tally.removed == 0) continue;
+        Labels labels = {{"worker", worker.name},
+                         {"tier", TierName(static_cast<Tier>(tier))},
+                         {"group", std::to_string(group)},
+                         {"kind", std::string(SpecKindName(kind))}};
+        family.metric.push_back(Sample(type, std::move(labels), read(tally)));
+      }
+    }
+  }
+  return family;
 }
 
 MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics>& workers) {
@@ -217,14 +355,32 @@ MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
 
 std::string RenderMetrics(const ServiceMetrics& metrics) {
   std::vector<MetricFamily> families;
-  families.push_back(Single("kvcast_queries_total", "Queries answered.", metrics.queries));
-  families.push_back(Single("kvcast_bad_queries_total", "Queries refused.", metrics.bad_queries));
+  for (const ServiceMetric& entry : kServiceMetrics) {
+    families.push_back(
+        {entry.name, entry.help, entry.type, {Sample(entry.type, {}, entry.read(metrics))}});
+  }
+  families.push_back(HitFamily(metrics.routing));
+  if (metrics.latency != nullptr) families.push_back(LatencyFamily(*metrics.latency));
   for (const WorkerMetric& entry : kWorkerMetrics) {
     families.push_back(FamilyOf(entry, metrics.workers));
   }
   for (const WorkerMetric& entry : kTokenModeMetrics) {
     families.push_back(FamilyOf(entry, metrics.workers));
   }
+  for (const WorkerMetric& entry : kLoadMetrics) {
+    families.push_back(FamilyOf(entry, metrics.workers));
+  }
+  using InTier = const GroupTally::InTier&;
+  families.push_back(BlockFamily(
+      "kvcast_blocks", "Block copies announced and not removed.", kGauge,
+      [](InTier t) { return static_cast<uint64_t>(t.held); }, metrics.workers));
+  families.push_back(BlockFamily(
+      "kvcast_blocks_stored_total", "Block copies announced.", kCounter,
+      [](InTier t) { return t.stored; }, metrics.workers));
+  families.push_back(BlockFamily(
+      "kvcast_blocks_removed_total", "Block copies removed.", kCounter,
+      [](InTier t) { return t.removed; }, metrics.workers));
+  families.push_back(AgeFamily(metrics.workers));
   families.push_back(StateFamily(metrics.workers));
   families.push_back(RejectFamily(metrics.workers));
   families.push_back(SchemeStateFamily(metrics.workers));

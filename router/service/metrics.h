@@ -2,12 +2,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "kvcast/prefix_index.h"
 #include "kvcast/scheme_detector.h"
 #include "kvcast/subscriber.h"
+#include "router/service/http_server.h"
+#include "router/service/latency.h"
+#include "router/service/relay.h"
+#include "router/service/routing_desk.h"
 #include "router/service/source.h"
 
 namespace kvcast::router {
@@ -22,16 +27,24 @@ struct WorkerMetrics {
   SchemeVerdict verdict;
   SchemeCounters scheme;
   TokenFeedStatus tokens;
+  std::optional<double> event_age_seconds;
+  std::vector<GroupSpec> groups;  // by group_idx
+  std::vector<GroupTally> tallies;
+  WorkerLoad load;
 };
 
 struct ServiceMetrics {
   uint64_t queries = 0;
   uint64_t bad_queries = 0;
+  HttpCounters http;
+  RelayCounters relay;
+  RoutingCounters routing;
+  const LatencyHistogram* latency = nullptr;  // nullptr: left out
   std::vector<WorkerMetrics> workers;
 };
 
-// Names start with kvcast_, counters end in _total. Labels: worker, state and reason; the scheme
-// that was found is the labels of an info metric.
+// Names start with kvcast_, counters end in _total. Labels: worker, state and reason; tier, group
+// and kind of blocks; the scheme that was found is the labels of an info metric.
 std::string RenderMetrics(const ServiceMetrics& metrics);
 
 }  // namespace kvcast::router

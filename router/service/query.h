@@ -1,4 +1,4 @@
-// The JSON of POST /v1/query: what is asked, and the answer.
+// The JSON of POST /v1/query and /v1/route: what is asked, and the answer per worker.
 //
 // Request: an object with exactly one of
 //   tokens   array of token ids, the whole prompt
@@ -8,11 +8,18 @@
 //   hash_block_size, prompt_tokens   integers; with hashes only. By default every worker's own unit
 //                                    and a prompt that goes on after the last hash
 //   workers                          array of names; absent: all
+//   model, routing_group             of the workers; absent: any
+// and in /v1/route
+//   request_id     names the request in /v1/feedback; absent: one is made up
+//   temperature    see routing_desk.h; absent: the service's
+//   book           false: only asks; the request adds no load and no expected blocks. Default: true
 // Unknown members are refused: a misspelt cache_salt must not read another tenant's cache.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -34,26 +41,34 @@ struct Query {
   int64_t hash_block_size = 0;       // 0: not given
   int64_t prompt_tokens = 0;         // 0: not given; with tokens their number
   std::vector<std::string> workers;  // empty: all
+  std::string model;                 // empty: any
+  std::string routing_group;         // empty: any
+  // Of a route.
+  std::string request_id;
+  std::optional<double> temperature;
+  bool book = true;
 };
 
 // Bounds of a query besides that on the body.
 inline constexpr size_t kMaxQueryTextBytes = 1024;  // names and salts
 inline constexpr size_t kMaxQueryHashBytes = 256;
+inline constexpr double kMaxTemperature = 100;
+
+enum class QueryForm : uint8_t { kQuery, kRoute };
 
 // Not ok: one line that names the member at fault.
-Result<Query> ParseQuery(std::string_view body);
+Result<Query> ParseQuery(std::string_view body, QueryForm form = QueryForm::kQuery);
+// The two ways to name a prompt, for other forms of query too.
+Status ReadQueryTokens(const nlohmann::json& tokens, const std::string& member, Query& query);
+Status ReadQueryHashes(const nlohmann::json& hashes, const std::string& member, Query& query);
 
-// What an engine reports of a request that was sent to it.
-struct Feedback {
-  std::string worker;
-  int64_t promised_tokens = 0;
-  int64_t cached_tokens = 0;
-};
-// {"worker": text, "promised_tokens": n, "cached_tokens": n}, nothing else.
-Result<Feedback> ParseFeedback(std::string_view body);
+std::string_view HitName(HitKind hit);  // "full", "partial", "miss"
+
+using SharedChain = std::shared_ptr<const std::vector<BlockHash>>;
 
 struct QueryAnswer {
   std::string name;
+  std::string model;
   WorkerMatch match;
   int64_t hash_block_size = 0;  // 0: not known yet
   SourceState state = SourceState::kConnecting;
@@ -69,15 +84,18 @@ struct QueryAnswer {
   // content of all its blocks and the kinds of its groups are known.
   bool exact = false;
   std::string reason;  // why not
+  // What the index was asked for the worker; nullptr: nothing could be asked.
+  SharedChain chain;
 };
 
-// {"workers": [{"name", "reusable_tokens", "reusable_with_cpu_tokens",
+// {"workers": [{"name", "model", "reusable_tokens", "reusable_with_cpu_tokens",
 // "reusable_with_storage_tokens", "recompute_tokens", "hit": "full"|"partial"|"miss",
 // "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "weight",
 // "next_seq", "event_age_seconds": x|null, "mode": "engine_hash"|"token", "exact", "reason",
 // "scheme":
 // {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; see WorkerMatch for their
 // meaning. The scheme's algorithm, seed and unit as far as they are known.
+nlohmann::json AnswerToJson(const QueryAnswer& answer);
 std::string RenderAnswers(const std::vector<QueryAnswer>& answers);
 
 }  // namespace kvcast::router

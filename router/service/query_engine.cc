@@ -48,15 +48,13 @@ WorkerId WorkerOf(const Source& source, const QueryAnswer& answer) {
 
 }  // namespace
 
-QueryEngine::QueryEngine(const PrefixIndex& index,
-                         const std::vector<std::unique_ptr<Source>>& sources, StatusOf status_of,
-                         std::function<double()> now)
-    : index_(index), sources_(sources), status_of_(std::move(status_of)), now_(std::move(now)) {}
+QueryEngine::QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now)
+    : index_(index), status_of_(std::move(status_of)), now_(std::move(now)) {}
 
-Result<std::vector<const Source*>> QueryEngine::Select(
-    const std::vector<std::string>& names) const {
+Result<std::vector<const Source*>> QueryEngine::Select(const std::vector<std::string>& names,
+                                                       const SourceList& sources) {
   std::vector<const Source*> selected;
-  for (const auto& source : sources_) {
+  for (const auto& source : sources) {
     const bool named = std::find(names.begin(), names.end(), source->name()) != names.end();
     if (names.empty() || named) selected.push_back(source.get());
   }
@@ -89,25 +87,17 @@ QueryEngine::Cohorts QueryEngine::Group(const std::vector<const Source*>& select
   return cohorts;
 }
 
-std::vector<WorkerMatch> QueryEngine::MatchCohort(const ChainKey& key,
-                                                  const std::vector<WorkerId>& workers,
-                                                  const Query& query) const {
+std::vector<BlockHash> QueryEngine::MakeChain(const ChainKey& key, const Query& query) {
   if (key.tokens_per_position > 0) {
-    return index_.Match(ContentChain(query.tokens, key.unit, query.inputs, key.tokens_per_position),
-                        key.unit, query.prompt_tokens, workers);
+    return ContentChain(query.tokens, key.unit, query.inputs, key.tokens_per_position);
   }
-  if (query.by_tokens) {
-    return index_.Match(ChainOf(key.scheme, key.unit, query), key.unit, query.prompt_tokens,
-                        workers);
-  }
-  const int64_t beyond_hashes = std::ssize(query.hashes) * key.unit + 1;
-  const int64_t prompt_tokens = query.prompt_tokens == 0 ? beyond_hashes : query.prompt_tokens;
-  return index_.Match(query.hashes, key.unit, prompt_tokens, workers);
+  return query.by_tokens ? ChainOf(key.scheme, key.unit, query) : query.hashes;
 }
 
 QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) const {
   QueryAnswer answer;
   answer.name = source.name();
+  answer.model = source.model();
   // A worker without a match (unit unknown, or another one) can promise nothing.
   answer.match.worker = source.id();
   answer.match.recompute_tokens = query.prompt_tokens;
@@ -125,16 +115,25 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
   return answer;
 }
 
-Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query) const {
-  Result<std::vector<const Source*>> selected = Select(query.workers);
+Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
+                                                     const SourceList& sources) const {
+  Result<std::vector<const Source*>> selected = Select(query.workers, sources);
   if (!selected.ok()) return selected.status();
   // Before the index is asked: what counts as applied must be in the answer.
   std::vector<QueryAnswer> answers;
   for (const Source* source : *selected) answers.push_back(Describe(*source, query));
-  std::unordered_map<WorkerId, std::pair<WorkerMatch, int64_t>> matched;
+  struct Matched {
+    WorkerMatch match;
+    int64_t unit = 0;
+    SharedChain chain;
+  };
+  std::unordered_map<WorkerId, Matched> matched;
   for (const auto& [key, workers] : Group(*selected, answers, query)) {
-    for (WorkerMatch& match : MatchCohort(key, workers, query)) {
-      matched[match.worker] = {std::move(match), key.unit};
+    const auto chain = std::make_shared<const std::vector<BlockHash>>(MakeChain(key, query));
+    const int64_t prompt_tokens =
+        query.prompt_tokens == 0 ? std::ssize(*chain) * key.unit + 1 : query.prompt_tokens;
+    for (WorkerMatch& match : index_.Match(*chain, key.unit, prompt_tokens, workers)) {
+      matched[match.worker] = {std::move(match), key.unit, chain};
     }
   }
   for (size_t i = 0; i < answers.size(); ++i) {
@@ -142,7 +141,9 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query) const {
     const Source& source = *(*selected)[i];
     const WorkerId worker = WorkerOf(source, answer);
     if (const auto it = matched.find(worker); it != matched.end()) {
-      std::tie(answer.match, answer.hash_block_size) = std::move(it->second);
+      answer.match = it->second.match;
+      answer.hash_block_size = it->second.unit;
+      answer.chain = it->second.chain;
       answer.match.worker = source.id();
     }
     // A proof must still hold: the source may have been reset in between.

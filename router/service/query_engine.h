@@ -16,17 +16,18 @@
 
 namespace kvcast::router {
 
+using SourceList = std::vector<std::shared_ptr<Source>>;
+
 // Thread-safe. Borrows all it is given.
 class QueryEngine {
  public:
   using StatusOf = std::function<SourceStatus(WorkerId)>;
   // `now`: seconds since the epoch, on a clock that agrees with the workers'; empty: event ages are
   // not given.
-  QueryEngine(const PrefixIndex& index, const std::vector<std::unique_ptr<Source>>& sources,
-              StatusOf status_of, std::function<double()> now = {});
+  QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now = {});
 
   // One answer per worker asked for, in order of the sources. Not ok: an unknown worker name.
-  Result<std::vector<QueryAnswer>> Answer(const Query& query) const;
+  Result<std::vector<QueryAnswer>> Answer(const Query& query, const SourceList& sources) const;
 
  private:
   // Workers that one hash chain serves.
@@ -38,16 +39,15 @@ class QueryEngine {
   };
   using Cohorts = std::map<ChainKey, std::vector<WorkerId>>;
 
-  Result<std::vector<const Source*>> Select(const std::vector<std::string>& names) const;
+  static Result<std::vector<const Source*>> Select(const std::vector<std::string>& names,
+                                                   const SourceList& sources);
   // The source as it is now: all but the match.
   QueryAnswer Describe(const Source& source, const Query& query) const;
   Cohorts Group(const std::vector<const Source*>& selected, const std::vector<QueryAnswer>& answers,
                 const Query& query) const;
-  std::vector<WorkerMatch> MatchCohort(const ChainKey& key, const std::vector<WorkerId>& workers,
-                                       const Query& query) const;
+  static std::vector<BlockHash> MakeChain(const ChainKey& key, const Query& query);
 
   const PrefixIndex& index_;
-  const std::vector<std::unique_ptr<Source>>& sources_;
   StatusOf status_of_;
   std::function<double()> now_;
 };

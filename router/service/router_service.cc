@@ -3,20 +3,37 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <iterator>
+#include <mutex>
+#include <random>
 #include <string>
-#include <unordered_set>
+#include <thread>
 #include <utility>
 
-#include "kvcast/prefix_index.h"
-#include "router/service/metrics.h"
-#include "router/service/query.h"
-#include "router/service/query_engine.h"
+#include "router/service/field_api.h"
+#include "router/service/own_api.h"
+#include "router/service/service_core.h"
+#include "router/service/static_files.h"
 
 namespace kvcast::router {
 namespace {
 
 double SystemSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+int64_t SteadyMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+// The desk calls it under its lock.
+std::function<double()> SystemRandom() {
+  return [engine = std::mt19937_64(std::random_device()())]() mutable {
+    return std::uniform_real_distribution<double>(0, 1)(engine);
+  };
 }
 
 }  // namespace
@@ -26,152 +43,106 @@ class RouterService::Impl {
   Status Start(const RouterOptions& options);
   void Stop();
   int http_port() const { return http_->port(); }
+  ServiceCore& core() { return core_; }
+  std::string relay_endpoint() const { return core_.relay ? core_.relay->endpoint() : ""; }
 
  private:
-  Status AddSources(const RouterOptions& options);
   Status Follow(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
-  HttpReply AnswerQuery(const std::string& body);
-  HttpReply TakeFeedback(const std::string& body);
-  HttpReply AnswerHealth() const;
-  HttpReply AnswerMetrics() const;
-  SourceState StateOf(const Source& source) const {
-    return source.State(subscriber_->status(source.id()).state);
-  }
+  void SampleEachSecond();
 
-  PrefixIndex index_;
-  std::vector<std::unique_ptr<Source>> sources_;  // by worker id; fixed once started
-  std::unique_ptr<Subscriber> subscriber_;
-  std::unique_ptr<QueryEngine> queries_;
-  std::atomic<uint64_t> answered_{0};
-  std::atomic<uint64_t> refused_{0};
+  ServiceCore core_;
   std::unique_ptr<HttpServer> http_;
+  std::atomic<const HttpServer*> serving_{nullptr};
+  std::mutex sampler_mutex_;
+  std::condition_variable sampler_wake_;
+  bool stopping_ = false;  // under sampler_mutex_
+  std::thread sampler_;
 };
 
-Status RouterService::Impl::AddSources(const RouterOptions& options) {
-  std::unordered_set<std::string> names;
-  for (const RouterSource& config : options.sources) {
-    if (!names.insert(config.worker.name).second) {
-      return Status(StatusCode::kInvalidArgument, "two sources are named " + config.worker.name);
-    }
-    const WorkerId id(static_cast<uint32_t>(sources_.size()));
-    Result<std::unique_ptr<Source>> source = Source::Create(id, config, index_);
-    if (!source.ok()) return source.status();
-    sources_.push_back(std::move(source).value());
-  }
-  return Status();
-}
-
 Status RouterService::Impl::Follow(const RouterOptions& options) {
-  SubscriberSink sink;
-  sink.apply = [this](WorkerId worker, Seq seq, std::span<const uint8_t> payload) {
-    return sources_[worker.value]->OnBatch(payload, seq);
+  FleetObserver observer;
+  RoutingDesk* const desk = core_.desk.get();
+  observer.on_applied = [this, desk](const FleetWorker& worker, const AppliedBatch& applied) {
+    desk->OnBatch(worker.id, applied.batch);
+    core_.observations.Note(worker, applied);
   };
-  sink.begin_snapshot = [this](WorkerId worker) { sources_[worker.value]->BeginSnapshot(); };
-  sink.add_to_snapshot = [this](WorkerId worker, std::span<const uint8_t> payload) {
-    return sources_[worker.value]->AddToSnapshot(payload);
-  };
-  sink.commit_snapshot = [this](WorkerId worker, const PublisherStatus& status) {
-    return sources_[worker.value]->CommitSnapshot(status);
-  };
-  sink.drop_snapshot = [this](WorkerId worker) { sources_[worker.value]->DropSnapshot(); };
-  sink.compare = [this](WorkerId worker, const PublisherStatus& status) {
-    return sources_[worker.value]->Compare(status);
-  };
-  sink.on_reset = [this](WorkerId worker, ResetReason reason) {
-    sources_[worker.value]->OnReset(reason);
-  };
-  Result<std::unique_ptr<Subscriber>> subscriber =
-      Subscriber::Create(options.subscriber, std::move(sink));
-  if (!subscriber.ok()) return subscriber.status();
-  subscriber_ = std::move(subscriber).value();
-  for (size_t i = 0; i < sources_.size(); ++i) {
-    const RouterSource& config = options.sources[i];
-    const Status status = subscriber_->Add(
-        {sources_[i]->id(), config.endpoint, config.replay_endpoint, config.topic});
-    if (!status.ok()) return Status(status.code(), config.worker.name + ": " + status.message());
+  if (Relay* const relay = core_.relay.get()) {
+    observer.on_payload = [relay](const FleetWorker& worker, Seq seq,
+                                  std::span<const uint8_t> payload) {
+      const RouterSource& config = worker.config;
+      if (config.format != EventFormat::kEngine) return;
+      relay->Post(config.model, config.worker.name, config.data_parallel_rank, seq, payload);
+    };
+  }
+  observer.on_reset = [desk](const FleetWorker& worker) { desk->OnReset(worker.id); };
+  observer.on_removed = [desk](const FleetWorker& worker) { desk->OnRemoved(worker.id); };
+  auto fleet = Fleet::Create(options.subscriber, core_.index, std::move(observer));
+  if (!fleet.ok()) return fleet.status();
+  core_.fleet = std::move(fleet).value();
+  for (const RouterSource& source : options.sources) {
+    if (Status status = core_.fleet->Add(source); !status.ok()) {
+      // At the start a name that is taken is a usage error.
+      const bool taken = status.code() == StatusCode::kFailedPrecondition;
+      return taken ? Status(StatusCode::kInvalidArgument, status.message()) : status;
+    }
   }
   return Status();
 }
 
 Status RouterService::Impl::Serve(const RouterOptions& options) {
-  using Method = HttpRoute::Method;
-  queries_ = std::make_unique<QueryEngine>(
-      index_, sources_, [this](WorkerId worker) { return subscriber_->status(worker); },
-      options.now ? options.now : SystemSeconds);
-  std::vector<HttpRoute> routes = {
-      {Method::kPost, "/v1/query",
-       [this](const HttpRequest& request) { return AnswerQuery(request.body); }},
-      {Method::kPost, "/v1/feedback",
-       [this](const HttpRequest& request) { return TakeFeedback(request.body); }},
-      {Method::kGet, "/healthz", [this](const HttpRequest&) { return AnswerHealth(); }},
-      {Method::kGet, "/metrics", [this](const HttpRequest&) { return AnswerMetrics(); }},
-  };
+  std::vector<HttpRoute> routes = OwnRoutes(core_, [this] {
+    const HttpServer* const server = serving_;  // nullptr: it answers before Start has it
+    return server == nullptr ? HttpCounters() : server->counters();
+  });
+  for (auto more : {FieldRoutes(core_), StaticRoutes()}) {
+    routes.insert(routes.end(), std::move_iterator(more.begin()), std::move_iterator(more.end()));
+  }
   Result<std::unique_ptr<HttpServer>> http = HttpServer::Start(options.http, std::move(routes));
   if (!http.ok()) return http.status();
   http_ = std::move(http).value();
+  serving_ = http_.get();
+  sampler_ = std::thread([this] { SampleEachSecond(); });
   return Status();
 }
 
+void RouterService::Impl::SampleEachSecond() {
+  std::unique_lock<std::mutex> lock(sampler_mutex_);
+  while (!stopping_) {
+    lock.unlock();
+    core_.observations.Sample(core_);
+    lock.lock();
+    sampler_wake_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; });
+  }
+}
+
 Status RouterService::Impl::Start(const RouterOptions& options) {
-  if (Status status = AddSources(options); !status.ok()) return status;
+  core_.now = options.now ? options.now : SystemSeconds;
+  core_.steady_ms = SteadyMs;
+  core_.desk = std::make_unique<RoutingDesk>(options.routing,
+                                             options.random ? options.random : SystemRandom());
+  if (!options.relay.endpoint.empty()) {
+    auto relay = Relay::Create(options.relay);
+    if (!relay.ok()) return relay.status();
+    core_.relay = std::move(relay).value();
+  }
   if (Status status = Follow(options); !status.ok()) return status;
+  core_.queries = std::make_unique<QueryEngine>(
+      core_.index, [this](WorkerId worker) { return core_.fleet->stream(worker); }, core_.now);
   return Serve(options);
 }
 
-// In the reverse order of use: queries read the subscriber, the subscriber feeds the sources.
+// In the reverse order of use: queries read the fleet, its thread feeds the index.
 void RouterService::Impl::Stop() {
+  core_.draining = true;
+  {
+    const std::lock_guard<std::mutex> lock(sampler_mutex_);
+    stopping_ = true;
+  }
+  sampler_wake_.notify_all();
+  if (sampler_.joinable()) sampler_.join();
   if (http_) http_->Stop();
-  subscriber_.reset();
-}
-
-HttpReply RouterService::Impl::AnswerQuery(const std::string& body) {
-  Result<Query> query = ParseQuery(body);
-  Result<std::vector<QueryAnswer>> answers =
-      query.ok() ? queries_->Answer(*query) : Result<std::vector<QueryAnswer>>(query.status());
-  if (!answers.ok()) {
-    ++refused_;
-    return HttpError(400, answers.status().message());
-  }
-  ++answered_;
-  return {200, RenderAnswers(*answers)};
-}
-
-HttpReply RouterService::Impl::TakeFeedback(const std::string& body) {
-  const Result<Feedback> feedback = ParseFeedback(body);
-  if (!feedback.ok()) return HttpError(400, feedback.status().message());
-  for (const auto& source : sources_) {
-    if (source->name() != feedback->worker) continue;
-    const bool refuted = source->NoteReuse(feedback->promised_tokens, feedback->cached_tokens);
-    if (refuted) subscriber_->Contradict(source->id());
-    return {.body = refuted ? "{\"refuted\":true}\n" : "{\"refuted\":false}\n"};
-  }
-  return HttpError(400, "worker: there is no " + feedback->worker);
-}
-
-HttpReply RouterService::Impl::AnswerHealth() const {
-  size_t synced = 0;
-  size_t matched = 0;
-  for (const auto& source : sources_) {
-    synced += StateOf(*source) == SourceState::kSynced;
-    matched += source->verdict().state == SchemeState::kMatched;
-  }
-  return {200, R"({"status": "ok", "sources": )" + std::to_string(sources_.size()) +
-                   R"(, "synced": )" + std::to_string(synced) + R"(, "schemes_matched": )" +
-                   std::to_string(matched) + "}\n"};
-}
-
-HttpReply RouterService::Impl::AnswerMetrics() const {
-  ServiceMetrics metrics;
-  metrics.queries = answered_;
-  metrics.bad_queries = refused_;
-  for (const auto& source : sources_) {
-    const SourceStatus stream = subscriber_->status(source->id());
-    metrics.workers.push_back({source->name(), source->State(stream.state), stream,
-                               source->counters(), index_.counters(source->id()), source->verdict(),
-                               source->scheme_counters(), source->token_status()});
-  }
-  return {200, RenderMetrics(metrics), "text/plain; version=0.0.4; charset=utf-8"};
+  core_.fleet.reset();
 }
 
 RouterService::RouterService(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -187,6 +158,13 @@ Result<std::unique_ptr<RouterService>> RouterService::Start(const RouterOptions&
 }
 
 int RouterService::http_port() const { return impl_->http_port(); }
+Result<RouteDecision> RouterService::Route(const Query& query) {
+  return impl_->core().Route(query);
+}
+Status RouterService::TakeFeedback(const Feedback& feedback) {
+  return impl_->core().Take(feedback).status();
+}
+std::string RouterService::relay_endpoint() const { return impl_->relay_endpoint(); }
 void RouterService::Stop() { impl_->Stop(); }
 
 }  // namespace kvcast::router

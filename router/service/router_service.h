@@ -1,20 +1,20 @@
-// RouterService: follows publishers, keeps the prefix index and answers over HTTP.
-//
-//   POST /v1/query   reusable tokens per worker; see query.h
-//   POST /v1/feedback  what an engine really had of a promise; see Feedback in query.h
-//   GET  /healthz    200 {"status": "ok", "sources": n, "synced": n, "schemes_matched": n}
-//   GET  /metrics    Prometheus text
-// Errors: 400 for a bad query, 404, 413 for a body over the limit; the body is {"error": text}.
+// RouterService: follows publishers, keeps the prefix index and answers over HTTP. The routes are
+// those of own_api.h and field_api.h, and GET /openapi.json describes them. Errors are {"error":
+// text}: 400 for a bad request, 404 for an unknown path, worker, model or request, 405, 409 for a
+// name that is taken, 413 for a body over the limit, 503 while there is no worker or no room.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
 #include "router/service/http_server.h"
+#include "router/service/relay.h"
+#include "router/service/routing_desk.h"
 #include "router/service/source.h"
 
 namespace kvcast::router {
@@ -23,11 +23,15 @@ struct RouterOptions {
   std::vector<RouterSource> sources;
   HttpOptions http;
   SubscriberConfig subscriber;
+  RoutingConfig routing;
+  RelayConfig relay;
   // Seconds since the epoch, to tell the age of events; empty: the system's clock.
   std::function<double()> now;
+  // Evenly from [0, 1), for decisions with a temperature; empty: seeded by the system.
+  std::function<double()> random;
 };
 
-// Own threads: the subscriber's and the HTTP pool.
+// Own threads: the subscriber's, the HTTP server's and its handlers'.
 class RouterService {
  public:
   // Not ok: a source that cannot be followed (the message names it), two of one name, or an address
@@ -36,7 +40,11 @@ class RouterService {
   ~RouterService();
 
   int http_port() const;
-  // Ends all threads. May be called twice.
+  std::string relay_endpoint() const;  // as bound; empty: none
+  // As POST /v1/route and /v1/feedback, without HTTP. Thread-safe.
+  Result<RouteDecision> Route(const Query& query);
+  Status TakeFeedback(const Feedback& feedback);
+  // Answers what has begun, then ends all threads. May be called twice.
   void Stop();
 
  private:

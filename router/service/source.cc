@@ -71,6 +71,7 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
                HashScheme assumed)
     : id_(id),
       name_(config.worker.name),
+      model_(config.model),
       index_(index),
       replica_(id, index),
       gpu_blocks_(config.gpu_blocks),
@@ -105,6 +106,7 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     MutexLock lock(mutex_);
     AddCounts(counts, counters_.decode);
     if (!decoded) ++counters_.undecodable_batches;
+    if (!decoded) tally_.Clear();
   }
   if (!decoded || LosesTruth(counts)) inexact_ = true;
   if (!decoded) {
@@ -117,13 +119,15 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   detector_.Observe(batch_);
   NoteScheme();
   const uint64_t unknown_removes = index_.counters(id_).unknown_removes;
-  replica_.Apply(seq.value, batch_);
+  const std::vector<size_t> left_out = replica_.Apply(seq.value, batch_);
   tokens_.OnVerdict(detector_.verdict());
   tokens_.OnBatch(batch_);
   {
     MutexLock lock(mutex_);
     last_batch_ts_ = batch_.ts;
+    tally_.Apply(batch_, left_out);
   }
+  if (observer_) observer_({seq, batch_, left_out});
   if (replica_.Exceeds(gpu_blocks_)) return BatchResult::kRefuted;
   if (LosesTruth(counts)) return BatchResult::kDoubtful;
   const bool possible = index_.counters(id_).unknown_removes == unknown_removes;
@@ -140,10 +144,20 @@ bool Source::CommitSnapshot(const PublisherStatus& status) {
   if (!replica_.CommitSnapshot(status)) return false;
   inexact_ = false;
   tokens_.OnLoss();
+  BlockTally held;
+  index_.ForEachResidency(id_, [&held](Tier tier, uint8_t group, const BlockHash&,
+                                       uint32_t copies) { held.Hold(tier, group, copies); });
+  MutexLock lock(mutex_);
+  tally_.Replace(held);
   return true;
 }
 
 void Source::OnReset(ResetReason reason) {
+  {
+    MutexLock lock(mutex_);
+    ++(reason == ResetReason::kRestart ? counters_.restarts : counters_.losses);
+    tally_.Clear();
+  }
   if (mooncake_) mooncake_->Restart();
   if (reason == ResetReason::kRestart) {
     replica_.Reset(/*restart=*/true);
@@ -210,6 +224,11 @@ SchemeCounters Source::scheme_counters() const {
 SourceCounters Source::counters() const {
   MutexLock lock(mutex_);
   return counters_;
+}
+
+std::vector<GroupTally> Source::group_tallies() const {
+  MutexLock lock(mutex_);
+  return tally_.groups();
 }
 
 std::optional<double> Source::last_batch_ts() const {

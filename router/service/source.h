@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kvcast/block_hash.h"
@@ -19,6 +21,7 @@
 #include "kvcast/wire.h"
 #include "router/replica.h"
 #include "router/reuse_feedback.h"
+#include "router/service/block_tally.h"
 #include "router/service/mooncake_events.h"
 #include "router/service/token_feed.h"
 #include "src/base/mutex.h"
@@ -49,6 +52,13 @@ struct RouterSource {
   // Tried besides it and kWellKnownHashSeeds.
   std::vector<std::string> candidate_seeds;
   std::vector<std::vector<uint8_t>> candidate_none_hashes;
+  // What the worker serves and how it is known to others; for selection and display.
+  std::string model;
+  std::string instance;  // empty: the name
+  bool instance_is_number = false;
+  int64_t block_size = 0;  // as the field's API registers it; shown, and not relied on
+  std::string routing_group = "default";
+  int64_t data_parallel_rank = 0;
   EventFormat format = EventFormat::kEngine;
   MooncakeConfig mooncake;  // format kMooncake
   // For an engine that no scheme fits. Its groups and hash unit are the worker's.
@@ -67,6 +77,15 @@ struct HashScheme {
 struct SourceCounters {
   DecodeCounts decode;
   uint64_t undecodable_batches = 0;
+  uint64_t restarts = 0;  // of the engine: epochs that ended
+  uint64_t losses = 0;    // resets because batches were lost for good
+};
+
+// What came and was applied, on the subscriber's thread; borrowed for the call.
+struct AppliedBatch {
+  Seq seq;
+  const EventBatch& batch;
+  std::span<const size_t> left_out;  // positions of events that only repeat what is there
 };
 
 class Source {
@@ -78,6 +97,12 @@ class Source {
 
   WorkerId id() const { return id_; }
   const std::string& name() const { return name_; }
+  const std::string& model() const { return model_; }
+
+  // Sees what is applied. Set before the first batch.
+  void set_observer(std::function<void(const AppliedBatch&)> observer) {
+    observer_ = std::move(observer);
+  }
 
   // The subscriber's thread; see SubscriberSink.
   BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
@@ -101,6 +126,7 @@ class Source {
   WorkerId token_worker() const { return tokens_.worker(); }
   TokenFeedStatus token_status() const { return tokens_.status(); }
   SourceCounters counters() const;
+  std::vector<GroupTally> group_tallies() const;
   // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
   // nullopt: none yet.
   std::optional<double> last_batch_ts() const;
@@ -118,11 +144,13 @@ class Source {
 
   const WorkerId id_;
   const std::string name_;
+  const std::string model_;
   PrefixIndex& index_;
   Replica replica_;
   const int64_t gpu_blocks_;
   const bool unit_registered_;
   const HashScheme assumed_;  // until the scheme is known
+  std::function<void(const AppliedBatch&)> observer_;
   // The subscriber's thread.
   EventBatch batch_;
   SchemeDetector detector_;
@@ -132,6 +160,7 @@ class Source {
   std::atomic<bool> inexact_{false};
   mutable Mutex mutex_;
   SourceCounters counters_ KV_GUARDED_BY(mutex_);
+  BlockTally tally_ KV_GUARDED_BY(mutex_);
   std::optional<double> last_batch_ts_ KV_GUARDED_BY(mutex_);
   SchemeVerdict verdict_ KV_GUARDED_BY(mutex_);
   SchemeCounters scheme_counters_ KV_GUARDED_BY(mutex_);

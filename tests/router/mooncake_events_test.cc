@@ -303,16 +303,16 @@ TEST(MooncakeEvents, ASourceOfTheServiceIsAskedByTokens) {
   config.worker.name = "store";
   config.worker.groups = {Full(4)};
   config.format = router::EventFormat::kMooncake;
-  std::vector<std::unique_ptr<router::Source>> sources;
+  router::SourceList sources;
   sources.push_back(router::Source::Create(WorkerId(0), config, index).value());
   sources[0]->OnBatch(BatchOf({Stored({1, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, Nil())}));
   const router::QueryEngine engine(
-      index, sources, [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
+      index, [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
   router::Query query{.tokens = Tokens(1, 20), .prompt_tokens = 20};
-  EXPECT_EQ(engine.Answer(query).value().at(0).match.with_cpu_tokens, 8);
-  EXPECT_TRUE(engine.Answer(query).value().at(0).token_mode);
+  EXPECT_EQ(engine.Answer(query, sources).value().at(0).match.with_cpu_tokens, 8);
+  EXPECT_TRUE(engine.Answer(query, sources).value().at(0).token_mode);
   sources[0]->OnBatch(BatchOf({With(Removed({2}), "seq_hashes", Text("broken"))}));
-  EXPECT_EQ(engine.Answer(query).value().at(0).match.with_cpu_tokens, 0);
+  EXPECT_EQ(engine.Answer(query, sources).value().at(0).match.with_cpu_tokens, 0);
   EXPECT_EQ(sources[0]->State(SourceState::kSynced), SourceState::kSuspect);
 }
 

@@ -50,9 +50,9 @@ struct QueryEngineTest : ::testing::Test {
   }
 
   std::vector<int64_t> Ask(const Query& query) const {
-    const QueryEngine engine(index, sources, [](WorkerId) { return SourceStatus(); });
+    const QueryEngine engine(index, [](WorkerId) { return SourceStatus(); });
     std::vector<int64_t> tokens;
-    const Result<std::vector<QueryAnswer>> answers = engine.Answer(query);
+    const Result<std::vector<QueryAnswer>> answers = engine.Answer(query, sources);
     for (const QueryAnswer& answer : answers.value()) {
       tokens.push_back(answer.match.gpu_tokens);
     }
@@ -67,7 +67,7 @@ struct QueryEngineTest : ::testing::Test {
   }
 
   PrefixIndex index;
-  std::vector<std::unique_ptr<Source>> sources;
+  SourceList sources;
 };
 
 TEST_F(QueryEngineTest, EveryWorkerIsAskedWithItsOwnChain) {
@@ -105,8 +105,8 @@ TEST_F(QueryEngineTest, NamedWorkersAnswerInOrderOfTheSources) {
   query.workers = {"c", "b"};
   EXPECT_EQ(Ask(query), (std::vector<int64_t>{32, 48}));
   query.workers = {"nobody"};
-  const QueryEngine engine(index, sources, [](WorkerId) { return SourceStatus(); });
-  EXPECT_EQ(engine.Answer(query).status().message(), "workers: unknown worker nobody");
+  const QueryEngine engine(index, [](WorkerId) { return SourceStatus(); });
+  EXPECT_EQ(engine.Answer(query, sources).status().message(), "workers: unknown worker nobody");
 }
 
 TEST_F(QueryEngineTest, WhatCountsAsAppliedIsInTheAnswer) {
@@ -115,11 +115,11 @@ TEST_F(QueryEngineTest, WhatCountsAsAppliedIsInTheAnswer) {
   query.by_tokens = false;
   query.hashes = Hashes(1, 4);
   SourceStatus status;
-  const QueryEngine engine(index, sources, [&](WorkerId worker) {
+  const QueryEngine engine(index, [&](WorkerId worker) {
     if (status.next_seq++ == 0) index.Apply(worker, Batch(StoreFull(Hashes(1, 4), 0, 16)));
     return status;
   });
-  const auto answers = engine.Answer(query);
+  const auto answers = engine.Answer(query, sources);
   EXPECT_EQ(answers.value()[0].next_seq, 1u);
   EXPECT_EQ(answers.value()[0].match.gpu_tokens, 64);
 }
@@ -130,14 +130,14 @@ TEST_F(QueryEngineTest, AnotherHashUnitProvesNothing) {
   query.by_tokens = false;
   query.hashes = Hashes(1, 4);
   query.hash_block_size = 32;
-  const QueryEngine engine(index, sources, [](WorkerId) {
+  const QueryEngine engine(index, [](WorkerId) {
     SourceStatus status;
     status.state = SourceState::kSynced;
     return status;
   });
-  EXPECT_FALSE(engine.Answer(query).value()[0].exact);
+  EXPECT_FALSE(engine.Answer(query, sources).value()[0].exact);
   query.hash_block_size = 16;
-  EXPECT_TRUE(engine.Answer(query).value()[0].exact);
+  EXPECT_TRUE(engine.Answer(query, sources).value()[0].exact);
 }
 
 // Registered groups whose blocks the unit of the stores does not divide.
@@ -150,12 +150,12 @@ TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
   ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
   sources.back()->OnBatch(payload);
   EXPECT_EQ(sources.back()->verdict().state, SchemeState::kMatched);
-  const QueryEngine engine(index, sources, [](WorkerId) {
+  const QueryEngine engine(index, [](WorkerId) {
     SourceStatus status;
     status.state = SourceState::kSynced;
     return status;
   });
-  const auto answers = engine.Answer(ByTokens(100));
+  const auto answers = engine.Answer(ByTokens(100), sources);
   EXPECT_EQ(answers.value()[0].reason, "the worker's block sizes do not fit its hash unit");
 }
 
@@ -164,7 +164,7 @@ TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
   Query query;
   query.by_tokens = false;
   query.hashes = Hashes(1, 4);
-  const QueryEngine engine(index, sources, [](WorkerId) {
+  const QueryEngine engine(index, [](WorkerId) {
     SourceStatus status;
     status.state = SourceState::kSynced;
     return status;
@@ -172,10 +172,10 @@ TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
   BlockStored store = StoreFull(Hashes(1, 4), 0, 16);
   store.token_ids.emplace(64, 1);
   index.Apply(WorkerId(0), Batch(store));
-  EXPECT_TRUE(engine.Answer(query).value()[0].exact);
+  EXPECT_TRUE(engine.Answer(query, sources).value()[0].exact);
   index.Apply(WorkerId(0), Batch(store));
-  EXPECT_EQ(engine.Answer(query).value()[0].reason, "the worker repeats announcements");
-  EXPECT_FALSE(engine.Answer(query).value()[0].exact);
+  EXPECT_EQ(engine.Answer(query, sources).value()[0].reason, "the worker repeats announcements");
+  EXPECT_FALSE(engine.Answer(query, sources).value()[0].exact);
 }
 
 TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
@@ -188,12 +188,12 @@ TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
                                    {SourceState::kGap, SourceState::kSynced}};
   for (const auto& [before, after] : states) {
     int calls = 0;
-    const QueryEngine engine(index, sources, [&, first = before, then = after](WorkerId) {
+    const QueryEngine engine(index, [&, first = before, then = after](WorkerId) {
       SourceStatus status;
       status.state = calls++ == 0 ? first : then;
       return status;
     });
-    const auto answers = engine.Answer(query);
+    const auto answers = engine.Answer(query, sources);
     EXPECT_EQ(answers.value()[0].exact, &before == &states[0][0]);
     EXPECT_EQ(answers.value()[0].reason.empty(), answers.value()[0].exact);
   }
@@ -230,14 +230,15 @@ TEST_F(QueryEngineTest, EventsAgeByTheWorkersOwnTimeStamp) {
     sources[i]->OnBatch(payload);
   }
   const auto status = [](WorkerId) { return SourceStatus(); };
-  const QueryEngine engine(index, sources, status, [] { return 107.5; });
-  const auto answers = engine.Answer(ByTokens(100)).value();
+  const QueryEngine engine(index, status, [] { return 107.5; });
+  const auto answers = engine.Answer(ByTokens(100), sources).value();
   EXPECT_EQ(answers[0].event_age_seconds, 7.5);
   EXPECT_EQ(answers[1].event_age_seconds, 0);  // its clock runs ahead of ours
   EXPECT_EQ(answers[2].event_age_seconds, std::nullopt);
   EXPECT_EQ(answers[2].match.recompute_tokens, 100);
-  const QueryEngine without_clock(index, sources, status);
-  EXPECT_EQ(without_clock.Answer(ByTokens(100)).value()[0].event_age_seconds, std::nullopt);
+  const QueryEngine without_clock(index, status);
+  EXPECT_EQ(without_clock.Answer(ByTokens(100), sources).value()[0].event_age_seconds,
+            std::nullopt);
 }
 
 }  // namespace

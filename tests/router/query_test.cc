@@ -116,16 +116,17 @@ TEST(RenderAnswers, GivesOneObjectPerWorker) {
   answer.event_age_seconds = 1.5;
   answer.scheme = {SchemeState::kMatched, ChainScheme{HashAlgorithm::kSha256, "0", {1}, 16}, ""};
   answer.exact = true;
-  EXPECT_EQ(RenderAnswers({answer}),
-            "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"exact\":true,\"hash_"
-            "block_size\":16,"
-            "\"hit\":\"partial\",\"limiting_group\":1,\"mode\":\"engine_hash\",\"name\":"
-            "\"w\xEF\xBF\xBD\\\"\","
-            "\"next_seq\":9,\"per_group_tokens\":[64,48],\"reason\":\"\",\"recompute_tokens\":52,"
-            "\"reusable_tokens\":48,\"reusable_with_cpu_tokens\":64,"
-            "\"reusable_with_storage_tokens\":80,\"scheme\":{\"algorithm\":\"sha256\","
-            "\"hash_block_size\":16,\"reason\":\"\",\"seed\":\"0\",\"state\":\"matched\"},"
-            "\"state\":\"synced\",\"weight\":0.5}]}\n");
+  EXPECT_EQ(
+      RenderAnswers({answer}),
+      "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"exact\":true,\"hash_"
+      "block_size\":16,"
+      "\"hit\":\"partial\",\"limiting_group\":1,\"mode\":\"engine_hash\",\"model\":\"\",\"name\":"
+      "\"w\xEF\xBF\xBD\\\"\","
+      "\"next_seq\":9,\"per_group_tokens\":[64,48],\"reason\":\"\",\"recompute_tokens\":52,"
+      "\"reusable_tokens\":48,\"reusable_with_cpu_tokens\":64,"
+      "\"reusable_with_storage_tokens\":80,\"scheme\":{\"algorithm\":\"sha256\","
+      "\"hash_block_size\":16,\"reason\":\"\",\"seed\":\"0\",\"state\":\"matched\"},"
+      "\"state\":\"synced\",\"weight\":0.5}]}\n");
 }
 
 TEST(RenderAnswers, SaysNullWhereNothingIsKnown) {

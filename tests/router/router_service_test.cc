@@ -6,16 +6,21 @@
 #include <httplib.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kvcast/publisher.h"
+#include "router/service/field_api.h"
+#include "router/service/own_api.h"
+#include "router/service/static_files.h"
 #include "tests/router/index_events.h"
 #include "tests/router/scheme_streams.h"
 
@@ -252,6 +257,25 @@ TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {
   EXPECT_EQ(status.message().substr(0, 8), "engine: ");
 }
 
+// tests/tools/router_api_test.py checks that what the document names is there and as described.
+TEST(OpenApi, NamesEveryRoute) {
+  ServiceCore core;
+  std::set<std::string> served;
+  for (const auto& routes : {OwnRoutes(core, {}), FieldRoutes(core), StaticRoutes()}) {
+    for (const HttpRoute& route : routes) {
+      if (route.path == "/" || route.path.starts_with("/dashboard")) continue;  // for people
+      constexpr std::array kMethods = {"get", "post", "delete"};
+      served.insert(std::string(kMethods[static_cast<size_t>(route.method)]) + " " + route.path);
+    }
+  }
+  std::set<std::string> named;
+  const Json document = Json::parse(OpenApiText());
+  for (const auto& [path, methods] : document.at("paths").items()) {
+    for (const auto& [method, description] : methods.items()) named.insert(method + " " + path);
+  }
+  EXPECT_EQ(served, named);
+}
+
 TEST_F(RouterServiceTest, StopMayBeCalledTwice) {
   const auto publisher = StartPublisher();
   Start({Following("engine", *publisher)});
@@ -268,12 +292,12 @@ TEST_F(RouterServiceTest, TakesFeedbackOfKnownWorkers) {
   };
   const Json wrong = {{"worker", "a"}, {"promised_tokens", 100}, {"cached_tokens", 0}};
   for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) {
-    EXPECT_EQ(post(wrong)->body, "{\"refuted\":false}\n");
+    EXPECT_EQ(post(wrong)->body, "{\"refuted\":false,\"status\":\"ok\"}\n");
   }
-  EXPECT_EQ(post(wrong)->body, "{\"refuted\":true}\n");
+  EXPECT_EQ(post(wrong)->body, "{\"refuted\":true,\"status\":\"ok\"}\n");
   Json other = wrong;
   other["worker"] = "b";
-  EXPECT_EQ(post(other)->status, 400);
+  EXPECT_EQ(post(other)->status, 404);
   other = wrong;
   other["cached_tokens"] = -1;
   EXPECT_EQ(post(other)->status, 400);

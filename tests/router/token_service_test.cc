@@ -76,16 +76,16 @@ struct TokenServiceTest : ::testing::Test {
     sources[0]->OnBatch(payload);
   }
   QueryAnswer Ask(Query query) const {
-    const QueryEngine engine(index, sources,
+    const QueryEngine engine(index,
                              [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
     query.prompt_tokens = std::ssize(query.tokens);
-    return engine.Answer(query).value().at(0);
+    return engine.Answer(query, sources).value().at(0);
   }
   QueryAnswer AskTokens(int64_t tokens) const { return Ask({.tokens = Prompt(tokens)}); }
   int64_t Reusable(int64_t tokens) const { return AskTokens(tokens).match.gpu_tokens; }
 
   PrefixIndex index;
-  std::vector<std::unique_ptr<Source>> sources;
+  SourceList sources;
   Dialect dialect = Dialect::kSglang5;
 };
 

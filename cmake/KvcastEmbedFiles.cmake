@@ -1,0 +1,14 @@
+# kvcast_embed(TARGET SYMBOL FILE): the file's bytes become part of the target, as
+# `extern const char SYMBOL_begin[], SYMBOL_end[]` with C linkage.
+function(kvcast_embed target symbol file)
+  get_filename_component(file "${file}" ABSOLUTE)
+  set(source ${CMAKE_CURRENT_BINARY_DIR}/${symbol}.cc)
+  file(CONFIGURE OUTPUT ${source} CONTENT [=[
+asm(".section .rodata\n"
+    ".global @symbol@_begin\n.global @symbol@_end\n"
+    "@symbol@_begin:\n.incbin \"@file@\"\n@symbol@_end:\n.byte 0\n"
+    ".previous\n");
+]=] @ONLY)
+  set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS ${file})
+  target_sources(${target} PRIVATE ${source})
+endfunction()

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/service_core.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+namespace kvcast::router {
+
+Result<std::vector<QueryAnswer>> ServiceCore::Ask(const Query& query, const FleetView& view) {
+  const auto begin = std::chrono::steady_clock::now();
+  const SourceList sources = view->Sources(query.model, query.routing_group);
+  Result<std::vector<QueryAnswer>> answers = queries->Answer(query, sources);
+  if (answers.ok() && answers->empty() && !query.model.empty()) {
+    answers = Status(StatusCode::kNotFound, "model: nobody serves " + query.model);
+  }
+  ++(answers.ok() ? answered : refused);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  latency.Note(took.count());
+  return answers;
+}
+
+// Prompts of two models have nothing in common but their numbers.
+static Status CheckOneModel(const Query& query, const FleetList& fleet) {
+  if (!query.model.empty() || fleet.workers.empty()) return Status();
+  const std::string& first = fleet.workers[0]->config.model;
+  const bool one = std::all_of(fleet.workers.begin(), fleet.workers.end(),
+                               [&](const auto& worker) { return worker->config.model == first; });
+  if (one) return Status();
+  return Status(StatusCode::kInvalidArgument, "model: needed, because the workers serve several");
+}
+
+Result<RouteDecision> ServiceCore::Route(const Query& query) {
+  const FleetView view = fleet->view();
+  if (Status status = CheckOneModel(query, *view); !status.ok()) {
+    ++refused;
+    return status;
+  }
+  auto answers = Ask(query, view);
+  if (!answers.ok()) return answers.status();
+  auto decision = desk->Decide(query, std::move(answers).value(), steady_ms());
+  if (decision.ok() && query.book) observations.Note(*decision, now());
+  return decision;
+}
+
+Result<bool> ServiceCore::Take(const Feedback& feedback) {
+  Feedback told = feedback;
+  if (told.event == Feedback::Event::kAdmitted) {
+    // By request: the desk knows the worker and the promise.
+    const auto booked = desk->Admit(told.request_id, told.reused_tokens);
+    if (!booked.ok()) return booked.status();
+    told.worker = booked->worker;
+    told.promised_tokens = booked->promised_tokens;
+  } else if (told.event == Feedback::Event::kFirstToken ||
+             told.event == Feedback::Event::kFinished) {
+    const Status status = desk->Take(told);
+    return status.ok() ? Result<bool>(false) : Result<bool>(status);
+  }
+  const auto worker = fleet->view()->Find(told.worker);
+  if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + told.worker);
+  if (told.event == Feedback::Event::kLoad) {
+    desk->SetQueue(worker->id, told.queued_requests);
+    return false;
+  }
+  const bool refuted = worker->source->NoteReuse(told.promised_tokens, told.reused_tokens);
+  if (refuted) fleet->Contradict(worker->id);
+  return refuted;
+}
+
+HttpReply ErrorReply(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kNotFound:
+      return HttpError(404, status.message());
+    case StatusCode::kFailedPrecondition:
+      return HttpError(409, status.message());
+    case StatusCode::kUnavailable:
+    case StatusCode::kExhausted:
+      return HttpError(503, status.message());
+    case StatusCode::kInternal:
+      return HttpError(500, status.message());
+    default:
+      return HttpError(400, status.message());
+  }
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,40 @@
+// Sources as the operator writes them: an object of the configuration file or of POST /v1/sources,
+// or one flag on the command line. The members are the same everywhere:
+//
+//   name                   needed; unique
+//   endpoint               needed; where the publisher's PUB listens
+//   replay_endpoint        its ROUTER; without it gaps cannot be closed
+//   topic                  subscription prefix
+//   model, instance_id, routing_group, data_parallel_rank    for selection and display
+//   format                 "engine" (default) or "mooncake", with tenant_id and backend_id
+//   hash_algorithm, hash_seed, none_hash (hex)   verified; what is not given is found out
+//   candidate_seeds, candidate_none_hashes       tried besides the well-known ones
+//   groups                 by group_idx: {"kind", "block_size", "sliding_window", "chunk_size",
+//                          "eagle"}; in a flag KIND:BLOCK_SIZE[:WINDOW or CHUNK][:eagle], joined by
+//                          +
+//   hash_block_size, alignment, blocks_per_chunk, offload_rule ("connector", "mirrored_pool")
+//   gpu_blocks             the most blocks that a group can have on the GPU; more refute the state
+//   reports_hits           true: the engine announces hits again (kv_cache_report_mode "full")
+//   sparse_alignment       with it the positions of sparse stores can be proved in token mode;
+//   sparse_retention       tokens between retained boundaries; absent: dense
+//   sparse_rules           "v0.21", "2026-05" or "2026-08" (default)
+//   zero_parent_is_root, repeats_are_refreshes   of token mode
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "kvcast/status.h"
+#include "router/service/source.h"
+
+namespace kvcast::router {
+
+// Not ok: one line that names the member. Unknown members are refused.
+Result<RouterSource> SourceFromJson(const nlohmann::json& object);
+// NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...]; lists are joined by +.
+Result<RouterSource> SourceFromFlag(const std::string& text);
+// What SourceFromJson would take; members at their default are left out.
+nlohmann::json SourceToJson(const RouterSource& source);
+
+}  // namespace kvcast::router

@@ -1,0 +1,20 @@
+// GET /v1/state: the fleet as it is now, for people and dashboards.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "router/service/service_core.h"
+
+namespace kvcast::router {
+
+// {"workers": [{"name", "model", "instance_id", "routing_group", "data_parallel_rank", "endpoint",
+//   "state", "next_seq", "event_age_seconds": x|null, "mode", "scheme": {...}, "gaps", "lost",
+//   "restarts", "load": {...}, "residencies", "groups": [{"group", "kind", "block_size",
+//   "sliding_window", "tiers": {"GPU": {"held", "stored", "removed"}, ...}}]}],
+//  "routing": {...}, "queries", "bad_queries"}
+nlohmann::json StateJson(const ServiceCore& core);
+
+const char* TierName(Tier tier);  // "GPU", "CPU", "STORAGE"
+
+}  // namespace kvcast::router
