@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,14 +55,19 @@ struct DemoOptions {
   double speed = 0;              // 0: chosen so that one run takes about 12 s
   std::string trace;             // empty: the bundled slice
   std::string dialects = "map";  // comma-separated; engines take them in turn
+  // ADDR:PORT of a router service that decides, with its dashboard; stays up until interrupted.
+  // Empty: none.
+  std::string serve;
   bool json = false;
 };
 int RunDemo(const DemoOptions& options);
 
 struct RouterCommandOptions {
-  std::string http = "127.0.0.1:8080";
-  // NAME=ENDPOINT[,REPLAY_ENDPOINT]
-  std::vector<std::string> sources;
+  std::string http;                  // empty: the configuration's, or 127.0.0.1:8080
+  std::string config;                // see config_json.h; empty: none
+  std::vector<std::string> sources;  // see source_json.h
+  std::string relay;                 // PUB endpoint; empty: the configuration's, or none
+  bool relay_redact = false;
   // Registered for every source, and verified; empty: found out.
   std::string hash_algorithm;
   std::string hash_seed;
@@ -75,8 +81,25 @@ struct TailOptions {
   std::string topic;
   int64_t count = 0;  // stop after so many batches; 0: never
   bool json = false;
+  // See TailFilter.
+  std::string model;
+  std::string worker;
+  std::optional<int64_t> rank;
+  std::string tier;
+  std::optional<int64_t> group;
+  bool stats = false;
+  std::string record;   // file; empty: none
+  bool redact = false;  // no token ids and extra keys, neither shown nor recorded
 };
 int RunTail(const TailOptions& options);
+
+struct ReplayOptions {
+  std::string file;
+  std::string endpoint = "tcp://127.0.0.1:5557";
+  double speed = 1;    // recorded seconds per second; 0: as fast as it goes
+  double delay = 0.5;  // seconds for subscribers to come
+};
+int RunReplay(const ReplayOptions& options);
 
 struct ConformanceOptions {
   std::string kind;

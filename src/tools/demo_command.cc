@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "kvcast/wire.h"
+#include "router/service/config_json.h"
 #include "src/tools/commands.h"
 #include "src/tools/demo_report.h"
 #include "src/tools/demo_run.h"
@@ -18,6 +19,7 @@ namespace kvcast::tools {
 namespace {
 
 constexpr double kRunSeconds = 12;
+constexpr double kServedSeconds = 120;
 
 // Flags that the engines would refuse are refused here, before anything starts.
 Status CheckOptions(const DemoOptions& options) {
@@ -26,6 +28,11 @@ Status CheckOptions(const DemoOptions& options) {
   }
   if (options.requests < 1) return {StatusCode::kInvalidArgument, "--requests: must be above 0"};
   if (options.speed < 0) return {StatusCode::kInvalidArgument, "--speed: must be above 0"};
+  if (!options.serve.empty()) {
+    router::HttpOptions http;
+    const Status address = router::ParseHttpAddress(options.serve, http);
+    if (!address.ok()) return {address.code(), "--serve: expected ADDR:PORT"};
+  }
   if (const auto dialects = DialectsOf(options); !dialects.ok()) return dialects.status();
   auto cache = MakeCacheManager(options.cache);
   if (!cache.ok()) return cache.status();
@@ -51,6 +58,12 @@ int RunDemo(const DemoOptions& given) {
   const double speed =
       options.speed > 0 ? options.speed : std::max(trace->back().arrival_s / kRunSeconds, 1.0);
 
+  if (!options.serve.empty()) {
+    const double pace =
+        options.speed > 0 ? options.speed : std::max(trace->back().arrival_s / kServedSeconds, 1.0);
+    const auto run = RunRouted(options, *trace, RoutingPolicy::kKvcast, pace);
+    return StopSignal() != 0 ? 0 : Fail(run.status());
+  }
   std::vector<RunResult> runs;
   for (const auto policy :
        {RoutingPolicy::kKvcast, RoutingPolicy::kFullOnly, RoutingPolicy::kRoundRobin}) {

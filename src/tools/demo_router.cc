@@ -181,14 +181,16 @@ Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& option
 }
 
 DemoRouter::Decision DemoRouter::Route(int64_t number, std::span<const TokenId> prompt,
-                                       double now_s) {
+                                       double now_s, std::optional<size_t> given) {
   const auto tokens = static_cast<int64_t>(prompt.size());
   const auto now_ms = static_cast<int64_t>(now_s * 1000);
   Decision decision;
   decision.chain = Chain(prompt);
   const auto candidates = impl_->Candidates(*decision.chain, tokens, now_ms);
   WorkerId chosen;
-  if (impl_->policy == RoutingPolicy::kRoundRobin) {
+  if (given) {
+    chosen = Worker(*given);
+  } else if (impl_->policy == RoutingPolicy::kRoundRobin) {
     chosen = impl_->round_robin.Next(candidates).value_or(WorkerId(0));
   } else if (const auto choice = SelectWorker(candidates, tokens, impl_->weights)) {
     chosen = choice->worker;

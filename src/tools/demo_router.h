@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -35,7 +36,9 @@ class DemoRouter {
   ~DemoRouter();
 
   // Chooses an engine for request `number` and books its load there. `now_s`: any steady clock.
-  Decision Route(int64_t number, std::span<const TokenId> prompt, double now_s);
+  // `given`: the engine that someone else chose.
+  Decision Route(int64_t number, std::span<const TokenId> prompt, double now_s,
+                 std::optional<size_t> given = std::nullopt);
   // The request's prefill is done: from here on it decodes.
   void OnFirstToken(int64_t number);
   // The request is done or refused: its load is gone.

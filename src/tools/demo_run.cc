@@ -4,8 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <nlohmann/json.hpp>
+#include <optional>
 
+#include "router/service/config_json.h"
+#include "router/service/router_service.h"
 #include "src/tools/demo_fleet.h"
 #include "src/tools/demo_router.h"
 #include "src/tools/engine_setup.h"
@@ -84,6 +88,7 @@ class RoutedRun {
       : options_(options),
         trace_(trace),
         speed_(speed),
+        cache_(cache),
         audit_(static_cast<size_t>(options.engines), WorkerConfigFor(cache, "audited"),
                cache.hash_block_size),
         predicted_(trace.size(), 0),
@@ -98,6 +103,10 @@ class RoutedRun {
   Status RouteAll(Progress& progress);
   Status AwaitAll(Progress& progress);
   Status AwaitAudit();
+  Status StartService(const CacheConfig& cache);
+  Status ServeUntilStopped();
+  std::optional<size_t> AskService(size_t number, const std::vector<TokenId>& prompt);
+  void Tell(router::Feedback::Event event, int64_t number, int64_t reused = 0);
   Status Listen(double seconds);
   void RouteOne(size_t number);
   void OnMessage(const ControlMessage& message);
@@ -109,11 +118,13 @@ class RoutedRun {
   const DemoOptions& options_;
   const std::vector<TraceRequest>& trace_;
   const double speed_;
+  const CacheConfig& cache_;
   const Clock::time_point start_ = Clock::now();
   double last_message_s_ = 0;
   ExactnessAudit audit_;
   std::unique_ptr<EngineFleet> fleet_;
-  std::unique_ptr<DemoRouter> router_;  // after audit_: its thread feeds the audit
+  std::unique_ptr<DemoRouter> router_;              // after audit_: its thread feeds the audit
+  std::unique_ptr<router::RouterService> service_;  // if options_.serve
   std::vector<int64_t> predicted_;
   std::vector<double> routed_at_;
   double first_token_sum_s_ = 0;
@@ -136,11 +147,13 @@ Result<RunResult> RoutedRun::Run() {
   if (!router.ok()) return router.status();
   router_ = std::move(router).value();
 
+  if (const Status started = StartService(cache_); !started.ok()) return started;
   Progress progress(RoutingPolicyTitle(result_.policy), static_cast<int64_t>(trace_.size()));
   Status status = RouteAll(progress);
   if (status.ok()) status = AwaitAll(progress);
   if (status.ok()) status = AwaitAudit();
   progress.Finish();
+  if (status.ok() && service_) status = ServeUntilStopped();
   if (!status.ok()) return status;
   result_.seconds = now();
   result_.first_token_s =
@@ -208,9 +221,62 @@ Status RoutedRun::Listen(double seconds) {
   return {};
 }
 
+Status RoutedRun::StartService(const CacheConfig& cache) {
+  if (options_.serve.empty()) return {};
+  router::RouterOptions service;
+  if (Status status = router::ParseHttpAddress(options_.serve, service.http); !status.ok()) {
+    return status;
+  }
+  const CacheOptions& options = options_.cache;
+  service.routing.weights.load_token =
+      options.load_rate > 0 ? options.prefill_rate / options.load_rate : 0.0;
+  for (const EngineEndpoints& engine : fleet_->engines()) {
+    router::RouterSource source;
+    source.worker = WorkerConfigFor(cache, engine.name);
+    source.endpoint = engine.endpoint;
+    source.replay_endpoint = engine.replay_endpoint;
+    source.model = options.model;
+    service.sources.push_back(std::move(source));
+  }
+  auto started = router::RouterService::Start(service);
+  if (!started.ok()) return started.status();
+  service_ = std::move(started).value();
+  std::fprintf(stderr, "kvcast demo: dashboard on http://%s:%d\n", service.http.address.c_str(),
+               service_->http_port());
+  return {};
+}
+
+Status RoutedRun::ServeUntilStopped() {
+  std::fprintf(stderr, "kvcast demo: all requests are done; Ctrl-C ends the dashboard\n");
+  Status status;
+  while (status.ok()) status = Listen(0.1);
+  return status;
+}
+
+// nullopt: there is no service, or it cannot say.
+std::optional<size_t> RoutedRun::AskService(size_t number, const std::vector<TokenId>& prompt) {
+  if (!service_) return std::nullopt;
+  router::Query query;
+  query.tokens = prompt;
+  query.prompt_tokens = std::ssize(prompt);
+  query.request_id = "request " + std::to_string(number);
+  const auto decision = service_->Route(query);
+  if (!decision.ok()) return std::nullopt;
+  const size_t engine = EngineIndex(decision->candidates[decision->chosen].answer.name);
+  return engine < result_.engines.size() ? std::optional(engine) : std::nullopt;
+}
+
+void RoutedRun::Tell(router::Feedback::Event event, int64_t number, int64_t reused) {
+  if (!service_) return;
+  // The booking may have expired.
+  (void)service_->TakeFeedback(
+      {.event = event, .request_id = "request " + std::to_string(number), .reused_tokens = reused});
+}
+
 void RoutedRun::RouteOne(size_t number) {
   const std::vector<TokenId> prompt = PromptTokens(trace_[number], options_.cache.vocabulary);
-  const auto decision = router_->Route(static_cast<int64_t>(number), prompt, now() * speed_);
+  const auto decision = router_->Route(static_cast<int64_t>(number), prompt, now() * speed_,
+                                       AskService(number, prompt));
   predicted_[number] = decision.predicted_tokens;
   routed_at_[number] = now();
   chains_[number] = decision.chain;
@@ -234,9 +300,11 @@ void RoutedRun::OnMessage(const ControlMessage& message) {
   if (type == "first_token") {
     first_token_sum_s_ += (now() - routed_at_[static_cast<size_t>(number)]) * speed_;
     ++first_tokens_;
+    Tell(router::Feedback::Event::kFirstToken, number);
     return router_->OnFirstToken(number);
   }
   if (type != "finished" && type != "refused") return;
+  Tell(router::Feedback::Event::kFinished, number);
   router_->OnFinished(number);
   ++done_;
   if (type == "refused") ++result_.refused;
@@ -250,6 +318,7 @@ void RoutedRun::OnAdmitted(size_t engine, const json& report) {
   const auto sampled = report.value("sampled", int64_t{0});
   auto chain = chains_[static_cast<size_t>(number)];
   if (report.value("first", true)) {
+    Tell(router::Feedback::Event::kAdmitted, number, hit);
     ++result_.requests;
     result_.prompt_tokens += prompt;
     result_.reused_tokens += hit;

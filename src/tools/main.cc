@@ -91,15 +91,26 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
   sub->add_option("--dialect", options.dialects,
                   "event dialects, comma-separated: the engines take them in turn")
       ->capture_default_str();
+  sub->add_option("--serve", options.serve,
+                  "ADDR:PORT: route by a router service with its dashboard there, until Ctrl-C");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunDemo(options); }; });
 }
 
 void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("router", "follow engines and answer queries over HTTP");
-  sub->add_option("--http", options.http, "ADDR:PORT to listen on; port 0 takes a free port")
-      ->capture_default_str();
-  sub->add_option("--source", options.sources, "NAME=ENDPOINT[,REPLAY_ENDPOINT]; may be repeated");
+  sub->add_option("--http", options.http,
+                  "ADDR:PORT to listen on; port 0 takes a free port (default: 127.0.0.1:8080)");
+  sub->add_option("--config", options.config, "JSON file with sources, weights and addresses");
+  sub->add_option(
+      "--source", options.sources,
+      "NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...]; may be repeated. Members are "
+      "those of the sources in the configuration file, among them model, groups "
+      "(KIND:BLOCK_SIZE[:WINDOW], joined by +), sparse_alignment, reports_hits, format");
+  sub->add_option(
+      "--relay", options.relay,
+      "PUB endpoint: publish all events again, by topic kv.MODEL.WORKER.RANK.TIER.GROUP");
+  sub->add_flag("--relay-redact", options.relay_redact, "the relay leaves out token ids");
   sub->add_option("--hash-algo", options.hash_algorithm,
                   "the engines' hash algorithm (default: found out; verified if given)");
   sub->add_option("--hash-seed", options.hash_seed,
@@ -117,7 +128,31 @@ void AddTail(CLI::App& app, TailOptions& options, Command& command) {
   sub->add_option("--topic", options.topic, "topic prefix");
   sub->add_option("--count", options.count, "stop after so many batches");
   sub->add_flag("--json", options.json, "one JSON object a batch");
+  sub->add_option("--model", options.model, "only this model's (of a router's relay)");
+  sub->add_option("--worker", options.worker, "only this worker's (of a router's relay)");
+  sub->add_option("--rank", options.rank, "only this data-parallel rank's");
+  sub->add_option("--tier", options.tier, "only this tier: GPU, CPU or STORAGE")
+      ->check(CLI::IsMember({"GPU", "CPU", "STORAGE"}, CLI::ignore_case));
+  sub->add_option("--group", options.group, "only this KV-cache group");
+  sub->add_flag("--stats", options.stats, "counts by topic once a second instead of events");
+  sub->add_option("--record", options.record, "write what matches to this file, for kvcast replay");
+  sub->add_flag("--redact", options.redact,
+                "leave out token ids, LoRA names, salts and extra keys");
   sub->callback([&] { command = [&] { return RunTail(options); }; });
+}
+
+void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("replay", "publish a capture of `kvcast tail --record`");
+  sub->add_option("file", options.file, "the capture")->required();
+  sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")
+      ->capture_default_str();
+  sub->add_option("--speed", options.speed, "recorded seconds per second; 0: as fast as it goes")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  sub->add_option("--delay", options.delay, "seconds to wait for subscribers")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  sub->callback([&] { command = [&] { return RunReplay(options); }; });
 }
 
 void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command) {
@@ -211,11 +246,13 @@ int Main(int argc, char** argv) {
   DemoOptions demo;
   RouterCommandOptions router;
   TailOptions tail;
+  ReplayOptions replay;
   ConformanceOptions conformance;
   AddDemo(app, demo, command);
   AddEngine(app, engine, command);
   AddRouter(app, router, command);
   AddTail(app, tail, command);
+  AddReplay(app, replay, command);
   AddConformance(app, conformance, command);
   SimOptions sim;
   AddSim(app, sim, command);

@@ -1,0 +1,213 @@
+#!/usr/bin/env python3
+"""The dashboard in a real browser, while `kvcast demo --serve` runs: it loads, updates, filters and
+explains, on a desk and on a phone, light and dark, by keyboard, without an error in the console and
+without a request to anybody else. Screenshots are for people to look at.
+usage: dashboard_test.py KVCAST SCREENSHOT_FOLDER
+# SPDX-License-Identifier: Apache-2.0
+"""
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+
+try:
+    from selenium import webdriver
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import Select
+except ImportError:
+    print("python3-selenium is not installed")
+    sys.exit(77)
+if not shutil.which("chromium") or not shutil.which("chromedriver"):
+    print("chromium and chromium-driver are not installed")
+    sys.exit(77)
+
+KVCAST, FOLDER = sys.argv[1], sys.argv[2]
+os.makedirs(FOLDER, exist_ok=True)
+failures = 0
+
+
+def check(what, condition, detail=""):
+    global failures
+    if not condition:
+        failures += 1
+        print(f"FAILED: {what} {detail}")
+
+
+def until(what, condition, seconds=60):
+    deadline = time.time() + seconds
+    while time.time() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    check(what, False, "never came true")
+    return False
+
+
+def browser(width, height, dark):
+    options = webdriver.ChromeOptions()
+    for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                 f"--window-size={width},{height}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(service=Service(shutil.which("chromedriver")), options=options)
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+        "width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600})
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+        "features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
+    return driver
+
+
+def one(driver, selector):
+    return driver.find_element(By.CSS_SELECTOR, selector)
+
+
+def texts(driver, selector):
+    return driver.execute_script(
+        "return [...document.querySelectorAll(arguments[0])].map(e => e.textContent)", selector)
+
+
+def refreshed(driver):
+    return int(driver.execute_script("return document.body.dataset.refreshed || 0"))
+
+
+demo = subprocess.Popen([KVCAST, "demo", "--serve", "127.0.0.1:0", "--requests", "150", "--speed", "8",
+                         "--cpu-blocks", "20000"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True)
+url = None
+for line in demo.stderr:
+    if found := re.search(r"dashboard on (http://\S+)", line):
+        url = found.group(1)
+        break
+check("the demo says where its dashboard is", url)
+driver = browser(1280, 900, dark=False)
+try:
+    driver.get(url + "/")
+    until("all workers are synced", lambda: "4 of 4 workers synced" in one(driver, "#status").text)
+    check("the workers by name", [t.split(" ")[0] for t in texts(driver, "#workers tbody td:first-child")] ==
+          [f"engine-{i}" for i in range(4)])
+    # It updates by itself.
+    before, batches = refreshed(driver), texts(driver, "#workers tbody td:nth-child(4)")
+    until("the page asks again", lambda: refreshed(driver) >= before + 3)
+    until("what it shows moves", lambda: texts(driver, "#workers tbody td:nth-child(4)") != batches)
+    until("the charts have kinds of groups", lambda: "sliding window" in
+          (one(driver, "#held").get_attribute("aria-label") or ""))
+    until("hits are shown", lambda: "miss" in (one(driver, "#hits").get_attribute("aria-label") or ""))
+    # Filters: what is shown is what was asked for.
+    def choose(name, value):
+        Select(one(driver, f"#filters [name={name}]")).select_by_visible_text(value)
+
+    def column(number):
+        return set(texts(driver, f"#events tbody td:nth-child({number})"))
+
+    def unfiltered():
+        with urllib.request.urlopen(f"{url}/v1/events?limit=100") as reply:
+            return {event["worker"] for event in json.load(reply)["events"]}
+
+    until("events of whoever has some", lambda: column(2) and column(2) == unfiltered())
+    choose("worker", "engine-2")
+    until("only that worker's events", lambda: column(2) == {"engine-2"})
+    choose("group", "1")
+    choose("type", "stored")
+    until("all filters together", lambda: column(2) == {"engine-2"} and column(5) == {"1"} and
+          column(3) == {"stored"})
+    choose("type", "all")
+    choose("group", "all")
+    choose("worker", "all")
+    until("the filters are off again", lambda: column(2) == unfiltered())
+    # One request explained: by keyboard.
+    until("requests are listed", lambda: len(texts(driver, "#decisions button")) > 3)
+    first = one(driver, "#decisions li:first-child button")
+    label = first.find_element(By.CSS_SELECTOR, "span").text
+    request, worker = label.split(" → ")
+    driver.execute_script("arguments[0].focus()", first)
+    driver.switch_to.active_element.send_keys(Keys.ENTER)
+    until("the request is explained", lambda: texts(driver, "#explained h3") and
+          texts(driver, "#explained h3")[0].startswith(request))
+    check("the chosen worker is marked", texts(driver, "#explained tr.chosen td:first-child") == [worker])
+    check("every worker is compared", len(texts(driver, "#explained tbody tr")) == 4)
+    check("the reason is said", "tokens reusable" in texts(driver, "#explained p")[0])
+    number = driver.switch_to.active_element.get_attribute("data-number")
+    before = refreshed(driver)
+    until("the page goes on", lambda: refreshed(driver) >= before + 3)
+    check("the focus stays where it was while the page updates",
+          driver.switch_to.active_element.get_attribute("data-number") == number)
+    driver.execute_script("scrollTo(0, 0)")
+    time.sleep(3)  # for the charts of the pictures to have something to show
+    # Everything that can be used can be reached, in a visible order.
+    driver.execute_script("document.activeElement.blur()")
+    reached = set()
+    for _ in range(80):
+        driver.switch_to.active_element.send_keys(Keys.TAB)
+        reached.add(driver.execute_script(
+            "const e = document.activeElement; return e.id || e.name || e.className || e.tagName"))
+    check("skip link, pause, tables and filters are reached by Tab",
+          {"skip", "pause", "scroll", "worker", "type", "tier", "group"} <= reached, reached)
+    check("controls have names", driver.execute_script(
+        "return [...document.querySelectorAll('select, button, canvas, [role=region]')].every("
+        "e => (e.labels && e.labels.length) || e.textContent.trim() || e.getAttribute('aria-label'))"))
+
+    def picture(name, width, dark):
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+            "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
+            "features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
+        driver.execute_script("scrollTo(0, 0)")
+        seen = refreshed(driver)
+        until("drawn again", lambda: refreshed(driver) >= seen + 2)
+        overflow = driver.execute_script(
+            "return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        check(f"nothing is wider than the page: {name}", overflow <= 0, overflow)
+        full = driver.execute_script("return document.documentElement.scrollHeight")
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
+            "width": width, "height": full, "deviceScaleFactor": 1, "mobile": width < 600})
+        time.sleep(0.5)
+        driver.save_screenshot(os.path.join(FOLDER, f"dashboard-{name}.png"))
+
+    for name, width, dark in (("desk-light", 1280, False), ("desk-dark", 1280, True),
+                              ("phone-light", 390, False), ("phone-dark", 390, True)):
+        picture(name, width, dark)
+    # Contrast of text against its own background, as WCAG counts it.
+    low = driver.execute_script("""
+      const lum = c => { const v = c.map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+                         return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
+      const rgb = s => s.match(/[\\d.]+/g).map(Number);
+      const back = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+                          if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
+      return [...document.querySelectorAll('h1,h2,h3,th,dt,dd,.tag,label,button,p')].map(e => {
+        const a = lum(rgb(getComputedStyle(e).color)), b = lum(back(e));
+        return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.textContent]; }).filter(x => x[0] < 4.5)""")
+    check("text can be read", low == [], low[:5])
+    # Pause stops the questions.
+    one(driver, "#pause").click()
+    time.sleep(1.5)
+    before = refreshed(driver)
+    time.sleep(2.5)
+    check("a paused page asks nothing", refreshed(driver) == before)
+    one(driver, "#pause").click()
+    until("and goes on", lambda: refreshed(driver) > before)
+    errors = [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")]
+    check("no error in the console", errors == [], errors)
+    hosts = set()
+    for entry in driver.get_log("performance"):
+        message = json.loads(entry["message"])["message"]
+        if message["method"] == "Network.requestWillBeSent":
+            hosts.add(re.sub(r"^(\w+://[^/]+).*", r"\1", message["params"]["request"]["url"]))
+    hosts = {host for host in hosts if not host.startswith("data:")}
+    check("nobody else is asked", hosts == {url}, hosts)
+    # The service ends: the page says so.
+    demo.send_signal(signal.SIGINT)
+    demo.wait(timeout=30)
+    until("the page says that nobody answers", lambda: "does not answer" in one(driver, "#status").text)
+finally:
+    driver.quit()
+    if demo.poll() is None:
+        demo.send_signal(signal.SIGINT)
+        demo.wait(timeout=30)
+print("all dashboard checks passed" if failures == 0 else f"{failures} checks failed")
+sys.exit(failures > 0)

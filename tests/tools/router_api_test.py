@@ -1,0 +1,338 @@
+#!/usr/bin/env python3
+"""Every route of `kvcast router`, against the real program: good requests, bad ones, and clients
+that do not behave. Every JSON reply is checked against schemas/openapi.json.
+usage: router_api_test.py KVCAST OPENAPI_JSON
+# SPDX-License-Identifier: Apache-2.0
+"""
+import http.client
+import json
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import jsonschema
+import msgpack
+import zmq
+
+KVCAST, OPENAPI = sys.argv[1], sys.argv[2]
+failures = 0
+covered = set()  # (path, method, status)
+
+
+def nullable(schema):
+    """OpenAPI 3.0's `nullable`, in JSON Schema's words."""
+    if isinstance(schema, list):
+        return [nullable(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {key: nullable(value) for key, value in schema.items()}
+    if out.pop("nullable", False):
+        return {"anyOf": [out, {"type": "null"}]}
+    return out
+
+
+with open(OPENAPI, encoding="utf-8") as file:
+    SPEC = nullable(json.load(file))
+
+
+def check(what, condition, detail=""):
+    global failures
+    if not condition:
+        failures += 1
+        print(f"FAILED: {what} {detail}")
+
+
+class Engine:
+    """A publisher of batches, with the replay socket that proves them complete."""
+
+    def __init__(self):
+        context = zmq.Context.instance()
+        self.pub, self.router = context.socket(zmq.PUB), context.socket(zmq.ROUTER)
+        self.endpoint = f"tcp://127.0.0.1:{self.pub.bind_to_random_port('tcp://127.0.0.1')}"
+        self.replay = f"tcp://127.0.0.1:{self.router.bind_to_random_port('tcp://127.0.0.1')}"
+        self.log = []
+
+    def publish(self, *events):
+        payload = msgpack.packb([time.time(), list(events), 0])
+        self.log.append(payload)
+        self.pub.send_multipart([b"kv", (len(self.log) - 1).to_bytes(8, "big"), payload])
+
+    def serve(self):
+        while self.router.poll(0):
+            peer, _, start = self.router.recv_multipart()
+            for seq in range(int.from_bytes(start, "big"), len(self.log)):
+                self.router.send_multipart([peer, b"", b"kv", seq.to_bytes(8, "big"), self.log[seq]])
+            self.router.send_multipart([peer, b"", b"", b"\xff" * 8, b""])
+
+
+def stored(hashes, group, kind, medium="GPU", **more):
+    event = {"type": "BlockStored", "block_hashes": hashes, "parent_block_hash": None,
+             "token_ids": list(range(16 * len(hashes))), "block_size": 16, "lora_id": None,
+             "medium": medium, "lora_name": None, "group_idx": group, "kv_cache_spec_kind": kind}
+    return {**event, **more}
+
+
+class Router:
+    def __init__(self, *flags):
+        self.process = subprocess.Popen([KVCAST, "router", "--http", "127.0.0.1:0", *flags],
+                                        stderr=subprocess.PIPE, text=True)
+        line = self.process.stderr.readline()
+        self.port = int(re.search(r"http://[^:]+:(\d+)", line).group(1))
+
+    def call(self, method, target, body=None, validate=True):
+        """(status, JSON or text); the reply is what the document says of it."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
+        data = body if isinstance(body, (bytes, str, type(None))) else json.dumps(body)
+        connection.request(method, target, data)
+        reply = connection.getresponse()
+        text = reply.read().decode()
+        connection.close()
+        path = target.split("?")[0]
+        if "json" not in reply.getheader("Content-Type"):
+            covered.add((path, method.lower(), reply.status))
+            return reply.status, text
+        value = json.loads(text)
+        if validate:
+            described = SPEC["paths"].get(path, {}).get(method.lower(), {"responses": {}})
+            response = described["responses"].get(str(reply.status))
+            check(f"{method} {path} {reply.status} is described", response is not None, text[:200])
+            if response:
+                covered.add((path, method.lower(), reply.status))
+                schema = response["content"]["application/json"]["schema"]
+                try:
+                    jsonschema.validate(value, {**schema, "components": SPEC["components"]})
+                except jsonschema.ValidationError as error:
+                    check(f"{method} {path} {reply.status} is as described", False, error.message)
+        return reply.status, value
+
+    def memory_kb(self):
+        with open(f"/proc/{self.process.pid}/status", encoding="utf-8") as status:
+            return int(re.search(r"VmRSS:\s+(\d+)", status.read()).group(1))
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(timeout=20)
+
+
+def until(what, condition, *engines):
+    deadline = time.time() + 20
+    while time.time() < deadline:
+        for engine in engines:
+            engine.serve()
+        if condition():
+            return
+        time.sleep(0.01)
+    check(what, False, "never came true")
+
+
+one, two = Engine(), Engine()
+one.publish(stored([1, 2, 3, 4], 0, "full_attention"),
+            stored([2, 3], 1, "sliding_window", kv_cache_spec_sliding_window=32))
+one.publish(stored([4], 0, "full_attention", "CPU"))
+two.publish(stored([1], 0, "full_attention"))
+router = Router("--source", f"one={one.endpoint},{one.replay},model=m,reports_hits=false")
+
+# Sources: from flags, over our own API, over the field's.
+status, reply = router.call("POST", "/v1/sources", {"name": "two", "endpoint": two.endpoint,
+                                                    "replay_endpoint": two.replay, "model": "m"})
+check("a source is added", status == 201 and reply["name"] == "two", reply)
+status, reply = router.call("POST", "/v1/sources", {"name": "two", "endpoint": two.endpoint})
+check("a name is taken once", status == 409 and "two" in reply["error"], reply)
+status, reply = router.call("POST", "/register", {
+    "instance_id": 7, "endpoint": one.endpoint, "replay_endpoint": one.replay, "model_name": "f",
+    "block_size": 16, "dp_rank": 1})
+check("the field's registration", status == 201, reply)
+check("not ready while a source waits", router.call("GET", "/readyz")[0] in (200, 503))
+until("all synced", lambda: router.call("GET", "/readyz")[0] == 200, one, two)
+status, reply = router.call("GET", "/v1/sources")
+check("sources are listed", [s["name"] for s in reply["sources"]] == ["one", "two", "default/f/7/1"],
+      reply)
+status, reply = router.call("GET", "/workers?model_name=f")
+check("workers of the field's API", len(reply) == 1 and reply[0]["instance_id"] == 7 and
+      reply[0]["endpoints"] == {"1": one.endpoint} and reply[0]["status"] == "active", reply)
+
+# Queries.
+hashes = {"hashes": [1, 2, 3, 4], "model": "m"}
+status, reply = router.call("POST", "/v1/query", hashes)
+check("every worker of the model answers", [w["name"] for w in reply["workers"]] == ["one", "two"])
+check("groups count together", [w["reusable_tokens"] for w in reply["workers"]] == [48, 16], reply)
+check("the group in the way", reply["workers"][0]["limiting_group"] == 1, reply)
+status, reply = router.call("POST", "/query_by_hash", {"block_hashes": [1, 2, 3, 4], "model_name": "f"})
+check("the field's scores", reply["scores"] == {"7": {"1": 48}} and
+      reply["instances"]["7"]["longest_matched"] == 48, reply)
+status, reply = router.call("POST", "/query", {"token_ids": list(range(64)), "model_name": "f"})
+check("the field's query by tokens", status == 200 and "7" in reply["instances"], reply)
+
+# Decisions.
+status, decision = router.call("POST", "/v1/route", {**hashes, "request_id": "r1"})
+check("the worker that holds more", decision["worker"] == "one" and decision["request_id"] == "r1" and
+      "48 of 65 tokens" in decision["reason"] and len(decision["candidates"]) == 2, decision)
+status, reply = router.call("POST", "/v1/route", {**hashes, "workers": ["two"], "book": False})
+check("of those allowed", reply["worker"] == "two", reply)
+loads = {w["name"]: w["load"] for w in router.call("GET", "/v1/state")[1]["workers"]}
+check("the decision is booked", loads["one"]["active_prefill_tokens"] == 65 - 48, loads)
+for event, code in [({"event": "admitted", "reused_tokens": 48}, 200), ({"event": "first_token"}, 200),
+                    ({"event": "finished"}, 200), ({"event": "finished"}, 404)]:
+    status, reply = router.call("POST", "/v1/feedback", {**event, "request_id": "r1"})
+    check(f"feedback {event}", status == code, reply)
+check("a queue", router.call("POST", "/v1/feedback", {"event": "load", "worker": "one",
+                                                      "queued_requests": 3})[0] == 200)
+state = router.call("GET", "/v1/state")[1]
+check("feedback ends the booking", state["routing"]["bookings"] == 0 and
+      state["routing"]["equal"] == 1 and state["workers"][0]["load"]["decode_blocks"] == 0, state)
+check("blocks by group and tier",
+      {t: v["held"] for t, v in state["workers"][0]["groups"][0]["tiers"].items()} ==
+      {"GPU": 4, "CPU": 1}, state["workers"][0]["groups"])
+
+# The last events, decisions and figures.
+status, reply = router.call("GET", "/v1/events?worker=one&tier=CPU")
+check("events by worker and tier", [(e["type"], e["blocks"], e["group"]) for e in reply["events"]] ==
+      [("stored", 1, 0)], reply)
+check("nothing is new", router.call("GET", f"/v1/events?since={reply['next']}")[1]["events"] == [])
+check("a bad number", router.call("GET", "/v1/events?since=x")[0] == 400)
+status, reply = router.call("GET", "/v1/decisions")
+check("the booked decision", [d["request_id"] for d in reply["decisions"]] == ["r1"], reply)
+check("a bad number", router.call("GET", "/v1/decisions?since=x")[0] == 400)
+until("samples are taken", lambda: router.call("GET", "/v1/history")[1]["samples"] != [])
+check("a bad number", router.call("GET", "/v1/history?since=-1")[0] == 400)
+
+# The rest.
+check("health", router.call("GET", "/healthz")[1]["sources"] == 3)
+check("the field's health", router.call("GET", "/health")[0] == 200)
+check("the document itself", router.call("GET", "/openapi.json")[1]["openapi"].startswith("3."))
+page = router.call("GET", "/metrics")[1]
+check("metrics", 'kvcast_blocks{worker="one",tier="CPU",group="0",kind="full_attention"} 1' in page)
+if shutil.which("promtool"):
+    lint = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True)
+    check("promtool", lint.returncode == 0, lint.stderr)
+
+# The files in examples/ speak of metrics that are there, and start a router.
+examples = os.path.join(os.path.dirname(OPENAPI), "..", "examples")
+for name in ("grafana-dashboard.json", "alerts.yml"):
+    with open(os.path.join(examples, "monitoring", name), encoding="utf-8") as file:
+        for metric in set(re.findall(r"kvcast_[a-z_]+", file.read())):
+            check(f"{name}: {metric} is on the page", re.search(rf"^{metric}[{{ ]", page, re.M))
+if shutil.which("promtool"):
+    lint = subprocess.run(["promtool", "check", "config", os.path.join(examples, "monitoring", "prometheus.yml")],
+                          capture_output=True, text=True)
+    check("promtool check config", lint.returncode == 0, lint.stdout + lint.stderr)
+deployed = Router("--config", os.path.join(examples, "deploy", "router.json"))
+check("the example's configuration", deployed.call("GET", "/healthz")[1]["sources"] == 1)
+deployed.stop()
+
+# Bad requests: each route, JSON that is none, wrong types, unknown names.
+posts = [path for path, methods in SPEC["paths"].items() if "post" in methods]
+for path in posts:
+    for body in (b"", b"{", b"[1]", b"null", b"\xff\xfe", b'{"surprise": 1}', b'{"tokens": "1"}',
+                 b"[" * 100000, json.dumps({name: {"x": [True]} for name in (
+                     "tokens", "hashes", "token_ids", "block_hashes", "instance_id", "endpoint",
+                     "name", "event", "model_name", "block_size")}).encode()):
+        status, reply = router.call("POST", path, body)
+        check(f"POST {path} {body[:20]}", status == 400 and reply["error"], reply)
+    check(f"POST {path}: one byte too much", router.call("POST", path, b" " * ((16 << 20) + 1))[0] == 413)
+    if "get" not in SPEC["paths"][path]:
+        check(f"GET {path}", router.call("GET", path, validate=False)[0] == 405)
+for path, methods in SPEC["paths"].items():
+    if "post" not in methods:
+        check(f"POST {path}", router.call("POST", path, "{}", validate=False)[0] == 405)
+for method, target, body, code in [
+        ("POST", "/v1/query", {**hashes, "workers": ["nobody"]}, 400),
+        ("POST", "/v1/query", {**hashes, "model": "none"}, 404),
+        ("POST", "/v1/route", {**hashes, "model": "none"}, 404),
+        ("POST", "/v1/route", {"hashes": [1]}, 400),  # two models are served
+        ("POST", "/v1/route", {**hashes, "temperature": -1}, 400),
+        ("POST", "/v1/feedback", {"event": "load", "worker": "nobody", "queued_requests": 1}, 404),
+        ("POST", "/v1/feedback", {"event": "admitted", "request_id": "r"}, 400),
+        ("DELETE", "/v1/sources", None, 400),
+        ("DELETE", "/v1/sources?name=nobody", None, 404),
+        ("POST", "/query", {"token_ids": [1], "model_name": "none"}, 404),
+        ("POST", "/query_by_hash", {"block_hashes": [1], "model_name": "none"}, 404),
+        ("POST", "/query_by_hash", {"block_hashes": [1], "model_name": "f", "cache_salt": "s"}, 400),
+        ("POST", "/register", {"instance_id": 7, "endpoint": one.endpoint, "model_name": "f",
+                               "block_size": 16, "dp_rank": 1}, 409),
+        ("POST", "/register", {"instance_id": 8, "endpoint": "x", "model_name": "f", "block_size": 16}, 400),
+        ("POST", "/register", {"instance_id": 8, "endpoint": one.endpoint, "model_name": "f",
+                               "block_size": 16, "additional_salt": "s"}, 400),
+        ("POST", "/unregister", {"instance_id": 9, "model_name": "f"}, 404)]:
+    status, reply = router.call(method, target, body)
+    check(f"{method} {target} {body}", status == code, reply)
+check("an unknown path", router.call("GET", "/nowhere", validate=False)[0] == 404)
+
+# A worker leaves: what it held is gone from the next answer on.
+check("unregister", router.call("POST", "/unregister", {"instance_id": 7, "model_name": "f"})[1]["removed"] == 1)
+check("a source is removed", router.call("DELETE", "/v1/sources?name=two")[0] == 200)
+check("one is left", [w["name"] for w in router.call("POST", "/v1/query", {"hashes": [1]})[1]["workers"]] == ["one"])
+
+# Many connections that say nothing, and some that send a byte now and then.
+soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+count = min(10000, hard - 300)
+before = router.memory_kb()
+idle = []
+for i in range(count):
+    client = socket.create_connection(("127.0.0.1", router.port))
+    if i % 10 == 0:
+        client.send(b"POST /v1/query HTTP/1.1\r\nContent-Le")
+    idle.append(client)
+grown = router.memory_kb() - before
+check(f"{count} idle connections take little memory", grown < 64 << 10, f"{grown} KiB")
+for client in idle[::100]:
+    client.send(b"n")
+check("the service answers beside them", router.call("POST", "/v1/query", {"hashes": [1]})[0] == 200)
+open_now = int(re.search(r"^kvcast_http_connections (\d+)", router.call("GET", "/metrics")[1], re.M).group(1))
+check("the connections are there", open_now > count * 9 // 10, open_now)
+for client in idle:
+    client.close()
+print(f"{count} idle connections: {grown} KiB")
+
+# SIGTERM: what is under way is answered, then the process ends well.
+slow = socket.create_connection(("127.0.0.1", router.port))
+body = json.dumps({"hashes": [1]}).encode()
+slow.send(b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:5])
+until("the request has begun", lambda: b"kvcast_http_held_bytes 5" in
+      router.call("GET", "/metrics")[1].encode())
+router.process.send_signal(signal.SIGTERM)
+until("no new connections", lambda: socket.socket().connect_ex(("127.0.0.1", router.port)) != 0)
+slow.send(body[5:])
+slow.settimeout(20)
+answer = b""
+while piece := slow.recv(65536):
+    answer += piece
+check("a request that has begun is answered", answer.startswith(b"HTTP/1.1 200") and
+      b'"reusable_tokens"' in answer, answer[:200])
+check("SIGTERM is a good end", router.process.wait(timeout=20) == 0)
+
+# An empty router, and a configuration file.
+with tempfile.TemporaryDirectory() as folder:
+    path = os.path.join(folder, "config.json")
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump({"sources": [{"name": "filed", "endpoint": one.endpoint}],
+                   "weights": {"load_token": 0.5}}, file)
+    filed = Router("--config", path)
+    check("sources of the file", filed.call("GET", "/v1/sources")[1]["sources"][0]["name"] == "filed")
+    filed.stop()
+    with open(path, "w", encoding="utf-8") as file:
+        file.write('{"weights": {"load": 1}}')
+    bad = subprocess.run([KVCAST, "router", "--config", path], capture_output=True, text=True, timeout=20)
+    check("a wrong file is a usage error", bad.returncode == 2 and "weights" in bad.stderr, bad.stderr)
+empty = Router()
+check("no worker to choose", empty.call("POST", "/v1/route", {"tokens": [1]})[0] == 503)
+check("nothing to wait for", empty.call("GET", "/readyz")[0] == 200)
+empty.call("POST", "/v1/sources", {"name": "x", "endpoint": "tcp://127.0.0.1:1"})
+check("a source that is not there", empty.call("GET", "/readyz")[0] == 503)
+empty.stop()
+
+for path, methods in SPEC["paths"].items():
+    for method, described in methods.items():
+        for status in described["responses"]:
+            check("every reply of the document was seen", (path, method, int(status)) in covered,
+                  f"{method} {path} {status}")
+print("all API checks passed" if failures == 0 else f"{failures} checks failed")
+sys.exit(failures > 0)
