@@ -80,7 +80,7 @@ struct SourceStatus {
   uint64_t batches = 0;          // delivered to the sink
   uint64_t gaps = 0;             // seen in the live stream
   uint64_t replays = 0;          // requests sent, probes included
-  uint64_t replay_timeouts = 0;  // of them, not answered in time
+  uint64_t replay_timeouts = 0;  // of them, not answered in time or cut off
   uint64_t replayed = 0;         // new batches that came by replay
   uint64_t duplicates = 0;       // live batches that had been applied before
   uint64_t reconnects = 0;
@@ -141,6 +141,10 @@ struct SubscriberConfig {
   // Between comparisons with the digests of a publisher that speaks KVX1. 0: never.
   int64_t audit_interval_ms = 10000;
   int recv_hwm = 100000;  // live messages a socket holds, per source
+  // A longer frame ends the connection that brought it. A new one is made, and what was lost is
+  // asked for; what is longer than this in a replay, too, is lost.
+  // At least 8192.
+  int64_t max_frame_bytes = (64 << 20) + (64 << 10);
   // Monotonic milliseconds; empty: the process's steady clock. Called on the subscriber's thread.
   std::function<int64_t()> now_ms;
 };

@@ -14,6 +14,8 @@ namespace {
 
 // Below this many bytes a copy is cheaper than the bookkeeping of a shared buffer.
 constexpr size_t kMinSharedBytes = 2048;
+// A followed source has up to six. Descriptors are scarcer.
+constexpr int kMaxSockets = 16384;
 
 Status SocketError(const std::string& what) {
   const int error = zmq_errno();
@@ -43,7 +45,10 @@ void ReleaseSharedBuffer(void*, void* hint) { delete static_cast<SharedBuffer*>(
 
 }  // namespace
 
-Context::Context() : context_(zmq_ctx_new()) { KV_CHECK(context_ != nullptr); }
+Context::Context() : context_(zmq_ctx_new()) {
+  KV_CHECK(context_ != nullptr);
+  KV_CHECK(zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, kMaxSockets) == 0);
+}
 
 Context::~Context() {
   while (zmq_ctx_term(context_) == -1 && zmq_errno() == EINTR) {

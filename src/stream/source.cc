@@ -30,9 +30,9 @@ void Source::OnConnected(int64_t now_ms) {
   hold_back_.Clear();
   live_next_ = std::min(live_next_, next_);
   seen_next_ = next_;
-  recheck_ = prove_ = false;
+  recheck_ = prove_ = settled_ = false;
   told_due_ms_ = kNever;
-  tries_ = snapshot_tries_ = 0;
+  tries_ = snapshot_tries_ = cuts_ = 0;
   if (std::exchange(was_connected_, true)) {
     ++status_.reconnects;
     if (next_ > 0) Unprove(SourceReason::kReconnected);
@@ -136,7 +136,7 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
   if (!request_.open()) return;
   now_ms_ = now_ms;
   NoteSign();
-  request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
+  if (!request_.cut) request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
   switch (reply.kind) {
     case ReplyKind::kMalformed:
       OnBadMessage();
@@ -148,6 +148,16 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
       OnReplyEnd(reply.batch.payload);
       break;
   }
+  NoteState();
+}
+
+// What cut the answer off may be a reply that never can come, so the next request waits longer.
+void Source::OnReplyCut(int64_t now_ms) {
+  now_ms_ = now_ms;
+  if (!request_.open() || std::exchange(request_.cut, true)) return;
+  if (request_.ask != Ask::kSnapshot) ++cuts_;
+  const int doublings = std::clamp(cuts_ - 1, 0, 6);
+  request_.deadline_ms = now_ms + std::min(kMinRetryMs << doublings, limits_.replay_timeout_ms);
   NoteState();
 }
 
@@ -175,7 +185,7 @@ void Source::OnReplayBatch(const Batch& batch) {
   }
   if (batch.seq > next_ || blocked()) hold_back_.Add(batch);
   if (batch.seq != next_ || blocked()) return;
-  tries_ = 0;
+  tries_ = cuts_ = 0;
   Apply(batch);
   ApplyHeld();
 }
@@ -202,6 +212,7 @@ void Source::OnReplyEnd(Frame payload) {
     status = std::move(parsed).value();
   }
   if (ended.ask == Ask::kSnapshot) return OnSnapshotEnd(status, ended.resume);
+  if (ended.ask == Ask::kReplay) cuts_ = 0;
   CloseRequest();
   if (ended.extended && !status && extended_) {
     // What spoke KVX1 before is gone; what answers now does not.
@@ -370,15 +381,7 @@ void Source::OnTimer(int64_t now_ms) {
   if (!request_.open() && wants_request() && now_ms >= retry_due_ms_) Settle();
   if (request_.open() && now_ms >= request_.deadline_ms) {
     ++status_.replay_timeouts;
-    const Ask ask = request_.ask;
-    if (ask == Ask::kSnapshot) {
-      FailSnapshot();
-    } else {
-      TrySkippingHole();
-      CloseRequest();
-      Settle();
-      if (!request_.open()) OpenRequest(ask);
-    }
+    OnRequestTimeout();
   } else if (!request_.open() && connected_ && can_replay_) {
     const bool probe = probes() && now_ms >= probe_due_ms_;
     const bool audit = extended_ && limits_.audit_interval_ms > 0 && now_ms >= audit_due_ms_;
@@ -390,6 +393,29 @@ void Source::OnTimer(int64_t now_ms) {
     }
   }
   NoteState();
+}
+
+void Source::OnRequestTimeout() {
+  const Request over = request_;
+  if (over.ask == Ask::kSnapshot) return FailSnapshot();
+  TrySkippingHole();
+  CloseRequest();
+  const bool given_up = over.cut && cuts_ >= kMaxTries;
+  // There is a batch that cannot come: the state lacks it, and its number is not known.
+  if (given_up && over.ask == Ask::kReplay && !has_hole() && (unproven_ || !incomplete_)) {
+    extended_ ? Replace(SourceReason::kLostBatches)
+              : SkipTo(hold_back_.first_seq().value_or(next_), ResetReason::kLostBatches);
+    incomplete_ = incomplete_ || !replace_;
+    cuts_ = 0;
+  }
+  Settle();
+  if (request_.open()) return;
+  if (given_up && joined_) {
+    cuts_ = 0;
+    probe_due_ms_ = now_ms_ + limits_.probe_interval_ms;
+  } else {
+    OpenRequest(over.ask);
+  }
 }
 
 int64_t Source::deadline_ms() const {
@@ -502,7 +528,7 @@ void Source::BeginEpoch() {
   joined_ = applied_ = incomplete_ = doubtful_ = unproven_ = replace_ = false;
   recheck_ = prove_ = false;
   ring_seen_ = settled_ = false;
-  tries_ = snapshot_tries_ = 0;
+  tries_ = snapshot_tries_ = cuts_ = 0;
   snapshot_due_ms_ = 0;
   told_due_ms_ = kNever;
 }
@@ -589,6 +615,7 @@ SourceState Source::state() const {
   if (replacing || unproven_) return SourceState::kSuspect;
   if (has_hole()) return applied_ || !incomplete_ ? SourceState::kGap : SourceState::kBootstrap;
   if (incomplete_) return SourceState::kCleared;
+  if (request_.ask == Ask::kReplay && cuts_ > 0) return SourceState::kGap;
   return doubtful_ ? SourceState::kSuspect : SourceState::kSynced;
 }
 

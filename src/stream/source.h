@@ -83,6 +83,8 @@ class Source {
   // Messages in the order in which they were received.
   void OnLive(const Batch& batch, int64_t now_ms);
   void OnReply(const Reply& reply, int64_t now_ms);
+  // The connection that brings the replies has ended. What it brought before may still be fed.
+  void OnReplyCut(int64_t now_ms);
   void OnBadMessage() { ++status_.bad_messages; }
   // The state is impossible, says somebody who knows: it is replaced or forgotten.
   void OnContradiction(int64_t now_ms);
@@ -99,6 +101,7 @@ class Source {
     Ask ask = Ask::kNone;
     bool extended = false;
     bool answered = false;           // a batch came
+    bool cut = false;                // what has not come will not
     bool wants_overlap = false;      // starts at a batch that was applied before
     bool proven = true;              // its batches are known to be of our epoch
     std::optional<uint64_t> resume;  // number of the snapshot's parts
@@ -132,6 +135,7 @@ class Source {
   void SkipTo(uint64_t seq, ResetReason reason);
   void Forget(ResetReason reason);
   void TrySkippingHole();
+  void OnRequestTimeout();
   void Doubt(SourceReason reason);
   void Replace(SourceReason reason);
   void Unprove(SourceReason reason);
@@ -176,7 +180,7 @@ class Source {
   bool stale_ = false;
   bool connected_ = false;
   bool was_connected_ = false;
-  bool settled_ = false;   // the second look after joining was scheduled
+  bool settled_ = false;   // the second look at this connection's publisher was scheduled
   bool extended_ = false;  // the publisher has answered with a status
   bool asked_ = false;     // whether it is extended is known
   std::optional<residency::Epoch> epoch_;
@@ -185,6 +189,7 @@ class Source {
   std::optional<residency::PublisherStatus> audit_;   // to be compared once the state is that far
   SourceReason why_ = SourceReason::kNone;            // of the latest doubt
   int tries_ = 0;
+  int cuts_ = 0;              // answers cut off in a row, next_ where it was
   int fruitless_ = 0;         // requests in a row that left next_ where it was
   uint64_t asked_from_ = 0;   // next_ at the last one
   int64_t retry_due_ms_ = 0;  // not before

@@ -30,6 +30,7 @@ SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& confi
                        std::shared_ptr<Context> context, const SubscriberSink& sink)
     : config_(source),
       recv_hwm_(config.recv_hwm),
+      max_frame_bytes_(config.max_frame_bytes),
       context_(std::move(context)),
       source_(LimitsOf(config, sink.takes_snapshots()), !source.replay_endpoint.empty(),
               Hooks(sink)) {}
@@ -60,6 +61,7 @@ Status SourceLink::ConnectLive() {
   if (!sub.ok()) return sub.status();
   sub->SetOption(ZMQ_LINGER, 0);
   sub->SetOption(ZMQ_RCVHWM, recv_hwm_);
+  sub->SetOption(ZMQ_MAXMSGSIZE, max_frame_bytes_);
   sub->SetOption(ZMQ_HEARTBEAT_IVL, kHeartbeatMs);
   sub->SetOption(ZMQ_HEARTBEAT_TIMEOUT, kHeartbeatTimeoutMs);
   AllowIpv6(*sub, config_.endpoint);
@@ -75,6 +77,7 @@ Status SourceLink::ConnectLive() {
 }
 
 void SourceLink::RenewLive(int64_t now_ms) {
+  renewed_ms_ = now_ms;
   renew_due_ms_ = ConnectLive().ok() ? Source::kNever : now_ms + kRetryMs;
 }
 
@@ -94,7 +97,7 @@ SourceHooks SourceLink::Hooks(const SubscriberSink& sink) {
   hooks.request_extended = [this](const residency::ExtensionRequest& request) {
     Request(residency::EncodeRequest(request));
   };
-  hooks.close_replay = [this] { replay_.Close(); };
+  hooks.close_replay = [this] { CloseReplay(); };
   hooks.renew_live = [this] { ScheduleRenewal(); };
   if (sink.takes_snapshots()) AddSnapshotHooks(sink, hooks);
   return hooks;
@@ -122,14 +125,19 @@ void SourceLink::AddPollItems(std::vector<zmq_pollitem_t>& items) const {
   const auto add = [&items](const Socket& socket) {
     items.push_back({socket.get(), 0, ZMQ_POLLIN, 0});
   };
-  if (replay_.is_open()) add(replay_);
+  if (replay_.is_open()) {
+    add(replay_);
+    add(replay_monitor_);
+  }
   if (renewal_scheduled()) return;
   add(sub_);
   add(monitor_);
 }
 
 void SourceLink::Work(int64_t now_ms) {
-  if (now_ms >= renew_due_ms_) RenewLive(now_ms);
+  // A clock that was set back is no reason to wait.
+  const bool renewal_due = now_ms >= renew_due_ms_ || now_ms < renewed_ms_;
+  if (renewal_scheduled() && renewal_due) RenewLive(now_ms);
   if (std::exchange(connected_at_once_, false)) source_.OnConnected(now_ms);
   if (!renewal_scheduled()) DrainMonitor(now_ms);
   if (!renewal_scheduled()) DrainLive(now_ms);
@@ -172,23 +180,37 @@ void SourceLink::DrainLive(int64_t now_ms) {
 void SourceLink::DrainReplay(int64_t now_ms) {
   for (int i = 0; i < kMessagesPerTurn && !muted_ && replay_.is_open(); ++i) {
     const uint64_t request = requests_;
-    if (replay_.Receive(message_) == RecvResult::kNone) return;
+    if (replay_.Receive(message_) == RecvResult::kNone) return DrainReplayMonitor(now_ms);
     DrainMonitor(now_ms);
     if (requests_ != request) return;  // the reply is to a request that was replaced
     source_.OnReply(ParseReply(message_.frames()), now_ms);
   }
 }
 
+// A socket whose connection ended because of what it brought does not connect again; and a request
+// that was on its way is lost in any case.
+void SourceLink::DrainReplayMonitor(int64_t now_ms) {
+  while (ReceiveMonitorEvent(replay_monitor_)) source_.OnReplyCut(now_ms);
+}
+
+void SourceLink::CloseReplay() {
+  replay_.Close();
+  replay_monitor_.Close();
+}
+
 // If the socket cannot be had, the request times out and is tried again.
 void SourceLink::Request(Frame start) {
   ++requests_;
-  replay_.Close();
+  CloseReplay();
   Result<Socket> dealer = Socket::Create(context_, ZMQ_DEALER);
   if (!dealer.ok()) return;
   dealer->SetOption(ZMQ_LINGER, 0);
+  dealer->SetOption(ZMQ_MAXMSGSIZE, max_frame_bytes_);
   AllowIpv6(*dealer, config_.replay_endpoint);
-  if (!dealer->Connect(config_.replay_endpoint).ok()) return;
+  Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_DISCONNECTED);
+  if (!monitor.ok() || !dealer->Connect(config_.replay_endpoint).ok()) return;
   replay_ = std::move(dealer).value();
+  replay_monitor_ = std::move(monitor).value();
   replay_.Send({}, /*more=*/true);
   replay_.Send(start, /*more=*/false);
 }

@@ -16,6 +16,10 @@ namespace kvcast::stream {
 // Opened on any thread, then used by one.
 class SourceLink {
  public:
+  // From one live connection to the next, so that frames which no connection survives do not keep
+  // the machine busy.
+  static constexpr int64_t kRenewalPauseMs = 100;
+
   // Subscribes and connects. `sink` must outlive the link.
   static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
                                                   const SubscriberConfig& config,
@@ -41,7 +45,7 @@ class SourceLink {
   Status CheckReplayEndpoint() const;
   Status ConnectLive();
   void RenewLive(int64_t now_ms);
-  void ScheduleRenewal() { renew_due_ms_ = 0; }
+  void ScheduleRenewal() { renew_due_ms_ = renewed_ms_ + kRenewalPauseMs; }
   bool renewal_scheduled() const { return renew_due_ms_ != Source::kNever; }
   SourceHooks Hooks(const SubscriberSink& sink);
   void AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks);
@@ -49,21 +53,26 @@ class SourceLink {
   void DrainMonitor(int64_t now_ms);
   void DrainLive(int64_t now_ms);
   void DrainReplay(int64_t now_ms);
+  void DrainReplayMonitor(int64_t now_ms);
+  void CloseReplay();
   void Request(Frame start);
 
   const SourceConfig config_;
   const int recv_hwm_;
+  const int64_t max_frame_bytes_;
   const std::shared_ptr<Context> context_;
   Source source_;
   bool muted_ = false;
   bool connected_at_once_ = false;         // inproc: no monitor events, and never a reconnect
   bool disconnected_ = false;              // the live connection has ended
   int64_t renew_due_ms_ = Source::kNever;  // when to make the next one
+  int64_t renewed_ms_ = -kRenewalPauseMs;  // when the last one was made
   uint64_t requests_ = 0;                  // replay requests so far
   Multipart message_;
   Socket sub_;
   Socket monitor_;  // of sub_
   Socket replay_;   // one DEALER per request, so that late replies to another one cannot mix in
+  Socket replay_monitor_;
 };
 
 }  // namespace kvcast::stream

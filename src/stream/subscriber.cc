@@ -28,12 +28,18 @@ void EraseWorker(Links& links, WorkerId worker) {
   std::erase_if(links, [worker](const auto& link) { return link->worker() == worker; });
 }
 
+// A status is not longer: 3 tiers of 64 groups, without buckets.
+constexpr int64_t kMinMaxFrameBytes = 8 << 10;
+
 Status CheckConfig(const SubscriberConfig& config) {
   if (config.replay_timeout_ms <= 0) {
     return {StatusCode::kInvalidArgument, "replay_timeout_ms must be positive"};
   }
   if (config.probe_interval_ms < 0 || config.recv_hwm < 0) {
     return {StatusCode::kInvalidArgument, "probe_interval_ms or recv_hwm is negative"};
+  }
+  if (config.max_frame_bytes < kMinMaxFrameBytes) {
+    return {StatusCode::kInvalidArgument, "max_frame_bytes is below 8192"};
   }
   return Status();
 }

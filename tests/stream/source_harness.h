@@ -37,6 +37,8 @@ class SourceHarness {
     const Bytes payload = TestPayload(seq, epoch);
     source_.OnReply({ReplyKind::kBatch, {seq, payload}}, now_ms);
   }
+  // The connection that was to bring the replies ends.
+  void Cut() { source_.OnReplyCut(now_ms); }
   void End() { source_.OnReply({ReplyKind::kEnd, {}}, now_ms); }
   // The replies begin..end-1 and the end marker, as a ring that holds those gives them.
   void Replay(uint64_t begin, uint64_t end, int epoch = 0) {

@@ -137,5 +137,22 @@ TEST(SourceJoin, LongReplayMayOverlapLongAgoLiveBatches) {
   EXPECT_EQ(source.status().resets, 0u);
 }
 
+// What was published while the new subscription was on its way is in neither.
+TEST(SourceJoin, ASecondLookComesSoonAfterEachConnection) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  for (int i = 0; i < 2; ++i) {
+    source.Disconnect();
+    source.Connect();
+    source.Replay(2, 3);
+    source.TakeRequest();
+    const int64_t since = source.now_ms;
+    source.WaitUntilDue();
+    EXPECT_EQ(source.TakeRequest(), 2u) << i;
+    EXPECT_EQ(source.now_ms - since, Source::kSettleMs) << i;
+    source.Replay(2, 3);
+  }
+}
+
 }  // namespace
 }  // namespace kvcast::stream

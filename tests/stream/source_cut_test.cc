@@ -1,0 +1,102 @@
+// Answers whose connection ends before END: some batch may never come.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/stream/source_harness.h"
+
+namespace kvcast::stream {
+namespace {
+
+// Until the request that was cut is made again; how long that took.
+int64_t WaitForRequest(SourceHarness& source) {
+  const int64_t since = source.now_ms;
+  while (!source.TakeRequest()) source.WaitUntilDue();
+  return source.now_ms - since;
+}
+
+TEST(SourceCut, IsAskedAgainSoonAndThenLater) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(5);
+  EXPECT_EQ(source.TakeRequest(), 2u);
+  source.Cut();
+  EXPECT_EQ(WaitForRequest(source), Source::kMinRetryMs);
+  source.Cut();
+  EXPECT_EQ(WaitForRequest(source), 2 * Source::kMinRetryMs);
+  EXPECT_EQ(source.state(), SourceState::kGap);
+}
+
+TEST(SourceCut, RepliesThatWereReceivedBeforeCount) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(5);
+  source.Cut();
+  source.Replay(2, 5);
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"0.3", "0.4", "0.5"}));
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
+TEST(SourceCut, AReplyAfterTheCutDoesNotPutTheNextRequestOff) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(5);
+  source.TakeRequest();
+  source.Cut();
+  source.Reply(2);
+  EXPECT_EQ(WaitForRequest(source), Source::kMinRetryMs);
+}
+
+TEST(SourceCut, AHoleThatCannotBeSentIsLeftBehind) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Live(4);
+  for (int i = 0; i < Source::kMaxTries; ++i) {
+    source.Reply(2);
+    source.Cut();
+    source.WaitUntilDue();
+  }
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.4"}));
+  EXPECT_EQ(source.state(), SourceState::kCleared);
+}
+
+// The batch that cannot come is the newest: nothing else says that it is there.
+TEST(SourceCut, ATailThatCannotBeSentIsNoSyncedState) {
+  SourceHarness source(/*can_replay=*/true);
+  source.JoinAndApply(3);
+  source.Disconnect();
+  source.Connect();
+  source.TakeRequest();
+  for (int i = 0; i < Source::kMaxTries; ++i) {
+    EXPECT_NE(source.state(), SourceState::kSynced) << i;
+    source.Reply(2);
+    source.Cut();
+    EXPECT_NE(source.state(), SourceState::kSynced) << i;
+    source.WaitUntilDue();
+  }
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches"}));
+  EXPECT_EQ(source.state(), SourceState::kCleared);
+  // It is not asked for ever.
+  source.TakeRequest();
+  EXPECT_FALSE(source.replay_open());
+  source.Live(4);
+  for (int i = 0; i < Source::kMaxTries; ++i) {
+    source.Cut();
+    source.WaitUntilDue();
+  }
+  EXPECT_EQ(source.TakeDeliveries(), (Texts{"0.4"}));
+  EXPECT_EQ(source.state(), SourceState::kCleared);
+}
+
+TEST(SourceCut, AFirstBatchThatCannotBeSentIsNoSyncedState) {
+  SourceHarness source(/*can_replay=*/true);
+  source.Connect();
+  for (int i = 0; i < Source::kMaxTries; ++i) {
+    EXPECT_EQ(source.state(), SourceState::kBootstrap) << i;
+    source.Cut();
+    source.WaitUntilDue();
+  }
+  EXPECT_EQ(source.state(), SourceState::kCleared);
+}
+
+}  // namespace
+}  // namespace kvcast::stream
