@@ -80,6 +80,7 @@ struct SourceStatus {
   uint64_t batches = 0;          // delivered to the sink
   uint64_t gaps = 0;             // seen in the live stream
   uint64_t replays = 0;          // requests sent, probes included
+  uint64_t replay_waits = 0;     // of them, that had to wait for their turn
   uint64_t replay_timeouts = 0;  // of them, not answered in time or cut off
   uint64_t replayed = 0;         // new batches that came by replay
   uint64_t duplicates = 0;       // live batches that had been applied before
@@ -130,6 +131,9 @@ struct SubscriberSink {
 };
 
 struct SubscriberConfig {
+  // Replays and snapshots at once; other sources wait for their turn. One that is not answered
+  // gives its place up after replay_timeout_ms. > 0.
+  size_t max_replays = 4;
   size_t hold_back_batches = 8192;  // live batches kept while a replay runs, per source
   size_t hold_back_bytes = 64u << 20;
   int64_t replay_timeout_ms = 2000;  // without a frame; then the replay is asked for again

@@ -564,6 +564,25 @@ bool Source::MayAskAgain() {
 
 void Source::OpenRequest(Ask ask) {
   CloseRequest();
+  if (ask != Ask::kStatus && hooks_.take_turn && !hooks_.take_turn()) {
+    ++status_.replay_waits;
+    request_.ask = ask;
+    request_.waiting = true;
+    request_.deadline_ms = kNever;
+    return;
+  }
+  SendRequest(ask);
+}
+
+void Source::OnTurn(int64_t now_ms) {
+  if (!request_.waiting) return;
+  now_ms_ = now_ms;
+  SendRequest(request_.ask);
+  NoteState();
+}
+
+void Source::SendRequest(Ask ask) {
+  request_ = {};
   request_.ask = ask;
   request_.deadline_ms = now_ms_ + limits_.replay_timeout_ms;
   request_.extended = ask != Ask::kReplay || extended_;
@@ -587,7 +606,7 @@ void Source::OpenRequest(Ask ask) {
 
 void Source::CloseRequest() {
   const Request closed = std::exchange(request_, {});
-  if (closed.ask == Ask::kSnapshot) hooks_.drop_snapshot();
+  if (closed.ask == Ask::kSnapshot && !closed.waiting) hooks_.drop_snapshot();
   if (closed.open()) hooks_.close_replay();
 }
 

@@ -37,6 +37,9 @@ struct SourceLimits {
 struct SourceHooks {
   std::function<BatchResult(const Batch&)> apply;
   std::function<void(ResetReason)> reset;
+  // May be empty. False: replays and snapshots of other sources come first; OnTurn will be called,
+  // unless close_replay is called before.
+  std::function<bool()> take_turn;
   // Ask for all batches from `start` on. Replies to an earlier request must not be fed any more.
   std::function<void(uint64_t start)> request_replay;
   // The same with an extension request.
@@ -83,6 +86,8 @@ class Source {
   // Messages in the order in which they were received.
   void OnLive(const Batch& batch, int64_t now_ms);
   void OnReply(const Reply& reply, int64_t now_ms);
+  // The turn that take_turn did not give has come.
+  void OnTurn(int64_t now_ms);
   // The connection that brings the replies has ended. What it brought before may still be fed.
   void OnReplyCut(int64_t now_ms);
   void OnBadMessage() { ++status_.bad_messages; }
@@ -99,6 +104,7 @@ class Source {
   enum class Ask : uint8_t { kNone, kStatus, kReplay, kSnapshot };
   struct Request {
     Ask ask = Ask::kNone;
+    bool waiting = false;  // for its turn; nothing was sent
     bool extended = false;
     bool answered = false;           // a batch came
     bool cut = false;                // what has not come will not
@@ -145,6 +151,7 @@ class Source {
   void Settle();
   bool MayAskAgain();
   void OpenRequest(Ask ask);
+  void SendRequest(Ask ask);
   void CloseRequest();
   void NoteJoined();
   void NoteSign();

@@ -27,19 +27,20 @@ void AllowIpv6(Socket& socket, const std::string& endpoint) {
 }  // namespace
 
 SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& config,
-                       std::shared_ptr<Context> context, const SubscriberSink& sink)
+                       std::shared_ptr<Context> context, const SubscriberSink& sink, Turns& turns)
     : config_(source),
       recv_hwm_(config.recv_hwm),
       max_frame_bytes_(config.max_frame_bytes),
       context_(std::move(context)),
+      turns_(turns),
       source_(LimitsOf(config, sink.takes_snapshots()), !source.replay_endpoint.empty(),
               Hooks(sink)) {}
 
 Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
                                                      const SubscriberConfig& config,
                                                      std::shared_ptr<Context> context,
-                                                     const SubscriberSink& sink) {
-  std::unique_ptr<SourceLink> link(new SourceLink(source, config, std::move(context), sink));
+                                                     const SubscriberSink& sink, Turns& turns) {
+  std::unique_ptr<SourceLink> link(new SourceLink(source, config, std::move(context), sink, turns));
   if (Status status = link->CheckReplayEndpoint(); !status.ok()) return status;
   if (Status status = link->ConnectLive(); !status.ok()) return status;
   return link;
@@ -81,6 +82,17 @@ void SourceLink::RenewLive(int64_t now_ms) {
   renew_due_ms_ = ConnectLive().ok() ? Source::kNever : now_ms + kRetryMs;
 }
 
+bool SourceLink::TakeTurn() {
+  in_turns_ = true;
+  waits_ = !turns_.Take(this);
+  return !waits_;
+}
+
+void SourceLink::LeaveTurns() {
+  waits_ = false;
+  if (std::exchange(in_turns_, false)) turns_.Leave(this);
+}
+
 SourceHooks SourceLink::Hooks(const SubscriberSink& sink) {
   SourceHooks hooks;
   hooks.apply = [this, &sink](const Batch& batch) {
@@ -97,7 +109,11 @@ SourceHooks SourceLink::Hooks(const SubscriberSink& sink) {
   hooks.request_extended = [this](const residency::ExtensionRequest& request) {
     Request(residency::EncodeRequest(request));
   };
-  hooks.close_replay = [this] { CloseReplay(); };
+  hooks.take_turn = [this] { return TakeTurn(); };
+  hooks.close_replay = [this] {
+    CloseReplay();
+    LeaveTurns();
+  };
   hooks.renew_live = [this] { ScheduleRenewal(); };
   if (sink.takes_snapshots()) AddSnapshotHooks(sink, hooks);
   return hooks;
@@ -142,6 +158,10 @@ void SourceLink::Work(int64_t now_ms) {
   if (!renewal_scheduled()) DrainMonitor(now_ms);
   if (!renewal_scheduled()) DrainLive(now_ms);
   if (!renewal_scheduled()) DrainReplay(now_ms);
+  if (has_new_turn()) {
+    waits_ = false;
+    source_.OnTurn(now_ms);
+  }
   source_.OnTimer(now_ms);
 }
 

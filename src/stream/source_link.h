@@ -10,6 +10,7 @@
 #include "kvcast/subscriber.h"
 #include "src/stream/socket.h"
 #include "src/stream/source.h"
+#include "src/stream/turns.h"
 
 namespace kvcast::stream {
 
@@ -20,16 +21,20 @@ class SourceLink {
   // the machine busy.
   static constexpr int64_t kRenewalPauseMs = 100;
 
-  // Subscribes and connects. `sink` must outlive the link.
+  // Subscribes and connects. `sink` and `turns` must outlive the link; `turns` is used once it
+  // works.
   static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
                                                   const SubscriberConfig& config,
                                                   std::shared_ptr<Context> context,
-                                                  const SubscriberSink& sink);
+                                                  const SubscriberSink& sink, Turns& turns);
+  ~SourceLink() { LeaveTurns(); }
   SourceLink(const SourceLink&) = delete;
   SourceLink& operator=(const SourceLink&) = delete;
 
   WorkerId worker() const { return config_.worker; }
-  int64_t deadline_ms() const { return std::min(source_.deadline_ms(), renew_due_ms_); }
+  int64_t deadline_ms() const {
+    return has_new_turn() ? 0 : std::min(source_.deadline_ms(), renew_due_ms_);
+  }
   SourceStatus status(int64_t now_ms) const { return source_.status(now_ms); }
 
   void AddPollItems(std::vector<zmq_pollitem_t>& items) const;
@@ -41,12 +46,15 @@ class SourceLink {
 
  private:
   SourceLink(const SourceConfig& source, const SubscriberConfig& config,
-             std::shared_ptr<Context> context, const SubscriberSink& sink);
+             std::shared_ptr<Context> context, const SubscriberSink& sink, Turns& turns);
   Status CheckReplayEndpoint() const;
   Status ConnectLive();
   void RenewLive(int64_t now_ms);
   void ScheduleRenewal() { renew_due_ms_ = renewed_ms_ + kRenewalPauseMs; }
   bool renewal_scheduled() const { return renew_due_ms_ != Source::kNever; }
+  bool TakeTurn();
+  void LeaveTurns();
+  bool has_new_turn() const { return waits_ && turns_.Has(this); }
   SourceHooks Hooks(const SubscriberSink& sink);
   void AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks);
 
@@ -61,6 +69,9 @@ class SourceLink {
   const int recv_hwm_;
   const int64_t max_frame_bytes_;
   const std::shared_ptr<Context> context_;
+  Turns& turns_;
+  bool in_turns_ = false;  // has a place, or waits for one
+  bool waits_ = false;
   Source source_;
   bool muted_ = false;
   bool connected_at_once_ = false;         // inproc: no monitor events, and never a reconnect

@@ -38,6 +38,9 @@ Status CheckConfig(const SubscriberConfig& config) {
   if (config.probe_interval_ms < 0 || config.recv_hwm < 0) {
     return {StatusCode::kInvalidArgument, "probe_interval_ms or recv_hwm is negative"};
   }
+  if (config.max_replays == 0) {
+    return {StatusCode::kInvalidArgument, "max_replays must be positive"};
+  }
   if (config.max_frame_bytes < kMinMaxFrameBytes) {
     return {StatusCode::kInvalidArgument, "max_frame_bytes is below 8192"};
   }
@@ -115,6 +118,7 @@ class Subscriber::Impl {
         sink_(std::move(sink)),
         now_ms_(config.now_ms ? config.now_ms : SteadyMs),
         waker_(std::move(waker)),
+        turns_(config.max_replays),
         thread_([this] { Run(); }) {}
   ~Impl();
 
@@ -137,6 +141,8 @@ class Subscriber::Impl {
   // The shared one, because inproc publishers of this process are in it.
   const std::shared_ptr<stream::Context> context_ = stream::Context::Shared();
   const std::shared_ptr<stream::Waker> waker_;
+
+  stream::Turns turns_;  // the thread's; outlives the links
 
   mutable Mutex mutex_;
   std::condition_variable_any removed_;
@@ -170,7 +176,8 @@ Status Subscriber::Impl::Add(const SourceConfig& source) {
                     "worker " + std::to_string(source.worker.value) + " is followed already");
     }
   }
-  Result<std::unique_ptr<SourceLink>> link = SourceLink::Open(source, config_, context_, sink_);
+  Result<std::unique_ptr<SourceLink>> link =
+      SourceLink::Open(source, config_, context_, sink_, turns_);
   MutexLock lock(mutex_);
   if (!link.ok()) {
     statuses_.erase(source.worker);

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/turns.h"
+
+#include <gtest/gtest.h>
+
+namespace kvcast::stream {
+namespace {
+
+TEST(Turns, AreGivenInTheOrderOfAsking) {
+  Turns turns(2);
+  const int who[5] = {};
+  EXPECT_TRUE(turns.Take(&who[0]));
+  EXPECT_TRUE(turns.Take(&who[1]));
+  for (int i = 2; i < 5; ++i) EXPECT_FALSE(turns.Take(&who[i]));
+  turns.Leave(&who[1]);
+  EXPECT_TRUE(turns.Has(&who[2]));
+  EXPECT_FALSE(turns.Has(&who[3]));
+  // Whoever comes again is last.
+  EXPECT_FALSE(turns.Take(&who[1]));
+  turns.Leave(&who[3]);
+  turns.Leave(&who[0]);
+  EXPECT_TRUE(turns.Has(&who[4]));
+  EXPECT_FALSE(turns.Has(&who[1]));
+  turns.Leave(&who[2]);
+  EXPECT_TRUE(turns.Has(&who[1]));
+}
+
+}  // namespace
+}  // namespace kvcast::stream
