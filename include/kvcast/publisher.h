@@ -48,6 +48,10 @@ struct PublisherConfig {
   // After this long without a batch an empty one is published, so that a lost tail and silence are
   // seen. Not before the first batch, whose time stamp it continues. 0: never.
   int64_t heartbeat_ms = 1000;
+  // What one replay connection may ask for and be sent, per second: four seconds' worth of requests
+  // and one of bytes at once, then its answers wait. 0: no limit.
+  double replay_requests_per_s = 64;
+  double replay_bytes_per_s = 256 << 20;
 };
 
 // The endpoint of one data-parallel rank: tcp adds the rank to the port (port 0 stays 0), inproc
@@ -65,6 +69,7 @@ struct PublisherCounters {
   uint64_t live_dropped = 0;   // left the ring before they were sent live (the gap is visible)
   uint64_t replay_requests = 0;
   uint64_t replay_batches = 0;  // sent in replies
+  uint64_t replay_delays = 0;   // times that a client had to wait because of its rate
   uint64_t replay_rejects = 0;  // malformed requests, not answered
   uint64_t replay_dropped = 0;  // requests not served to the end: the client went away, or more
                                 // clients or requests waited than the server serves at once

@@ -31,6 +31,9 @@ Status CheckConfig(const PublisherConfig& config) {
   if (config.ring_batches == 0) return {StatusCode::kInvalidArgument, "ring_batches is 0"};
   if (config.heartbeat_ms < 0) return {StatusCode::kInvalidArgument, "heartbeat_ms is negative"};
   if (config.send_hwm < 0) return {StatusCode::kInvalidArgument, "send_hwm is negative"};
+  if (!(config.replay_requests_per_s >= 0 && config.replay_bytes_per_s >= 0)) {
+    return {StatusCode::kInvalidArgument, "a replay rate is negative"};
+  }
   return Status();
 }
 
@@ -143,8 +146,9 @@ Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
         std::make_unique<stream::PublisherState>(config.epoch ? *config.epoch : RandomEpoch(), ring,
                                                  config.dialect, config.data_parallel_rank);
   }
-  replay = std::make_unique<stream::ReplayServer>(std::move(router).value(), *waker, config.topic,
-                                                  config.replay_layout, ring, state.get());
+  replay = std::make_unique<stream::ReplayServer>(
+      std::move(router).value(), *waker, config.topic, config.replay_layout, ring, state.get(),
+      stream::ReplayRate{config.replay_requests_per_s, config.replay_bytes_per_s});
   return Status();
 }
 
@@ -222,6 +226,7 @@ PublisherCounters Publisher::counters() const {
   const stream::ReplayCounters& replay = impl_->replay->counters();
   counters.replay_requests = replay.requests;
   counters.replay_batches = replay.batches;
+  counters.replay_delays = replay.delays;
   counters.replay_rejects = replay.rejects;
   counters.replay_dropped = replay.dropped;
   return counters;

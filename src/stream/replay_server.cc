@@ -2,6 +2,7 @@
 #include "src/stream/replay_server.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace kvcast::stream {
@@ -9,6 +10,15 @@ namespace {
 
 // Requests read before clients are served again.
 constexpr int kRequestsPerTurn = 64;
+// Longer start frames can only be numbers.
+constexpr size_t kMaxStartBytes = 64;
+// What a reply costs beside its payload.
+constexpr double kReplyBytes = 64;
+
+int64_t SteadyUs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
 
 const Payload& EmptyPayload() {
   static const Payload empty = std::make_shared<const std::vector<uint8_t>>();
@@ -22,11 +32,13 @@ Frame AsFrame(const std::string& text) {
 }  // namespace
 
 ReplayServer::ReplayServer(Socket router, std::shared_ptr<Waker> waker, std::string topic,
-                           ReplayLayout layout, const ReplayRing& ring, PublisherState* state)
+                           ReplayLayout layout, const ReplayRing& ring, PublisherState* state,
+                           const ReplayRate& rate)
     : router_(std::move(router)),
       waker_(std::move(waker)),
       topic_(std::move(topic)),
       layout_(layout),
+      rate_(rate),
       responder_(ring, state),
       thread_([this] { Run(); }) {}
 
@@ -45,14 +57,24 @@ void ReplayServer::Run() {
 }
 
 void ReplayServer::WaitForWork() {
-  const bool busy =
-      std::any_of(clients_.begin(), clients_.end(), [](const Client& c) { return c.runnable(); });
   zmq_pollitem_t items[] = {{router_.get(), 0, ZMQ_POLLIN, 0},
                             {nullptr, waker_->descriptor(), ZMQ_POLLIN, 0}};
-  zmq_poll(items, 2, busy ? 0 : -1);
+  zmq_poll(items, 2, WaitMs());
   if (items[1].revents == 0) return;
   waker_->Drain();
   for (Client& client : clients_) client.paused = false;
+}
+
+// Until a client can be served; -1: until somebody reads or asks.
+int64_t ReplayServer::WaitMs() const {
+  const int64_t now_us = SteadyUs();
+  int64_t wait_ms = -1;
+  for (const Client& client : clients_) {
+    if (!client.waiting()) continue;
+    const int64_t ms = client.runnable(now_us) ? 0 : (client.ready_us - now_us) / 1000 + 1;
+    wait_ms = wait_ms < 0 ? ms : std::min(wait_ms, ms);
+  }
+  return wait_ms;
 }
 
 void ReplayServer::ReceiveRequests() {
@@ -71,7 +93,10 @@ void ReplayServer::AddRequest(Frame identity, Frame start) {
   ++counters_.requests;
   Client& client = FindOrAddClient(identity);
   if (client.requests.size() < kMaxRequestsPerClient) {
-    client.requests.push_back(responder_.Begin(start));
+    // Snapshots are large, so an answer is made when its turn has come.
+    const SeqFrame number = EncodeSeq(ParseStart(start));
+    if (start.size() > kMaxStartBytes) start = number;
+    client.requests.emplace_back(start.begin(), start.end());
   } else {
     ++counters_.dropped;
   }
@@ -83,7 +108,9 @@ ReplayServer::Client& ReplayServer::FindOrAddClient(Frame identity) {
     if (client.identity == name) return client;
   }
   if (clients_.size() == kMaxClients) MakeRoom();
-  clients_.push_back({name, std::make_shared<ReplayCredit>(waker_), {}, false});
+  clients_.push_back({name, std::make_shared<ReplayCredit>(waker_),
+                      TokenBucket(rate_.requests, ReplayRate::kRequestBurstS),
+                      TokenBucket(rate_.bytes, ReplayRate::kByteBurstS)});
   return clients_.back();
 }
 
@@ -100,11 +127,12 @@ void ReplayServer::Drop(Clients::iterator client) {
 
 void ReplayServer::ServeClients() {
   // Served clients move to the back, so the count is taken first.
+  const int64_t now_us = SteadyUs();
   size_t turns = clients_.size();
   for (auto client = clients_.begin(); turns > 0; --turns) {
     const auto current = client++;
-    if (!current->runnable()) continue;
-    if (ServeTurn(*current) == Turn::kGone) {
+    if (!current->runnable(now_us)) continue;
+    if (ServeTurn(*current, now_us) == Turn::kGone) {
       Drop(current);
     } else if (!current->paused) {
       clients_.splice(clients_.end(), clients_, current);
@@ -112,12 +140,18 @@ void ReplayServer::ServeClients() {
   }
 }
 
-ReplayServer::Turn ReplayServer::ServeTurn(Client& client) {
-  Answer& answer = client.requests.front();
+ReplayServer::Turn ReplayServer::ServeTurn(Client& client, int64_t now_us) {
+  if (!client.answer) {
+    if (!MayGoOn(client.request_rate, client, now_us)) return Turn::kServed;
+    client.request_rate.Spend(1);
+    client.answer = responder_.Begin(client.requests.front());
+  }
+  Answer& answer = *client.answer;
   slice_.clear();
   responder_.Read(answer, kTurnBatches, slice_);
   for (const RingEntry& entry : slice_) {
-    if (!HasCredit(client)) return Turn::kServed;
+    if (!MayGoOn(client.byte_rate, client, now_us) || !HasCredit(client)) return Turn::kServed;
+    client.byte_rate.Spend(static_cast<double>(entry.payload->size()) + kReplyBytes);
     if (SendBatch(client, entry) != SendResult::kSent) return Turn::kGone;
     responder_.Sent(answer, entry);
   }
@@ -125,7 +159,15 @@ ReplayServer::Turn ReplayServer::ServeTurn(Client& client) {
   if (!HasCredit(client)) return Turn::kServed;
   if (SendEnd(client, answer) != SendResult::kSent) return Turn::kGone;
   client.requests.pop_front();
+  client.answer.reset();
   return Turn::kServed;
+}
+
+bool ReplayServer::MayGoOn(TokenBucket& rate, Client& client, int64_t now_us) {
+  client.ready_us = rate.ReadyAt(now_us);
+  if (client.ready_us <= now_us) return true;
+  ++counters_.delays;
+  return false;
 }
 
 bool ReplayServer::HasCredit(Client& client) {

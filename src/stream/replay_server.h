@@ -2,7 +2,8 @@
 //
 // Clients are served in turns of kTurnBatches, so that none waits for another. One that does not
 // read is paused at its credit (see replay_credit.h) and goes on when it reads; what left the ring
-// meanwhile is missing from its replies.
+// meanwhile is missing from its replies. One that asks for more than its rate is paused, too.
+// Neither is told: an END in the place of an answer would say that nothing is held.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,6 +18,7 @@
 
 #include "kvcast/publisher.h"
 #include "src/stream/replay_credit.h"
+#include "src/stream/replay_rate.h"
 #include "src/stream/replay_responder.h"
 #include "src/stream/replay_ring.h"
 #include "src/stream/socket.h"
@@ -26,6 +28,7 @@ namespace kvcast::stream {
 struct ReplayCounters {
   std::atomic<uint64_t> requests{0};
   std::atomic<uint64_t> batches{0};
+  std::atomic<uint64_t> delays{0};
   std::atomic<uint64_t> rejects{0};
   std::atomic<uint64_t> dropped{0};
 };
@@ -40,7 +43,8 @@ class ReplayServer {
   // and `state` (nullptr: no KVX1) must outlive the server. Throws std::system_error if no thread
   // can start.
   ReplayServer(Socket router, std::shared_ptr<Waker> waker, std::string topic, ReplayLayout layout,
-               const ReplayRing& ring, PublisherState* state = nullptr);
+               const ReplayRing& ring, PublisherState* state = nullptr,
+               const ReplayRate& rate = {});
   // Ends at once: replies that were not sent are lost.
   ~ReplayServer();
 
@@ -50,22 +54,29 @@ class ReplayServer {
   struct Client {
     std::string identity;
     std::shared_ptr<ReplayCredit> credit;
-    std::deque<Answer> requests;  // served front first
+    TokenBucket request_rate;
+    TokenBucket byte_rate;
+    std::deque<std::vector<uint8_t>> requests = {};  // their start frames; served front first
+    std::optional<Answer> answer = std::nullopt;     // to the one in front
     bool paused = false;
+    int64_t ready_us = 0;  // not served before
 
-    bool runnable() const { return !paused && !requests.empty(); }
+    bool waiting() const { return !paused && !requests.empty(); }
+    bool runnable(int64_t now_us) const { return waiting() && now_us >= ready_us; }
   };
   using Clients = std::list<Client>;
   enum class Turn : uint8_t { kServed, kGone };
 
   void Run();
   void WaitForWork();
+  int64_t WaitMs() const;
   void ReceiveRequests();
   void AddRequest(Frame identity, Frame start);
   Client& FindOrAddClient(Frame identity);
   void MakeRoom();
   void ServeClients();
-  Turn ServeTurn(Client& client);
+  Turn ServeTurn(Client& client, int64_t now_us);
+  bool MayGoOn(TokenBucket& rate, Client& client, int64_t now_us);
   bool HasCredit(Client& client);
   SendResult SendBatch(Client& client, const RingEntry& entry);
   SendResult SendEnd(Client& client, const Answer& answer);
@@ -76,6 +87,7 @@ class ReplayServer {
   const std::shared_ptr<Waker> waker_;
   const std::string topic_;
   const ReplayLayout layout_;
+  const ReplayRate rate_;
   ReplayResponder responder_;
 
   Clients clients_;  // the one that was served last is at the back

@@ -180,6 +180,35 @@ TEST(PublisherReplay, MoreClientsThanPlacesDropTheLongestStalled) {
   EXPECT_EQ(publisher->counters().replay_dropped, 1u);
 }
 
+TEST(PublisherReplay, ClientThatAsksTooOftenWaitsAndOthersDoNot) {
+  PublisherConfig config = ReplayConfig();
+  config.replay_requests_per_s = 1;
+  const auto publisher = MakePublisher(config);
+  PublishUpTo(*publisher, 10);
+  ZmtpPeer busy = Connect(*publisher);
+  for (int i = 0; i < 6; ++i) Request(busy, 9);
+  ASSERT_TRUE(Eventually([&] { return publisher->counters().replay_delays > 0; }));
+  EXPECT_GE(publisher->counters().replay_batches, 4u);
+  ZmtpPeer other = Connect(*publisher);
+  Request(other, 5);
+  ExpectReplay(other, 5, 10);
+  for (int i = 0; i < 6; ++i) ExpectReplay(busy, 9, 10);
+  EXPECT_EQ(publisher->counters().replay_dropped, 0u);
+}
+
+TEST(PublisherReplay, WithoutRatesNobodyWaits) {
+  PublisherConfig config = ReplayConfig();
+  config.replay_requests_per_s = config.replay_bytes_per_s = 0;
+  const auto publisher = MakePublisher(config);
+  PublishUpTo(*publisher, 10);
+  ZmtpPeer busy = Connect(*publisher);
+  for (int i = 0; i < 1000; ++i) {
+    Request(busy, 9);
+    ExpectReplay(busy, 9, 10);
+  }
+  EXPECT_EQ(publisher->counters().replay_delays, 0u);
+}
+
 TEST(PublisherReplay, BatchesAreThereBeforeTheyAreSentLive) {
   const auto publisher = MakePublisher(ReplayConfig());
   ZmtpPeer peer = Connect(*publisher);

@@ -1,0 +1,50 @@
+// ReplayRate: how much a replay client may ask for and be sent. TokenBucket: one such limit.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+namespace kvcast::stream {
+
+// Per second; 0: no limit.
+struct ReplayRate {
+  // What may come at once after a pause, in seconds of the rate.
+  static constexpr double kRequestBurstS = 4;
+  static constexpr double kByteBurstS = 1;
+
+  double requests = 0;
+  double bytes = 0;
+};
+
+// Full at first. Not thread-safe.
+class TokenBucket {
+ public:
+  static constexpr double kPauseS = 0.05;
+
+  TokenBucket(double per_s, double burst_s) : per_s_(per_s), burst_(per_s * burst_s) {
+    tokens_ = burst_;
+  }
+
+  // May leave a debt, so that what is larger than the bucket passes, too.
+  void Spend(double tokens) { tokens_ -= tokens; }
+  // Microseconds of any monotonic clock, from which on something may be spent; not above `now_us`
+  // if it may be at once. After an empty bucket that is when it repays.
+  int64_t ReadyAt(int64_t now_us) {
+    if (per_s_ <= 0) return now_us;
+    const double passed_s = static_cast<double>(std::max<int64_t>(now_us - since_us_, 0)) * 1e-6;
+    since_us_ = now_us;
+    tokens_ = std::min(burst_, tokens_ + passed_s * per_s_);
+    if (tokens_ > 0) return now_us;
+    return now_us + static_cast<int64_t>(std::ceil((kPauseS - tokens_ / per_s_) * 1e6));
+  }
+
+ private:
+  const double per_s_;
+  const double burst_;
+  double tokens_ = 0;
+  int64_t since_us_ = 0;
+};
+
+}  // namespace kvcast::stream

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/replay_rate.h"
+
+#include <gtest/gtest.h>
+
+namespace kvcast::stream {
+namespace {
+
+constexpr int64_t kSecond = 1000000;
+
+// How many of size `tokens` pass between `begin_us` and `end_us`, taken as soon as they may be.
+int64_t Passed(TokenBucket& bucket, double tokens, int64_t begin_us, int64_t end_us) {
+  int64_t count = 0;
+  for (int64_t now = begin_us; now < end_us; now = std::max(now, bucket.ReadyAt(now))) {
+    if (bucket.ReadyAt(now) > now) continue;
+    bucket.Spend(tokens);
+    ++count;
+  }
+  return count;
+}
+
+TEST(TokenBucket, GivesTheBurstAndThenTheRate) {
+  TokenBucket bucket(/*per_s=*/10, /*burst_s=*/2);
+  EXPECT_EQ(Passed(bucket, 1, 0, 1), 20);
+  EXPECT_NEAR(static_cast<double>(Passed(bucket, 1, 1, 5 * kSecond)), 50, 1);
+}
+
+TEST(TokenBucket, FillsInPausesUpToTheBurst) {
+  TokenBucket bucket(10, 2);
+  Passed(bucket, 1, 0, 1);
+  EXPECT_NEAR(static_cast<double>(Passed(bucket, 1, kSecond, kSecond + 1)), 10, 1);
+  EXPECT_EQ(Passed(bucket, 1, 1000 * kSecond, 1000 * kSecond + 1), 20);
+}
+
+TEST(TokenBucket, WhatIsLargerThanTheBucketPassesAndIsPaidFor) {
+  TokenBucket bucket(10, 1);
+  EXPECT_EQ(bucket.ReadyAt(0), 0);
+  bucket.Spend(60);
+  EXPECT_GT(bucket.ReadyAt(4 * kSecond), 4 * kSecond);
+  EXPECT_NEAR(static_cast<double>(bucket.ReadyAt(4 * kSecond)), 5 * kSecond, 0.06 * kSecond);
+  EXPECT_EQ(bucket.ReadyAt(5 * kSecond + 10), 5 * kSecond + 10);
+}
+
+TEST(TokenBucket, WithoutARateThereIsNoLimit) {
+  TokenBucket bucket(0, 1);
+  bucket.Spend(1e12);
+  EXPECT_EQ(bucket.ReadyAt(7), 7);
+}
+
+}  // namespace
+}  // namespace kvcast::stream
