@@ -166,5 +166,23 @@ TEST_F(ReplicaTest, ASilentEngineIsHeard) {
   EXPECT_TRUE(Synced());
 }
 
+// What was equal before is not what is held now.
+TEST(Replica, DigestsOfWhatWasForgottenAreForgotten) {
+  PrefixIndex index;
+  WorkerConfig worker = testing::Registered({});
+  worker.digests = true;
+  ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
+  Replica replica(kWorker, index);
+  PublisherStatus of_nothing;
+  of_nothing.has_digests = true;
+  of_nothing.next_seq = 1;
+  for (const bool restart : {false, true}) {
+    replica.Apply(0, {});
+    EXPECT_EQ(replica.Compare(of_nothing), DigestVerdict::kEqual);
+    replica.Reset(restart);
+    EXPECT_EQ(replica.Compare(of_nothing), DigestVerdict::kUnknown) << restart;
+  }
+}
+
 }  // namespace
 }  // namespace kvcast::router

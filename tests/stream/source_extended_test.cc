@@ -298,5 +298,25 @@ TEST_F(SourceExtended, GapCountsInFullForAMoment) {
   EXPECT_EQ(source.status(now_ms + 251).weight, 0.5);
 }
 
+TEST_F(SourceExtended, RequestsThatBringNothingAreMadeAtGrowingIntervals) {
+  JoinEmpty();
+  commits = false;
+  Live(0);
+  Live(2);
+  const int64_t start_ms = now_ms;
+  std::vector<int64_t> asked_ms;
+  while (asked_ms.size() < 6) {
+    while (AskedVerb()) {
+      asked_ms.push_back(now_ms - start_ms);
+      ASSERT_LE(asked_ms.size(), 20u);
+      End(3);
+    }
+    now_ms = std::max(now_ms, source.deadline_ms());
+    source.OnTimer(now_ms);
+  }
+  const std::vector<int64_t> want = {0, 0, 0, 100, 300, 700};
+  EXPECT_EQ(asked_ms, want);
+}
+
 }  // namespace
 }  // namespace kvcast::stream
