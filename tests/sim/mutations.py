@@ -1,10 +1,13 @@
-"""Planted bugs: (name, file, text, what stands there instead). Each text stands in its file once.
+"""Planted bugs: (name, file, text, what stands there instead). Each text stands in its file once. Those that the
+simulation cannot see have a fifth part: the test program that does.
 
 SPDX-License-Identifier: Apache-2.0
 """
 
 SOURCE = "src/stream/source.cc"
 REPLICA = "router/replica.cc"
+SOURCE_TESTS = "stream_unit_test"
+REPLICA_TESTS = "router_replica_test"
 INDEX = "router/prefix_index.cc"
 
 MUTATIONS = [
@@ -55,7 +58,7 @@ MUTATIONS = [
      "  const bool other = false;\n"),
     ("believe a connection that is older than the publisher", SOURCE,
      "  return epoch_at_connect_ == status.epoch;\n",
-     "  return epoch_at_connect_ || !status.places.empty() || true;\n"),
+     "  return epoch_at_connect_ || !status.places.empty() || true;\n", SOURCE_TESTS),
     ("ignore the epoch of a snapshot", SOURCE,
      "  if (epoch_ ? *epoch_ != status->epoch : !IsOfConnection(*status)) return BeginEpochAnew();\n", ""),
     ("take a snapshot without comparing", REPLICA,
@@ -108,11 +111,12 @@ MUTATIONS = [
     ("do not advance over a snapshot", SOURCE,
      "  next_ = status_.first_seq = status->next_seq;\n", "  status_.first_seq = status->next_seq;\n"),
     ("keep replies of a connection that is over", SOURCE,
-     "  connected_ = false;\n  CloseRequest();\n  NoteState();\n", "  connected_ = false;\n  NoteState();\n"),
+     "  connected_ = false;\n  CloseRequest();\n  NoteState();\n", "  connected_ = false;\n  NoteState();\n",
+     SOURCE_TESTS),
     ("keep old digests after a reset", REPLICA,
      """  restart ? index_.RestartWorker(worker_) : index_.ClearWorker(worker_);
   Forget();
-""", "  restart ? index_.RestartWorker(worker_) : index_.ClearWorker(worker_);\n"),
+""", "  restart ? index_.RestartWorker(worker_) : index_.ClearWorker(worker_);\n", REPLICA_TESTS),
     ("read the ring from one too far", "src/stream/replay_ring.cc",
      "  uint64_t seq = std::max(start, first_seq());\n",
      "  uint64_t seq = std::max(start, first_seq() + 1);\n"),
@@ -124,5 +128,5 @@ MUTATIONS = [
      "  } else if (!request_.open() && connected_ && can_replay_) {\n",
      "  } else if (false) {\n"),
     ("ask without pause", SOURCE,
-     "  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;\n", ""),
+     "  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;\n", "", SOURCE_TESTS),
 ]
