@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -18,7 +19,7 @@ namespace {
 
 // What a way holds before it stops reading, as a network with full buffers does.
 constexpr size_t kMaxHeld = size_t{4} << 20;
-constexpr int kTickMs = 1;
+constexpr int kTickMs = 1;  // while something is delayed
 
 sockaddr_in Loopback(uint16_t port) {
   sockaddr_in address{};
@@ -51,14 +52,22 @@ TcpProxy::TcpProxy(const std::string& target) : target_port_(PortOf(target)) {
   }
   MakeNonBlocking(listener_);
   endpoint_ = "tcp://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  waker_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   thread_ = std::thread([this] { Run(); });
 }
 
 TcpProxy::~TcpProxy() {
-  stopping_ = true;
+  Set(stopping_, true);
   thread_.join();
   for (const Connection& connection : open_) Close(connection);
   close(listener_);
+  close(waker_);
+}
+
+void TcpProxy::Set(std::atomic<bool>& flag, bool value) {
+  flag = value;
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(waker_, &one, sizeof(one));
 }
 
 void TcpProxy::SwitchTo(const std::string& target) {
@@ -71,19 +80,35 @@ void TcpProxy::Close(const Connection& connection) {
   close(connection.target);
 }
 
+// Waits for something to do.
+int TcpProxy::Poll() const {
+  std::vector<pollfd> items = {{listener_, POLLIN, 0}, {waker_, POLLIN, 0}};
+  int timeout_ms = -1;
+  const auto events = [&](const Way& read, bool read_stalled, const Way& write,
+                          bool write_stalled) {
+    short wanted = 0;
+    if (!read_stalled && read.held < kMaxHeld && !read.ended) wanted |= POLLIN;
+    if (write_stalled || write.chunks.empty()) return wanted;
+    if (write.chunks.front().due <= Clock::now()) return static_cast<short>(wanted | POLLOUT);
+    timeout_ms = kTickMs;
+    return wanted;
+  };
+  for (const Connection& each : open_) {
+    const bool to = stall_to_target_;
+    const bool from = stall_from_target_;
+    items.push_back({each.client, events(each.to_target, to, each.from_target, from), 0});
+    items.push_back({each.target, events(each.from_target, from, each.to_target, to), 0});
+  }
+  // One who has hung up is always ready, also where nobody wants to read.
+  std::erase_if(items, [](const pollfd& item) { return item.events == 0; });
+  return poll(items.data(), items.size(), timeout_ms);
+}
+
 void TcpProxy::Run() {
-  std::vector<pollfd> items;
   while (!stopping_) {
-    items.assign(1, {listener_, POLLIN, 0});
-    for (const Connection& connection : open_) {
-      if (connection.to_target.held < kMaxHeld && !stall_to_target_) {
-        items.push_back({connection.client, POLLIN, 0});
-      }
-      if (connection.from_target.held < kMaxHeld && !stall_from_target_) {
-        items.push_back({connection.target, POLLIN, 0});
-      }
-    }
-    poll(items.data(), items.size(), kTickMs);
+    Poll();
+    uint64_t woken = 0;
+    [[maybe_unused]] const ssize_t got = read(waker_, &woken, sizeof(woken));
     if (cut_.exchange(false)) {
       for (const Connection& connection : open_) Close(connection);
       open_.clear();

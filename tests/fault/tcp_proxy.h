@@ -28,12 +28,15 @@ class TcpProxy {
   // New connections go there. Those that stand go on as they are.
   void SwitchTo(const std::string& target);
   // Closes all connections, as a process that was killed does.
-  void Cut() { cut_ = true; }
+  void Cut() { Set(cut_, true); }
   // While true, nobody gets a connection: it is closed at once.
-  void Refuse(bool refuse) { refuse_ = refuse; }
+  void Refuse(bool refuse) { Set(refuse_, refuse); }
   // While true, connections stand and no byte passes: neither side hears of it.
-  void Stall(bool stall) { stall_to_target_ = stall_from_target_ = stall; }
-  void StallFromTarget(bool stall) { stall_from_target_ = stall; }
+  void Stall(bool stall) {
+    Set(stall_to_target_, stall);
+    Set(stall_from_target_, stall);
+  }
+  void StallFromTarget(bool stall) { Set(stall_from_target_, stall); }
   // What comes from the target is passed on so much later.
   void Delay(std::chrono::milliseconds delay) { delay_ms_ = delay.count(); }
 
@@ -62,13 +65,16 @@ class TcpProxy {
     Way from_target;
   };
 
+  void Set(std::atomic<bool>& flag, bool value);
   void Run();
+  int Poll() const;
   void Accept();
   // False: the connection is over.
   bool Pump(Way& way, bool stalled, std::chrono::milliseconds delay);
   static void Close(const Connection& connection);
 
   int listener_ = -1;
+  int waker_ = -1;  // an eventfd: a flag has changed
   std::string endpoint_;
   std::mutex mutex_;
   uint16_t target_port_ = 0;
