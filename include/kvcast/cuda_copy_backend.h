@@ -2,8 +2,7 @@
 //
 // Three paths, all of them behind one queue in each direction:
 //   copy engine   the GPU's DMA engines, by batched calls; costs no multiprocessor, but CPU time
-//   for
-//                 every fragment
+//                 for every fragment
 //   kernel        a few multiprocessors read and write host memory themselves; for small fragments
 //   staged        a DMA engine moves runs of host memory to or from a ring on the GPU, a kernel
 //                 gathers or scatters there; for fragments that are small on the GPU only
