@@ -7,6 +7,8 @@
 
 #include "cuda/bench_arena.h"
 #include "cuda/copy_engine.h"
+#include "cuda/copy_graph.h"
+#include "cuda/driver_memory.h"
 #include "kvcast/cuda_copy_backend.h"
 
 namespace kvcast::cuda {
@@ -62,7 +64,8 @@ class Questions {
     KVCAST_RETURN_IF_ERROR(Chunks());
     KVCAST_RETURN_IF_ERROR(Kernels());
     KVCAST_RETURN_IF_ERROR(MemoryKinds());
-    return Mixes();
+    KVCAST_RETURN_IF_ERROR(Mixes());
+    return Graphs();
   }
 
  private:
@@ -262,41 +265,69 @@ class Questions {
     return {};
   }
 
+  // Pinned memory of one kind, in parts that no copy may reach over.
+  struct HostMemory {
+    std::byte* base = nullptr;
+    size_t part = 0;
+    std::shared_ptr<void> owner;
+  };
+
   Status MemoryKinds() {
     const size_t bytes = bytes_ / 2;
+    const auto pool = [&](PinnedPoolConfig config) -> Result<HostMemory> {
+      config.bytes = bytes;
+      auto made = PinnedPool::Create(device_, config);
+      if (!made.ok()) return made.status();
+      const auto owner = std::make_shared<PinnedPool>(std::move(made).value());
+      return HostMemory{owner->base(), owner->registration_bytes(), owner};
+    };
+    const auto driver = [&](Result<DriverMemory> made) -> Result<HostMemory> {
+      if (!made.ok()) return made.status();
+      const auto owner = std::make_shared<DriverMemory>(std::move(made).value());
+      return HostMemory{owner->base(), bytes, owner};
+    };
     struct Kind {
       const char* name;
-      PinnedPoolConfig config;
+      std::function<Result<HostMemory>()> make;
     };
     const Kind kinds[] = {
-        {"4 KiB pages", {.bytes = bytes, .pages = HostPages::kSmall}},
-        {"transparent huge pages", {.bytes = bytes}},
-        {"reserved huge pages", {.bytes = bytes, .pages = HostPages::kHuge}},
-        {"registered by 4 MiB", {.bytes = bytes, .registration_bytes = size_t{4} << 20}}};
+        {"4 KiB pages", [&] { return pool({.pages = HostPages::kSmall}); }},
+        {"transparent huge pages", [&] { return pool({}); }},
+        {"reserved huge pages", [&] { return pool({.pages = HostPages::kHuge}); }},
+        {"registered by 4 MiB", [&] { return pool({.registration_bytes = size_t{4} << 20}); }},
+        {"cuMemHostAlloc", [&] { return driver(DriverMemory::Allocate(device_, bytes)); }},
+        {"cuMemCreate", [&] { return driver(DriverMemory::Map(device_, bytes)); }}};
     for (const Kind& kind : kinds) {
       const auto start = Clock::now();
-      const auto pool = PinnedPool::Create(device_, kind.config);
+      const auto memory = kind.make();
       const double made = std::chrono::duration<double>(Clock::now() - start).count();
-      if (!pool.ok()) {
-        answer_(Format("7 %s: %s", kind.name, pool.status().message().c_str()));
+      if (!memory.ok()) {
+        answer_(Format("7 %s: %s", kind.name, memory.status().message().c_str()));
         continue;
       }
-      const size_t part = pool->registration_bytes();
-      const auto seconds = Time([&] {
-        for (size_t at = 0; at < bytes; at += part) {
-          KVCAST_RETURN_IF_ERROR(device_->Check(
-              device_->api().MemcpyAsync(reinterpret_cast<CUdeviceptr>(arena_->gpu() + at),
-                                         reinterpret_cast<CUdeviceptr>(pool->base() + at), part,
-                                         arena_->stream()),
-              "cuMemcpyAsync"));
-        }
-        return arena_->Synchronize();
-      });
-      if (!seconds.ok()) return seconds.status();
-      answer_(Format("7 %s: made in %.0f ms, H2D %.2f GB/s", kind.name, made * 1e3,
-                     static_cast<double>(bytes) / *seconds / 1e9));
+      std::string line = Format("7 %s: made in %.0f ms", kind.name, made * 1e3);
+      for (const CopyDirection direction : kDirections) {
+        const auto seconds = Time([&] { return CopyInParts(direction, *memory, bytes); });
+        if (!seconds.ok()) return seconds.status();
+        line +=
+            Format(", %s %.2f GB/s", Name(direction), static_cast<double>(bytes) / *seconds / 1e9);
+      }
+      answer_(line);
     }
     return {};
+  }
+
+  Status CopyInParts(CopyDirection direction, const HostMemory& memory, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += memory.part) {
+      const auto gpu = reinterpret_cast<CUdeviceptr>(arena_->gpu() + at);
+      const auto host = reinterpret_cast<CUdeviceptr>(memory.base + at);
+      const bool load = direction == CopyDirection::kLoad;
+      KVCAST_RETURN_IF_ERROR(device_->Check(
+          device_->api().MemcpyAsync(load ? gpu : host, load ? host : gpu,
+                                     std::min(memory.part, bytes - at), arena_->stream()),
+          "cuMemcpyAsync"));
+    }
+    return arena_->Synchronize();
   }
 
   // Loads by one path beside stores by another.
@@ -333,6 +364,62 @@ class Questions {
                        2 * static_cast<double>(load.payload_bytes) / *seconds / 1e9));
       }
     }
+    return {};
+  }
+
+  // A graph whose nodes are bound to other blocks before each launch, beside one batch.
+  Status Graphs() {
+    for (const CopyDirection direction : kDirections) {
+      for (const size_t bytes : {16, 64}) {
+        for (const size_t count : {64, 1024}) {
+          KVCAST_RETURN_IF_ERROR(
+              Graph(Work(direction, bytes * kKiB, 1, std::min(count * bytes * kKiB, bytes_ / 4))));
+        }
+      }
+    }
+    return {};
+  }
+
+  Status Graph(const BenchWork& work) {
+    const CopyDirection direction = work.shape.direction;
+    const std::span<const CopyOp> ops = work.fragments;
+    const std::string what =
+        Format("10 %s %zu x %zu KiB:", Name(direction), ops.size(), work.shape.row_bytes / kKiB);
+    std::vector<CopyOp> others = work.fragments;
+    for (CopyOp& op : others) {
+      op.src += bytes_ / 2;
+      op.dst += bytes_ / 2;
+    }
+    auto graph = CopyGraph::Create(device_, direction, others);
+    if (graph.status().code() == StatusCode::kFailedPrecondition) {
+      answer_(what + " graphs are " + graph.status().message());
+      return {};
+    }
+    if (!graph.ok()) return graph.status();
+    const auto launch = [&] {
+      KVCAST_RETURN_IF_ERROR(graph->Launch(arena_->stream()));
+      return arena_->Synchronize();
+    };
+    bool turn = false;
+    const auto rebind_and_launch = [&] {
+      turn = !turn;
+      KVCAST_RETURN_IF_ERROR(graph->Rebind(turn ? ops : others));
+      return launch();
+    };
+    KVCAST_RETURN_IF_ERROR(arena_->FillSource(direction));
+    arena_->ExpectCopies(direction, work.fragments);
+    KVCAST_RETURN_IF_ERROR(arena_->PoisonTarget(direction));
+    KVCAST_RETURN_IF_ERROR(rebind_and_launch());
+    KVCAST_RETURN_IF_ERROR(arena_->Verify(direction));
+    const auto batch = Time([&] { return Batch(work, {.call = call()}); });
+    const auto replay = Time(launch);
+    const auto rebound = Time(rebind_and_launch);
+    for (const auto* seconds : {&batch, &replay, &rebound}) {
+      if (!seconds->ok()) return seconds->status();
+    }
+    const auto per_copy = static_cast<double>(ops.size()) / 1e6;
+    answer_(what + Format(" one batch %.2f us a copy, a graph %.2f, a graph bound anew %.2f",
+                          *batch / per_copy, *replay / per_copy, *rebound / per_copy));
     return {};
   }
 

@@ -19,6 +19,8 @@ class Device {
 
   const DriverApi& api() const { return api_; }
   const CudaDeviceInfo& info() const { return info_; }
+  CUdevice number() const { return device_; }
+  CUcontext context() const { return context_; }
   // Every thread must, before it calls anything that works on the GPU. Cheap.
   Status MakeCurrent() const;
   // 0 if this driver does not know it.

@@ -42,6 +42,10 @@ Status FillDriverApi(DriverLookup lookup, DriverApi& api) {
   if (api.member == nullptr) return Unavailable("the CUDA driver has no " #function);
   KVCAST_DRIVER_FUNCTIONS(KVCAST_FILL)
 #undef KVCAST_FILL
+#define KVCAST_FILL(member, function) \
+  api.member = reinterpret_cast<decltype(api.member)>(lookup(#function, kForms));
+  KVCAST_OPTIONAL_DRIVER_FUNCTIONS(KVCAST_FILL)
+#undef KVCAST_FILL
   int version = 0;
   if (api.DriverGetVersion(&version) != CUDA_SUCCESS) version = 0;
   // A driver answers an unknown version with the newest form that it knows.

@@ -48,6 +48,26 @@ namespace kvcast::cuda {
   X(FuncSetAttribute, cuFuncSetAttribute)                 \
   X(LaunchKernel, cuLaunchKernel)
 
+// member, function: nullptr in the table if this driver does not have it. Only measured.
+#define KVCAST_OPTIONAL_DRIVER_FUNCTIONS(X)                       \
+  X(MemHostAlloc, cuMemHostAlloc)                                 \
+  X(MemFreeHost, cuMemFreeHost)                                   \
+  X(MemGetAllocationGranularity, cuMemGetAllocationGranularity)   \
+  X(MemAddressReserve, cuMemAddressReserve)                       \
+  X(MemAddressFree, cuMemAddressFree)                             \
+  X(MemCreate, cuMemCreate)                                       \
+  X(MemRelease, cuMemRelease)                                     \
+  X(MemMap, cuMemMap)                                             \
+  X(MemUnmap, cuMemUnmap)                                         \
+  X(MemSetAccess, cuMemSetAccess)                                 \
+  X(GraphCreate, cuGraphCreate)                                   \
+  X(GraphDestroy, cuGraphDestroy)                                 \
+  X(GraphAddMemcpyNode, cuGraphAddMemcpyNode)                     \
+  X(GraphInstantiateWithFlags, cuGraphInstantiateWithFlags)       \
+  X(GraphExecMemcpyNodeSetParams, cuGraphExecMemcpyNodeSetParams) \
+  X(GraphExecDestroy, cuGraphExecDestroy)                         \
+  X(GraphLaunch, cuGraphLaunch)
+
 // Batched copies: drivers from 13.0 on, and from 12.8 on, where `failed` is the copy at fault.
 using MemcpyBatch13000 = CUresult(CUDAAPI*)(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
                                             size_t count, CUmemcpyAttributes* attributes,
@@ -66,6 +86,7 @@ using Memcpy3DBatch12080 = CUresult(CUDAAPI*)(size_t count, CUDA_MEMCPY3D_BATCH_
 struct DriverApi {
 #define KVCAST_MEMBER(member, function) decltype(&::function) member = nullptr;
   KVCAST_DRIVER_FUNCTIONS(KVCAST_MEMBER)
+  KVCAST_OPTIONAL_DRIVER_FUNCTIONS(KVCAST_MEMBER)
 #undef KVCAST_MEMBER
   // nullptr: this driver does not have it.
   MemcpyBatch13000 MemcpyBatchAsync13000 = nullptr;

@@ -221,18 +221,32 @@ Status Measure(const CudaDevice& device, const CopyBenchOptions& options, CudaRe
   return {};
 }
 
+int Ask(const CudaDevice& device, const CopyBenchOptions& options) {
+  Json answers = Json::array();
+  const Status status = RunCudaQuestions(
+      device, static_cast<size_t>(options.mib) << 20, [&](const std::string& line) {
+        std::printf("%s\n", line.c_str());
+        std::fflush(stdout);
+        const size_t number_end = line.find(' ');
+        answers.push_back({{"question", std::stoi(line.substr(0, number_end))},
+                           {"answer", line.substr(number_end + 1)}});
+      });
+  if (!status.ok()) return Fail(status);
+  if (!options.json) return 0;
+  const CudaDeviceInfo info = InfoOf(device);
+  const Json report = {{"name", "copy questions"},
+                       {"gpu", info.name},
+                       {"driver_version", info.driver_version},
+                       {"answers", answers}};
+  std::printf("%s\n", report.dump().c_str());
+  return 0;
+}
+
 }  // namespace
 
 int RunCudaBenchCommand(const CudaDevice& device, const CopyBenchOptions& options) {
   const CudaDeviceInfo info = InfoOf(device);
-  if (options.questions) {
-    const Status status = RunCudaQuestions(device, static_cast<size_t>(options.mib) << 20,
-                                           [](const std::string& line) {
-                                             std::printf("%s\n", line.c_str());
-                                             std::fflush(stdout);
-                                           });
-    return status.ok() ? 0 : Fail(status);
-  }
+  if (options.questions) return Ask(device, options);
   std::printf("# %s, driver %d, copies by %s; %lld MiB of blocks in pinned host memory\n",
               info.name.c_str(), info.driver_version, info.copy_call.c_str(),
               static_cast<long long>(options.mib));

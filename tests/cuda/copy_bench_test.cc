@@ -14,11 +14,14 @@
 namespace kvcast::cuda {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::FakeDriver;
+using testing::FakeOptions;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 constexpr auto kLoad = CopyDirection::kLoad;
 constexpr auto kStore = CopyDirection::kStore;
@@ -105,7 +108,7 @@ TEST(CudaCopyBench, CopiesThatAreLostAreFoundBeforeAnythingIsTimed) {
       RunCudaCopyBench(driver.Open(), Small({{.direction = kStore, .row_bytes = 262144}}),
                        [&](const CopyBenchCell&) { ++cells; });
   EXPECT_EQ(status.code(), StatusCode::kInternal);
-  EXPECT_THAT(status.message(), ::testing::StartsWith("ours: byte "));
+  EXPECT_THAT(status.message(), StartsWith("ours: byte "));
   EXPECT_EQ(cells, 0);
 }
 
@@ -178,15 +181,39 @@ TEST(CudaCopyBench, BothWaysAndSlowdownRun) {
 TEST(CudaCopyBench, EveryQuestionIsAnswered) {
   FakeDriver driver;
   std::vector<std::string> answers;
+  // Not whole parts of a pool that is registered in parts.
   const Status status = RunCudaQuestions(
-      driver.Open(), 16 << 20, [&](std::string answer) { answers.push_back(std::move(answer)); });
+      driver.Open(), 18 << 20, [&](std::string answer) { answers.push_back(std::move(answer)); });
   ASSERT_TRUE(status.ok()) << status.ToString();
-  for (const char number : {'1', '2', '3', '4', '5', '6', '7', '8'}) {
-    EXPECT_TRUE(std::ranges::any_of(answers, [&](const std::string& answer) {
-      return answer.front() == number;
-    })) << number;
+  for (const char* const number : {"1", "2", "3", "4", "5", "6", "7", "8", "10"}) {
+    EXPECT_THAT(answers, Contains(StartsWith(number + std::string(" ")))) << number;
   }
+  EXPECT_THAT(answers, Contains(AllOf(StartsWith("7 cuMemHostAlloc: made in"), HasSubstr("H2D"),
+                                      HasSubstr("D2H"))));
+  EXPECT_THAT(answers, Contains(StartsWith("7 cuMemCreate: made in")));
+  EXPECT_THAT(answers, Contains(AllOf(StartsWith("10 D2H 64 x 64 KiB: one batch "),
+                                      HasSubstr("a graph bound anew "))));
   EXPECT_THAT(driver.faults, IsEmpty());
+  EXPECT_THAT(driver.host_memory, IsEmpty());
+  EXPECT_THAT(driver.reservations, IsEmpty());
+  EXPECT_THAT(driver.registrations, IsEmpty());
+  EXPECT_EQ(driver.live_graphs, 0);
+}
+
+TEST(CudaCopyBench, WhatADriverDoesNotOfferIsSaid) {
+  const auto answers_of = [](const FakeOptions& options) {
+    FakeDriver driver(options);
+    std::vector<std::string> answers;
+    const Status status = RunCudaQuestions(
+        driver.Open(), 4 << 20, [&](std::string answer) { answers.push_back(std::move(answer)); });
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return answers;
+  };
+  EXPECT_THAT(answers_of({.missing = "cuMemHostAlloc"}),
+              Contains("7 cuMemHostAlloc: not offered here"));
+  EXPECT_THAT(answers_of({.maps_host_memory = false, .missing = "cuGraph"}),
+              AllOf(Contains("7 cuMemCreate: not offered here"),
+                    Contains("10 H2D 64 x 16 KiB: graphs are not offered here")));
 }
 
 }  // namespace

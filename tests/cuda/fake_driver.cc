@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cuda/copy_kernels.h"
+#include "tests/cuda/fake_driver_calls.h"
 
 namespace kvcast::cuda::testing {
 namespace {
@@ -20,7 +21,6 @@ FakeDriver::Stream& StreamOf(CUstream stream) {
   return *reinterpret_cast<FakeDriver::Stream*>(stream);
 }
 FakeDriver::Event& EventOf(CUevent event) { return *reinterpret_cast<FakeDriver::Event*>(event); }
-const CUcontext kContext = reinterpret_cast<CUcontext>(uintptr_t{0xC0});
 constexpr const char* kFunctionNames[] = {kRingKernel,
                                           kWarpKernel,
                                           "tool_copy_block_per_fragment",
@@ -31,10 +31,6 @@ constexpr const char* kFunctionNames[] = {kRingKernel,
                                           "tool_fill",
                                           "tool_check"};
 
-#define ENTER(name)                                                                    \
-  const std::lock_guard lock(FakeDriver::Get().calls);                                 \
-  if (const CUresult entered = FakeDriver::Get().Enter(name); entered != CUDA_SUCCESS) \
-  return entered
 #define ENTER_ANYWHERE(name)                                                                  \
   const std::lock_guard lock(FakeDriver::Get().calls);                                        \
   if (const CUresult entered = FakeDriver::Get().Enter(name, false); entered != CUDA_SUCCESS) \
@@ -76,6 +72,9 @@ void FillDevices(DriverApi& api) {
         return CUDA_SUCCESS;
       case CU_DEVICE_ATTRIBUTE_HOST_NUMA_ID:
         *value = options.numa_node;
+        return CUDA_SUCCESS;
+      case CU_DEVICE_ATTRIBUTE_HOST_NUMA_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED:
+        *value = options.maps_host_memory ? 1 : 0;
         return CUDA_SUCCESS;
       case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
         *value = 100;
@@ -293,6 +292,9 @@ DriverApi AllFunctions() {
   DriverApi api;
   FillDevices(api);
   FillMemory(api);
+  FillHostMemory(api);
+  FillMappings(api);
+  FillGraphs(api);
   FillStreams(api);
   FillEvents(api);
   FillCopies(api);
@@ -306,7 +308,10 @@ void* LookUp(const char* name, int version) {
   const std::string_view wanted = name;
 #define FIND(member, function) \
   if (wanted == #function) return reinterpret_cast<void*>(all.member);
+  const std::string_view missing = FakeDriver::Get().options.missing;
+  if (!missing.empty() && wanted.starts_with(missing)) return nullptr;
   KVCAST_DRIVER_FUNCTIONS(FIND)
+  KVCAST_OPTIONAL_DRIVER_FUNCTIONS(FIND)
 #undef FIND
   const int form = std::min(version, FakeDriver::Get().options.version);
   if (wanted == "cuMemcpyBatchAsync" && form >= 12080) {

@@ -27,6 +27,8 @@ struct FakeOptions {
   int version = 13000;
   int compute_capability = 90;
   int numa_node = -1;
+  bool maps_host_memory = true;
+  const char* missing = "";  // functions whose names begin so are not there
 };
 
 // Seconds, and bytes per second.
@@ -101,7 +103,13 @@ class FakeDriver {
   int live_contexts = 0;
   std::map<uintptr_t, size_t> registrations;
   std::map<uintptr_t, std::vector<std::byte>> allocations;
+  int live_graphs = 0;                                        // and what is made of them
+  std::map<uintptr_t, std::vector<std::byte>> host_memory;    // of cuMemHostAlloc
+  std::map<uintptr_t, std::vector<std::byte>> reservations;   // of addresses
+  std::map<CUmemGenericAllocationHandle, size_t> host_pages;  // of cuMemCreate
+  std::map<uintptr_t, size_t> mappings;                       // of those at these addresses
 
+  static constexpr size_t kHostPage = size_t{2} << 20;
   static constexpr uintptr_t kAlias = uintptr_t{1} << 50;
 
   // What follows is what the table's functions do.
@@ -130,6 +138,16 @@ class FakeDriver {
   CUresult Enter(const char* function, bool needs_context = true);
   CUresult Alloc(CUdeviceptr* address, size_t bytes);
   CUresult Register(void* address, size_t bytes);
+  CUresult SetAccess(uintptr_t address, size_t bytes, const CUmemAccessDesc* access, size_t count);
+  // One copy of a graph.
+  struct Node {
+    CUdeviceptr dst = 0;
+    CUdeviceptr src = 0;
+    size_t bytes = 0;
+  };
+  using Graph = std::vector<Node>;
+  CUresult SetNode(const CUDA_MEMCPY3D& copy, CUcontext context, Node& node);
+  CUresult LaunchGraph(const Graph& graph, CUstream stream);
   CUresult Copies(const Batch& batch, std::function<size_t()> copy, double submit, double seconds,
                   CUstream stream);
   CUresult CopyBatch(const char* call, CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
