@@ -169,6 +169,7 @@ void FillEvents(DriverApi& api) {
     ++FakeDriver::Get().live_events;
     auto* const made = new FakeDriver::Event;
     made->timing = (flags & CU_EVENT_DISABLE_TIMING) == 0;
+    FakeDriver::Get().events.insert(made);
     *event = reinterpret_cast<CUevent>(made);
     return CUDA_SUCCESS;
   };
@@ -178,6 +179,7 @@ void FillEvents(DriverApi& api) {
     if (EventOf(event).reached < EventOf(event).recorded) {
       FakeDriver::Get().Fault("an event is destroyed before it is reached");
     }
+    FakeDriver::Get().events.erase(&EventOf(event));
     delete &EventOf(event);
     return CUDA_SUCCESS;
   };
@@ -346,6 +348,7 @@ FakeDriver::~FakeDriver() {
   g_current = nullptr;
   g_driver = nullptr;
   for (Stream* stream : streams) delete stream;
+  for (Event* event : events) delete event;
 }
 
 FakeDriver& FakeDriver::Get() { return *g_driver; }

@@ -174,6 +174,7 @@ class FakeDriver {
   const FakeOptions options;
   double cpu_time = 0;
   std::set<Stream*> streams;
+  std::set<Event*> events;     // a GPU that broke down gives none back
   std::recursive_mutex calls;  // one at a time, from any thread
 
  private:
