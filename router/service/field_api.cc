@@ -186,7 +186,7 @@ HttpReply AnswerWorkers(const ServiceCore& core, const HttpRequest& request) {
     return it == request.query.end() || it->second == value;
   };
   std::map<std::tuple<std::string, std::string, std::string>, Json> instances;
-  for (const auto& worker : core.fleet->view()->workers) {
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     const RouterSource& config = worker->config;
     if (!wanted("model_name", config.model) || !wanted("routing_group", config.routing_group)) {
       continue;
@@ -224,7 +224,7 @@ HttpReply Unregister(ServiceCore& core, const HttpRequest& request) {
   const auto selection = ParseSelection(request.body);
   if (!selection.ok()) return ErrorReply(selection.status());
   int removed = 0;
-  for (const auto& worker : core.fleet->view()->workers) {
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     const RouterSource& config = worker->config;
     if (InstanceOf(config) != selection->instance || config.model != selection->model ||
         config.routing_group != selection->routing_group ||

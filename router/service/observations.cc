@@ -113,7 +113,7 @@ void Observations::Sample(const ServiceCore& core) {
   std::map<std::string, int64_t> held;      // "GPU sliding_window"
   std::map<std::string, uint64_t> removed;  // by kind, on the GPU
   uint64_t batches = 0;
-  for (const auto& worker : core.fleet->view()->workers) {
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     const std::vector<GroupSpec> specs = core.index.Groups(worker->id);
     const std::vector<GroupTally> tallies = worker->source->group_tallies();
     for (size_t group = 0; group < tallies.size(); ++group) {

@@ -45,7 +45,7 @@ HttpReply TakeFeedback(ServiceCore& core, const HttpRequest& request) {
 
 HttpReply ListSources(const ServiceCore& core) {
   Json sources = Json::array();
-  for (const auto& worker : core.fleet->view()->workers) {
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     sources.push_back(SourceToJson(worker->config));
   }
   return JsonReply(Dump({{"sources", std::move(sources)}}));
@@ -84,7 +84,7 @@ HttpReply AnswerHealth(const ServiceCore& core) {
 HttpReply AnswerReady(const ServiceCore& core) {
   Json waiting = Json::array();
   Json degraded = Json::array();
-  for (const auto& worker : core.fleet->view()->workers) {
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     const SourceState state = core.fleet->State(*worker);
     if (state == SourceState::kSynced) continue;
     const bool waits = state == SourceState::kConnecting || state == SourceState::kBootstrap;
@@ -120,7 +120,7 @@ HttpReply AnswerMetrics(const ServiceCore& core, const HttpCounters& http) {
   metrics.routing = core.desk->counters();
   if (core.relay) metrics.relay = core.relay->counters();
   metrics.latency = &core.latency;
-  for (const auto& worker : core.fleet->view()->workers) {
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     metrics.workers.push_back(ReadWorkerMetrics(core, *worker));
   }
   return {.body = RenderMetrics(metrics),

@@ -93,7 +93,7 @@ const char* TierName(Tier tier) {
 
 Json StateJson(const ServiceCore& core) {
   Json workers = Json::array();
-  for (const auto& worker : core.fleet->view()->workers) {
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     workers.push_back(WorkerJson(core, *worker, core.now()));
   }
   return {{"workers", std::move(workers)},
