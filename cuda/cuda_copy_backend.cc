@@ -36,18 +36,6 @@ Status Validate(const CudaCopyConfig& config) {
 
 }  // namespace
 
-std::string_view CudaCopyPathName(CudaCopyPath path) {
-  switch (path) {
-    case CudaCopyPath::kCopyEngine:
-      return "copy-engine";
-    case CudaCopyPath::kKernel:
-      return "kernel";
-    case CudaCopyPath::kStaged:
-      return "staged";
-  }
-  return "";
-}
-
 class CudaCopyBackend::Impl {
  public:
   Impl(CudaDevice device, CopyKernels kernels)

@@ -26,18 +26,6 @@ Result<PinnedPool> PinnedPool::Create(CudaDevice, const PinnedPoolConfig&) { ret
 PinnedPool::~PinnedPool() = default;
 PinnedPool& PinnedPool::operator=(PinnedPool&&) noexcept = default;
 
-std::string_view CudaCopyPathName(CudaCopyPath path) {
-  switch (path) {
-    case CudaCopyPath::kCopyEngine:
-      return "copy-engine";
-    case CudaCopyPath::kKernel:
-      return "kernel";
-    case CudaCopyPath::kStaged:
-      return "staged";
-  }
-  return "";
-}
-
 class CudaCopyBackend::Impl {};
 CudaCopyBackend::CudaCopyBackend(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 CudaCopyBackend::~CudaCopyBackend() = default;

@@ -198,7 +198,7 @@ class Child {
 // The router's process: index, subscriber, and a thread that asks all the time.
 class Watcher {
  public:
-  explicit Watcher(const FreshnessConfig& config) : from_(kWarmUpSeconds), config_(config) {}
+  explicit Watcher(const FreshnessConfig& config) : config_(config) {}
   ~Watcher() {
     stopping_ = true;
     if (asking_.joinable()) asking_.join();
@@ -242,7 +242,7 @@ class Watcher {
   }
 
   void Measure() {
-    begin_ = Now() + from_;
+    begin_ = Now() + kWarmUpSeconds;
     asking_ = std::thread([this] { Ask(); });
   }
   // Waits until so many batches have come, or none comes any more.
@@ -294,7 +294,6 @@ class Watcher {
     }
   }
 
-  const double from_;
   const FreshnessConfig& config_;
   PrefixIndex index_;
   EventBatch batch_;

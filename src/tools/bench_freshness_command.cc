@@ -47,7 +47,7 @@ int RunFreshnessBenchCommand(const FreshnessBenchOptions& options) {
   Print("visible", result->visible, 1e-6, "us");
   Print("publish()", result->publish, 1e-6, "us");
   json targets = json::array();
-  bool lossless = result->published == result->applied;
+  const bool lossless = result->published == result->applied;
   const auto add = [&](const char* name, double figure, double target, const char* unit) {
     const bool met = figure <= target;
     std::printf("%-22s %10.3g %-3s target %8.3g  %s\n", name, figure, unit, target,
