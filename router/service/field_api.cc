@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "router/service/index_dump.h"
 #include "router/service/json_fields.h"
 #include "router/service/query.h"
 
@@ -137,10 +138,6 @@ Result<Query> ParseFieldQuery(std::string_view body, bool by_hash) {
   return query;
 }
 
-const std::string& InstanceOf(const RouterSource& source) {
-  return source.instance.empty() ? source.worker.name : source.instance;
-}
-
 std::string RenderScores(const FleetList& fleet, const std::vector<QueryAnswer>& answers) {
   Json scores = Json::object();
   Json instances = Json::object();
@@ -181,27 +178,19 @@ Json ListenerJson(const ServiceCore& core, const FleetWorker& worker) {
 }
 
 HttpReply AnswerWorkers(const ServiceCore& core, const HttpRequest& request) {
-  const auto wanted = [&request](const char* name, const std::string& value) {
-    const auto it = request.query.find(name);
-    return it == request.query.end() || it->second == value;
-  };
   std::map<std::tuple<std::string, std::string, std::string>, Json> instances;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     const RouterSource& config = worker->config;
-    if (!wanted("model_name", config.model) || !wanted("routing_group", config.routing_group)) {
-      continue;
-    }
+    if (!IsWanted(request, config)) continue;
     Json& entry = instances[{config.model, config.routing_group, InstanceOf(config)}];
     Json listener = ListenerJson(core, *worker);
     if (entry.is_null()) {
-      const bool number = config.instance_is_number;
-      entry["instance_id"] = number ? Json(std::stoll(config.instance)) : Json(InstanceOf(config));
+      entry["instance_id"] = InstanceJson(config);
       entry["model_name"] = config.model;
       entry["routing_group"] = config.routing_group;
       entry["source"] = "zmq";
       entry["status"] = "active";
-      entry["block_size"] =
-          config.block_size > 0 ? config.block_size : core.index.hash_block_size(worker->id);
+      entry["block_size"] = BlockSizeOf(core, *worker);
     }
     if (listener["status"] == "pending") entry["status"] = "pending";
     const std::string rank = std::to_string(config.data_parallel_rank);
@@ -265,6 +254,8 @@ std::vector<HttpRoute> FieldRoutes(ServiceCore& core) {
        [&core](const HttpRequest& r) { return AnswerFieldQuery(core, r, false); }},
       {Method::kPost, "/query_by_hash",
        [&core](const HttpRequest& r) { return AnswerFieldQuery(core, r, true); }},
+      {Method::kGet, "/dump", [&core](const HttpRequest& r) { return DumpIndex(core, r); },
+       Lane::kObserver},
       {Method::kGet, "/health",
        [](const HttpRequest&) {
          return JsonReply(Dump({{"status", "ok"}}));

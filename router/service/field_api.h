@@ -7,6 +7,7 @@
 //   GET  /workers        [?model_name=] [?routing_group=]
 //   POST /query          token_ids, model_name, [routing_group, lora_name, cache_salt]
 //   POST /query_by_hash  block_hashes, model_name, [routing_group]
+//   GET  /dump           [?model_name=] [?routing_group=]; see index_dump.h
 //   GET  /health
 //
 // What is counted is tokens. "gpu" is the reusable prefix, which those indexers cannot know of a

@@ -116,15 +116,28 @@ HttpReply HttpError(int status, const std::string& text) {
           .body = body.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n"};
 }
 
-std::string RenderReply(const HttpReply& reply, bool keep_alive, bool head_only) {
+std::string RenderChunk(std::string_view piece) {
+  char size[20];
+  const auto end = std::to_chars(size, size + sizeof(size), piece.size(), 16).ptr;
+  std::string chunk(size, end);
+  chunk += kLineEnd;
+  chunk += piece;
+  return chunk += kLineEnd;
+}
+
+std::string RenderReply(const HttpReply& reply, bool keep_alive, bool head_only,
+                        bool takes_chunks) {
+  const bool pieces = reply.next_piece != nullptr;
   std::string text = "HTTP/1.1 " + std::to_string(reply.status) + " " + ReasonPhrase(reply.status);
-  text += "\r\nContent-Length: " + std::to_string(reply.body.size());
+  if (!pieces) text += "\r\nContent-Length: " + std::to_string(reply.body.size());
+  if (pieces && takes_chunks) text += "\r\nTransfer-Encoding: chunked";
   text += "\r\nContent-Type: " + reply.content_type;
   for (const auto& [name, value] : reply.headers) text += "\r\n" + name + ": " + value;
   text += "\r\nX-Content-Type-Options: nosniff";
   text += keep_alive ? "\r\nConnection: keep-alive\r\n\r\n" : "\r\nConnection: close\r\n\r\n";
-  if (!head_only) text += reply.body;
-  return text;
+  if (head_only) return text;
+  const bool chunk = pieces && takes_chunks && !reply.body.empty();
+  return text += chunk ? RenderChunk(reply.body) : reply.body;
 }
 
 std::string_view HttpRequest::Header(const std::string& lower_case_name) const {
@@ -183,6 +196,7 @@ bool RequestReader::ParseRequestLine(std::string_view line) {
   const std::string_view version = line.substr(target_end + 1);
   if (!IsToken(request_.method) || (version != "HTTP/1.1" && version != "HTTP/1.0")) return false;
   request_.keep_alive = version == "HTTP/1.1";
+  request_.takes_chunks = request_.keep_alive;
   std::string_view target = line.substr(method_end + 1, target_end - method_end - 1);
   if (target.empty() || target.find_first_of(" \t\r\n") != std::string_view::npos) return false;
   const size_t mark = std::min(target.find('?'), target.size());

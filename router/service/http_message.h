@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -18,13 +19,20 @@ struct HttpReply {
   std::string body;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;  // besides those of every reply
+  // Not empty: what goes on behind `body`, piece by piece, each asked for when the one before has
+  // been sent. An empty piece is the end.
+  std::function<std::string()> next_piece;
 };
 
 // {"error": "<text>"} with this status.
 HttpReply HttpError(int status, const std::string& text);
 
-// The bytes to send. `head_only`: all but the body, as HEAD wants it.
-std::string RenderReply(const HttpReply& reply, bool keep_alive, bool head_only = false);
+// The bytes to send. `head_only`: all but the body, as HEAD wants it. Of a reply in pieces: up to
+// the end of `body`; what comes behind it is in chunks if the client takes those, else up to the
+// end of the connection.
+std::string RenderReply(const HttpReply& reply, bool keep_alive, bool head_only = false,
+                        bool takes_chunks = true);
+std::string RenderChunk(std::string_view piece);  // of an empty piece: the end
 
 struct HttpRequest {
   std::string method;                          // as sent: "GET", "POST", ...
@@ -33,6 +41,7 @@ struct HttpRequest {
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
   bool keep_alive = true;
+  bool takes_chunks = true;  // HTTP/1.1
 
   // Empty: not sent.
   std::string_view Header(const std::string& lower_case_name) const;

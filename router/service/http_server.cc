@@ -46,6 +46,14 @@ const char* MethodName(HttpRoute::Method method) {
   return kNames[static_cast<size_t>(method)];
 }
 
+// What is still to come of a reply in pieces.
+struct Pieces {
+  std::function<std::string()> next;
+  HttpWorkers* workers = nullptr;  // where it is made
+  bool chunks = true;
+  bool keep_alive = false;
+};
+
 struct Connection {
   Connection(uint64_t number, Descriptor descriptor, const HttpLimits& limits)
       : id(number), socket(std::move(descriptor)), reader(limits) {}
@@ -64,6 +72,8 @@ struct Connection {
   bool gone = false;                    // the client left while a handler had its request
   bool lingering = false;               // all is said; what still comes is thrown away
   uint32_t events = 0;                  // asked of epoll
+  std::shared_ptr<Pieces> pieces;       // nullptr: out is all of the reply
+  int64_t pieces_until_ms = 0;          // 0: no reply in pieces
   std::list<uint64_t>::iterator quiet;  // in Impl::quiet_; not if busy
 };
 
@@ -71,6 +81,7 @@ struct Finished {
   uint64_t id = 0;
   std::string bytes;
   bool keep_alive = false;
+  std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
 };
 
 // Handlers are ours; what one throws all the same (memory) must not end the process.
@@ -79,6 +90,15 @@ HttpReply Handle(const HttpRoute& route, const HttpRequest& request) {
     return route.handler(request);
   } catch (...) {
     return HttpError(500, "internal error");
+  }
+}
+
+// nullopt: the reply cannot be ended, and the client must see that it is not whole.
+std::optional<std::string> NextPiece(const Pieces& pieces) {
+  try {
+    return pieces.next();
+  } catch (...) {
+    return std::nullopt;
   }
 }
 
@@ -113,12 +133,16 @@ class HttpServer::Impl {
   void Answer(Connection& connection, const HttpReply& reply, bool keep_alive, int64_t now_ms,
               bool head_only = false);
   void Send(Connection& connection, int64_t now_ms);
+  int64_t WriteDeadline(const Connection& connection, int64_t now_ms) const;
   void OnSent(Connection& connection, int64_t now_ms);
   void Linger(Connection& connection, int64_t now_ms);
+  void PostNextPiece(Connection& connection, int64_t now_ms);
+  void Finish(Finished finished);
   void TakeFinished(int64_t now_ms);
   void Sweep(int64_t now_ms);
   void Close(Connection& connection);
   void CountHeld(Connection& connection);
+  void NoteBusy(Connection& connection);
   void NoteQuiet(Connection& connection);
   std::optional<HttpReply> Refusal(const HttpRequest& request) const;
   const HttpRoute* FindRoute(const HttpRequest& request, HttpReply& refusal) const;
@@ -389,23 +413,48 @@ void HttpServer::Impl::Dispatch(Connection& connection, int64_t now_ms) {
   HttpReply refused;
   const HttpRoute* const route = FindRoute(request, refused);
   if (route == nullptr) return Answer(connection, refused, keep_alive, now_ms, head_only);
-  connection.busy = true;
-  quiet_.erase(connection.quiet);
-  Watch(connection.socket.get(), connection.id, connection.events = 0, EPOLL_CTL_MOD);
+  NoteBusy(connection);
   HttpWorkers& workers =
       route->lane == HttpRoute::Lane::kObserver ? *observer_workers_ : *query_workers_;
   // Shared, because std::function copies; one owner at a time.
   auto shared = std::make_shared<HttpRequest>(std::move(request));
-  workers.Post([this, id = connection.id, route, shared, wanted = keep_alive, head_only] {
-    const HttpReply reply = Handle(*route, *shared);
-    const bool stays = wanted && !stopping_;
-    Finished finished{id, RenderReply(reply, stays, head_only), stays};
-    {
-      const MutexLock lock(finished_mutex_);
-      finished_.push_back(std::move(finished));
+  workers.Post([this, id = connection.id, route, shared, keep_alive, head_only, &workers] {
+    HttpReply reply = Handle(*route, *shared);
+    const bool in_pieces = reply.next_piece != nullptr;
+    const bool stays = keep_alive && !stopping_ && (!in_pieces || shared->takes_chunks);
+    Finished finished{id, RenderReply(reply, stays, head_only, shared->takes_chunks), stays, {}};
+    if (in_pieces && !head_only) {
+      finished.pieces = std::make_shared<Pieces>(
+          Pieces{std::move(reply.next_piece), &workers, shared->takes_chunks, stays});
     }
-    Wake();
+    Finish(std::move(finished));
   });
+}
+
+void HttpServer::Impl::PostNextPiece(Connection& connection, int64_t now_ms) {
+  if (now_ms >= connection.pieces_until_ms) {
+    ++timed_out_;
+    return Close(connection);
+  }
+  NoteBusy(connection);
+  auto pieces = std::exchange(connection.pieces, {});
+  HttpWorkers& workers = *pieces->workers;
+  workers.Post([this, id = connection.id, pieces = std::move(pieces)]() mutable {
+    const std::optional<std::string> piece = NextPiece(*pieces);
+    Finished finished{id, "", piece && pieces->keep_alive, {}};
+    if (piece) finished.bytes = pieces->chunks ? RenderChunk(*piece) : *piece;
+    if (piece && !piece->empty()) finished.pieces = std::move(pieces);
+    pieces.reset();  // what it holds is free before the client knows that it is over
+    Finish(std::move(finished));
+  });
+}
+
+void HttpServer::Impl::Finish(Finished finished) {
+  {
+    const MutexLock lock(finished_mutex_);
+    finished_.push_back(std::move(finished));
+  }
+  Wake();
 }
 
 void HttpServer::Impl::TakeFinished(int64_t now_ms) {
@@ -423,10 +472,21 @@ void HttpServer::Impl::TakeFinished(int64_t now_ms) {
       continue;
     }
     NoteQuiet(connection);
+    if (reply.pieces && connection.pieces_until_ms == 0) {
+      connection.pieces_until_ms = now_ms + options_.pieces_timeout_ms;
+    }
+    connection.pieces = std::move(reply.pieces);
     connection.out += reply.bytes;
     connection.closing = !reply.keep_alive;
     Send(connection, now_ms);
   }
+}
+
+void HttpServer::Impl::NoteBusy(Connection& connection) {
+  connection.busy = true;
+  quiet_.erase(connection.quiet);
+  if (connection.events == 0) return;
+  Watch(connection.socket.get(), connection.id, connection.events = 0, EPOLL_CTL_MOD);
 }
 
 void HttpServer::Impl::NoteQuiet(Connection& connection) {
@@ -451,20 +511,28 @@ void HttpServer::Impl::Send(Connection& connection, int64_t now_ms) {
     if (sent < 0) {
       CountHeld(connection);
       if (connection.events == EPOLLOUT) return;
-      connection.deadline_ms = now_ms + options_.write_timeout_ms;
+      connection.deadline_ms = WriteDeadline(connection, now_ms);
       connection.events = EPOLLOUT;
       return Watch(connection.socket.get(), connection.id, EPOLLOUT, EPOLL_CTL_MOD);
     }
     connection.sent += static_cast<size_t>(sent);
-    if (connection.events == EPOLLOUT) connection.deadline_ms = now_ms + options_.write_timeout_ms;
+    if (connection.events == EPOLLOUT) connection.deadline_ms = WriteDeadline(connection, now_ms);
   }
   OnSent(connection, now_ms);
+}
+
+int64_t HttpServer::Impl::WriteDeadline(const Connection& connection, int64_t now_ms) const {
+  const int64_t deadline_ms = now_ms + options_.write_timeout_ms;
+  return connection.pieces_until_ms == 0 ? deadline_ms
+                                         : std::min(deadline_ms, connection.pieces_until_ms);
 }
 
 void HttpServer::Impl::OnSent(Connection& connection, int64_t now_ms) {
   connection.out = {};
   connection.sent = 0;
   CountHeld(connection);
+  if (connection.pieces) return PostNextPiece(connection, now_ms);
+  connection.pieces_until_ms = 0;
   if (connection.closing) return Linger(connection, now_ms);
   if (connection.events != EPOLLIN) {
     connection.events = EPOLLIN;

@@ -40,6 +40,7 @@ struct HttpOptions {
   size_t max_held_bytes = 256u << 20;
   int64_t request_timeout_ms = 10000;  // from a request's first byte to its last; then 408
   int64_t write_timeout_ms = 10000;    // without progress
+  int64_t pieces_timeout_ms = 60000;   // of a reply in pieces, to its last byte
   int64_t idle_timeout_ms = 60000;     // between requests
   int64_t drain_timeout_ms = 5000;     // of Stop, for requests that have begun
 };

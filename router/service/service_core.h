@@ -33,6 +33,7 @@ struct ServiceCore {
   std::atomic<uint64_t> answered{0};
   std::atomic<uint64_t> refused{0};
   std::atomic<bool> draining{false};
+  std::atomic<bool> dumping{false};  // see index_dump.h
   LatencyHistogram latency;
 
   // Asks the workers of the query's model and routing group. kNotFound: there are none of that

@@ -170,6 +170,40 @@ check("the field's scores", reply["scores"] == {"7": {"1": 48}} and
 status, reply = router.call("POST", "/query", {"token_ids": list(range(64)), "model_name": "f"})
 check("the field's query by tokens", status == 200 and "7" in reply["instances"], reply)
 
+# All that is held, as events.
+status, dump = router.call("GET", "/dump?model_name=m")
+held = sorted((e["worker_id"], e["medium"], e["group_idx"], sorted(
+    b["block_hash"] for b in e["event"]["data"]["stored"]["blocks"])) for e in dump["m:default"]["events"])
+check("the field's dump", list(dump) == ["m:default"] and dump["m:default"]["block_size"] == 16 and
+      held == [("one", "CPU", 0, [4]), ("one", "GPU", 0, [1, 2, 3, 4]), ("one", "GPU", 1, [2, 3]),
+               ("two", "GPU", 0, [1])], dump)
+check("a dump of every model", list(router.call("GET", "/dump")[1]) == ["f:default", "m:default"])
+check("a dump of no model", router.call("GET", "/dump?model_name=none")[1] == {})
+
+# A dump that nobody reads: no second one beside it, and nothing else waits.
+crowd = Engine()
+for first in range(0, 240000, 60000):
+    crowd.publish(stored(list(range(first, first + 60000)), 0, "full_attention", "CPU", token_ids=[], block_size=0))
+router.call("POST", "/v1/sources", {"name": "crowd", "endpoint": crowd.endpoint, "replay_endpoint": crowd.replay,
+                                    "model": "c"})
+until("the crowd is there", lambda: [w["residencies"] for w in router.call("GET", "/v1/state")[1]["workers"]
+                                     if w["name"] == "crowd"] == [240000], one, two, crowd)
+before = router.memory_kb()
+stalled = socket.socket()
+stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+stalled.connect(("127.0.0.1", router.port))
+stalled.send(b"GET /dump HTTP/1.1\r\nHost: localhost\r\n\r\n")
+until("one dump at a time", lambda: router.call("GET", "/dump?model_name=none")[0] == 503)
+check("a query beside a stalled dump", router.call("POST", "/v1/query", hashes)[0] == 200)
+check("the state beside a stalled dump", router.call("GET", "/v1/state")[0] == 200)
+check("a stalled dump takes little memory", router.memory_kb() - before < 64 << 10, router.memory_kb() - before)
+stalled.close()
+until("a client that leaves ends its dump", lambda: router.call("GET", "/dump?model_name=none")[0] == 200)
+count = sum(len(e["event"]["data"]["stored"]["blocks"])
+            for e in router.call("GET", "/dump?model_name=c", validate=False)[1]["c:default"]["events"])
+check("all of a large dump", count == 240000, count)
+check("the crowd leaves", router.call("DELETE", "/v1/sources?name=crowd")[0] == 200)
+
 # Decisions.
 status, decision = router.call("POST", "/v1/route", {**hashes, "request_id": "r1"})
 check("the worker that holds more", decision["worker"] == "one" and decision["request_id"] == "r1" and
