@@ -207,7 +207,7 @@ MetricFamily HitFamily(const RoutingCounters& routing) {
   return family;
 }
 
-MetricFamily LatencyFamily(const LatencyHistogram& latency) {
+MetricFamily LatencyFamily(const char* name, const char* help, const LatencyHistogram& latency) {
   ClientMetric metric;
   uint64_t count = 0;
   for (size_t i = 0; i <= kLatencyBounds.size(); ++i) {
@@ -217,10 +217,7 @@ MetricFamily LatencyFamily(const LatencyHistogram& latency) {
   }
   metric.histogram.sample_count = count;
   metric.histogram.sample_sum = latency.sum_seconds();
-  return {"kvcast_query_duration_seconds",
-          "Time to answer a query, without HTTP.",
-          MetricType::Histogram,
-          {std::move(metric)}};
+  return {name, help, MetricType::Histogram, {std::move(metric)}};
 }
 
 MetricFamily AgeFamily(const std::vector<WorkerMetrics>& workers) {
@@ -360,7 +357,15 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
         {entry.name, entry.help, entry.type, {Sample(entry.type, {}, entry.read(metrics))}});
   }
   families.push_back(HitFamily(metrics.routing));
-  if (metrics.latency != nullptr) families.push_back(LatencyFamily(*metrics.latency));
+  if (metrics.latency != nullptr) {
+    families.push_back(LatencyFamily("kvcast_query_duration_seconds",
+                                     "Time to answer a query, without HTTP.", *metrics.latency));
+  }
+  if (metrics.decision_latency != nullptr) {
+    families.push_back(LatencyFamily("kvcast_decision_duration_seconds",
+                                     "Time to choose a worker, its query included, without HTTP.",
+                                     *metrics.decision_latency));
+  }
   for (const WorkerMetric& entry : kWorkerMetrics) {
     families.push_back(FamilyOf(entry, metrics.workers));
   }

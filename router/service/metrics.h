@@ -39,7 +39,8 @@ struct ServiceMetrics {
   HttpCounters http;
   RelayCounters relay;
   RoutingCounters routing;
-  const LatencyHistogram* latency = nullptr;  // nullptr: left out
+  const LatencyHistogram* latency = nullptr;  // of queries; nullptr: left out
+  const LatencyHistogram* decision_latency = nullptr;
   std::vector<WorkerMetrics> workers;
 };
 

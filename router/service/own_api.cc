@@ -120,6 +120,7 @@ HttpReply AnswerMetrics(const ServiceCore& core, const HttpCounters& http) {
   metrics.routing = core.desk->counters();
   if (core.relay) metrics.relay = core.relay->counters();
   metrics.latency = &core.latency;
+  metrics.decision_latency = &core.decision_latency;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     metrics.workers.push_back(ReadWorkerMetrics(core, *worker));
   }

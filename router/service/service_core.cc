@@ -32,6 +32,7 @@ static Status CheckOneModel(const Query& query, const FleetList& fleet) {
 }
 
 Result<RouteDecision> ServiceCore::Route(const Query& query) {
+  const auto begin = std::chrono::steady_clock::now();
   const FleetView view = fleet->view();
   if (Status status = CheckOneModel(query, *view); !status.ok()) {
     ++refused;
@@ -41,6 +42,8 @@ Result<RouteDecision> ServiceCore::Route(const Query& query) {
   if (!answers.ok()) return answers.status();
   auto decision = desk->Decide(query, std::move(answers).value(), steady_ms());
   if (decision.ok() && query.book) observations.Note(*decision, now());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  decision_latency.Note(took.count());
   return decision;
 }
 

@@ -33,8 +33,9 @@ struct ServiceCore {
   std::atomic<uint64_t> answered{0};
   std::atomic<uint64_t> refused{0};
   std::atomic<bool> draining{false};
-  std::atomic<bool> dumping{false};  // see index_dump.h
-  LatencyHistogram latency;
+  std::atomic<bool> dumping{false};   // see index_dump.h
+  LatencyHistogram latency;           // of Ask
+  LatencyHistogram decision_latency;  // of Route
 
   // Asks the workers of the query's model and routing group. kNotFound: there are none of that
   // model. Counts and times the query.

@@ -140,6 +140,19 @@ struct FreshnessBenchOptions {
 };
 int RunFreshnessBenchCommand(const FreshnessBenchOptions& options);
 
+struct ServiceBenchOptions {
+  int64_t rate = 2000;          // decisions per second
+  int64_t block_ops = 100'000;  // per second, of all workers
+  int64_t workers = 8;
+  int64_t blocks = 625;  // of a prompt
+  int64_t connections = 64;
+  int64_t seconds = 10;
+  bool tokens = false;
+  int64_t observers = 0;
+  bool json = false;
+};
+int RunServiceBenchCommand(const ServiceBenchOptions& options);
+
 struct SimOptions {
   std::string seeds = "1..1000";  // A..B, both included
   int64_t threads = 2;

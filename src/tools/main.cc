@@ -197,6 +197,27 @@ void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command&
   sub->callback([&] { command = [&] { return RunFreshnessBenchCommand(options); }; });
 }
 
+void AddServiceBench(CLI::App& bench, ServiceBenchOptions& options, Command& command) {
+  CLI::App* sub = bench.add_subcommand("service", "routing decisions over HTTP, beside events");
+  const auto number = [sub](const char* flag, int64_t& value, const char* help, int64_t most) {
+    sub->add_option(flag, value, help)->check(CLI::Range(int64_t{1}, most))->capture_default_str();
+  };
+  number("--rate", options.rate, "POST /v1/route a second, on a fixed schedule", 1'000'000);
+  number("--block-ops", options.block_ops, "stores and removes a second, of all workers",
+         10'000'000);
+  number("--workers", options.workers, "that publish, in one process of their own", 256);
+  number("--blocks", options.blocks, "of a prompt, 16 tokens each", 100'000);
+  number("--connections", options.connections, "kept alive", 10'000);
+  number("--seconds", options.seconds, "of each phase", 3600);
+  sub->add_flag("--tokens", options.tokens, "ask by token ids instead of block hashes");
+  sub->add_option("--observers", options.observers,
+                  "a second phase beside so many clients of each kind that ask and never read")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}))
+      ->capture_default_str();
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunServiceBenchCommand(options); }; });
+}
+
 void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
   CLI::App* sub = bench.add_subcommand("copy", "block copies against the speed of the memory");
   sub->add_flag("--list", copy.list, "name the copy backends that can run here, and end");
@@ -258,10 +279,12 @@ int Main(int argc, char** argv) {
   AddSim(app, sim, command);
   CopyBenchOptions copy;
   FreshnessBenchOptions freshness;
+  ServiceBenchOptions service;
   CLI::App* bench = app.add_subcommand("bench", "measure this machine");
   bench->require_subcommand(1);
   AddCopyBench(*bench, copy, command);
   AddFreshnessBench(*bench, freshness, command);
+  AddServiceBench(*bench, service, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {
