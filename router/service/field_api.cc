@@ -108,15 +108,18 @@ Result<Selection> ParseSelection(std::string_view body) {
 }
 
 Result<Query> ParseFieldQuery(std::string_view body, bool by_hash) {
-  const Result<Json> json = ParseObject(body, kMaxDepth);
-  if (!json.ok()) return json.status();
   const char* const prompt = by_hash ? "block_hashes" : "token_ids";
+  Prompt taken =
+      by_hash ? TakePrompt(body, {.hashes = prompt}) : TakePrompt(body, {.tokens = prompt});
+  const Result<Json> json = ParseObject(taken.taken() ? taken.rest : body, kMaxDepth);
+  if (!json.ok()) return json.status();
   if (!json->contains(prompt)) return BadField(std::string(prompt) + ": needed");
-  Query query;
+  Query query = std::move(taken.query);
   query.routing_group = "default";
   for (const auto& [name, value] : json->items()) {
     Status status;
     int64_t ignored = 0;
+    if (name == prompt && taken.taken()) continue;
     if (name == prompt) {
       status = by_hash ? ReadQueryHashes(value, name, query) : ReadQueryTokens(value, name, query);
     } else if (name == "model_name") {

@@ -45,13 +45,13 @@ Json HashJson(const BlockHash& hash) {
 }
 
 // The last of `items` from number `since` on.
-HttpReply Tail(const std::deque<Json>& items, uint64_t seen, uint64_t since, const char* name) {
+template <typename T>
+std::vector<T> Tail(const std::deque<T>& items, uint64_t seen, uint64_t since) {
   const uint64_t first = seen - items.size();
-  Json list = Json::array();
   // A number from the future is of an earlier life of this process.
   if (since > seen) since = first;
-  for (uint64_t i = std::max(first, since); i < seen; ++i) list.push_back(items[i - first]);
-  return JsonReply(Dump({{name, std::move(list)}, {"next", seen}}));
+  const uint64_t from = std::max(first, since);
+  return {items.begin() + static_cast<std::ptrdiff_t>(from - first), items.end()};
 }
 
 }  // namespace
@@ -101,11 +101,11 @@ void Observations::Note(const FleetWorker& worker, const AppliedBatch& applied) 
 }
 
 void Observations::Note(const RouteDecision& decision, double now) {
-  Json json = DecisionToJson(decision);
-  json["time"] = now;
+  Decided decided{now, decision};
+  for (RouteCandidate& candidate : decided.decision.candidates) candidate.answer.chain = nullptr;
   const MutexLock lock(mutex_);
-  json["number"] = decisions_seen_++;
-  decisions_.push_back(std::move(json));
+  ++decisions_seen_;
+  decisions_.push_back(std::move(decided));
   if (decisions_.size() > kDecisionsMax) decisions_.pop_front();
 }
 
@@ -189,15 +189,34 @@ HttpReply Observations::Events(const HttpRequest& request, const FleetList& flee
 HttpReply Observations::Decisions(const HttpRequest& request) const {
   const auto since = NumberIn(request, "since", 0);
   if (!since) return HttpError(400, "since: must be a number");
-  const MutexLock lock(mutex_);
-  return Tail(decisions_, decisions_seen_, *since, "decisions");
+  std::vector<Decided> decisions;
+  uint64_t next = 0;
+  {
+    const MutexLock lock(mutex_);
+    next = decisions_seen_;
+    decisions = Tail(decisions_, next, *since);
+  }
+  Json list = Json::array();
+  for (size_t i = 0; i < decisions.size(); ++i) {
+    Json json = Json::parse(RenderDecision(decisions[i].decision));
+    json["time"] = decisions[i].time;
+    json["number"] = next - decisions.size() + i;
+    list.push_back(std::move(json));
+  }
+  return JsonReply(Dump({{"decisions", std::move(list)}, {"next", next}}));
 }
 
 HttpReply Observations::History(const HttpRequest& request) const {
   const auto since = NumberIn(request, "since", 0);
   if (!since) return HttpError(400, "since: must be a number");
-  const MutexLock lock(mutex_);
-  return Tail(samples_, samples_seen_, *since, "samples");
+  std::vector<Json> samples;
+  uint64_t next = 0;
+  {
+    const MutexLock lock(mutex_);
+    next = samples_seen_;
+    samples = Tail(samples_, next, *since);
+  }
+  return JsonReply(Dump({{"samples", std::move(samples)}, {"next", next}}));
 }
 
 }  // namespace kvcast::router

@@ -55,12 +55,16 @@ class Observations {
     uint64_t tokens = 0;
     std::optional<BlockHash> first;
   };
+  struct Decided {
+    double time = 0;
+    RouteDecision decision;  // without the chains
+  };
   static Seen Describe(const Event& event);
 
   mutable Mutex mutex_;
   std::deque<Seen> events_ KV_GUARDED_BY(mutex_);
   uint64_t events_seen_ KV_GUARDED_BY(mutex_) = 0;  // number of the next one
-  std::deque<nlohmann::json> decisions_ KV_GUARDED_BY(mutex_);
+  std::deque<Decided> decisions_ KV_GUARDED_BY(mutex_);
   uint64_t decisions_seen_ KV_GUARDED_BY(mutex_) = 0;
   std::deque<nlohmann::json> samples_ KV_GUARDED_BY(mutex_);
   uint64_t samples_seen_ KV_GUARDED_BY(mutex_) = 0;

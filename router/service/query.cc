@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/query.h"
 
+#include <array>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
 #include "router/service/json_fields.h"
+#include "router/service/json_writer.h"
+#include "router/service/number_array.h"
 
 namespace kvcast::router {
 namespace {
@@ -54,18 +58,35 @@ Status CheckCombination(const Json& body) {
   return Status();
 }
 
-template <typename T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
+// Whether token ids are in the range of one is left to the reading of the whole.
+bool FillPrompt(const NumberArray& array, bool by_tokens, Query& query) {
+  query.by_tokens = by_tokens;
+  if (!by_tokens) {
+    query.hashes.reserve(array.numbers.size());
+    for (const uint64_t number : array.numbers) query.hashes.emplace_back(number);
+    return true;
+  }
+  const auto most = static_cast<uint64_t>(INT64_MAX);
+  for (const uint64_t number : array.numbers) {
+    if (number > most) return false;
+  }
+  query.tokens.assign(array.numbers.begin(), array.numbers.end());
+  query.prompt_tokens = std::ssize(query.tokens);
+  return true;
 }
 
-Json SchemeJson(const SchemeVerdict& verdict) {
-  Json json = {{"state", SchemeStateName(verdict.state)}, {"reason", verdict.reason}};
-  if (!verdict.scheme) return json;
-  json["algorithm"] = HashAlgorithmName(verdict.scheme->algorithm);
-  json["hash_block_size"] = verdict.scheme->hash_block_size;
-  if (!verdict.scheme->none_hash.empty()) json["seed"] = verdict.scheme->seed;
-  return json;
+void WriteScheme(const SchemeVerdict& verdict, JsonWriter& json) {
+  json.BeginObject();
+  if (verdict.scheme) {
+    json.Member("algorithm", HashAlgorithmName(verdict.scheme->algorithm));
+    json.Member("hash_block_size", verdict.scheme->hash_block_size);
+  }
+  json.Member("reason", verdict.reason);
+  if (verdict.scheme && !verdict.scheme->none_hash.empty()) {
+    json.Member("seed", verdict.scheme->seed);
+  }
+  json.Member("state", SchemeStateName(verdict.state));
+  json.EndObject();
 }
 
 }  // namespace
@@ -110,44 +131,74 @@ Status ReadQueryHashes(const Json& hashes, const std::string& member, Query& que
   return Status();
 }
 
+Prompt TakePrompt(std::string_view body, const PromptMembers& members) {
+  Prompt prompt;
+  std::vector<std::string_view> names;
+  for (const std::string_view name : {members.tokens, members.hashes}) {
+    if (!name.empty()) names.push_back(name);
+  }
+  auto array = TakeNumberArray(body, names);
+  if (!array || !FillPrompt(*array, array->member == members.tokens, prompt.query)) return {};
+  prompt.rest = std::move(array->rest);
+  return prompt;
+}
+
 Result<Query> ParseQuery(std::string_view body, QueryForm form) {
-  const Result<Json> json = ParseObject(body, kMaxDepth);
+  Prompt prompt = TakePrompt(body, {"tokens", "hashes"});
+  const Result<Json> json = ParseObject(prompt.taken() ? prompt.rest : body, kMaxDepth);
   if (!json.ok()) return json.status();
   if (Status status = CheckCombination(*json); !status.ok()) return status;
-  Query query;
+  Query query = std::move(prompt.query);
   for (const auto& [name, value] : json->items()) {
+    if (prompt.taken() && (name == "tokens" || name == "hashes")) continue;
     if (Status status = ReadMember(name, value, form, query); !status.ok()) return status;
   }
   return query;
 }
 
-Json AnswerToJson(const QueryAnswer& answer) {
+void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
+                 const std::function<void(JsonWriter&)>& more) {
   const WorkerMatch& match = answer.match;
-  return {{"name", answer.name},
-          {"model", answer.model},
-          {"reusable_tokens", match.gpu_tokens},
-          {"reusable_with_cpu_tokens", match.with_cpu_tokens},
-          {"reusable_with_storage_tokens", match.with_storage_tokens},
-          {"recompute_tokens", match.recompute_tokens},
-          {"hit", HitName(match.hit)},
-          {"limiting_group", OrNull(match.limiting_group)},
-          {"per_group_tokens", match.per_group_tokens},
-          {"certain", match.certain},
-          {"hash_block_size", answer.hash_block_size},
-          {"state", SourceStateName(answer.state)},
-          {"weight", answer.weight},
-          {"next_seq", answer.next_seq},
-          {"event_age_seconds", OrNull(answer.event_age_seconds)},
-          {"mode", answer.token_mode ? "token" : "engine_hash"},
-          {"exact", answer.exact},
-          {"reason", answer.reason},
-          {"scheme", SchemeJson(answer.scheme)}};
+  json.BeginObject();
+  json.Member("certain", match.certain);
+  json.Member("event_age_seconds", answer.event_age_seconds);
+  json.Member("exact", answer.exact);
+  json.Member("hash_block_size", answer.hash_block_size);
+  json.Member("hit", HitName(match.hit));
+  json.Member("limiting_group", match.limiting_group);
+  json.Member("mode", answer.token_mode ? "token" : "engine_hash");
+  json.Member("model", answer.model);
+  json.Member("name", answer.name);
+  json.Member("next_seq", answer.next_seq);
+  json.Member("per_group_tokens", match.per_group_tokens);
+  json.Member("reason", answer.reason);
+  json.Member("recompute_tokens", match.recompute_tokens);
+  json.Member("reusable_tokens", match.gpu_tokens);
+  json.Member("reusable_with_cpu_tokens", match.with_cpu_tokens);
+  json.Member("reusable_with_storage_tokens", match.with_storage_tokens);
+  json.Key("scheme");
+  WriteScheme(answer.scheme, json);
+  json.Member("state", SourceStateName(answer.state));
+  json.Member("weight", answer.weight);
+  if (more) more(json);
+  json.EndObject();
+}
+
+Json AnswerToJson(const QueryAnswer& answer) {
+  JsonWriter json;
+  WriteAnswer(answer, json);
+  return Json::parse(json.Take());
 }
 
 std::string RenderAnswers(const std::vector<QueryAnswer>& answers) {
-  Json workers = Json::array();
-  for (const QueryAnswer& answer : answers) workers.push_back(AnswerToJson(answer));
-  return Dump({{"workers", std::move(workers)}});
+  JsonWriter json;
+  json.BeginObject();
+  json.Key("workers");
+  json.BeginArray();
+  for (const QueryAnswer& answer : answers) WriteAnswer(answer, json);
+  json.EndArray();
+  json.EndObject();
+  return json.Take();
 }
 
 }  // namespace kvcast::router

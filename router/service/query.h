@@ -18,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
@@ -30,6 +31,7 @@
 #include "kvcast/scheme_detector.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
+#include "router/service/json_writer.h"
 
 namespace kvcast::router {
 
@@ -61,6 +63,19 @@ Result<Query> ParseQuery(std::string_view body, QueryForm form = QueryForm::kQue
 // The two ways to name a prompt, for other forms of query too.
 Status ReadQueryTokens(const nlohmann::json& tokens, const std::string& member, Query& query);
 Status ReadQueryHashes(const nlohmann::json& hashes, const std::string& member, Query& query);
+
+// Reads the prompt out of a body where it is plain integers, and leaves the rest to a JSON parser;
+// see number_array.h. Not taken: the body must be read as a whole.
+struct PromptMembers {
+  std::string_view tokens;  // empty: not known in this form of query
+  std::string_view hashes;
+};
+struct Prompt {
+  Query query;       // with the prompt alone
+  std::string rest;  // with an empty array in the prompt's place
+  bool taken() const { return !rest.empty(); }
+};
+Prompt TakePrompt(std::string_view body, const PromptMembers& members);
 
 std::string_view HitName(HitKind hit);  // "full", "partial", "miss"
 
@@ -95,6 +110,9 @@ struct QueryAnswer {
 // "scheme":
 // {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; see WorkerMatch for their
 // meaning. The scheme's algorithm, seed and unit as far as they are known.
+// `more` writes further members.
+void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
+                 const std::function<void(JsonWriter&)>& more = {});
 nlohmann::json AnswerToJson(const QueryAnswer& answer);
 std::string RenderAnswers(const std::vector<QueryAnswer>& answers);
 

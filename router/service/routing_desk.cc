@@ -9,6 +9,7 @@
 
 #include "kvcast/cache_spec.h"
 #include "router/service/json_fields.h"
+#include "router/service/json_writer.h"
 
 namespace kvcast::router {
 namespace {
@@ -336,30 +337,36 @@ RoutingCounters RoutingDesk::counters() const {
   return counters;
 }
 
-Json DecisionToJson(const RouteDecision& decision) {
+std::string RenderDecision(const RouteDecision& decision) {
   std::vector<const RouteCandidate*> by_cost;
   for (const RouteCandidate& candidate : decision.candidates) by_cost.push_back(&candidate);
   std::sort(by_cost.begin(), by_cost.end(),
             [](const RouteCandidate* a, const RouteCandidate* b) { return Cheaper(*a, *b); });
-  Json candidates = Json::array();
+  JsonWriter json;
+  json.BeginObject();
+  json.Key("candidates");
+  json.BeginArray();
   for (const RouteCandidate* candidate : by_cost) {
-    Json object = AnswerToJson(candidate->answer);
-    object["speculative_tokens"] = candidate->speculative_tokens;
-    object["load"] = {{"active_prefill_tokens", candidate->load.active_prefill_tokens},
-                      {"decode_blocks", candidate->load.decode_blocks},
-                      {"queued_requests", candidate->load.queued_requests}};
-    object["cost"] = candidate->cost;
-    object["eligible"] = candidate->eligible;
-    object["not_eligible_reason"] = candidate->reason;
-    candidates.push_back(std::move(object));
+    WriteAnswer(candidate->answer, json, [candidate](JsonWriter& more) {
+      more.Member("cost", candidate->cost);
+      more.Member("eligible", candidate->eligible);
+      more.Member("not_eligible_reason", candidate->reason);
+      more.Member("speculative_tokens", candidate->speculative_tokens);
+      more.Key("load");
+      more.BeginObject();
+      more.Member("active_prefill_tokens", candidate->load.active_prefill_tokens);
+      more.Member("decode_blocks", candidate->load.decode_blocks);
+      more.Member("queued_requests", candidate->load.queued_requests);
+      more.EndObject();
+    });
   }
-  return {{"request_id", decision.request_id},
-          {"prompt_tokens", decision.prompt_tokens},
-          {"worker", decision.candidates[decision.chosen].answer.name},
-          {"reason", decision.reason},
-          {"candidates", std::move(candidates)}};
+  json.EndArray();
+  json.Member("prompt_tokens", decision.prompt_tokens);
+  json.Member("reason", decision.reason);
+  json.Member("request_id", decision.request_id);
+  json.Member("worker", decision.candidates[decision.chosen].answer.name);
+  json.EndObject();
+  return json.Take();
 }
-
-std::string RenderDecision(const RouteDecision& decision) { return Dump(DecisionToJson(decision)); }
 
 }  // namespace kvcast::router

@@ -161,7 +161,6 @@ class RoutingDesk {
 // {"request_id", "prompt_tokens", "worker", "reason", "candidates": [{members of an answer,
 // "speculative_tokens", "load": {...}, "cost", "eligible", "not_eligible_reason"}, ...]}; the
 // candidates by cost.
-nlohmann::json DecisionToJson(const RouteDecision& decision);
 std::string RenderDecision(const RouteDecision& decision);
 
 }  // namespace kvcast::router

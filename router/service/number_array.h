@@ -1,0 +1,28 @@
+// The long array of a query, read without a JSON document: a prompt is thousands of integers, and
+// what is around them a few members.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace kvcast::router {
+
+struct NumberArray {
+  std::string_view member;  // which of those asked for
+  std::vector<uint64_t> numbers;
+  // The body with nothing between the array's brackets: JSON if and only if the body is.
+  std::string rest;
+};
+
+// Takes the array out of a body that is a JSON object with just one of `members`, a non-empty array
+// of plain integers from 0 to UINT64_MAX, as far as can be told without parsing the rest. nullopt:
+// the body is something else, or broken; it must be read as a whole.
+std::optional<NumberArray> TakeNumberArray(std::string_view body,
+                                           std::span<const std::string_view> members);
+
+}  // namespace kvcast::router
