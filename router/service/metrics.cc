@@ -148,6 +148,8 @@ constexpr std::array kServiceMetrics = {
                   [](M m) { return m.relay.batches; }},
     ServiceMetric{"kvcast_relay_messages_total", "Messages that they became.", kCounter,
                   [](M m) { return m.relay.messages; }},
+    ServiceMetric{"kvcast_relay_unsent_bytes", "Of messages that some subscriber was not sent yet.",
+                  kGauge, [](M m) { return m.relay.unsent_bytes; }},
     ServiceMetric{"kvcast_relay_dropped_batches_total", "Batches that the relay had no time for.",
                   kCounter, [](M m) { return m.relay.dropped; }},
     ServiceMetric{"kvcast_http_connections", "Open connections.", kGauge,

@@ -3,9 +3,11 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <memory>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -20,6 +22,8 @@
 
 namespace kvcast::router {
 namespace {
+
+constexpr std::chrono::milliseconds kFreeingPeriod(100);
 
 struct Posted {
   std::string model;
@@ -70,14 +74,18 @@ class Relay::Impl {
   Status Start();
   void Post(Posted posted);
   const std::string& endpoint() const { return endpoint_; }
-  RelayCounters counters() const { return {batches_, messages_, dropped_}; }
+  RelayCounters counters() const { return {batches_, messages_, dropped_, unsent_bytes_}; }
 
  private:
   void Stop();
   void Run();
   void Send(const Posted& posted);
+  bool SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part);
+  void FreeUnsent();
+  zmq::message_t Counted(std::vector<uint8_t> payload);
 
   const RelayConfig config_;
+  std::atomic<size_t> unsent_bytes_{0};  // outlives the context, which frees messages at its end
   zmq::context_t context_;
   zmq::socket_t socket_;  // the thread's, once started
   std::string endpoint_;
@@ -97,6 +105,7 @@ Status Relay::Impl::Start() {
     socket_ = zmq::socket_t(context_, zmq::socket_type::pub);
     socket_.set(zmq::sockopt::linger, 0);
     socket_.set(zmq::sockopt::sndhwm, config_.send_hwm);
+    socket_.set(zmq::sockopt::tcp_maxrt, config_.stall_timeout_ms);
     socket_.bind(config_.endpoint);
     endpoint_ = socket_.get(zmq::sockopt::last_endpoint);
   } catch (const zmq::error_t& error) {
@@ -136,11 +145,13 @@ void Relay::Impl::Run() {
     std::deque<Posted> work;
     {
       const MutexLock lock(mutex_);
-      while (queue_.empty() && !stopping_) wake_.wait(mutex_);
+      while (queue_.empty() && unsent_bytes_ == 0 && !stopping_) wake_.wait(mutex_);
+      if (queue_.empty() && !stopping_) wake_.wait_for(mutex_, kFreeingPeriod);
       if (stopping_) return;
       work.swap(queue_);
       queued_bytes_ = 0;
     }
+    if (unsent_bytes_ > 0) FreeUnsent();
     for (const Posted& posted : work) Send(posted);
   }
 }
@@ -155,22 +166,49 @@ void Relay::Impl::Send(const Posted& posted) {
     EventBatch& part = parts[std::visit(PlaceOf(), event)];
     part.events.push_back(std::move(event));
   }
-  const auto seq = SeqBytes(posted.seq);
+  bool whole = true;
   for (auto& [place, part] : parts) {
     part.ts = batch.ts;
     part.data_parallel_rank = batch.data_parallel_rank;
-    std::vector<uint8_t> payload;
-    if (!EncodeBatch(part, Dialect::kKvcast1, payload).ok()) continue;
     RelayTopic topic{posted.model, posted.worker, posted.rank, TierName(place.first), std::nullopt};
     if (place.second >= 0) topic.group = place.second;
-    const std::string name = FormatTopic(topic);
-    // A PUB socket drops for a subscriber that is slow, and waits for none.
-    socket_.send(zmq::buffer(name), zmq::send_flags::sndmore);
-    socket_.send(zmq::buffer(seq), zmq::send_flags::sndmore);
-    socket_.send(zmq::buffer(payload), zmq::send_flags::none);
-    ++messages_;
+    whole &= SendPart(posted, topic, part);
   }
-  ++batches_;
+  ++(whole ? batches_ : dropped_);
+}
+
+// What waited for a subscriber that is gone is freed when the socket is next asked for something.
+void Relay::Impl::FreeUnsent() { (void)socket_.get(zmq::sockopt::events); }
+
+// False: there is no room.
+bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part) {
+  std::vector<uint8_t> payload;
+  if (!EncodeBatch(part, Dialect::kKvcast1, payload).ok()) return true;
+  if (unsent_bytes_ + payload.size() > config_.unsent_bytes_max) return false;
+  const std::string name = FormatTopic(topic);
+  const auto seq = SeqBytes(posted.seq);
+  // A PUB socket drops for a subscriber that is slow, and waits for none.
+  socket_.send(zmq::buffer(name), zmq::send_flags::sndmore);
+  socket_.send(zmq::buffer(seq), zmq::send_flags::sndmore);
+  socket_.send(Counted(std::move(payload)), zmq::send_flags::none);
+  ++messages_;
+  return true;
+}
+
+// The queues of all subscribers share one message, and count how many there are, not how large.
+zmq::message_t Relay::Impl::Counted(std::vector<uint8_t> payload) {
+  struct Held {
+    std::vector<uint8_t> payload;
+    std::atomic<size_t>& unsent_bytes;
+  };
+  auto held = std::make_unique<Held>(Held{std::move(payload), unsent_bytes_});
+  unsent_bytes_ += held->payload.size();
+  const auto release = [](void*, void* hint) {
+    const std::unique_ptr<Held> owner(static_cast<Held*>(hint));
+    owner->unsent_bytes -= owner->payload.size();
+  };
+  Held* const raw = held.release();
+  return {raw->payload.data(), raw->payload.size(), release, raw};
 }
 
 Relay::Relay(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

@@ -26,12 +26,17 @@ struct RelayConfig {
   size_t queue_batches_max = 8192;
   size_t queue_bytes_max = 64u << 20;
   int send_hwm = 10000;  // messages of one subscriber; later ones are dropped for it
+  // Of messages that some subscriber has not been sent; more are dropped for all.
+  size_t unsent_bytes_max = 256u << 20;
+  // A subscriber that takes no byte for so long is disconnected, and what waits for it is freed.
+  int stall_timeout_ms = 10000;
 };
 
 struct RelayCounters {
   uint64_t batches = 0;   // relayed
   uint64_t messages = 0;  // sent
-  uint64_t dropped = 0;   // batches that left the queue unsent
+  uint64_t dropped = 0;   // batches that left the queue unsent, or of which something was not sent
+  uint64_t unsent_bytes = 0;  // now
 };
 
 // Takes token ids and extra keys (LoRA names, salts, multimodal hashes) out of all stores.

@@ -46,6 +46,18 @@ if ! "$kvcast" bench copy --list | grep -q '^cuda *runs here'; then
     --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
 fi
 
+# The service under a load, with observers that do not read; what it measures is for people.
+"$kvcast" bench service --seconds 1 --rate 100 --block-ops 5000 --workers 2 --blocks 40 --connections 4 \
+  --observers 2 --json >"$out/service" || fail 'bench service'
+tail -1 "$out/service" | /usr/bin/python3 -c '
+import json, sys
+report = json.load(sys.stdin)
+assert [p["observed"] for p in report["phases"]] == [False, True], report
+for phase in report["phases"]:
+    assert phase["answered"] == phase["offered"] == 100 and phase["failed"] == 0, phase
+    assert 0 < phase["call_mean_s"] < phase["latency_s"]["mean"], phase
+' || fail 'bench service --json'
+
 # A port in use: the second engine says which.
 "$kvcast" engine --endpoint tcp://127.0.0.1:0 --replay-endpoint '' --requests 50 --speed 0.01 \
   >/dev/null 2>"$out/first" &
