@@ -37,6 +37,8 @@ struct Listener {
 Result<Listener> ListenOn(const std::string& address, int port);
 
 bool IsLoopbackAddress(std::string_view address);
+// Of ZeroMQ: what binds it is heard on this machine alone.
+bool IsLoopbackEndpoint(std::string_view endpoint);
 // "localhost:80", "127.0.0.1", "[::1]:80": a Host header that only this machine's own pages have.
 // A page elsewhere whose name was made to point here ("DNS rebinding") has another one.
 bool IsLoopbackHost(std::string_view host);

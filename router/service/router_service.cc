@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "router/service/field_api.h"
+#include "router/service/http_listener.h"
 #include "router/service/own_api.h"
 #include "router/service/service_core.h"
 #include "router/service/static_files.h"
@@ -34,6 +35,20 @@ std::function<double()> SystemRandom() {
   return [engine = std::mt19937_64(std::random_device()())]() mutable {
     return std::uniform_real_distribution<double>(0, 1)(engine);
   };
+}
+
+Status CheckAddresses(const RouterOptions& options) {
+  const auto refused = [](const std::string& what) {
+    return Status(StatusCode::kInvalidArgument,
+                  what +
+                      " is not loopback, and there is no authentication; allow_remote "
+                      "(--allow-remote) listens there all the same");
+  };
+  if (options.allow_remote) return Status();
+  if (!IsLoopbackAddress(options.http.address)) return refused("http: " + options.http.address);
+  const std::string& relay = options.relay.endpoint;
+  if (!relay.empty() && !IsLoopbackEndpoint(relay)) return refused("relay: " + relay);
+  return Status();
 }
 
 }  // namespace
@@ -117,6 +132,7 @@ void RouterService::Impl::SampleEachSecond() {
 }
 
 Status RouterService::Impl::Start(const RouterOptions& options) {
+  if (Status status = CheckAddresses(options); !status.ok()) return status;
   core_.now = options.now ? options.now : SystemSeconds;
   core_.steady_ms = SteadyMs;
   core_.desk = std::make_unique<RoutingDesk>(options.routing,

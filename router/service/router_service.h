@@ -25,6 +25,9 @@ struct RouterOptions {
   SubscriberConfig subscriber;
   RoutingConfig routing;
   RelayConfig relay;
+  // Listen beyond loopback, where anybody can read prompts and register workers: there is neither
+  // encryption nor authentication.
+  bool allow_remote = false;
   // Seconds since the epoch, to tell the age of events; empty: the system's clock.
   std::function<double()> now;
   // Evenly from [0, 1), for decisions with a temperature; empty: seeded by the system.
@@ -35,7 +38,7 @@ struct RouterOptions {
 class RouterService {
  public:
   // Not ok: a source that cannot be followed (the message names it), two of one name, or an address
-  // that cannot be listened on. Nothing runs then.
+  // that cannot be listened on, or is not loopback without allow_remote. Nothing runs then.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 

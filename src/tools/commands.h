@@ -68,6 +68,7 @@ struct RouterCommandOptions {
   std::vector<std::string> sources;  // see source_json.h
   std::string relay;                 // PUB endpoint; empty: the configuration's, or none
   bool relay_redact = false;
+  bool allow_remote = false;  // or the configuration's
   // Registered for every source, and verified; empty: found out.
   std::string hash_algorithm;
   std::string hash_seed;

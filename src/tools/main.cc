@@ -111,6 +111,8 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
       "--relay", options.relay,
       "PUB endpoint: publish all events again, by topic kv.MODEL.WORKER.RANK.TIER.GROUP");
   sub->add_flag("--relay-redact", options.relay_redact, "the relay leaves out token ids");
+  sub->add_flag("--allow-remote", options.allow_remote,
+                "--http and --relay may listen beyond loopback; there is no authentication");
   sub->add_option("--hash-algo", options.hash_algorithm,
                   "the engines' hash algorithm (default: found out; verified if given)");
   sub->add_option("--hash-seed", options.hash_seed,

@@ -66,6 +66,7 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   }
   if (!options.relay.empty()) router.relay.endpoint = options.relay;
   router.relay.redact |= options.relay_redact;
+  router.allow_remote |= options.allow_remote;
   for (RouterSource& source : router.sources) {
     if (const Status filled = FillIn(options, source); !filled.ok()) return filled;
   }

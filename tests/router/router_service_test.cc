@@ -257,6 +257,33 @@ TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {
   EXPECT_EQ(status.message().substr(0, 8), "engine: ");
 }
 
+TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyWhenTold) {
+  for (const char* address : {"0.0.0.0", "::", "[::]", "203.0.113.1", "127.example.org", "host"}) {
+    RouterOptions options;
+    options.http.address = address;
+    const Status status = RouterService::Start(options).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << address;
+    EXPECT_EQ(status.message().find(std::string("http: ") + address + " is not loopback"), 0u);
+  }
+  for (const char* relay : {"tcp://*:0", "tcp://0.0.0.0:0", "tcp://[::]:0", "tcp://eth0:0"}) {
+    RouterOptions options;
+    options.relay.endpoint = relay;
+    const Status status = RouterService::Start(options).status();
+    EXPECT_EQ(status.message().find(std::string("relay: ") + relay + " is not loopback"), 0u);
+    options.allow_remote = true;
+    if (std::string(relay).find("0.0:0") != std::string::npos) {
+      EXPECT_TRUE(RouterService::Start(options).ok());
+    }
+  }
+  RouterOptions told;
+  told.http.address = "0.0.0.0";
+  told.allow_remote = true;
+  EXPECT_TRUE(RouterService::Start(told).ok());
+  RouterOptions local;
+  local.relay.endpoint = "tcp://127.0.0.1:0";
+  EXPECT_TRUE(RouterService::Start(local).ok());
+}
+
 // tests/tools/router_api_test.py checks that what the document names is there and as described.
 TEST(OpenApi, NamesEveryRoute) {
   ServiceCore core;

@@ -36,6 +36,8 @@ expect 1 'is a folder' "$kvcast" engine --trace "$source" --endpoint tcp://127.0
 expect 1 '/nonexistent' "$kvcast" conformance wire /nonexistent
 expect 2 'class' "$kvcast" conformance
 expect 2 'source' "$kvcast" router --http 127.0.0.1:0 --source nonsense
+expect 2 'http: 0.0.0.0 is not loopback' "$kvcast" router --http 0.0.0.0:0
+expect 2 'relay: tcp://*:0 is not loopback' "$kvcast" router --http 127.0.0.1:0 --relay 'tcp://*:0'
 
 # Copies over CUDA: there, or one line that says why not.
 expect 2 '--cpu-blocks' "$kvcast" engine --device cuda --endpoint tcp://127.0.0.1:0 --replay-endpoint ''

@@ -1,0 +1,92 @@
+#!/usr/bin/env python3
+"""Runs the ```console blocks of a Markdown file and compares what they print. A line of the file
+that begins with "$ " is a command, the lines behind it are what it prints, "..." in them is
+anything. A command that ends with " &" runs until the end. What a service says may need a moment,
+so a command is asked again for up to a minute.
+usage: session_test.py KVCAST MARKDOWN...; exit code 77: no curl
+# SPDX-License-Identifier: Apache-2.0
+"""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+KVCAST = sys.argv[1]
+PATIENCE_S = 60
+
+
+def commands(text):
+    """(command, what it prints) of all console blocks."""
+    for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
+        for step in re.split(r"^\$ ", block, flags=re.M)[1:]:
+            command, _, printed = step.partition("\n")
+            yield command, printed
+
+
+def matches(wanted, printed):
+    pattern = ".*".join(re.escape(part) for part in wanted.split("..."))
+    return re.fullmatch(pattern, printed, re.S) is not None
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def run(command, environment, folder):
+    return subprocess.run(["bash", "-c", command], env=environment, cwd=folder, text=True,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=PATIENCE_S).stdout
+
+
+def session(path, folder):
+    """The number of failures and of commands."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read().replace("8080", str(free_port()))
+    environment = {**os.environ, "PATH": os.path.dirname(os.path.abspath(KVCAST)) + ":" + os.environ["PATH"]}
+    environment.pop("http_proxy", None)
+    background, failures, count = [], 0, 0
+    try:
+        for command, wanted in commands(text):
+            count += 1
+            if command.endswith(" &"):
+                with open(os.path.join(folder, f"log{count}"), "w", encoding="utf-8") as log:
+                    background.append(subprocess.Popen(["bash", "-c", "exec " + command[:-2]], env=environment,
+                                                       cwd=folder, stdout=log, stderr=log))
+                continue
+            deadline = time.time() + PATIENCE_S
+            printed = run(command, environment, folder)
+            while not matches(wanted, printed) and time.time() < deadline:
+                time.sleep(0.1)
+                printed = run(command, environment, folder)
+            if not matches(wanted, printed):
+                failures += 1
+                print(f"FAILED: {command}\n  wanted: {wanted}\n  printed: {printed}")
+    finally:
+        for process in background:
+            process.send_signal(signal.SIGINT)
+        for process in background:
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                failures += 1
+                process.kill()
+                print("FAILED: the session does not end")
+    return failures, count
+
+
+if not shutil.which("curl"):
+    print("no curl: nothing to run the session with")
+    sys.exit(77)
+failed = 0
+for markdown in sys.argv[2:]:
+    with tempfile.TemporaryDirectory() as scratch:
+        wrong, ran = session(markdown, scratch)
+        failed += wrong + (ran == 0)
+        print(f"{markdown}: {ran} commands, {wrong} failed")
+sys.exit(failed > 0)
