@@ -50,7 +50,7 @@ fi
 
 # The service under a load, with observers that do not read; what it measures is for people.
 "$kvcast" bench service --seconds 1 --rate 100 --block-ops 5000 --workers 2 --blocks 40 --connections 4 \
-  --observers 2 --json >"$out/service" || fail 'bench service'
+  --observers 2 --json >"$out/service" 2>"$out/err" || fail 'bench service'
 tail -1 "$out/service" | /usr/bin/python3 -c '
 import json, sys
 report = json.load(sys.stdin)
