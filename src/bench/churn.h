@@ -1,5 +1,6 @@
 // Churn: a fleet of workers whose caches are full. In every turn one worker stores the blocks of a
-// new prompt and evicts those of its oldest one. Everything follows from the number of the turn.
+// new prompt and evicts those of an old one, the oldest that it has in the same rank of holders.
+// Everything follows from the number of the turn.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
