@@ -22,10 +22,13 @@ void AddFleetFlags(CLI::App& sub, FleetOptions& fleet) {
   // As a real number too: 1e7.
   sub.add_option_function<double>(
          "--residencies", [&fleet](double value) { fleet.residencies = std::llround(value); },
-         "(worker, block) pairs that are held, about (default: 1e7)")
-      ->check(CLI::Range(1e3, 2e8));
+         "(worker, block) pairs that are held, about")
+      ->check(CLI::Range(1e3, 2e8))
+      ->default_str(std::to_string(fleet.residencies));
   AddNumber(sub, "--workers", fleet.workers, 1, 65535, "workers");
-  AddNumber(sub, "--groups", fleet.groups, 1, 64, "groups of each that hold every block");
+  AddNumber(sub, "--groups", fleet.groups, fleet.groups == 0 ? 0 : 1, 64,
+            fleet.groups == 0 ? "groups of each that hold every block (0: several cases)"
+                              : "groups of each that hold every block");
   AddNumber(sub, "--holders", fleet.holders, 0, 65535,
             "workers that hold a block (0: several cases)");
   AddNumber(sub, "--blocks", fleet.blocks, 1, 65536, "of a prompt");
@@ -67,6 +70,25 @@ void AddBenches(CLI::App& bench, Command& command) {
         sub.add_option("--write-rate", options.write_rate,
                        "block operations per second of the writer (0: as fast as it can)")
             ->check(CLI::Range(0.0, 1e9))
+            ->capture_default_str();
+        AddJson(sub, options.fleet.json);
+      });
+  AddBench<MemoryBenchOptions>(bench, command, "memory",
+                               "bytes that the index needs for what is held, and gives back",
+                               RunMemoryBench, [](CLI::App& sub, MemoryBenchOptions& options) {
+                                 AddFleetFlags(sub, options.fleet);
+                                 AddJson(sub, options.fleet.json);
+                               });
+  AddBench<RemoveBenchOptions>(
+      bench, command, "remove", "a worker leaves: the call, and the queries beside it",
+      RunRemoveBench, [](CLI::App& sub, RemoveBenchOptions& options) {
+        AddFleetFlags(sub, options.fleet);
+        AddNumber(sub, "--victim", options.victim_blocks, 1, 200'000'000,
+                  "blocks that the worker holds");
+        AddNumber(sub, "--rounds", options.rounds, 1, 10'000, "removals");
+        AddNumber(sub, "--every-us", options.every_us, 1, 1'000'000, "one query, microseconds");
+        sub.add_option("--seconds", options.seconds, "of each round")
+            ->check(CLI::Range(0.01, 600.0))
             ->capture_default_str();
         AddJson(sub, options.fleet.json);
       });

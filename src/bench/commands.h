@@ -32,4 +32,19 @@ struct LookupBenchOptions {
 };
 int RunLookupBench(const LookupBenchOptions& options);
 
+struct MemoryBenchOptions {
+  // groups 0: the benchmark's own cases
+  FleetOptions fleet{.residencies = 5'000'000, .groups = 0};
+};
+int RunMemoryBench(const MemoryBenchOptions& options);
+
+struct RemoveBenchOptions {
+  FleetOptions fleet;
+  int64_t victim_blocks = 1'000'000;
+  int64_t rounds = 8;
+  int64_t every_us = 200;  // one query
+  double seconds = 0.25;   // of a round with the removal, at least, and of one without
+};
+int RunRemoveBench(const RemoveBenchOptions& options);
+
 }  // namespace kvcast::bench

@@ -20,7 +20,7 @@ void Report::Note(const std::string& text) {
 }
 
 void Report::Figure(const std::string& name, double value, const std::string& unit) {
-  std::printf("%-44s %10.4g %-10s\n", name.c_str(), value, unit.c_str());
+  std::printf("%-48s %10.4g %-10s\n", name.c_str(), value, unit.c_str());
   std::fflush(stdout);
   lines_.push_back({name, value, unit, false, 0, true});
 }
@@ -28,7 +28,7 @@ void Report::Figure(const std::string& name, double value, const std::string& un
 void Report::Target(const std::string& name, double value, const std::string& unit, double target,
                     Bound bound) {
   const bool met = bound == Bound::kAtMost ? value <= target : value >= target;
-  std::printf("%-44s %10.4g %-10s %s %-8.4g %s\n", name.c_str(), value, unit.c_str(),
+  std::printf("%-48s %10.4g %-10s %s %-8.4g %s\n", name.c_str(), value, unit.c_str(),
               bound == Bound::kAtMost ? "<=" : ">=", target, met ? "ok" : "MISSED");
   std::fflush(stdout);
   lines_.push_back({name, value, unit, true, target, met});

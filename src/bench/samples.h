@@ -18,6 +18,9 @@ class Samples {
  public:
   void Reserve(size_t count) { values_.reserve(count); }
   void Add(double value) { values_.push_back(value); }
+  void Add(const Samples& others) {
+    values_.insert(values_.end(), others.values_.begin(), others.values_.end());
+  }
   size_t size() const { return values_.size(); }
   // The smallest sample that at least q of all samples do not pass (nearest rank); 0 <= q <= 1.
   // 0 if there are none. Costs a pass over the samples.
