@@ -82,7 +82,7 @@ EventBatch TurnBatches::StepShape(int64_t blocks, bool with_removes) const {
   return batch;
 }
 
-const std::vector<EventBatch>& TurnBatches::Make(const Churn::Turn& turn) {
+std::vector<EventBatch>& TurnBatches::Make(const Churn::Turn& turn) {
   std::vector<EventBatch>& batches = turn.removed ? steady_ : filling_;
   const auto groups = Unsigned(churn_.config().groups);
   const auto last = Unsigned(churn_.config().blocks) - 1;

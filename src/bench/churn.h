@@ -95,8 +95,8 @@ class TurnBatches {
  public:
   TurnBatches(const Churn& churn, Removes removes);
 
-  // The batches of the turn, in order. Valid until the next call.
-  const std::vector<EventBatch>& Make(const Churn::Turn& turn);
+  // The batches of the turn, in order. Valid until the next call. Token ids stay what they are.
+  std::vector<EventBatch>& Make(const Churn::Turn& turn);
   // The same as operations, in the same order.
   void AppendOps(const Churn::Turn& turn, std::vector<ResidencyOp>& ops) const;
   // Block operations of a turn.

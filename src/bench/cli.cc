@@ -92,6 +92,20 @@ void AddBenches(CLI::App& bench, Command& command) {
             ->capture_default_str();
         AddJson(sub, options.fleet.json);
       });
+  AddBench<WireBenchOptions>(
+      bench, command, "wire", "from bytes to the index, against msgpack-cxx and a plain hash map",
+      RunWireBench, [](CLI::App& sub, WireBenchOptions& options) {
+        AddFleetFlags(sub, options.fleet);
+        AddNumber(sub, "--slices", options.slices, 1, 1'000'000, "measured slices of each dialect");
+        AddJson(sub, options.fleet.json);
+      });
+  AddBench<HashBenchOptions>(
+      bench, command, "hash", "from a prompt's tokens to block keys, against the raw digests",
+      RunHashBench, [](CLI::App& sub, HashBenchOptions& options) {
+        AddNumber(sub, "--tokens", options.tokens, 16, 10'000'000, "of the prompt");
+        AddNumber(sub, "--rounds", options.rounds, 1, 100'000'000, "timed runs of each");
+        AddJson(sub, options.json);
+      });
 }
 
 }  // namespace kvcast::bench

@@ -47,4 +47,17 @@ struct RemoveBenchOptions {
 };
 int RunRemoveBench(const RemoveBenchOptions& options);
 
+struct WireBenchOptions {
+  FleetOptions fleet;
+  int64_t slices = 40;  // of each dialect
+};
+int RunWireBench(const WireBenchOptions& options);
+
+struct HashBenchOptions {
+  int64_t tokens = 10'000;
+  int64_t rounds = 2000;
+  bool json = false;
+};
+int RunHashBench(const HashBenchOptions& options);
+
 }  // namespace kvcast::bench

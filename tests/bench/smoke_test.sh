@@ -35,4 +35,6 @@ run 2 apply --residencies 2e4 --slices 2 --holders 3 --workers 7 --groups 3
 run 36 lookup --residencies 1e5 --queries 200
 run 8 memory --residencies 2e4
 run 2 remove --residencies 1e5 --victim 20000 --rounds 2 --seconds 0.05
+run 2 wire --residencies 2e4 --slices 2
+run 5 hash --rounds 3
 exit $((failures > 0))
