@@ -22,6 +22,8 @@ namespace {
 constexpr double kWireTarget = 5;
 constexpr uint64_t kTurnsOfSlice = 16;
 constexpr uint64_t kVocabulary = 151'936;
+// Engine-hash mode reads no tokens.
+constexpr DecodeOptions kNeeded{.token_ids = false, .merge_removes = true};
 
 constexpr char kMethod[] =
     "From the bytes of a batch to the index: DecodeBatch and PrefixIndex::Apply, against\n"
@@ -145,7 +147,7 @@ class WireCase {
       for (const std::vector<uint8_t>& payload : payloads_) {
         DecodeCounts counts;
         const auto start = Clock::now();
-        const Status status = DecodeBatch(payload, WireLimits(), decoded_, counts);
+        const Status status = DecodeBatch(payload, WireLimits(), kNeeded, decoded_, counts);
         const auto half = Clock::now();
         index_.Apply(turn.worker, decoded_);
         slice.apply += NanosecondsSince(half);
