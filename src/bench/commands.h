@@ -60,4 +60,31 @@ struct HashBenchOptions {
 };
 int RunHashBench(const HashBenchOptions& options);
 
+struct ReplayBenchOptions {
+  std::string corpus;    // file; empty: made from a trace
+  std::string trace;     // empty: the bundled one
+  int64_t requests = 0;  // of the trace; 0: all
+  int64_t workers = 128;
+  int64_t copies = 20;
+  int64_t block_tokens = 128;
+  int64_t pool_blocks = 16'384;
+  int64_t event_threads = 1;
+  int64_t query_threads = 1;
+  double rate = 0;  // block operations per second of keep_up; 0: half of what overload reaches
+  std::string export_to;
+  bool export_only = false;
+  bool json = false;
+};
+int RunReplayBench(const ReplayBenchOptions& options);
+
+struct GrowthBenchOptions {
+  int64_t max_residencies = 10'000'000;
+  int64_t base_residencies = 1'000'000;
+  int64_t samples = 300;  // turns and queries of each point
+  std::string csv;        // file; empty: none
+  std::string svg;
+  bool json = false;
+};
+int RunGrowthBench(const GrowthBenchOptions& options);
+
 }  // namespace kvcast::bench

@@ -11,7 +11,7 @@ failures=0
 # run TARGETS ARGUMENTS...: at least so many targets.
 run() {
   local targets=$1; shift
-  if ! timeout 100 "$kvcast" bench "$@" --json >"$out/out" 2>"$out/err"; then
+  if ! timeout 300 "$kvcast" bench "$@" --json >"$out/out" 2>"$out/err"; then
     echo "FAILED: bench $*"; cat "$out/out" "$out/err"; failures=$((failures + 1)); return
   fi
   /usr/bin/python3 - "$out/out" "$targets" "$@" <<'PY' || failures=$((failures + 1))
@@ -37,4 +37,7 @@ run 8 memory --residencies 2e4
 run 2 remove --residencies 1e5 --victim 20000 --rounds 2 --seconds 0.05
 run 2 wire --residencies 2e4 --slices 2
 run 5 hash --rounds 3
+run 0 replay --requests 60 --copies 2 --workers 4 --export "$out/corpus"
+run 0 replay --corpus "$out/corpus"
+run 0 growth --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
 exit $((failures > 0))
