@@ -36,7 +36,7 @@ run 36 lookup --residencies 1e5 --queries 200
 run 8 memory --residencies 2e4
 run 2 remove --residencies 1e5 --victim 20000 --rounds 2 --seconds 0.05
 run 2 wire --residencies 2e4 --slices 2
-run 5 hash --rounds 3
+run 4 hash --rounds 3
 run 0 replay --requests 60 --copies 2 --workers 4 --export "$out/corpus"
 run 0 replay --corpus "$out/corpus"
 run 0 growth --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
