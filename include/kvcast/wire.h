@@ -52,7 +52,7 @@ std::string_view RejectName(Reject reason);
 
 // What happened while one batch was decoded.
 struct DecodeCounts {
-  uint64_t decoded = 0;
+  uint64_t decoded = 0;  // events, those that were merged with another one included
   std::array<uint64_t, kRejectReasons> rejected{};
   uint64_t unknown_fields = 0;  // map keys and array elements that were skipped
 
@@ -63,6 +63,15 @@ struct DecodeCounts {
   }
 };
 
+// What the reader of a batch does without. What is valid does not depend on it, nor do the counts.
+struct DecodeOptions {
+  // False: token ids are passed over. token_ids then has as many elements as were sent, all 0.
+  bool token_ids = true;
+  // True: removes that follow each other in the batch and differ in nothing but their hashes become
+  // one event with all of these, in order. vLLM sends an event for each block that it evicts.
+  bool merge_removes = false;
+};
+
 // Decodes one payload into `batch` (replaced; its memory is used again). Not ok: the payload is not
 // MessagePack, is cut short, has bytes left over, is not a batch, or passes a batch-wide limit;
 // `batch` is then empty and `counts` as before. Ok: every event of the payload is either in `batch`
@@ -70,6 +79,8 @@ struct DecodeCounts {
 // length field. Thread-safe.
 Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch,
                    DecodeCounts& counts);
+Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits,
+                   const DecodeOptions& options, EventBatch& batch, DecodeCounts& counts);
 
 // The layouts that producers have used; see schemas/README.md for their fields.
 enum class Dialect : uint8_t {

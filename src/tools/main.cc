@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "src/bench/cli.h"
 #include "src/tools/commands.h"
 
 namespace kvcast::tools {
@@ -287,6 +288,7 @@ int Main(int argc, char** argv) {
   AddCopyBench(*bench, copy, command);
   AddFreshnessBench(*bench, freshness, command);
   AddServiceBench(*bench, service, command);
+  bench::AddBenches(*bench, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -21,8 +21,9 @@ Status NotABatch(std::string why) { return Malformed("not a batch: " + std::move
 // Decodes one payload; holds what its parts share.
 class BatchDecoder {
  public:
-  BatchDecoder(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch)
-      : in_(payload), limits_(limits), budget_(limits), batch_(batch) {}
+  BatchDecoder(std::span<const uint8_t> payload, const WireLimits& limits,
+               const DecodeOptions& options, EventBatch& batch)
+      : in_(payload), limits_(limits), options_(options), budget_(limits), batch_(batch) {}
 
   Status Run();
   const DecodeCounts& counts() const { return counts_; }
@@ -34,15 +35,25 @@ class BatchDecoder {
   Status ReadTimestamp();
   Status ReadEvents();
   Status ReadEvent();
+  bool ReadLikeLastRemove();
+  void NoteRemove(const Reader& start, const uint8_t* single_hash, uint64_t unknown_fields);
+  bool MergeRemove();
   Status ReadRank();
   Status SkipUnknown();
 
   Reader in_;
   const WireLimits& limits_;
+  const DecodeOptions& options_;
   wire::BatchBudget budget_;
   EventBatch& batch_;
   DecodeCounts counts_;
   size_t decoded_ = 0;  // events at the front of batch_ that are this batch's
+  // The bytes of the last event if it is a remove of one hash, whose lead byte is at hash_at.
+  struct {
+    std::span<const uint8_t> bytes;
+    size_t hash_at = 0;
+    uint64_t unknown_fields = 0;
+  } last_remove_;
   bool ts_seen_ = false;
   bool events_seen_ = false;
   bool rank_seen_ = false;
@@ -57,7 +68,6 @@ Status BatchDecoder::Run() {
   Status status = head.kind == Kind::kArray ? ReadArray(head.number) : ReadMap(head.number);
   if (!status.ok()) return status;
   if (!in_.at_end()) return Malformed("bytes left over behind the batch");
-  counts_.decoded = decoded_;
   batch_.events.resize(decoded_);
   return {};
 }
@@ -148,13 +158,54 @@ Status BatchDecoder::ReadEvents() {
   return {};
 }
 
+// Most removes are the one before with another hash.
+bool BatchDecoder::ReadLikeLastRemove() {
+  if (last_remove_.bytes.empty() || limits_.max_hashes == 0 || budget_.hashes == 0) return false;
+  uint64_t hash = 0;
+  if (!in_.NextLike(last_remove_.bytes, last_remove_.hash_at, hash)) return false;
+  --budget_.hashes;
+  counts_.unknown_fields += last_remove_.unknown_fields;
+  ++counts_.decoded;
+  std::get<BlockRemoved>(batch_.events[decoded_ - 1]).block_hashes.emplace_back(hash);
+  return true;
+}
+
+void BatchDecoder::NoteRemove(const Reader& start, const uint8_t* single_hash,
+                              uint64_t unknown_fields) {
+  last_remove_.bytes = {};
+  if (single_hash == nullptr) return;
+  last_remove_.bytes = {start.position(), in_.position()};
+  last_remove_.hash_at = static_cast<size_t>(single_hash - start.position());
+  last_remove_.unknown_fields = unknown_fields;
+}
+
+// Whether the event behind the decoded ones became part of the last of them.
+bool BatchDecoder::MergeRemove() {
+  auto* removed = std::get_if<BlockRemoved>(&batch_.events[decoded_]);
+  auto* before = decoded_ == 0 ? nullptr : std::get_if<BlockRemoved>(&batch_.events[decoded_ - 1]);
+  if (removed == nullptr || before == nullptr) return false;
+  if (removed->medium != before->medium || removed->group_idx != before->group_idx ||
+      removed->locality != before->locality || removed->ownership != before->ownership) {
+    return false;
+  }
+  before->block_hashes.insert(before->block_hashes.end(), removed->block_hashes.begin(),
+                              removed->block_hashes.end());
+  return true;
+}
+
 Status BatchDecoder::ReadEvent() {
+  if (options_.merge_removes && ReadLikeLastRemove()) return {};
   const Reader start = in_;
-  const wire::EventContext context{limits_, budget_, counts_.unknown_fields};
+  const uint64_t unknown_fields = counts_.unknown_fields;
+  const uint8_t* single_hash = nullptr;
+  const wire::EventContext context{limits_, budget_, options_, counts_.unknown_fields, single_hash};
   if (decoded_ == batch_.events.size()) batch_.events.emplace_back();
   const std::optional<Reject> reject = wire::DecodeEvent(in_, context, batch_.events[decoded_]);
   if (!reject) {
-    ++decoded_;
+    ++counts_.decoded;
+    if (!options_.merge_removes || !MergeRemove()) ++decoded_;
+    if (!std::holds_alternative<BlockRemoved>(batch_.events[decoded_ - 1])) single_hash = nullptr;
+    NoteRemove(start, single_hash, counts_.unknown_fields - unknown_fields);
     return {};
   }
   if (budget_.exceeded) return {StatusCode::kLimit, "a limit of the whole batch was passed"};
@@ -193,11 +244,16 @@ std::string_view RejectName(Reject reason) {
 
 Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits, EventBatch& batch,
                    DecodeCounts& counts) {
+  return DecodeBatch(payload, limits, {}, batch, counts);
+}
+
+Status DecodeBatch(std::span<const uint8_t> payload, const WireLimits& limits,
+                   const DecodeOptions& options, EventBatch& batch, DecodeCounts& counts) {
   if (payload.size() > limits.max_frame_bytes) {
     batch = {};
     return {StatusCode::kLimit, "the payload is longer than max_frame_bytes"};
   }
-  BatchDecoder decoder(payload, limits, batch);
+  BatchDecoder decoder(payload, limits, options, batch);
   Status status = decoder.Run();
   if (status.ok()) {
     Add(decoder.counts(), counts);

@@ -245,9 +245,10 @@ bool DecodeBody(Reader& in, const Value& head, FieldReader& fields, Event& event
 
 std::optional<Reject> DecodeWhole(Reader& in, const Value& head, const EventContext& context,
                                   Event& event) {
-  FieldReader fields(in, context.limits, context.budget);
+  FieldReader fields(in, context.limits, context.options, context.budget);
   const bool ok = DecodeBody(in, head, fields, event);
   context.unknown_fields += fields.unknown_fields();
+  context.single_hash = fields.single_hash();
   return ok ? std::nullopt : std::optional<Reject>(fields.reason());
 }
 

@@ -111,6 +111,7 @@ bool FieldReader::Hashes(std::vector<BlockHash>& hashes) {
   if (!ChargeHashes(count)) return false;
   hashes.clear();
   ReserveWithin(hashes, count);
+  if (count == 1 && in_.AtUint64()) single_hash_ = in_.position();
   BlockHash hash;
   for (size_t i = 0; i < count; ++i) {
     if (uint64_t number = 0; in_.NextUint64(number)) {
@@ -148,6 +149,19 @@ bool FieldReader::SingleTokens(size_t count, std::vector<TokenId>& tokens) {
   return true;
 }
 
+bool FieldReader::SkippedTokens(size_t count, std::vector<TokenId>& tokens) {
+  if (!ChargeTokens(count)) return false;
+  size_t done = 0;
+  while ((done += in_.SkipSmallIntegers(count - done)) < count) {
+    TokenId token = 0;
+    if (!Token(token)) return false;
+    ++done;
+  }
+  // Not before they have been there.
+  tokens.assign(count, 0);
+  return true;
+}
+
 bool FieldReader::TokenPairs(size_t count, std::vector<TokenId>& tokens) {
   if (kFieldDepth + 1 > depth_max_) return Fail(Reject::kLimit);
   if (!ChargeTokens(2 * static_cast<uint64_t>(count))) return false;
@@ -179,9 +193,14 @@ bool FieldReader::Tokens(BlockStored& event) {
   if (head.number == 0) return true;
   Kind first;
   if (!PeekKind(first)) return false;
-  if (first != Kind::kArray) return SingleTokens(head.number, tokens);
+  if (first != Kind::kArray) {
+    return options_.token_ids ? SingleTokens(head.number, tokens)
+                              : SkippedTokens(head.number, tokens);
+  }
   event.tokens_per_position = 2;
-  return TokenPairs(head.number, tokens);
+  if (!TokenPairs(head.number, tokens)) return false;
+  if (!options_.token_ids) std::fill(tokens.begin(), tokens.end(), 0);
+  return true;
 }
 
 bool FieldReader::Integer(std::optional<int64_t>& number) {

@@ -35,14 +35,21 @@ class FieldReader {
   // The level of an event's fields: batch, list of events, event, field.
   static constexpr uint32_t kFieldDepth = 4;
 
-  FieldReader(Reader& in, const WireLimits& limits, BatchBudget& budget)
-      : in_(in), limits_(limits), budget_(budget), depth_max_(DepthMax(limits)) {}
+  FieldReader(Reader& in, const WireLimits& limits, const DecodeOptions& options,
+              BatchBudget& budget)
+      : in_(in),
+        limits_(limits),
+        options_(options),
+        budget_(budget),
+        depth_max_(DepthMax(limits)) {}
 
   // Containers may be nested this deep, whatever the limits say: reading recurses.
   static uint32_t DepthMax(const WireLimits& limits) { return std::min(limits.max_depth, 64u); }
 
   Reject reason() const { return reason_; }
   uint64_t unknown_fields() const { return unknown_fields_; }
+  // See EventContext.
+  const uint8_t* single_hash() const { return single_hash_; }
   bool Fail(Reject reason) {
     reason_ = reason;
     return false;
@@ -76,6 +83,7 @@ class FieldReader {
   bool HashOf(const Value& value, BlockHash& hash);
   bool TextOf(const Value& value, std::string& text);
   bool SingleTokens(size_t count, std::vector<TokenId>& tokens);
+  bool SkippedTokens(size_t count, std::vector<TokenId>& tokens);
   bool TokenPairs(size_t count, std::vector<TokenId>& tokens);
   bool Token(TokenId& token);
   bool Items(size_t count, uint32_t depth, std::vector<ExtraKey>& items);
@@ -91,10 +99,12 @@ class FieldReader {
 
   Reader& in_;
   const WireLimits& limits_;
+  const DecodeOptions& options_;
   BatchBudget& budget_;
   const uint32_t depth_max_;
   uint64_t event_extra_keys_ = 0;
   uint64_t unknown_fields_ = 0;
+  const uint8_t* single_hash_ = nullptr;
   Reject reason_ = Reject::kBadValue;
 };
 

@@ -77,10 +77,14 @@ class Reader {
   // The kind of the next value, kUnsigned for all integers; nothing is consumed. False: as Next.
   bool PeekKind(Kind& kind) const;
 
-  // Reads one value if it stands in the 9-byte form that 64-bit hashes take. False: it does not,
-  // and nothing is consumed.
+  // Where the next value starts.
+  const uint8_t* position() const { return next_; }
+
+  // Whether the next value stands in the 9-byte form that 64-bit hashes take.
+  bool AtUint64() const { return remaining() >= 9 && *next_ == 0xcf; }
+  // Reads one value if it stands in that form. False: it does not, and nothing is consumed.
   bool NextUint64(uint64_t& number) {
-    if (remaining() < 9 || *next_ != 0xcf) return false;
+    if (!AtUint64()) return false;
     number = Load64(next_ + 1);
     next_ += 9;
     return true;
@@ -89,6 +93,13 @@ class Reader {
   // Reads up to `count` unsigned integers of at most 32 bits at once, stopping before the first
   // value of another form or near the end. Returns how many it wrote to `out`.
   size_t NextSmallIntegers(size_t count, int64_t* out);
+
+  // Passes over what NextSmallIntegers would read. Returns how many.
+  size_t SkipSmallIntegers(size_t count);
+
+  // Passes over bytes that are those of `model` but for another number in the 9-byte form, whose
+  // lead byte is at `number_at`. False: they are not, and nothing is consumed.
+  bool NextLike(std::span<const uint8_t> model, size_t number_at, uint64_t& number);
 
   // Passes over one value with everything in it, however deep. False: as Next.
   bool Skip();

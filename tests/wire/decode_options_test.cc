@@ -1,0 +1,208 @@
+// What a reader does without changes nothing else: the batch is that of a plain decode with its
+// tokens blotted out and its neighbouring removes merged, whatever the payload.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <variant>
+
+#include "tests/wire/support.h"
+
+namespace kvcast::wire {
+namespace {
+
+constexpr DecodeOptions kNoTokens{.token_ids = false};
+constexpr DecodeOptions kMerged{.merge_removes = true};
+constexpr DecodeOptions kBoth{.token_ids = false, .merge_removes = true};
+
+Decoded DecodeWith(const DecodeOptions& options, std::span<const uint8_t> payload,
+                   const WireLimits& limits = {}) {
+  Decoded decoded;
+  // Not an empty one: what an earlier batch left behind must not shine through.
+  decoded.batch = BatchOf(FullStored());
+  decoded.batch.events.emplace_back(BlockRemoved{.block_hashes = {BlockHash(1)}, .medium = "X"});
+  decoded.status = DecodeBatch(payload, limits, options, decoded.batch, decoded.counts);
+  return decoded;
+}
+
+bool DifferOnlyInHashes(BlockRemoved a, BlockRemoved b) {
+  a.block_hashes.clear();
+  b.block_hashes.clear();
+  return a == b;
+}
+
+EventBatch Expected(const EventBatch& plain, const DecodeOptions& options) {
+  EventBatch batch = plain;
+  batch.events.clear();
+  for (Event event : plain.events) {
+    auto* stored = std::get_if<BlockStored>(&event);
+    if (stored != nullptr && stored->token_ids && !options.token_ids) {
+      std::fill(stored->token_ids->begin(), stored->token_ids->end(), 0);
+    }
+    const auto* removed = std::get_if<BlockRemoved>(&event);
+    auto* last = batch.events.empty() ? nullptr : std::get_if<BlockRemoved>(&batch.events.back());
+    if (options.merge_removes && removed && last && DifferOnlyInHashes(*removed, *last)) {
+      last->block_hashes.insert(last->block_hashes.end(), removed->block_hashes.begin(),
+                                removed->block_hashes.end());
+      continue;
+    }
+    batch.events.push_back(std::move(event));
+  }
+  return batch;
+}
+
+void ExpectAsPlain(std::span<const uint8_t> payload, const WireLimits& limits = {}) {
+  const Decoded plain = Decode(payload, limits);
+  for (const DecodeOptions& options : {kNoTokens, kMerged, kBoth}) {
+    const Decoded decoded = DecodeWith(options, payload, limits);
+    ASSERT_EQ(decoded.status.ToString(), plain.status.ToString()) << ToHex(payload);
+    EXPECT_EQ(decoded.counts.decoded, plain.counts.decoded) << ToHex(payload);
+    EXPECT_EQ(decoded.counts.rejected, plain.counts.rejected) << ToHex(payload);
+    EXPECT_EQ(decoded.counts.unknown_fields, plain.counts.unknown_fields) << ToHex(payload);
+    const EventBatch expected = Expected(plain.batch, options);
+    EXPECT_TRUE(decoded.batch.events == expected.events) << ToHex(payload);
+    EXPECT_EQ(decoded.batch.data_parallel_rank, expected.data_parallel_rank) << ToHex(payload);
+  }
+}
+
+BlockRemoved Removed(std::vector<BlockHash> hashes) {
+  return {.block_hashes = std::move(hashes), .medium = kMediumGpu, .group_idx = 0};
+}
+
+EventBatch OneStep(std::mt19937_64& random) {
+  EventBatch batch;
+  const auto any_hash = [&] {
+    const uint64_t value = random();
+    return BlockHash(value >> (random() % 3 == 0 ? random() % 64 : 0));
+  };
+  const size_t events = random() % 20;
+  for (size_t i = 0; i < events; ++i) {
+    if (random() % 6 == 0) {
+      BlockStored stored = FullStored();
+      stored.block_hashes.assign(random() % 40, any_hash());
+      stored.token_ids->clear();
+      const size_t tokens = random() % 700;
+      const uint64_t bits = random() % 20;
+      for (size_t t = 0; t < tokens; ++t) {
+        const uint64_t wide = bits == 0 ? 40 : bits;
+        stored.token_ids->push_back(static_cast<TokenId>(random() & ((1ull << wide) - 1)));
+      }
+      if (random() % 8 == 0) stored.token_ids->push_back(-5);
+      batch.events.emplace_back(std::move(stored));
+    } else if (random() % 20 == 0) {
+      batch.events.emplace_back(AllBlocksCleared{});
+    } else {
+      BlockRemoved removed = Removed({any_hash()});
+      if (random() % 5 == 0) removed.block_hashes.push_back(any_hash());
+      if (random() % 5 == 0) removed.group_idx = 1;
+      if (random() % 9 == 0) removed.medium = kMediumCpu;
+      if (random() % 9 == 0) removed.block_hashes.clear();
+      batch.events.emplace_back(std::move(removed));
+    }
+  }
+  return batch;
+}
+
+TEST(DecodeOptions, RemovesOfOneStepBecomeOneEvent) {
+  EventBatch batch;
+  for (const unsigned long long hash : {7ull, 1ull << 60, (1ull << 60) + 1, ~0ull}) {
+    batch.events.emplace_back(Removed({BlockHash(hash)}));
+  }
+  const Decoded decoded = DecodeWith(kMerged, Encode(batch));
+  ASSERT_EQ(decoded.batch.events.size(), 1u);
+  EXPECT_EQ(std::get<BlockRemoved>(decoded.batch.events[0]),
+            Removed({BlockHash(7), BlockHash(1ull << 60), BlockHash((1ull << 60) + 1),
+                     BlockHash(~0ull)}));
+  EXPECT_EQ(decoded.counts.decoded, 4u);
+}
+
+TEST(DecodeOptions, RemovesOfOtherTiersAndGroupsStayApart) {
+  EventBatch batch;
+  for (int i = 0; i < 3; ++i) {
+    BlockRemoved removed = Removed({BlockHash(~0ull - static_cast<uint64_t>(i))});
+    batch.events.emplace_back(removed);
+    removed.group_idx = 1;
+    batch.events.emplace_back(removed);
+    removed.medium = kMediumCpu;
+    batch.events.emplace_back(removed);
+    batch.events.emplace_back(removed);
+  }
+  EXPECT_EQ(DecodeWith(kMerged, Encode(batch)).batch.events.size(), 9u);
+}
+
+TEST(DecodeOptions, AStoreBetweenRemovesKeepsTheirOrder) {
+  EventBatch batch;
+  batch.events.emplace_back(Removed({BlockHash(~0ull)}));
+  batch.events.emplace_back(FullStored());
+  batch.events.emplace_back(Removed({BlockHash(~1ull)}));
+  const Payload payload = Encode(batch);
+  EXPECT_EQ(DecodeWith(kMerged, payload).batch, Decode(payload).batch);
+}
+
+TEST(DecodeOptions, TokensAreCountedAndNotSaid) {
+  EventBatch batch = BatchOf(FullStored());
+  auto& tokens = *std::get<BlockStored>(batch.events[0]).token_ids;
+  tokens.assign(1000, 150'000);
+  const Decoded decoded = DecodeWith(kNoTokens, Encode(batch));
+  ASSERT_EQ(decoded.batch.events.size(), 1u);
+  EXPECT_EQ(*std::get<BlockStored>(decoded.batch.events[0]).token_ids,
+            std::vector<TokenId>(1000, 0));
+}
+
+TEST(DecodeOptions, EveryRecordedPayload) {
+  for (const Payload& payload : GoodPayloads()) ExpectAsPlain(payload);
+}
+
+TEST(DecodeOptions, RandomBatchesInEveryDialect) {
+  std::mt19937_64 random(3);
+  for (int i = 0; i < 300; ++i) {
+    const EventBatch batch = OneStep(random);
+    const auto dialect = static_cast<Dialect>(random() % 17);
+    Payload payload;
+    if (!EncodeBatch(batch, dialect, payload).ok()) continue;
+    ExpectAsPlain(payload);
+  }
+}
+
+TEST(DecodeOptions, DamagedBatches) {
+  std::mt19937_64 random(4);
+  for (int i = 0; i < 300; ++i) {
+    Payload payload = Encode(OneStep(random), i % 2 == 0 ? Dialect::kVllm10 : Dialect::kVllm8);
+    for (uint64_t damage = random() % 3 + 1; damage > 0; --damage) {
+      payload[random() % payload.size()] = static_cast<uint8_t>(random());
+    }
+    if (i % 10 == 0) payload.resize(random() % payload.size());
+    ExpectAsPlain(payload);
+  }
+}
+
+TEST(DecodeOptions, LimitsHoldAsBefore) {
+  std::mt19937_64 random(5);
+  for (int i = 0; i < 500; ++i) {
+    const WireLimits limits{.max_hashes = static_cast<uint32_t>(random() % 4),
+                            .max_tokens = static_cast<uint32_t>(random() % 1000),
+                            .max_batch_hashes = random() % 20,
+                            .max_batch_tokens = random() % 2000};
+    ExpectAsPlain(Encode(OneStep(random)), limits);
+  }
+}
+
+// A hash that stands a second time in the event, where it is no hash.
+TEST(DecodeOptions, OnlyTheHashMayDifferBetweenMergedRemoves) {
+  const auto event = [](uint8_t hash, uint8_t other) {
+    return FromHex("84") + Text("type") + Text("BlockRemoved") + Text("unknown") +
+           FromHex("91 cf00000000000000") + Payload{other} + Text("block_hashes") +
+           FromHex("91 cf00000000000000") + Payload{hash} + Text("medium") + Text("GPU");
+  };
+  const Payload payload =
+      FromHex("92 cb3ff8000000000000 94") + event(1, 1) + event(2, 1) + event(2, 2) + event(3, 2);
+  ExpectAsPlain(payload);
+  const Decoded decoded = DecodeWith(kMerged, payload);
+  ASSERT_EQ(decoded.batch.events.size(), 1u);
+  EXPECT_EQ(std::get<BlockRemoved>(decoded.batch.events[0]).block_hashes,
+            (std::vector<BlockHash>{BlockHash(1), BlockHash(2), BlockHash(2), BlockHash(3)}));
+}
+
+}  // namespace
+}  // namespace kvcast::wire
