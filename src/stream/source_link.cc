@@ -217,7 +217,7 @@ void SourceLink::DrainReplay(int64_t now_ms) {
     if (requests_ != request) return;  // the reply is to a request that was replaced
     source_.OnReply(ParseReply(message_.frames()), now_ms);
   }
-  ready_ = true;
+  if (replay_.is_open()) ready_ = true;
 }
 
 // A socket whose connection ended because of what it brought does not connect again; and a request
