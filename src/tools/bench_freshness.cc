@@ -2,7 +2,6 @@
 #include "src/tools/bench_freshness.h"
 
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -49,22 +48,6 @@ Quantiles QuantilesOf(std::vector<float>& seconds) {
         seconds[static_cast<size_t>(q * static_cast<double>(seconds.size() - 1))]);
   };
   return {at(0.5), at(0.99), at(0.999), at(1)};
-}
-
-// The router stands for another machine: it has half of the cores for itself, the publishers have
-// the other. Everywhere, if there is only one.
-void StayOnHalf(bool first) {
-  cpu_set_t cores;
-  CPU_ZERO(&cores);
-  if (sched_getaffinity(0, sizeof(cores), &cores) != 0) return;
-  const int half = CPU_COUNT(&cores) / 2;
-  if (half == 0) return;
-  int seen = 0;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (!CPU_ISSET(core, &cores)) continue;
-    if ((seen++ < half) != first) CPU_CLR(core, &cores);
-  }
-  sched_setaffinity(0, sizeof(cores), &cores);
 }
 
 // A pipe's end, closed with the object.
@@ -338,11 +321,9 @@ Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(to_child[1]);
     close(from_child[0]);
-    StayOnHalf(/*first=*/true);
     _exit(PublishAll(config, Pipe(to_child[0]), Pipe(from_child[1])));
   }
   const Child child(pid);
-  StayOnHalf(/*first=*/false);
   close(to_child[0]);
   close(from_child[1]);
   const Pipe out(to_child[1]);

@@ -34,11 +34,8 @@ int RunFreshnessBenchCommand(const FreshnessBenchOptions& options) {
                                .seconds = static_cast<int>(options.seconds)};
   const auto result = RunFreshnessBench(config);
   if (!result.ok()) return Fail(result.status());
-  std::printf(
-      "# %d sources, %d batches/s each, %d s, TCP on loopback; publishers in one process on half "
-      "of "
-      "the cores, the router on the others\n",
-      config.sources, config.batches_per_s, config.seconds);
+  std::printf("# %d sources, %d batches/s each, %d s, TCP on loopback, publishers in one process\n",
+              config.sources, config.batches_per_s, config.seconds);
   std::printf(
       "published %llu batches, %.0f a second; applied %llu, lost %llu, gaps %llu; %llu "
       "queries beside\n",
