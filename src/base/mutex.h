@@ -1,7 +1,10 @@
-// Mutex: std::mutex with thread-safety annotations that clang checks (-Wthread-safety).
+// Mutex: std::mutex with thread-safety annotations that clang checks (-Wthread-safety), and
+// CondVar, which goes with it. std::condition_variable_any would take a lock of its own, which
+// whoever is woken runs into.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <shared_mutex>
@@ -29,6 +32,7 @@ class KV_CAPABILITY("mutex") Mutex {
   void unlock() KV_RELEASE() { mutex_.unlock(); }
 
  private:
+  friend class CondVar;
   std::mutex mutex_;
 };
 
@@ -41,6 +45,28 @@ class KV_SCOPED_CAPABILITY MutexLock {
 
  private:
   Mutex& mutex_;
+};
+
+class CondVar {
+ public:
+  // As of std::condition_variable, they may return without a reason.
+  void Wait(Mutex& mutex) KV_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
+    signal_.wait(lock);
+    lock.release();
+  }
+  // False: it is that late.
+  bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point time) KV_REQUIRES(mutex) {
+    std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
+    const bool in_time = signal_.wait_until(lock, time) == std::cv_status::no_timeout;
+    lock.release();
+    return in_time;
+  }
+  void NotifyOne() { signal_.notify_one(); }
+  void NotifyAll() { signal_.notify_all(); }
+
+ private:
+  std::condition_variable signal_;
 };
 
 // Many readers or one writer.

@@ -4,6 +4,8 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/background.h"
+
 namespace kvcast::stream {
 namespace {
 
@@ -16,6 +18,7 @@ LiveSender::LiveSender(Socket pub, std::string topic, ReplayRing& ring)
     : pub_(std::move(pub)), topic_(std::move(topic)), ring_(ring), thread_([this] { Run(); }) {}
 
 void LiveSender::Run() {
+  RunInBackground();
   std::vector<RingEntry> slice;
   while (ring_.TakeUnsent(kSliceBatches, slice)) {
     for (const RingEntry& entry : slice) Send(entry);

@@ -47,7 +47,7 @@ Epoch RandomEpoch() {
 // ports before it returns. Only inproc endpoints need the shared one.
 std::shared_ptr<Context> ContextFor(const std::string& endpoint, const std::string& replay) {
   const bool inproc = endpoint.starts_with("inproc://") || replay.starts_with("inproc://");
-  return inproc ? Context::Shared() : Context::Create();
+  return inproc ? Context::Shared() : Context::CreateInBackground();
 }
 
 Result<Socket> OpenSocket(std::shared_ptr<Context> context, int type, const std::string& endpoint,

@@ -18,8 +18,9 @@ bool ReplayRing::over_bounds() const {
 }
 
 uint64_t ReplayRing::Append(Payload payload) {
-  // Freed after the lock: a large batch may push out many.
-  std::vector<Payload> dropped;
+  // Freed after the lock: mostly one, but a large batch may push out many.
+  Payload dropped;
+  std::vector<Payload> more_dropped;
   bool wake = false;
   uint64_t seq = 0;
   {
@@ -32,7 +33,8 @@ uint64_t ReplayRing::Append(Payload payload) {
     while (over_bounds()) {
       held_bytes_ -= payloads_.front()->size();
       KeepUnread(first_seq(), payloads_.front());
-      dropped.push_back(std::move(payloads_.front()));
+      if (dropped != nullptr) more_dropped.push_back(std::move(dropped));
+      dropped = std::move(payloads_.front());
       payloads_.pop_front();
     }
     if (next_unsent_ < first_seq()) {
@@ -41,7 +43,7 @@ uint64_t ReplayRing::Append(Payload payload) {
     }
     wake = std::exchange(waiting_, false);
   }
-  if (wake) unsent_.notify_one();
+  if (wake) unsent_.NotifyOne();
   return seq;
 }
 
@@ -93,7 +95,7 @@ bool ReplayRing::TakeUnsent(size_t limit, std::vector<RingEntry>& out) {
   while (next_unsent_ == next_seq_) {
     if (closed_) return false;
     waiting_ = true;
-    unsent_.wait(mutex_);
+    unsent_.Wait(mutex_);
   }
   CopyFrom(next_unsent_, next_seq_, limit, out);
   next_unsent_ = out.back().seq + 1;
@@ -105,7 +107,7 @@ void ReplayRing::Close() {
     MutexLock lock(mutex_);
     closed_ = true;
   }
-  unsent_.notify_one();
+  unsent_.NotifyOne();
 }
 
 uint64_t ReplayRing::next_seq() const {

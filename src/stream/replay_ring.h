@@ -6,7 +6,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -69,7 +68,7 @@ class ReplayRing {
   const size_t max_bytes_;
 
   mutable Mutex mutex_;
-  std::condition_variable_any unsent_;
+  CondVar unsent_;
   std::deque<Payload> payloads_ KV_GUARDED_BY(mutex_);  // [first_seq, next_seq)
   uint64_t next_seq_ KV_GUARDED_BY(mutex_) = 0;
   uint64_t next_unsent_ KV_GUARDED_BY(mutex_) = 0;

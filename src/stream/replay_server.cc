@@ -5,6 +5,8 @@
 #include <chrono>
 #include <utility>
 
+#include "src/base/background.h"
+
 namespace kvcast::stream {
 namespace {
 
@@ -49,6 +51,7 @@ ReplayServer::~ReplayServer() {
 }
 
 void ReplayServer::Run() {
+  RunInBackground();
   while (!stopping_) {
     WaitForWork();
     ReceiveRequests();

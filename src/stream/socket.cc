@@ -4,8 +4,10 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
+#include "src/base/background.h"
 #include "src/base/check.h"
 #include "src/base/mutex.h"
 
@@ -56,6 +58,18 @@ Context::~Context() {
 }
 
 std::shared_ptr<Context> Context::Create() { return std::shared_ptr<Context>(new Context); }
+
+// ZMQ_THREAD_SCHED_POLICY would do it, but libzmq aborts where the policy is refused.
+std::shared_ptr<Context> Context::CreateInBackground() {
+  std::shared_ptr<Context> context = Create();
+  std::thread starter([&context] {
+    RunInBackground();
+    // The first socket starts the I/O threads.
+    (void)Socket::Create(context, ZMQ_PAIR);
+  });
+  starter.join();
+  return context;
+}
 
 std::shared_ptr<Context> Context::Shared() {
   static Mutex mutex;
@@ -115,6 +129,13 @@ Status Socket::Bind(const std::string& endpoint) {
 Status Socket::Connect(const std::string& endpoint) {
   if (zmq_connect(socket_, endpoint.c_str()) == 0) return Status();
   return SocketError("cannot connect to " + endpoint);
+}
+
+int Socket::descriptor() const {
+  int descriptor = -1;
+  size_t size = sizeof(descriptor);
+  KV_CHECK(zmq_getsockopt(socket_, ZMQ_FD, &descriptor, &size) == 0);
+  return descriptor;
 }
 
 std::string Socket::last_endpoint() const {

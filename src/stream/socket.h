@@ -19,6 +19,9 @@ class Context {
  public:
   // One of its own, with its own I/O thread.
   static std::shared_ptr<Context> Create();
+  // The same, with I/O threads in the background (see background.h). Throws std::system_error if no
+  // thread can start.
+  static std::shared_ptr<Context> CreateInBackground();
   // The one of this process: inproc endpoints meet only inside one context. Lives as long as
   // somebody holds it.
   static std::shared_ptr<Context> Shared();
@@ -56,6 +59,8 @@ class Socket {
 
   Status Bind(const std::string& endpoint);
   Status Connect(const std::string& endpoint);
+  // Readable when there may be something to receive; see Poller.
+  int descriptor() const;
   // As bound or connected, wildcards and port 0 resolved.
   std::string last_endpoint() const;
 

@@ -98,6 +98,8 @@ class Source {
 
   int64_t deadline_ms() const;
   SourceStatus status(int64_t now_ms) const;
+  // Whether its weight stays as it is.
+  bool is_sure() const { return sure_; }
   const HoldBack& hold_back() const { return hold_back_; }
 
  private:

@@ -27,11 +27,13 @@ void AllowIpv6(Socket& socket, const std::string& endpoint) {
 }  // namespace
 
 SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& config,
-                       std::shared_ptr<Context> context, const SubscriberSink& sink, Turns& turns)
+                       std::shared_ptr<Context> context, const Poller& poller,
+                       const SubscriberSink& sink, Turns& turns)
     : config_(source),
       recv_hwm_(config.recv_hwm),
       max_frame_bytes_(config.max_frame_bytes),
       context_(std::move(context)),
+      poller_(poller),
       turns_(turns),
       source_(LimitsOf(config, sink.takes_snapshots()), !source.replay_endpoint.empty(),
               Hooks(sink)) {}
@@ -39,8 +41,10 @@ SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& confi
 Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
                                                      const SubscriberConfig& config,
                                                      std::shared_ptr<Context> context,
+                                                     const Poller& poller,
                                                      const SubscriberSink& sink, Turns& turns) {
-  std::unique_ptr<SourceLink> link(new SourceLink(source, config, std::move(context), sink, turns));
+  std::unique_ptr<SourceLink> link(
+      new SourceLink(source, config, std::move(context), poller, sink, turns));
   if (Status status = link->CheckReplayEndpoint(); !status.ok()) return status;
   if (Status status = link->ConnectLive(); !status.ok()) return status;
   return link;
@@ -70,11 +74,30 @@ Status SourceLink::ConnectLive() {
   Result<Socket> monitor = sub->Monitor(ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
   if (!monitor.ok()) return monitor.status();
   if (Status status = sub->Connect(config_.endpoint); !status.ok()) return status;
+  auto watches = WatchBoth(*sub, *monitor);
+  if (!watches.ok()) return watches.status();
+  live_watches_ = std::move(watches).value();
   sub_ = std::move(sub).value();
   monitor_ = std::move(monitor).value();
+  ready_ = true;
   disconnected_ = false;
   connected_at_once_ = config_.endpoint.starts_with("inproc://");
   return Status();
+}
+
+Result<std::array<Poller::Watch, 2>> SourceLink::WatchBoth(const Socket& socket,
+                                                           const Socket& monitor) {
+  Result<Poller::Watch> first = poller_.Add(socket, &ready_);
+  if (!first.ok()) return first.status();
+  Result<Poller::Watch> second = poller_.Add(monitor, &ready_);
+  if (!second.ok()) return second.status();
+  return std::array{std::move(first).value(), std::move(second).value()};
+}
+
+// The connection is over. What it still brings waits for its end, and must not wake us.
+void SourceLink::ScheduleRenewal() {
+  renew_due_ms_ = renewed_ms_ + kRenewalPauseMs;
+  live_watches_ = {};
 }
 
 void SourceLink::RenewLive(int64_t now_ms) {
@@ -137,20 +160,8 @@ void SourceLink::AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks
   };
 }
 
-void SourceLink::AddPollItems(std::vector<zmq_pollitem_t>& items) const {
-  const auto add = [&items](const Socket& socket) {
-    items.push_back({socket.get(), 0, ZMQ_POLLIN, 0});
-  };
-  if (replay_.is_open()) {
-    add(replay_);
-    add(replay_monitor_);
-  }
-  if (renewal_scheduled()) return;
-  add(sub_);
-  add(monitor_);
-}
-
 void SourceLink::Work(int64_t now_ms) {
+  ready_ = false;
   // A clock that was set back is no reason to wait.
   const bool renewal_due = now_ms >= renew_due_ms_ || now_ms < renewed_ms_;
   if (renewal_scheduled() && renewal_due) RenewLive(now_ms);
@@ -195,6 +206,7 @@ void SourceLink::DrainLive(int64_t now_ms) {
       source_.OnBadMessage();
     }
   }
+  ready_ = true;
 }
 
 void SourceLink::DrainReplay(int64_t now_ms) {
@@ -205,6 +217,7 @@ void SourceLink::DrainReplay(int64_t now_ms) {
     if (requests_ != request) return;  // the reply is to a request that was replaced
     source_.OnReply(ParseReply(message_.frames()), now_ms);
   }
+  if (replay_.is_open()) ready_ = true;
 }
 
 // A socket whose connection ended because of what it brought does not connect again; and a request
@@ -214,6 +227,7 @@ void SourceLink::DrainReplayMonitor(int64_t now_ms) {
 }
 
 void SourceLink::CloseReplay() {
+  replay_watches_ = {};
   replay_.Close();
   replay_monitor_.Close();
 }
@@ -229,10 +243,14 @@ void SourceLink::Request(Frame start) {
   AllowIpv6(*dealer, config_.replay_endpoint);
   Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_DISCONNECTED);
   if (!monitor.ok() || !dealer->Connect(config_.replay_endpoint).ok()) return;
+  auto watches = WatchBoth(*dealer, *monitor);
+  if (!watches.ok()) return;
+  replay_watches_ = std::move(watches).value();
   replay_ = std::move(dealer).value();
   replay_monitor_ = std::move(monitor).value();
   replay_.Send({}, /*more=*/true);
   replay_.Send(start, /*more=*/false);
+  ready_ = true;
 }
 
 }  // namespace kvcast::stream

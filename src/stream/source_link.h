@@ -3,11 +3,13 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "kvcast/subscriber.h"
+#include "src/stream/poller.h"
 #include "src/stream/socket.h"
 #include "src/stream/source.h"
 #include "src/stream/turns.h"
@@ -21,23 +23,26 @@ class SourceLink {
   // the machine busy.
   static constexpr int64_t kRenewalPauseMs = 100;
 
-  // Subscribes and connects. `sink` and `turns` must outlive the link; `turns` is used once it
-  // works.
+  // Subscribes and connects. `poller`, `sink` and `turns` must outlive the link; `turns` is used
+  // once it works.
   static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
                                                   const SubscriberConfig& config,
                                                   std::shared_ptr<Context> context,
-                                                  const SubscriberSink& sink, Turns& turns);
+                                                  const Poller& poller, const SubscriberSink& sink,
+                                                  Turns& turns);
   ~SourceLink() { LeaveTurns(); }
   SourceLink(const SourceLink&) = delete;
   SourceLink& operator=(const SourceLink&) = delete;
 
   WorkerId worker() const { return config_.worker; }
+  // When to call Work, if the clock is not set back.
   int64_t deadline_ms() const {
-    return has_new_turn() ? 0 : std::min(source_.deadline_ms(), renew_due_ms_);
+    return ready_ || has_new_turn() ? 0 : std::min(source_.deadline_ms(), renew_due_ms_);
   }
+  bool is_due(int64_t now_ms) const { return renewal_scheduled() || now_ms >= deadline_ms(); }
+  bool is_sure() const { return source_.is_sure(); }
   SourceStatus status(int64_t now_ms) const { return source_.status(now_ms); }
 
-  void AddPollItems(std::vector<zmq_pollitem_t>& items) const;
   // Handles a bounded number of waiting messages and what is due. Never waits.
   void Work(int64_t now_ms);
   void Contradict(int64_t now_ms) { source_.OnContradiction(now_ms); }
@@ -46,11 +51,13 @@ class SourceLink {
 
  private:
   SourceLink(const SourceConfig& source, const SubscriberConfig& config,
-             std::shared_ptr<Context> context, const SubscriberSink& sink, Turns& turns);
+             std::shared_ptr<Context> context, const Poller& poller, const SubscriberSink& sink,
+             Turns& turns);
   Status CheckReplayEndpoint() const;
   Status ConnectLive();
+  Result<std::array<Poller::Watch, 2>> WatchBoth(const Socket& socket, const Socket& monitor);
   void RenewLive(int64_t now_ms);
-  void ScheduleRenewal() { renew_due_ms_ = renewed_ms_ + kRenewalPauseMs; }
+  void ScheduleRenewal();
   bool renewal_scheduled() const { return renew_due_ms_ != Source::kNever; }
   bool TakeTurn();
   void LeaveTurns();
@@ -69,6 +76,7 @@ class SourceLink {
   const int recv_hwm_;
   const int64_t max_frame_bytes_;
   const std::shared_ptr<Context> context_;
+  const Poller& poller_;
   Turns& turns_;
   bool in_turns_ = false;  // has a place, or waits for one
   bool waits_ = false;
@@ -79,11 +87,15 @@ class SourceLink {
   int64_t renew_due_ms_ = Source::kNever;  // when to make the next one
   int64_t renewed_ms_ = -kRenewalPauseMs;  // when the last one was made
   uint64_t requests_ = 0;                  // replay requests so far
+  bool ready_ = true;                      // a socket may have something
   Multipart message_;
   Socket sub_;
   Socket monitor_;  // of sub_
   Socket replay_;   // one DEALER per request, so that late replies to another one cannot mix in
   Socket replay_monitor_;
+  // Behind the sockets that they watch.
+  std::array<Poller::Watch, 2> live_watches_;
+  std::array<Poller::Watch, 2> replay_watches_;
 };
 
 }  // namespace kvcast::stream

@@ -4,6 +4,8 @@
 #include <chrono>
 #include <utility>
 
+#include "src/base/background.h"
+
 namespace kvcast::stream {
 
 StateKeeper::StateKeeper(const ReplayRing& ring, PublisherState* state, int64_t heartbeat_ms,
@@ -19,7 +21,7 @@ StateKeeper::~StateKeeper() {
     MutexLock lock(mutex_);
     stopping_ = true;
   }
-  stopped_.notify_one();
+  stopped_.NotifyOne();
   thread_.join();
 }
 
@@ -27,12 +29,13 @@ bool StateKeeper::Wait() {
   const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(kPeriodMs);
   MutexLock lock(mutex_);
   while (!stopping_) {
-    if (stopped_.wait_until(mutex_, until) == std::cv_status::timeout) return !stopping_;
+    if (!stopped_.WaitUntil(mutex_, until)) return !stopping_;
   }
   return false;
 }
 
 void StateKeeper::Run() {
+  RunInBackground();
   uint64_t seen = ring_.next_seq();
   auto since = std::chrono::steady_clock::now();
   while (Wait()) {

@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <thread>
@@ -36,7 +35,7 @@ class StateKeeper {
   const int64_t heartbeat_ms_;
   const std::function<void()> heartbeat_;
   Mutex mutex_;
-  std::condition_variable_any stopped_;
+  CondVar stopped_;
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "src/base/mutex.h"
+#include "src/stream/poller.h"
 #include "src/stream/source_link.h"
 #include "src/stream/waker.h"
 
@@ -113,15 +114,18 @@ std::string_view ResetReasonName(ResetReason reason) {
 
 class Subscriber::Impl {
  public:
-  Impl(const SubscriberConfig& config, SubscriberSink sink, std::shared_ptr<stream::Waker> waker)
+  Impl(const SubscriberConfig& config, SubscriberSink sink, std::shared_ptr<stream::Waker> waker,
+       std::unique_ptr<stream::Poller> poller)
       : config_(config),
         sink_(std::move(sink)),
         now_ms_(config.now_ms ? config.now_ms : SteadyMs),
         waker_(std::move(waker)),
-        turns_(config.max_replays),
-        thread_([this] { Run(); }) {}
+        poller_(std::move(poller)),
+        turns_(config.max_replays) {}
   ~Impl();
 
+  // Once, before anything else.
+  Status Start();
   Status Add(const SourceConfig& source);
   void Remove(WorkerId worker);
   void Contradict(WorkerId worker);
@@ -133,6 +137,7 @@ class Subscriber::Impl {
   void TakeContradictions(int64_t now_ms);
   void WaitForWork();
   void Work();
+  void NoteStatus(const SourceLink& link, int64_t now_ms);
   SourceLink* FindLink(WorkerId worker);
 
   const SubscriberConfig config_;
@@ -141,11 +146,12 @@ class Subscriber::Impl {
   // The shared one, because inproc publishers of this process are in it.
   const std::shared_ptr<stream::Context> context_ = stream::Context::Shared();
   const std::shared_ptr<stream::Waker> waker_;
+  const std::unique_ptr<stream::Poller> poller_;  // outlives the links
 
   stream::Turns turns_;  // the thread's; outlives the links
 
   mutable Mutex mutex_;
-  std::condition_variable_any removed_;
+  CondVar removed_;
   std::map<WorkerId, SourceStatus> statuses_ KV_GUARDED_BY(mutex_);  // followed, or about to be
   Links to_add_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerId> to_remove_ KV_GUARDED_BY(mutex_);
@@ -154,7 +160,8 @@ class Subscriber::Impl {
 
   // Owned by the thread.
   Links links_;
-  std::vector<zmq_pollitem_t> poll_items_;
+  bool woken_ = false;
+  stream::Poller::Watch waker_watch_;
 
   std::thread thread_;  // last: it uses the rest
 };
@@ -165,7 +172,16 @@ Subscriber::Impl::~Impl() {
     stopping_ = true;
   }
   waker_->Wake();
-  thread_.join();
+  if (thread_.joinable()) thread_.join();
+}
+
+// Throws std::system_error if no thread can start.
+Status Subscriber::Impl::Start() {
+  Result<stream::Poller::Watch> watch = poller_->Add(waker_->descriptor(), &woken_);
+  if (!watch.ok()) return watch.status();
+  waker_watch_ = std::move(watch).value();
+  thread_ = std::thread([this] { Run(); });
+  return Status();
 }
 
 Status Subscriber::Impl::Add(const SourceConfig& source) {
@@ -177,7 +193,7 @@ Status Subscriber::Impl::Add(const SourceConfig& source) {
     }
   }
   Result<std::unique_ptr<SourceLink>> link =
-      SourceLink::Open(source, config_, context_, sink_, turns_);
+      SourceLink::Open(source, config_, context_, *poller_, sink_, turns_);
   MutexLock lock(mutex_);
   if (!link.ok()) {
     statuses_.erase(source.worker);
@@ -199,7 +215,7 @@ void Subscriber::Impl::Remove(WorkerId worker) {
   to_remove_.push_back(worker);
   waker_->Wake();
   if (called_by_sink) return;
-  while (std::ranges::find(to_remove_, worker) != to_remove_.end()) removed_.wait(mutex_);
+  while (std::ranges::find(to_remove_, worker) != to_remove_.end()) removed_.Wait(mutex_);
 }
 
 void Subscriber::Impl::Contradict(WorkerId worker) {
@@ -243,39 +259,40 @@ void Subscriber::Impl::Run() {
 
 // False: stop.
 bool Subscriber::Impl::TakeCommands() {
-  waker_->Drain();
+  if (std::exchange(woken_, false)) waker_->Drain();
   MutexLock lock(mutex_);
   if (stopping_) return false;
   for (WorkerId worker : to_remove_) EraseWorker(links_, worker);
   to_remove_.clear();
   for (auto& link : to_add_) links_.push_back(std::move(link));
   to_add_.clear();
-  removed_.notify_all();
+  removed_.NotifyAll();
   return true;
 }
 
 void Subscriber::Impl::WaitForWork() {
-  poll_items_.assign(1, {nullptr, waker_->descriptor(), ZMQ_POLLIN, 0});
   int64_t deadline = stream::Source::kNever;
-  for (const auto& link : links_) {
-    link->AddPollItems(poll_items_);
-    deadline = std::min(deadline, link->deadline_ms());
-  }
+  for (const auto& link : links_) deadline = std::min(deadline, link->deadline_ms());
   const bool timed = deadline != stream::Source::kNever;
-  const int64_t timeout_ms = timed ? std::max<int64_t>(deadline - now_ms_(), 0) : -1;
-  zmq_poll(poll_items_.data(), static_cast<int>(poll_items_.size()), timeout_ms);
+  poller_->Wait(timed ? std::max<int64_t>(deadline - now_ms_(), 0) : -1);
 }
 
 void Subscriber::Impl::Work() {
   const int64_t now_ms = now_ms_();
   TakeContradictions(now_ms);
   for (const auto& link : links_) {
-    link->Work(now_ms);
-    const SourceStatus status = link->status(now_ms);
-    MutexLock lock(mutex_);
-    const auto it = statuses_.find(link->worker());
-    if (it != statuses_.end()) it->second = status;
+    const bool due = link->is_due(now_ms);
+    if (due) link->Work(now_ms);
+    // The weight of an unsure source changes by itself.
+    if (due || !link->is_sure()) NoteStatus(*link, now_ms);
   }
+}
+
+void Subscriber::Impl::NoteStatus(const SourceLink& link, int64_t now_ms) {
+  const SourceStatus status = link.status(now_ms);
+  MutexLock lock(mutex_);
+  const auto it = statuses_.find(link.worker());
+  if (it != statuses_.end()) it->second = status;
 }
 
 Subscriber::Subscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -286,8 +303,11 @@ Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& c
   if (Status status = CheckConfig(config); !status.ok()) return status;
   Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
   if (!waker.ok()) return waker.status();
+  Result<std::unique_ptr<stream::Poller>> poller = stream::Poller::Create();
+  if (!poller.ok()) return poller.status();
   try {
-    auto impl = std::make_unique<Impl>(config, std::move(sink), *waker);
+    auto impl = std::make_unique<Impl>(config, std::move(sink), *waker, std::move(poller).value());
+    if (Status status = impl->Start(); !status.ok()) return status;
     return std::unique_ptr<Subscriber>(new Subscriber(std::move(impl)));
   } catch (const std::system_error& error) {
     return Status(StatusCode::kUnavailable, std::string("cannot start a thread: ") + error.what());

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <thread>
 
+#include "src/stream/source_link.h"
 #include "tests/stream/lossy_publisher.h"
 
 namespace kvcast::stream {
@@ -65,6 +66,51 @@ TEST(Subscriber, JoiningABusyStreamLosesAndRepeatsNothing) {
   ASSERT_TRUE(sink.WaitFor(kBatches));
   EXPECT_EQ(sink.deliveries(), Batches(0, kBatches));
   EXPECT_TRUE(ReachesState(*subscriber, SourceState::kSynced));
+}
+
+TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
+  const auto publisher = MakePublisher(TestPublisherConfig());
+  PublishUpTo(*publisher, 10);
+  RecordingSink recorder;
+  const SubscriberSink sink = recorder.sink();
+  const auto poller = Poller::Create().value();
+  Turns turns(1);
+  const auto link =
+      SourceLink::Open(SourceOf(*publisher), {}, Context::Create(), *poller, sink, turns).value();
+  // Time stands still: only messages are a reason to work.
+  while (recorder.deliveries().size() < 10) {
+    while (!link->is_due(0)) poller->Wait(-1);
+    link->Work(0);
+  }
+  EXPECT_TRUE(Eventually([&] {
+    poller->Wait(0);
+    if (link->is_due(0)) link->Work(0);
+    return !link->is_due(0);
+  }));
+}
+
+// More than is taken at a time, and nothing behind it that would say so.
+TEST(Subscriber, BurstIsReadToItsEnd) {
+  PublisherConfig config = TestPublisherConfig();
+  config.replay_endpoint.clear();
+  const auto publisher = MakePublisher(config);
+  std::atomic<bool> published = false;
+  std::atomic<uint64_t> next = 0;
+  const SubscriberSink sink{.on_batch = [&](WorkerId, Seq seq, std::span<const uint8_t>) {
+    if (next.exchange(seq.value + 1) > 0) return;
+    published.wait(false);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }};
+  const auto subscriber = Subscriber::Create({}, sink).value();
+  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher)).ok());
+  ASSERT_TRUE(Eventually([&] {
+    PublishUpTo(*publisher, publisher->next_seq().value + 1);
+    return next > 0;
+  }));
+  PublishUpTo(*publisher, publisher->next_seq().value + 2000);
+  published = true;
+  published.notify_one();
+  EXPECT_TRUE(Eventually([&] { return next == publisher->next_seq().value; }));
 }
 
 TEST(Subscriber, WaitsForAPublisherThatIsNotThereYet) {

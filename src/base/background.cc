@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/background.h"
+
+#include <sched.h>
+
+namespace kvcast {
+
+void RunInBackground() {
+#ifdef SCHED_BATCH
+  const sched_param priority{};
+  if (sched_getscheduler(0) == SCHED_OTHER) sched_setscheduler(0, SCHED_BATCH, &priority);
+#endif
+}
+
+}  // namespace kvcast

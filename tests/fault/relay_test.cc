@@ -1,0 +1,222 @@
+// A relay that restarts between a worker and a follower: row F9 of tests/RELIABILITY.md. The
+// follower hears the worker through the relay, and asks the worker itself for replays.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/relay.h"
+
+#include "kvcast/wire.h"
+#include "src/base/mutex.h"
+#include "tests/fault/fault_test.h"
+
+namespace kvcast::stream {
+namespace {
+
+constexpr WorkerId kWorker{0};
+constexpr uint64_t kBatches = 200;
+
+// A worker's life and the number of its batch.
+struct Word {
+  uint64_t life = 0;
+  uint64_t number = 0;
+  bool operator==(const Word&) const = default;
+};
+void PrintTo(const Word& word, std::ostream* out) { *out << word.life << "." << word.number; }
+
+class Worker {
+ public:
+  explicit Worker(uint64_t life, const PublisherConfig& config)
+      : life_(life), publisher_(MakePublisher(config)) {}
+
+  // Up to `end`, each batch with a block that names it.
+  void SpeakUpTo(uint64_t end) {
+    while (publisher_->next_seq().value < end) {
+      BlockStored stored;
+      stored.block_hashes = {BlockHash(life_ << 32 | publisher_->next_seq().value)};
+      stored.token_ids = {TokenId(1), TokenId(2)};
+      stored.block_size = 2;
+      stored.medium = "GPU";
+      stored.group_idx = 0;
+      EventBatch batch;
+      batch.events.emplace_back(std::move(stored));
+      EXPECT_TRUE(publisher_->Publish(std::move(batch)).ok());
+    }
+  }
+  uint64_t next() const { return publisher_->next_seq().value; }
+  SourceConfig source() const {
+    return {kWorker, publisher_->endpoint(), publisher_->replay_endpoint(), ""};
+  }
+
+ private:
+  const uint64_t life_;
+  const std::unique_ptr<Publisher> publisher_;
+};
+
+// What a router does for its relay: it follows the worker, and posts what it hears.
+class RelayingRouter {
+ public:
+  RelayingRouter(const std::string& endpoint, const SourceConfig& worker) {
+    // The port may not be free at once.
+    EXPECT_TRUE(Eventually([&] {
+      auto relay = router::Relay::Create({.endpoint = endpoint});
+      if (relay.ok()) relay_ = std::move(relay).value();
+      return relay_ != nullptr;
+    }));
+    subscriber_ = Subscriber::Create({}, {.on_batch =
+                                              [this](WorkerId, Seq seq, Frame payload) {
+                                                relay_->Post("model", "worker", 0, seq, payload);
+                                              }})
+                      .value();
+    EXPECT_TRUE(subscriber_->Add(worker).ok());
+  }
+  std::string endpoint() const { return relay_->endpoint(); }
+  SourceStatus status() const { return subscriber_->status(kWorker); }
+
+ private:
+  std::unique_ptr<router::Relay> relay_;
+  std::unique_ptr<Subscriber> subscriber_;
+};
+
+// Remembers what is held to be true: a reset forgets everything.
+class Follower {
+ public:
+  Follower(const SourceConfig& source) {
+    subscriber_ =
+        Subscriber::Create({}, {.on_batch = [this](WorkerId, Seq, Frame payload) { Hear(payload); },
+                                .on_reset = [this](WorkerId, ResetReason) { Forget(); }})
+            .value();
+    EXPECT_TRUE(subscriber_->Add(source).ok());
+  }
+  std::vector<Word> believed() const {
+    MutexLock lock(mutex_);
+    return believed_;
+  }
+  SourceStatus status() const { return subscriber_->status(kWorker); }
+  bool Reaches(SourceState state, uint64_t next) const {
+    return Eventually([&] { return status().state == state && status().next_seq == next; });
+  }
+
+ private:
+  void Hear(Frame payload) {
+    EventBatch batch;
+    DecodeCounts counts;
+    ASSERT_TRUE(DecodeBatch(payload, {}, batch, counts).ok());
+    MutexLock lock(mutex_);
+    for (const Event& event : batch.events) {
+      const uint64_t name = std::get<BlockStored>(event).block_hashes[0].integer();
+      believed_.push_back({name >> 32, name & UINT32_MAX});
+    }
+  }
+  void Forget() {
+    MutexLock lock(mutex_);
+    believed_.clear();
+  }
+
+  mutable Mutex mutex_;
+  std::vector<Word> believed_ KV_GUARDED_BY(mutex_);
+  std::unique_ptr<Subscriber> subscriber_;
+};
+
+std::vector<Word> Words(uint64_t life, uint64_t end) {
+  std::vector<Word> words;
+  for (uint64_t number = 0; number < end; ++number) words.push_back({life, number});
+  return words;
+}
+
+// The relay writes batches anew, so in another dialect what is relayed has other bytes than what is
+// replayed.
+class RelayRestart : public ::testing::TestWithParam<Dialect> {
+ protected:
+  PublisherConfig config() const {
+    PublisherConfig config = TestPublisherConfig();
+    config.dialect = GetParam();
+    // An empty batch is not relayed.
+    config.heartbeat_ms = 0;
+    return config;
+  }
+  void StartRelay(const Worker& worker) {
+    const std::string endpoint = relay_endpoint_.empty() ? "tcp://127.0.0.1:0" : relay_endpoint_;
+    router_ = std::make_unique<RelayingRouter>(endpoint, worker.source());
+    relay_endpoint_ = router_->endpoint();
+    ASSERT_TRUE(Eventually([&] { return router_->status().state == SourceState::kSynced; }));
+  }
+  void StopRelay() { router_.reset(); }
+  SourceConfig ThroughRelay(const Worker& worker) const {
+    return {kWorker, relay_endpoint_, worker.source().replay_endpoint, "kv."};
+  }
+
+  std::string relay_endpoint_;
+  std::unique_ptr<RelayingRouter> router_;
+};
+
+TEST_P(RelayRestart, WorkerThatLivedOnIsKnownInFull) {
+  Worker worker(1, config());
+  worker.SpeakUpTo(kBatches);
+  StartRelay(worker);
+  const Follower follower(ThroughRelay(worker));
+  ASSERT_TRUE(follower.Reaches(SourceState::kSynced, kBatches));
+  worker.SpeakUpTo(2 * kBatches);
+  ASSERT_TRUE(follower.Reaches(SourceState::kSynced, 2 * kBatches));
+
+  StopRelay();
+  worker.SpeakUpTo(3 * kBatches);
+  StartRelay(worker);
+  const Stopwatch since;
+  worker.SpeakUpTo(4 * kBatches);
+  EXPECT_TRUE(follower.Reaches(SourceState::kSynced, 4 * kBatches));
+  Figure("F9", "synced after the relay's restart", since.seconds(), 5, "s");
+  EXPECT_EQ(follower.believed(), Words(1, 4 * kBatches));
+}
+
+TEST_P(RelayRestart, WorkerThatRestartedBehindItIsForgotten) {
+  PublisherConfig worker_config = config();
+  auto first = std::make_unique<Worker>(1, worker_config);
+  worker_config.endpoint = first->source().endpoint;
+  worker_config.replay_endpoint = first->source().replay_endpoint;
+  first->SpeakUpTo(kBatches);
+  StartRelay(*first);
+  const Follower follower(ThroughRelay(*first));
+  ASSERT_TRUE(follower.Reaches(SourceState::kSynced, kBatches));
+
+  StopRelay();
+  first.reset();
+  Worker second(2, worker_config);
+  second.SpeakUpTo(2 * kBatches);
+  StartRelay(second);
+  second.SpeakUpTo(3 * kBatches);
+  ASSERT_TRUE(Eventually([&] { return follower.status().resets > 0; }));
+  EXPECT_TRUE(follower.Reaches(SourceState::kSynced, 3 * kBatches));
+  EXPECT_EQ(follower.believed(), Words(2, 3 * kBatches));
+}
+
+// The follower has nobody to ask.
+TEST_P(RelayRestart, WorkerWhoseEpochCannotBeProvenIsForgotten) {
+  PublisherConfig worker_config = config();
+  auto first = std::make_unique<Worker>(1, worker_config);
+  worker_config.endpoint = first->source().endpoint;
+  worker_config.replay_endpoint = first->source().replay_endpoint;
+  first->SpeakUpTo(kBatches);
+  StartRelay(*first);
+  SourceConfig source = ThroughRelay(*first);
+  source.replay_endpoint.clear();
+  const Follower follower(source);
+  ASSERT_TRUE(Eventually([&] {
+    first->SpeakUpTo(first->next() + 1);
+    return !follower.believed().empty();
+  }));
+
+  StopRelay();
+  first.reset();
+  Worker second(2, worker_config);
+  second.SpeakUpTo(2 * kBatches);
+  StartRelay(second);
+  ASSERT_TRUE(Eventually([&] {
+    second.SpeakUpTo(second.next() + 1);
+    return follower.status().resets > 0 && !follower.believed().empty();
+  }));
+  for (const Word& word : follower.believed()) EXPECT_EQ(word.life, 2u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Dialects, RelayRestart,
+                         ::testing::Values(Dialect::kKvcast1, kDefaultDialect));
+
+}  // namespace
+}  // namespace kvcast::stream

@@ -1,0 +1,116 @@
+// The poller names what is ready, and nothing else.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/poller.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <vector>
+
+#include "src/stream/waker.h"
+
+namespace kvcast::stream {
+namespace {
+
+// Two ends of a connection.
+struct Pair {
+  explicit Pair(const std::shared_ptr<Context>& context)
+      : near(Socket::Create(context, ZMQ_PAIR).value()),
+        far(Socket::Create(context, ZMQ_PAIR).value()) {
+    EXPECT_TRUE(near.Bind("tcp://127.0.0.1:0").ok());
+    EXPECT_TRUE(far.Connect(near.last_endpoint()).ok());
+  }
+  void Say(uint8_t word) { EXPECT_EQ(far.Send({&word, 1}, /*more=*/false), SendResult::kSent); }
+  size_t Hear() {
+    size_t heard = 0;
+    for (Multipart message; near.Receive(message) == RecvResult::kMessage;) ++heard;
+    return heard;
+  }
+
+  Socket near;
+  Socket far;
+};
+
+class PollerTest : public ::testing::Test {
+ protected:
+  const std::shared_ptr<Context> context_ = Context::Create();
+  const std::unique_ptr<Poller> poller_ = Poller::Create().value();
+};
+
+TEST_F(PollerTest, EverySocketsWordIsKeptAndNoOthers) {
+  Pair talks(context_);
+  Pair silent(context_);
+  bool talks_ready = false;
+  bool silent_ready = false;
+  const auto first = poller_->Add(talks.near, &talks_ready).value();
+  const auto second = poller_->Add(silent.near, &silent_ready).value();
+  // Both hear of their connections first.
+  for (size_t words = 0; words < 100;) {
+    talks.Say(1);
+    for (size_t heard = 0; heard == 0; words += heard) {
+      while (!talks_ready) poller_->Wait(-1);
+      talks_ready = false;
+      heard = talks.Hear();
+      silent.Hear();
+    }
+  }
+  silent_ready = false;
+  poller_->Wait(0);
+  EXPECT_FALSE(talks_ready);
+  EXPECT_FALSE(silent_ready);
+}
+
+TEST_F(PollerTest, DescriptorIsReadyUntilItIsDrained) {
+  const std::shared_ptr<Waker> waker = Waker::Create().value();
+  bool ready = false;
+  const auto watch = poller_->Add(waker->descriptor(), &ready).value();
+  poller_->Wait(0);
+  EXPECT_FALSE(ready);
+  std::thread([&] { waker->Wake(); }).join();
+  for (int i = 0; i < 2; ++i) {
+    ready = false;
+    poller_->Wait(-1);
+    EXPECT_TRUE(ready);
+  }
+  waker->Drain();
+  ready = false;
+  poller_->Wait(0);
+  EXPECT_FALSE(ready);
+}
+
+TEST_F(PollerTest, NothingIsSaidOfWhatIsWatchedNoMore) {
+  const std::shared_ptr<Waker> waker = Waker::Create().value();
+  waker->Wake();
+  bool ready = false;
+  Poller::Watch watch = poller_->Add(waker->descriptor(), &ready).value();
+  watch = Poller::Watch();
+  poller_->Wait(0);
+  EXPECT_FALSE(ready);
+  const Poller::Watch anew = poller_->Add(waker->descriptor(), &ready).value();
+  poller_->Wait(0);
+  EXPECT_TRUE(ready);
+}
+
+TEST_F(PollerTest, MoreThanOneWaitNamesAreNamedByTheNext) {
+  constexpr size_t kMany = 200;
+  std::vector<std::shared_ptr<Waker>> wakers;
+  std::vector<Poller::Watch> watches;
+  std::array<bool, kMany> ready{};
+  for (bool& flag : ready) {
+    wakers.push_back(Waker::Create().value());
+    wakers.back()->Wake();
+    watches.push_back(poller_->Add(wakers.back()->descriptor(), &flag).value());
+  }
+  for (size_t waits = 0; waits < kMany; ++waits) poller_->Wait(-1);
+  EXPECT_EQ(std::ranges::count(ready, true), kMany);
+}
+
+TEST_F(PollerTest, BadDescriptorIsAnError) {
+  bool ready = false;
+  EXPECT_FALSE(poller_->Add(-1, &ready).ok());
+}
+
+}  // namespace
+}  // namespace kvcast::stream

@@ -1,0 +1,51 @@
+// A publisher's threads do not interrupt the one that publishes.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "kvcast/publisher.h"
+#include "tests/stream/stream_test_util.h"
+
+namespace kvcast {
+namespace {
+
+// By thread.
+std::map<int, int> Policies() {
+  std::map<int, int> policies;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    const int thread = std::stoi(task.path().filename());
+    policies[thread] = sched_getscheduler(thread);
+  }
+  return policies;
+}
+
+TEST(PublisherBackground, AllThreadsOfAPublisherGiveWay) {
+  if (sched_getscheduler(0) != SCHED_OTHER) GTEST_SKIP() << "the policy was changed already";
+  const std::map<int, int> before = Policies();
+  const auto publisher =
+      Publisher::Create({.endpoint = "tcp://127.0.0.1:0", .replay_endpoint = "tcp://127.0.0.1:0"});
+  ASSERT_TRUE(publisher.ok());
+  // Its own threads change their policy themselves, as the first thing.
+  const auto own = [&before] {
+    std::map<int, int> policies = Policies();
+    for (const auto& [thread, policy] : before) policies.erase(thread);
+    return policies;
+  };
+  const auto all_give_way = [&own] {
+    for (const auto& [thread, policy] : own()) {
+      if (policy != SCHED_BATCH) return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(stream::Eventually(all_give_way));
+  // Sending, replay, state, and two of ZeroMQ.
+  EXPECT_EQ(own().size(), 5u);
+  EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
+}
+
+}  // namespace
+}  // namespace kvcast
