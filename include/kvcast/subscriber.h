@@ -90,6 +90,8 @@ struct SourceStatus {
   uint64_t bad_messages = 0;  // wrong frame count or sequence frame, or not a status
   uint64_t snapshots = 0;     // taken over
   uint64_t snapshot_failures = 0;
+  uint64_t repairs = 0;  // of states that differed: only the buckets that did were replaced
+  uint64_t repair_failures = 0;
   uint64_t digest_checks = 0;
   uint64_t digest_mismatches = 0;  // each one a bug: sequence numbers should have shown the cause
 };
@@ -124,6 +126,14 @@ struct SubscriberSink {
   std::function<void(WorkerId)> drop_snapshot;
   // Compares with the state after status.next_seq batches, which may be a little while ago.
   std::function<DigestVerdict(WorkerId, const PublisherStatus&)> compare;
+  // Both may be empty; then a state that differs is replaced as a whole.
+  // Compares with the state now, which is the one after status.next_seq batches; every place of the
+  // status has buckets. Bit i: one of the buckets 4i to 4i + 3 differs, in any place. 0: no
+  // difference can be found.
+  std::function<uint64_t(WorkerId, const PublisherStatus&)> differing_buckets;
+  // As begin_snapshot, but what is added, and then committed or dropped, takes the place of these
+  // buckets alone, in all places. If the commit says false the state may have changed.
+  std::function<void(WorkerId, uint64_t buckets)> begin_repair;
 
   bool takes_snapshots() const {
     return begin_snapshot && add_to_snapshot && commit_snapshot && drop_snapshot && compare;

@@ -38,8 +38,23 @@ stream::SourceHooks Follower::Hooks(FollowerHooks link) {
   };
   hooks.close_replay = link.close_request;
   hooks.renew_live = link.renew_live;
-  hooks.begin_snapshot = [this] { replica_.BeginSnapshot(); };
-  hooks.add_to_snapshot = [this](Frame part) { return replica_.AddToSnapshot(part); };
+  hooks.begin_snapshot = [this] {
+    repairs_ = false;
+    replica_.BeginSnapshot();
+  };
+  hooks.begin_repair = [this](uint64_t buckets) {
+    repairs_ = true;
+    replica_.BeginRepair(buckets);
+  };
+  hooks.add_to_snapshot = [this](Frame part) {
+    const HoldingsSum before = SumOf(index_.Digests(worker_));
+    const bool added = replica_.AddToSnapshot(part);
+    if (SumOf(index_.Digests(worker_)) != before) Fail("Atomic", "a part of a snapshot is seen");
+    return added;
+  };
+  hooks.differing_buckets = [this](const residency::PublisherStatus& status) {
+    return DifferingBuckets(status);
+  };
   hooks.commit_snapshot = [this](const residency::PublisherStatus& status) {
     return Commit(status);
   };
@@ -99,12 +114,50 @@ void Follower::Reset(ResetReason reason) {
 }
 
 bool Follower::Commit(const residency::PublisherStatus& status) {
-  if (!replica_.CommitSnapshot(status)) return false;
-  life_ = static_cast<int>(status.epoch.low);
+  if (!replica_.CommitSnapshot(status)) {
+    if (repairs_) ++record_.reached["repairs refused"];
+    return false;
+  }
+  const int life = static_cast<int>(status.epoch.low);
+  if (repairs_ && life_ != life) Fail("Fenced", "a repair from another life");
+  if (repairs_ && next_ != status.next_seq) Fail("Ordered", "a repair of another moment");
+  life_ = life;
   next_ = status.next_seq;
-  if (damaged_) ++record_.reached["damage repaired by a snapshot"];
+  // Of a snapshot as of a repair: it is what the publisher's batches up to its number define.
+  if (SumOf(index_.Digests(worker_)) != publisher_.oracle(life).sum(next_)) {
+    Fail("Honest", repairs_ ? "a repair that does not repair" : "a snapshot of something else");
+  }
+  if (damaged_) {
+    ++record_
+          .reached[repairs_ ? "damage repaired in its buckets" : "damage repaired by a snapshot"];
+  }
   damaged_ = false;
   return true;
+}
+
+// The oracle must name the same ones, where it still stands at the number.
+uint64_t Follower::DifferingBuckets(const residency::PublisherStatus& status) {
+  const uint64_t differing = replica_.DifferingBuckets(status);
+  if (next_ != status.next_seq || life_ != static_cast<int>(status.epoch.low)) {
+    Fail("Ordered", "compared with the buckets of another moment");
+  }
+  const Oracle& oracle = publisher_.oracle(static_cast<int>(status.epoch.low));
+  if (oracle.next_seq() != status.next_seq) return differing;
+  Holdings rest = oracle.holdings();
+  residency::BucketMask expected;
+  const auto expect = [&expected](uint64_t hash) {
+    expected.set(DigestBucketOf(BlockHash::FromUnsigned(hash)));
+  };
+  index_.ForEachResidency(
+      worker_, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
+        const auto it = rest.find({static_cast<int>(tier), group, hash.integer()});
+        if (it == rest.end() || it->second != copies) expect(hash.integer());
+        if (it != rest.end()) rest.erase(it);
+      });
+  for (const auto& [key, copies] : rest) expect(std::get<2>(key));
+  if (differing != residency::ArgumentOf(expected)) Fail("Honest", "other buckets differ");
+  ++record_.reached["buckets compared"];
+  return differing;
 }
 
 void Follower::Check(int64_t now_ms) {
@@ -253,6 +306,8 @@ void Follower::CountReached(int64_t now_ms) const {
   count("bad messages", status.bad_messages);
   count("snapshots", status.snapshots);
   count("snapshot failures", status.snapshot_failures);
+  count("repairs", status.repairs);
+  count("repair failures", status.repair_failures);
   count("digest checks", status.digest_checks);
   count("digest mismatches", status.digest_mismatches);
 }

@@ -54,6 +54,7 @@ class Follower {
   void CheckOrder(const Tag& tag, uint64_t seq);
   void Reset(ResetReason reason);
   bool Commit(const residency::PublisherStatus& status);
+  uint64_t DifferingBuckets(const residency::PublisherStatus& status);
   void Fail(const std::string& guarantee, const std::string& what) const;
 
   const WorkerId worker_;
@@ -67,6 +68,7 @@ class Follower {
   std::optional<int> life_;
   uint64_t next_ = 0;  // of the life
   int64_t heard_ms_ = 0;
+  bool repairs_ = false;  // what is being filled is a repair, not a snapshot
   bool damaged_ = false;
   bool was_damaged_ = false;  // ever; remembered digests outlive the damage
   HoldingsSum visible_;       // after the last check

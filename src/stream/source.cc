@@ -133,7 +133,7 @@ FingerprintWindow::Match Source::CompareWithKnown(const Batch& batch) const {
 }
 
 void Source::OnReply(const Reply& reply, int64_t now_ms) {
-  if (!request_.open()) return;
+  if (!request_.open() || request_.end) return;
   now_ms_ = now_ms;
   NoteSign();
   if (!request_.cut) request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
@@ -154,8 +154,8 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
 // What cut the answer off may be a reply that never can come, so the next request waits longer.
 void Source::OnReplyCut(int64_t now_ms) {
   now_ms_ = now_ms;
-  if (!request_.open() || std::exchange(request_.cut, true)) return;
-  if (request_.ask != Ask::kSnapshot) ++cuts_;
+  if (!request_.open() || request_.end || std::exchange(request_.cut, true)) return;
+  if (request_.ask != Ask::kSnapshot && !asks_for_repair()) ++cuts_;
   const int doublings = std::clamp(cuts_ - 1, 0, 6);
   request_.deadline_ms = now_ms + std::min(kMinRetryMs << doublings, limits_.replay_timeout_ms);
   NoteState();
@@ -163,7 +163,7 @@ void Source::OnReplyCut(int64_t now_ms) {
 
 void Source::OnReplyBatch(const Batch& batch) {
   if (request_.ask == Ask::kReplay) return OnReplayBatch(batch);
-  if (request_.ask == Ask::kSnapshot) return OnSnapshotPart(batch);
+  if (request_.ask == Ask::kSnapshot || request_.ask == Ask::kRepair) return OnSnapshotPart(batch);
   OnBadMessage();  // a status has no batches
 }
 
@@ -212,6 +212,7 @@ void Source::OnReplyEnd(Frame payload) {
     status = std::move(parsed).value();
   }
   if (ended.ask == Ask::kSnapshot) return OnSnapshotEnd(status, ended.resume);
+  if (asks_for_repair()) return OnRepairEnd(status, ended.resume);
   if (ended.ask == Ask::kReplay) cuts_ = 0;
   CloseRequest();
   if (ended.extended && !status && extended_) {
@@ -299,7 +300,8 @@ void Source::ExpectUpTo(uint64_t seq) {
 
 void Source::OnSnapshotPart(const Batch& batch) {
   if (!request_.resume) request_.resume = batch.seq;
-  if (*request_.resume != batch.seq || !hooks_.add_to_snapshot(batch.payload)) FailSnapshot();
+  if (*request_.resume == batch.seq && hooks_.add_to_snapshot(batch.payload)) return;
+  request_.ask == Ask::kRepair ? FailRepair() : FailSnapshot();
 }
 
 void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
@@ -323,8 +325,14 @@ void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
   epoch_ = status->epoch;
   next_ = status_.first_seq = status->next_seq;
   seen_next_ = std::max(seen_next_, next_);
+  NoteReplaced();
+}
+
+// The state is the publisher's.
+void Source::NoteReplaced() {
   applied_ = true;
   incomplete_ = doubtful_ = unproven_ = replace_ = false;
+  repair_ = Repair::kNone;
   audit_.reset();
   tries_ = snapshot_tries_ = 0;
   snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
@@ -341,6 +349,55 @@ void Source::FailSnapshot() {
     snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
     Forget(ResetReason::kDoubt);
   }
+  Settle();
+}
+
+// The answer is of a state that is not behind ours, because nothing was applied since it was asked
+// for. What lies between is held, or on its way.
+void Source::OnRepairEnd(const std::optional<PublisherStatus>& status,
+                         std::optional<uint64_t> resume) {
+  if (!status) {
+    extended_ = false;
+    return BeginEpochAnew();
+  }
+  if (!TakeStatus(*status, /*proven=*/false)) return;
+  const bool usable =
+      status->has_digests && resume.value_or(status->next_seq) == status->next_seq &&
+      status->next_seq >= next_ &&
+      std::ranges::all_of(status->places,
+                          [](const PlaceStatus& place) { return place.buckets.has_value(); });
+  if (!usable) return FailRepair();
+  request_.end = status;
+  ApplyHeld();
+  Settle();
+}
+
+// The state is as far as the answer.
+void Source::GoOnWithRepair() {
+  const PublisherStatus status = *request_.end;
+  if (request_.ask == Ask::kBuckets) {
+    repair_buckets_ = hooks_.differing_buckets(status);
+    CloseRequest();
+    // Where nothing can be found, or everything is wrong, the whole state is asked for.
+    const bool some = repair_buckets_ != 0 && ~repair_buckets_ != 0;
+    repair_ = some ? Repair::kFetch : Repair::kNone;
+    return Settle();
+  }
+  if (!hooks_.commit_snapshot(status)) return FailRepair();
+  request_ = {};  // committed, not to be dropped
+  hooks_.close_replay();
+  ++status_.repairs;
+  NoteReplaced();
+}
+
+void Source::StopRepair() {
+  repair_ = Repair::kNone;
+  if (asks_for_repair()) CloseRequest();
+}
+
+void Source::FailRepair() {
+  ++status_.repair_failures;
+  StopRepair();
   Settle();
 }
 
@@ -361,6 +418,8 @@ void Source::CompareDigests(const PublisherStatus& status) {
   if (hooks_.compare(status) != DigestVerdict::kDiffers) return;
   ++status_.digest_mismatches;
   Replace(SourceReason::kDigest);
+  const bool can_repair = hooks_.differing_buckets && hooks_.begin_repair;
+  if (replace_ && epoch_ && can_repair) repair_ = Repair::kCompare;
 }
 
 void Source::OnContradiction(int64_t now_ms) {
@@ -398,6 +457,7 @@ void Source::OnTimer(int64_t now_ms) {
 void Source::OnRequestTimeout() {
   const Request over = request_;
   if (over.ask == Ask::kSnapshot) return FailSnapshot();
+  if (asks_for_repair()) return FailRepair();
   TrySkippingHole();
   CloseRequest();
   const bool given_up = over.cut && cuts_ >= kMaxTries;
@@ -473,6 +533,7 @@ void Source::TrySkippingHole() {
 void Source::Replace(SourceReason reason) {
   why_ = reason;
   audit_.reset();
+  StopRepair();
   if (extended_ && can_replay_ && now_ms_ >= snapshot_due_ms_) {
     replace_ = true;
   } else {
@@ -507,6 +568,7 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
   if (seq > next_ || reason == ResetReason::kLostBatches) why_ = SourceReason::kLostBatches;
   unproven_ = replace_ = doubtful_ = false;
   audit_.reset();
+  StopRepair();
   joined_ = true;
   tries_ = 0;
   next_ = seq;
@@ -526,6 +588,7 @@ void Source::BeginEpoch() {
   audit_.reset();
   next_ = live_next_ = seen_next_ = 0;
   joined_ = applied_ = incomplete_ = doubtful_ = unproven_ = replace_ = false;
+  repair_ = Repair::kNone;
   recheck_ = prove_ = false;
   ring_seen_ = settled_ = false;
   tries_ = snapshot_tries_ = cuts_ = 0;
@@ -535,7 +598,8 @@ void Source::BeginEpoch() {
 
 // Goes on until nothing is open: by a request, or without one by giving up.
 void Source::Settle() {
-  if (request_.open() && !(replace_ && request_.ask != Ask::kSnapshot)) return;
+  if (request_.end && request_.end->next_seq == next_) return GoOnWithRepair();
+  if (request_.open() && !(replace_ && request_.ask != replacement())) return;
   if (can_replay_ && !connected_) return;
   if (!request_.open() && std::exchange(prove_, false)) Unprove(SourceReason::kUnproven);
   while (replace_ || unproven_ || has_hole()) {
@@ -545,11 +609,17 @@ void Source::Settle() {
       continue;
     }
     if (!MayAskAgain()) return;
-    if (replace_) return OpenRequest(Ask::kSnapshot);
+    if (replace_) return OpenRequest(replacement());
     return OpenRequest(unproven_ && extended_ && epoch_ ? Ask::kStatus : Ask::kReplay);
   }
   fruitless_ = 0;
   if (can_replay_ && limits_.extension && !asked_) OpenRequest(Ask::kStatus);
+}
+
+// What is asked for where the state is to be replaced.
+Source::Ask Source::replacement() const {
+  if (repair_ == Repair::kCompare) return Ask::kBuckets;
+  return repair_ == Repair::kFetch ? Ask::kRepair : Ask::kSnapshot;
 }
 
 // Requests that bring nothing are made at growing intervals.
@@ -601,12 +671,18 @@ void Source::SendRequest(Ask ask) {
     case Ask::kSnapshot:
       hooks_.begin_snapshot();
       return hooks_.request_extended({Verb::kSnapshot, 0, ~uint64_t{0}});
+    case Ask::kBuckets:
+      return hooks_.request_extended({Verb::kStatus, 0, 1});
+    case Ask::kRepair:
+      hooks_.begin_repair(repair_buckets_);
+      return hooks_.request_extended({Verb::kSnapshot, 0, repair_buckets_});
   }
 }
 
 void Source::CloseRequest() {
   const Request closed = std::exchange(request_, {});
-  if (closed.ask == Ask::kSnapshot && !closed.waiting) hooks_.drop_snapshot();
+  const bool fills = closed.ask == Ask::kSnapshot || closed.ask == Ask::kRepair;
+  if (fills && !closed.waiting) hooks_.drop_snapshot();
   if (closed.open()) hooks_.close_replay();
 }
 

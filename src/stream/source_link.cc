@@ -135,6 +135,13 @@ void SourceLink::AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks
   hooks.compare = [this, &sink](const PublisherStatus& status) {
     return muted_ ? DigestVerdict::kUnknown : sink.compare(config_.worker, status);
   };
+  if (!sink.differing_buckets || !sink.begin_repair) return;
+  hooks.differing_buckets = [this, &sink](const PublisherStatus& status) {
+    return muted_ ? 0 : sink.differing_buckets(config_.worker, status);
+  };
+  hooks.begin_repair = [this, &sink](uint64_t buckets) {
+    if (!muted_) sink.begin_repair(config_.worker, buckets);
+  };
 }
 
 void SourceLink::AddPollItems(std::vector<zmq_pollitem_t>& items) const {

@@ -8,6 +8,8 @@ SOURCE = "src/stream/source.cc"
 REPLICA = "router/replica.cc"
 SOURCE_TESTS = "stream_unit_test"
 REPLICA_TESTS = "router_replica_test"
+SIM_TESTS = "sim_test"
+REPAIR = "router/bucket_repair.cc"
 INDEX = "router/prefix_index.cc"
 
 MUTATIONS = [
@@ -127,6 +129,30 @@ MUTATIONS = [
     ("never ask again", SOURCE,
      "  } else if (!request_.open() && connected_ && can_replay_) {\n",
      "  } else if (false) {\n"),
+    ("repair by adding alone", REPAIR,
+     "        for (; held > kept; --held) surplus[place].block_hashes.push_back(hash);\n", "",
+     REPLICA_TESTS),
+    ("repair without the copies", REPAIR,
+     "      for (uint32_t i = 0; i < copies.count; ++i) {\n", "      if (copies.count > 0) {\n", REPLICA_TESTS),
+    ("repair more than was asked for", REPAIR,
+     "        if (!buckets_.test(DigestBucketOf(hash))) return;\n", "",
+     REPLICA_TESTS),
+    ("take a repair without comparing", REPLICA,
+     "  if ((kept & ~buckets).any() || (added & buckets).any()) return false;\n",
+     "  (void)(buckets | kept | added);\n", REPLICA_TESTS),
+    ("say repaired whatever came of it", REPLICA,
+     "  return index_.Digests(worker_) == status.Totals();\n", "  return true;\n", REPLICA_TESTS),
+    ("ask for the wrong buckets", "src/residency/extension.cc",
+     "(i / kBucketsPerBit);\n", "(63 - i / kBucketsPerBit);\n"),
+    ("compare buckets before the state is as far", SOURCE,
+     "  if (request_.end && request_.end->next_seq == next_) return GoOnWithRepair();\n",
+     "  if (request_.end) return GoOnWithRepair();\n"),
+    ("apply live batches while buckets are asked for", "src/stream/source.h",
+     "(replace_ && !catches_up())", "(replace_ && repair_ == Repair::kNone)"),
+    ("never repair", SOURCE,
+     "  if (replace_ && epoch_ && can_repair) repair_ = Repair::kCompare;\n", "  (void)can_repair;\n", SIM_TESTS),
+    ("repair for an epoch that is over", SOURCE,
+     "  if (!TakeStatus(*status, /*proven=*/false)) return;\n  const bool usable =\n", "  const bool usable =\n"),
     ("ask without pause", SOURCE,
      "  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;\n", "", SOURCE_TESTS),
 ]
