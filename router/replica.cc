@@ -7,6 +7,7 @@ namespace kvcast::router {
 
 std::vector<size_t> Replica::Apply(uint64_t seq, const EventBatch& batch) {
   std::vector<size_t> left_out = index_.Apply(worker_, batch);
+  left_out_ |= !left_out.empty();
   Remember(seq + 1);
   return left_out;
 }
@@ -31,7 +32,7 @@ bool Replica::Exceeds(int64_t gpu_blocks) const {
 
 DigestVerdict Replica::Compare(const residency::PublisherStatus& status) const {
   const Remembered& then = remembered_[status.next_seq % kRemembered];
-  if (!status.has_digests || !then.known || then.next_seq != status.next_seq) {
+  if (!status.has_digests || !then.known || then.next_seq != status.next_seq || left_out_) {
     return DigestVerdict::kUnknown;
   }
   return then.totals == status.Totals() ? DigestVerdict::kEqual : DigestVerdict::kDiffers;

@@ -39,7 +39,8 @@ class Replica {
   // known, nothing is checked.
   bool Exceeds(int64_t gpu_blocks) const;
 
-  // kUnknown: the status is of a state that is not remembered, or has no digests.
+  // kUnknown: the status is of a state that is not remembered, or has no digests; or the index has
+  // left out stores that only repeat what is there, which the publisher counts.
   DigestVerdict Compare(const residency::PublisherStatus& status) const;
 
   // As the mask of a SNAPSHOT has them; of the state now. The status has all buckets.
@@ -64,10 +65,14 @@ class Replica {
   };
   bool CommitRepair(const residency::PublisherStatus& status);
   void Remember(uint64_t next_seq);
-  void Forget() { remembered_.fill({}); }
+  void Forget() {
+    remembered_.fill({});
+    left_out_ = false;
+  }
 
   const WorkerId worker_;
   PrefixIndex& index_;
+  bool left_out_ = false;                           // stores, since the state began
   uint64_t last_ = 0;                               // next_seq of the newest remembered
   std::array<Remembered, kRemembered> remembered_;  // at next_seq % kRemembered
   residency::SnapshotReader reader_;

@@ -310,6 +310,7 @@ void Follower::CountReached(int64_t now_ms) const {
   count("repair failures", status.repair_failures);
   count("digest checks", status.digest_checks);
   count("digest mismatches", status.digest_mismatches);
+  count("quarantines", status.quarantines);
 }
 
 }  // namespace kvcast::sim

@@ -78,6 +78,8 @@ class World {
     stream::SourceLimits limits;
     limits.extension = random_.Percent(90);
     limits.replay_timeout_ms = random_.Between(300, 2000);
+    if (random_.Percent(30)) limits.audit_interval_ms = random_.Between(500, 5000);
+    if (random_.Percent(80)) limits.jitter_seed = random_.Next();
     if (random_.Percent(30)) limits.hold_back_batches = static_cast<size_t>(random_.Between(2, 20));
     links_.push_back(
         {std::make_unique<Link>(seed_, i, limits, /*can_replay=*/true, agenda_, index_, record_),
@@ -131,7 +133,8 @@ class World {
     for (Station& station : links_) {
       Link& link = *station.link;
       const SourceState state = link.follower().source().status(link.follower_ms()).state;
-      if (state == SourceState::kSynced) continue;
+      // What was quarantined has to be right for a while.
+      if (state == SourceState::kSynced || state == SourceState::kQuarantined) continue;
       if (link.publisher().extended() || state != SourceState::kCleared) {
         // An extended publisher can always be snapshot; only what a legacy one lost stays lost.
         if (follows_extension(link)) link.follower().CheckConverged(link.follower_ms());

@@ -16,6 +16,7 @@ Source::Source(const SourceLimits& limits, bool can_replay, SourceHooks hooks)
     : limits_(limits),
       can_replay_(can_replay),
       hooks_(std::move(hooks)),
+      jitter_(limits.jitter_seed),
       hold_back_(limits.hold_back_batches, limits.hold_back_bytes) {}
 
 void Source::OnConnected(int64_t now_ms) {
@@ -346,7 +347,9 @@ void Source::FailSnapshot() {
   CloseRequest();
   if (++snapshot_tries_ >= kMaxTries || !extended_) {
     snapshot_tries_ = 0;
-    snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
+    Strike(why_);
+    snapshot_due_ms_ = std::max(now_ms_ + kSnapshotPauseMs,
+                                quarantine_.active() ? quarantine_.until_ms() : now_ms_);
     Forget(ResetReason::kDoubt);
   }
   Settle();
@@ -402,7 +405,7 @@ void Source::FailRepair() {
 }
 
 void Source::Audit(const PublisherStatus& status) {
-  audit_due_ms_ = now_ms_ + limits_.audit_interval_ms;
+  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);
   audit_.reset();
   if (!status.has_digests || incomplete_ || doubtful_ || blocked()) return;
   if (next_ < status.next_seq) {
@@ -415,8 +418,11 @@ void Source::Audit(const PublisherStatus& status) {
 
 void Source::CompareDigests(const PublisherStatus& status) {
   ++status_.digest_checks;
-  if (hooks_.compare(status) != DigestVerdict::kDiffers) return;
+  const DigestVerdict verdict = hooks_.compare(status);
+  if (verdict == DigestVerdict::kEqual) quarantine_.Pardon(now_ms_);
+  if (verdict != DigestVerdict::kDiffers) return;
   ++status_.digest_mismatches;
+  Strike(SourceReason::kDigest);
   Replace(SourceReason::kDigest);
   const bool can_repair = hooks_.differing_buckets && hooks_.begin_repair;
   if (replace_ && epoch_ && can_repair) repair_ = Repair::kCompare;
@@ -424,14 +430,32 @@ void Source::CompareDigests(const PublisherStatus& status) {
 
 void Source::OnContradiction(int64_t now_ms) {
   now_ms_ = now_ms;
-  if (applied_) Replace(SourceReason::kContradicted);
+  if (applied_) {
+    Strike(SourceReason::kContradicted);
+    Replace(SourceReason::kContradicted);
+  }
   Settle();
   NoteState();
+}
+
+void Source::Strike(SourceReason why) {
+  const bool was_active = quarantine_.active();
+  quarantine_.Strike(why, now_ms_);
+  if (!was_active && quarantine_.active()) ++status_.quarantines;
+}
+
+// A quarter more or less.
+int64_t Source::Jittered(int64_t ms) {
+  if (jitter_ == 0) return ms;
+  jitter_ = jitter_ * 6364136223846793005 + 1442695040888963407;
+  return ms - ms / 4 + static_cast<int64_t>((jitter_ >> 33) % static_cast<uint64_t>(ms / 2 + 1));
 }
 
 void Source::OnTimer(int64_t now_ms) {
   now_ms_ = now_ms;
   if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;
+  // Nobody can tell whether it is right.
+  if (quarantine_.active() && !audits()) quarantine_.Pardon(now_ms);
   if (now_ms >= told_due_ms_) {
     told_due_ms_ = kNever;
     seen_next_ = std::max(seen_next_, told_next_);
@@ -443,7 +467,7 @@ void Source::OnTimer(int64_t now_ms) {
     OnRequestTimeout();
   } else if (!request_.open() && connected_ && can_replay_) {
     const bool probe = probes() && now_ms >= probe_due_ms_;
-    const bool audit = extended_ && limits_.audit_interval_ms > 0 && now_ms >= audit_due_ms_;
+    const bool audit = audits() && now_ms >= audit_due_ms_;
     if ((incomplete_ || doubtful_) && extended_ && now_ms >= snapshot_due_ms_) {
       Replace(why_);
       Settle();
@@ -481,11 +505,12 @@ void Source::OnRequestTimeout() {
 int64_t Source::deadline_ms() const {
   int64_t due = hears_silence() ? last_sign_ms_ + limits_.stale_ms : kNever;
   due = std::min(due, told_due_ms_);
+  if (quarantine_.active() && !audits()) due = std::min(due, quarantine_.until_ms());
   if (request_.open()) return std::min(due, request_.deadline_ms);
   if (!connected_ || !can_replay_) return due;
   if (wants_request()) due = std::min(due, retry_due_ms_);
   if (probes()) due = std::min(due, probe_due_ms_);
-  if (extended_ && limits_.audit_interval_ms > 0) due = std::min(due, audit_due_ms_);
+  if (audits()) due = std::min(due, audit_due_ms_);
   if (extended_ && (incomplete_ || doubtful_)) due = std::min(due, snapshot_due_ms_);
   return due;
 }
@@ -503,7 +528,10 @@ void Source::Apply(const Batch& batch) {
   if (result == BatchResult::kImpossible && extended_ && !incomplete_)
     Doubt(SourceReason::kContradicted);
   if (result == BatchResult::kDoubtful) Doubt(SourceReason::kBadEvents);
-  if (result == BatchResult::kRefuted) Replace(SourceReason::kContradicted);
+  if (result == BatchResult::kRefuted) {
+    Strike(SourceReason::kContradicted);
+    Replace(SourceReason::kContradicted);
+  }
   if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);
   if (audit_ && audit_->next_seq == next_) CompareDigests(*std::exchange(audit_, std::nullopt));
 }
@@ -591,6 +619,7 @@ void Source::BeginEpoch() {
   repair_ = Repair::kNone;
   recheck_ = prove_ = false;
   ring_seen_ = settled_ = false;
+  quarantine_.Reset();
   tries_ = snapshot_tries_ = cuts_ = 0;
   snapshot_due_ms_ = 0;
   told_due_ms_ = kNever;
@@ -628,7 +657,7 @@ bool Source::MayAskAgain() {
   if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;
   ++fruitless_;
   const int doublings = std::clamp(fruitless_ - kMaxTries, 0, 6);
-  retry_due_ms_ = now_ms_ + std::min(kMinRetryMs << doublings, kMaxRetryMs);
+  retry_due_ms_ = now_ms_ + Jittered(std::min(kMinRetryMs << doublings, kMaxRetryMs));
   return true;
 }
 
@@ -703,6 +732,7 @@ void Source::NoteState() {
 }
 
 SourceState Source::state() const {
+  if (quarantine_.active()) return SourceState::kQuarantined;
   if (!connected_) return joined_ ? SourceState::kStale : SourceState::kConnecting;
   if (stale_) return SourceState::kStale;
   const bool replacing = replace_ || request_.ask == Ask::kSnapshot;
@@ -725,6 +755,8 @@ SourceReason Source::reason() const {
       return SourceReason::kGap;
     case SourceState::kStale:
       return connected_ ? SourceReason::kSilent : SourceReason::kDisconnected;
+    case SourceState::kQuarantined:
+      return quarantine_.why();
     case SourceState::kSuspect:
     case SourceState::kCleared:
       break;
@@ -736,6 +768,7 @@ namespace {
 
 double WeightOf(SourceState state, int64_t unsure_ms) {
   if (state == SourceState::kConnecting || state == SourceState::kBootstrap) return 0;
+  if (state == SourceState::kQuarantined) return 0;
   if (state == SourceState::kSynced || state == SourceState::kCleared) return 1;
   if (state == SourceState::kGap && unsure_ms <= 250) return 1;
   if (unsure_ms < 5000) return 0.5;

@@ -25,6 +25,7 @@
 #include "src/stream/fingerprint.h"
 #include "src/stream/frames.h"
 #include "src/stream/hold_back.h"
+#include "src/stream/quarantine.h"
 
 namespace kvcast::stream {
 
@@ -36,6 +37,8 @@ struct SourceLimits {
   int64_t stale_ms = 3000;            // of silence
   int64_t audit_interval_ms = 10000;  // between digests of an extended publisher; 0: never
   bool extension = false;             // ask whether the publisher is an extended one
+  // Of the source: spreads its audits and retries. 0: they come when they are due.
+  uint64_t jitter_seed = 0;
 };
 
 // What a source wants done. Called from inside its On... functions; must not call back.
@@ -156,6 +159,8 @@ class Source {
   void StopRepair();
   void FailRepair();
   void NoteReplaced();
+  void Strike(SourceReason why);
+  int64_t Jittered(int64_t ms);
 
   void Apply(const Batch& batch);
   void ApplyHeld();
@@ -191,6 +196,7 @@ class Source {
   }
   Ask replacement() const;
   bool probes() const { return can_replay_ && limits_.probe_interval_ms > 0; }
+  bool audits() const { return extended_ && limits_.audit_interval_ms > 0; }
   bool hears_silence() const { return connected_ && joined_ && !stale_ && (probes() || extended_); }
   FingerprintWindow::Match CompareWithKnown(const Batch& batch) const;
   SourceState state() const;
@@ -235,6 +241,7 @@ class Source {
   int64_t probe_due_ms_ = 0;
   int64_t audit_due_ms_ = 0;
   int64_t snapshot_due_ms_ = 0;  // not before
+  uint64_t jitter_;
   // What a status has told is above seen_next_: due to come live by then.
   uint64_t told_next_ = 0;
   int64_t told_due_ms_ = kNever;
@@ -242,6 +249,7 @@ class Source {
   int64_t unsure_since_ms_ = 0;
   bool sure_ = false;
   Request request_;
+  Quarantine quarantine_;
   HoldBack hold_back_;
   FingerprintWindow applied_payloads_;
   SourceStatus status_;

@@ -65,6 +65,8 @@ std::string_view SourceStateName(SourceState state) {
       return "cleared";
     case SourceState::kStale:
       return "stale";
+    case SourceState::kQuarantined:
+      return "quarantined";
   }
   return "unknown";
 }

@@ -205,6 +205,22 @@ TEST_F(BucketRepairTest, WhatTheIndexWouldNotTakeIsFound) {
   EXPECT_FALSE(Repair());
 }
 
+// The publisher counts as copies what a worker with HitReports::kExpected leaves out.
+TEST_F(BucketRepairTest, WhatTheIndexLeavesOutIsNoMismatch) {
+  WorkerConfig worker;
+  worker.digests = true;
+  worker.groups = {testing::Full()};
+  worker.hit_reports = HitReports::kExpected;
+  index.RemoveWorker(kWorker);
+  ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
+  BlockStored store = StoreFull(Hashes(1, 4), 0);
+  store.token_ids.emplace(64, 1);
+  Apply(Batch(store));
+  EXPECT_EQ(replica.Compare(Status()), DigestVerdict::kEqual);
+  Apply(Batch(store));
+  EXPECT_EQ(replica.Compare(Status()), DigestVerdict::kUnknown);
+}
+
 TEST_F(BucketRepairTest, ADroppedRepairLeavesTheNextSnapshotAlone) {
   ApplyBlocks(1000);
   const Content before = Held();

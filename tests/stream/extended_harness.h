@@ -21,12 +21,13 @@ using Texts = std::vector<std::string>;
 class ExtendedHarness : public ::testing::Test {
  protected:
   // `can_repair`: the sink can compare and replace buckets.
-  explicit ExtendedHarness(bool can_repair = false)
-      : repairs(can_repair), source(Limits(), /*can_replay=*/true, Hooks()) {}
+  explicit ExtendedHarness(bool can_repair = false, uint64_t jitter_seed = 0)
+      : repairs(can_repair), source(Limits(jitter_seed), /*can_replay=*/true, Hooks()) {}
 
-  static SourceLimits Limits() {
+  static SourceLimits Limits(uint64_t jitter_seed = 0) {
     SourceLimits limits;
     limits.extension = true;
+    limits.jitter_seed = jitter_seed;
     return limits;
   }
   SourceHooks Hooks() {
