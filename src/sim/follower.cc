@@ -20,6 +20,7 @@ Follower::Follower(WorkerId worker, const stream::SourceLimits& limits, bool can
                    FollowerHooks hooks)
     : worker_(worker),
       limits_(limits),
+      can_replay_(can_replay),
       publisher_(publisher),
       index_(index),
       record_(record),
@@ -36,6 +37,7 @@ stream::SourceHooks Follower::Hooks(FollowerHooks link) {
   hooks.request_extended = [request = link.request](const residency::ExtensionRequest& asked) {
     request(Bytes(residency::EncodeRequest(asked)));
   };
+  hooks.take_turn = link.take_turn;
   hooks.close_replay = link.close_request;
   hooks.renew_live = link.renew_live;
   hooks.begin_snapshot = [this] {
@@ -206,7 +208,7 @@ void Follower::Check(int64_t now_ms) {
 
 void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
   const SourceStatus status = source_.status(now_ms);
-  if (status.state != SourceState::kSynced) return;
+  if (status.state != SourceState::kSynced || !can_replay_) return;
   const bool later = life_ && (*life_ > life || (*life_ == life && status.next_seq >= next_seq));
   if (later || (!life_ && next_seq == 0)) return;
   Fail("Detecting", "synced at " + std::to_string(status.next_seq) + " of life " +
@@ -216,7 +218,7 @@ void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
 
 void Follower::CheckSilence(int64_t now_ms) {
   const SourceStatus status = source_.status(now_ms);
-  const bool can_hear = limits_.probe_interval_ms > 0 || status.extended;
+  const bool can_hear = can_replay_ && (limits_.probe_interval_ms > 0 || status.extended);
   if (status.state == SourceState::kSynced && can_hear && now_ms - heard_ms_ > limits_.stale_ms) {
     Fail("Detecting", "synced after " + std::to_string(now_ms - heard_ms_) + " ms of silence");
   }
@@ -244,7 +246,11 @@ void Follower::CheckContent(int64_t now_ms) {
 
 void Follower::CheckConverged(int64_t now_ms) {
   const SourceStatus status = source_.status(now_ms);
-  if (status.state != SourceState::kSynced) {
+  if (!can_replay_) {
+    if (status.state != SourceState::kSynced && status.state != SourceState::kCleared) {
+      Fail("Converging", "without replay, still " + std::string(SourceStateName(status.state)));
+    }
+  } else if (status.state != SourceState::kSynced) {
     Fail("Converging", "still " + std::string(SourceStateName(status.state)) + " (" +
                            std::string(SourceReasonName(status.reason)) + ")");
   } else if (status.next_seq != publisher_.visible_end() ||
@@ -299,6 +305,8 @@ void Follower::CountReached(int64_t now_ms) const {
   count("gaps", status.gaps);
   count("requests", status.replays);
   count("request timeouts", status.replay_timeouts);
+  count("requests that waited for their turn", status.replay_waits);
+  if (!can_replay_) ++record_.reached["followers without replay"];
   count("batches by replay", status.replayed);
   count("duplicates", status.duplicates);
   count("reconnects", status.reconnects);

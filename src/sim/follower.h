@@ -17,6 +17,7 @@ namespace kvcast::sim {
 
 // What the follower asks of its link.
 struct FollowerHooks {
+  std::function<bool()> take_turn;
   std::function<void(std::vector<uint8_t> start)> request;
   std::function<void()> close_request;
   std::function<void()> renew_live;
@@ -40,11 +41,13 @@ class Follower {
   void CheckSilence(int64_t now_ms);
   // All that is held, entry by entry.
   void CheckContent(int64_t now_ms);
-  // Nothing has gone wrong for long: everything is as the publisher says.
+  // Nothing has gone wrong for long: everything is as the publisher says. Without replay what was
+  // lost stays lost, and the end of it is never known.
   void CheckConverged(int64_t now_ms);
 
   // Changes what is held behind the source's back.
   void Damage(Random& random, int64_t entries);
+  bool can_replay() const { return can_replay_; }
   bool synced(int64_t now_ms) const { return source_.status(now_ms).state == SourceState::kSynced; }
   void CountReached(int64_t now_ms) const;
 
@@ -59,6 +62,7 @@ class Follower {
 
   const WorkerId worker_;
   const stream::SourceLimits limits_;
+  const bool can_replay_;
   const SimPublisher& publisher_;
   PrefixIndex& index_;
   Record& record_;

@@ -228,6 +228,7 @@ void Source::OnReplyEnd(Frame payload) {
 void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
   const bool first_look = !std::exchange(asked_, true);
   probe_due_ms_ = now_ms_ + limits_.probe_interval_ms;
+  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);
   if (!status) {
     if (first_look) OpenRequest(Ask::kReplay);
     return;

@@ -161,6 +161,21 @@ MUTATIONS = [
      "  if (jitter_ == 0) return ms;\n", "  if (jitter_ != 1) return ms;\n", SOURCE_TESTS),
     ("audit what leaves stores out", REPLICA,
      " || left_out_) {\n", ") {\n", REPLICA_TESTS),
+    ("audit again at once what cannot be audited", SOURCE,
+     "  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);\n  if (!status) {\n", "  if (!status) {\n"),
+    ("wait for replies that cannot come", SOURCE,
+     "  const bool given_up = over.cut && cuts_ >= kMaxTries;\n", "  const bool given_up = over.cut && cuts_ < 0;\n"),
+    ("replay out of turn", SOURCE,
+     "  if (ask != Ask::kStatus && hooks_.take_turn && !hooks_.take_turn()) {\n", "  if (false) {\n"),
+    ("sleep through a turn", SOURCE,
+     "  SendRequest(request_.ask);\n  NoteState();\n", "  NoteState();\n"),
+    ("believe in numbers that nobody can replay", SOURCE,
+     "    if (!can_replay_) {\n      SkipTo(", "    if (!can_replay_) {\n      if (applied_ && !unproven_) {\n"
+     "        next_ = hold_back_.first_seq().value_or(next_);\n        seen_next_ = std::max(seen_next_, next_);\n"
+     "        ApplyHeld();\n        continue;\n      }\n      SkipTo("),
+    ("give a legacy snapshot another number", "src/stream/replay_responder.cc",
+     "    out.push_back({answer.snapshot->status.next_seq, parts[part]});\n",
+     "    out.push_back({answer.snapshot->status.next_seq + part, parts[part]});\n"),
     ("ask without pause", SOURCE,
      "  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;\n", "", SOURCE_TESTS),
 ]

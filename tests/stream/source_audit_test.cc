@@ -128,6 +128,22 @@ TEST_F(SourceAudit, WhoCannotBeAuditedIsReleasedInTime) {
   EXPECT_EQ(state(), SourceState::kCleared);
 }
 
+// A hole at the very beginning keeps the source from joining: nothing can be audited yet.
+TEST_F(SourceAudit, AnAuditThatCannotBeMadeIsNotDueAgainAtOnce) {
+  Join(3);
+  now_ms += 2 * Limits().audit_interval_ms;
+  int requests = 0;
+  for (int step = 0; step < 2000; ++step, ++now_ms) {
+    source.OnTimer(now_ms);
+    const auto verb = AskedVerb();
+    if (!verb) continue;
+    ++requests;
+    if (verb == Verb::kReplay) Reply(1);  // and never 0
+    verb == Verb::kStatus ? End(3) : source.OnReplyCut(now_ms);
+  }
+  EXPECT_LE(requests, 40);
+}
+
 TEST(SourceAuditTimes, ThoseOfManySourcesDoNotFallTogether) {
   std::set<int64_t> intervals;
   for (uint64_t seed = 1; seed <= 50; ++seed) {
