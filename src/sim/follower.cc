@@ -224,10 +224,13 @@ void Follower::CheckSilence(int64_t now_ms) {
   }
 }
 
-void Follower::CheckContent(int64_t now_ms) {
+void Follower::CheckContent(int64_t now_ms, bool always) {
   const SourceState state = source_.status(now_ms).state;
   if (damaged_ || !life_ || publisher_.oracle(*life_).next_seq() != next_) return;
   if (state != SourceState::kSynced && state != SourceState::kCleared) return;
+  if (!always && visible_ == compared_ && ++unchanged_ % 8 != 0) return;
+  compared_ = visible_;
+  unchanged_ = 0;
   const Holdings& holdings = publisher_.oracle(*life_).holdings();
   size_t held = 0;
   index_.ForEachResidency(
@@ -262,7 +265,7 @@ void Follower::CheckConverged(int64_t now_ms) {
     Fail("Detecting",
          "damage was not found by " + std::to_string(status.digest_checks) + " digest checks");
   }
-  CheckContent(now_ms);
+  CheckContent(now_ms, /*always=*/true);
 }
 
 void Follower::Damage(Random& random, int64_t entries) {

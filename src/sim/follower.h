@@ -39,8 +39,8 @@ class Follower {
   void NoteHeard(int64_t now_ms) { heard_ms_ = now_ms; }
   // Timers have run: who heard nothing for long does not say synced.
   void CheckSilence(int64_t now_ms);
-  // All that is held, entry by entry.
-  void CheckContent(int64_t now_ms);
+  // All that is held, entry by entry; if by its digest nothing has changed, only now and then.
+  void CheckContent(int64_t now_ms, bool always = false);
   // Nothing has gone wrong for long: everything is as the publisher says. Without replay what was
   // lost stays lost, and the end of it is never known.
   void CheckConverged(int64_t now_ms);
@@ -76,6 +76,8 @@ class Follower {
   bool damaged_ = false;
   bool was_damaged_ = false;  // ever; remembered digests outlive the damage
   HoldingsSum visible_;       // after the last check
+  HoldingsSum compared_;      // when the content was last compared
+  int unchanged_ = 0;         // looks at the content since then
   SourceState last_state_ = SourceState::kConnecting;
   int64_t window_ms_ = 0;  // one second in which requests are counted
   uint64_t window_requests_ = 0;
