@@ -115,10 +115,12 @@ std::string_view ResetReasonName(ResetReason reason) {
 
 class Subscriber::Impl {
  public:
-  Impl(const SubscriberConfig& config, SubscriberSink sink, std::shared_ptr<stream::Waker> waker)
+  Impl(const SubscriberConfig& config, SubscriberSink sink,
+       std::shared_ptr<stream::Context> context, std::shared_ptr<stream::Waker> waker)
       : config_(config),
         sink_(std::move(sink)),
         now_ms_(config.now_ms ? config.now_ms : SteadyMs),
+        context_(std::move(context)),
         waker_(std::move(waker)),
         turns_(config.max_replays),
         thread_([this] { Run(); }) {}
@@ -141,7 +143,7 @@ class Subscriber::Impl {
   const SubscriberSink sink_;
   const std::function<int64_t()> now_ms_;
   // The shared one, because inproc publishers of this process are in it.
-  const std::shared_ptr<stream::Context> context_ = stream::Context::Shared();
+  const std::shared_ptr<stream::Context> context_;
   const std::shared_ptr<stream::Waker> waker_;
 
   stream::Turns turns_;  // the thread's; outlives the links
@@ -288,8 +290,10 @@ Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& c
   if (Status status = CheckConfig(config); !status.ok()) return status;
   Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
   if (!waker.ok()) return waker.status();
+  const std::shared_ptr<stream::Context> context = stream::Context::Shared();
+  if (!context->ok()) return Status(StatusCode::kUnavailable, "too few file descriptors");
   try {
-    auto impl = std::make_unique<Impl>(config, std::move(sink), *waker);
+    auto impl = std::make_unique<Impl>(config, std::move(sink), context, *waker);
     return std::unique_ptr<Subscriber>(new Subscriber(std::move(impl)));
   } catch (const std::system_error& error) {
     return Status(StatusCode::kUnavailable, std::string("cannot start a thread: ") + error.what());
