@@ -144,7 +144,7 @@ MUTATIONS = [
     ("say repaired whatever came of it", REPLICA,
      "  return index_.Digests(worker_) == status.Totals();\n", "  return true;\n", REPLICA_TESTS),
     ("ask for the wrong buckets", "src/residency/extension.cc",
-     "(i / kBucketsPerBit);\n", "(63 - i / kBucketsPerBit);\n"),
+     "(i / kBucketsPerBit);\n", "(63 - i / kBucketsPerBit);\n", REPLICA_TESTS),
     ("compare buckets before the state is as far", SOURCE,
      "  if (request_.end && request_.end->next_seq == next_) return GoOnWithRepair();\n",
      "  if (request_.end) return GoOnWithRepair();\n"),
