@@ -176,7 +176,7 @@ MUTATIONS = [
      "        ApplyHeld();\n        continue;\n      }\n      SkipTo("),
     ("give a legacy snapshot another number", "src/stream/replay_responder.cc",
      "    out.push_back({answer.snapshot->status.next_seq, parts[part]});\n",
-     "    out.push_back({answer.snapshot->status.next_seq + part, parts[part]});\n"),
+     "    out.push_back({answer.snapshot->status.next_seq + 1, parts[part]});\n"),
     ("ask without pause", SOURCE,
      "  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;\n", "", SOURCE_TESTS),
 ]
