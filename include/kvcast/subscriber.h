@@ -39,6 +39,9 @@ enum class SourceState : uint8_t {
   kSuspect,     // the state may be wrong: to be proven or replaced
   kCleared,     // was forgotten: what the sink got since is true, but not all that there is
   kStale,       // nothing was heard of the publisher: it may be another one, or gone
+  // Was found wrong again and again, although it was replaced. Followed on, and believed again when
+  // it has been right for a while.
+  kQuarantined,
 };
 std::string_view SourceStateName(SourceState state);
 
@@ -71,7 +74,8 @@ struct SourceStatus {
   SourceState state = SourceState::kConnecting;
   SourceReason reason = SourceReason::kNone;
   // How far answers from this state are to be trusted, 0 to 1. Unsure states count in full for 250
-  // ms while a gap is closed, then half, a quarter after 5 s and nothing after 30 s.
+  // ms while a gap is closed, then half, a quarter after 5 s and nothing after 30 s. Quarantined
+  // ones count nothing.
   double weight = 0;
   bool extended = false;         // the publisher speaks KVX1: epochs, digests, snapshots
   uint64_t first_seq = 0;        // first one applied since the last reset
@@ -90,8 +94,11 @@ struct SourceStatus {
   uint64_t bad_messages = 0;  // wrong frame count or sequence frame, or not a status
   uint64_t snapshots = 0;     // taken over
   uint64_t snapshot_failures = 0;
+  uint64_t repairs = 0;  // of states that differed: only the buckets that did were replaced
+  uint64_t repair_failures = 0;
   uint64_t digest_checks = 0;
   uint64_t digest_mismatches = 0;  // each one a bug: sequence numbers should have shown the cause
+  uint64_t quarantines = 0;
 };
 
 // What became of a batch.
@@ -124,6 +131,14 @@ struct SubscriberSink {
   std::function<void(WorkerId)> drop_snapshot;
   // Compares with the state after status.next_seq batches, which may be a little while ago.
   std::function<DigestVerdict(WorkerId, const PublisherStatus&)> compare;
+  // Both may be empty; then a state that differs is replaced as a whole.
+  // Compares with the state now, which is the one after status.next_seq batches; every place of the
+  // status has buckets. Bit i: one of the buckets 4i to 4i + 3 differs, in any place. 0: no
+  // difference can be found.
+  std::function<uint64_t(WorkerId, const PublisherStatus&)> differing_buckets;
+  // As begin_snapshot, but what is added, and then committed or dropped, takes the place of these
+  // buckets alone, in all places. If the commit says false the state may have changed.
+  std::function<void(WorkerId, uint64_t buckets)> begin_repair;
 
   bool takes_snapshots() const {
     return begin_snapshot && add_to_snapshot && commit_snapshot && drop_snapshot && compare;
@@ -142,7 +157,8 @@ struct SubscriberConfig {
   int64_t probe_interval_ms = 2000;
   // Of silence; then the source is stale.
   int64_t stale_ms = 3000;
-  // Between comparisons with the digests of a publisher that speaks KVX1. 0: never.
+  // Between comparisons with the digests of a publisher that speaks KVX1, a quarter more or less,
+  // so that those of many sources do not come together. 0: never.
   int64_t audit_interval_ms = 10000;
   int recv_hwm = 100000;  // live messages a socket holds, per source
   // A longer frame ends the connection that brought it. A new one is made, and what was lost is

@@ -49,6 +49,12 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
   sink.compare = [raw = fleet.get()](WorkerId id, const PublisherStatus& status) {
     return raw->Find(id)->source->Compare(status);
   };
+  sink.differing_buckets = [raw = fleet.get()](WorkerId id, const PublisherStatus& status) {
+    return raw->Find(id)->source->DifferingBuckets(status);
+  };
+  sink.begin_repair = [raw = fleet.get()](WorkerId id, uint64_t buckets) {
+    raw->Find(id)->source->BeginRepair(buckets);
+  };
   sink.on_reset = [raw = fleet.get()](WorkerId id, ResetReason reason) {
     const auto worker = raw->Find(id);
     worker->source->OnReset(reason);

@@ -269,9 +269,10 @@ MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics
 
 MetricFamily StateFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_source_state", "1 for the state the source is in.", kGauge, {}};
-  constexpr std::array kStates = {
-      SourceState::kConnecting, SourceState::kBootstrap, SourceState::kSynced, SourceState::kGap,
-      SourceState::kSuspect,    SourceState::kCleared,   SourceState::kStale};
+  constexpr std::array kStates = {SourceState::kConnecting, SourceState::kBootstrap,
+                                  SourceState::kSynced,     SourceState::kGap,
+                                  SourceState::kSuspect,    SourceState::kCleared,
+                                  SourceState::kStale,      SourceState::kQuarantined};
   for (const WorkerMetrics& worker : workers) {
     for (const SourceState state : kStates) {
       Labels labels = {{"worker", worker.name}, {"state", std::string(SourceStateName(state))}};

@@ -108,10 +108,14 @@ class Source {
   BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
   void OnReset(ResetReason reason);
   void BeginSnapshot() { replica_.BeginSnapshot(); }
+  void BeginRepair(uint64_t buckets) { replica_.BeginRepair(buckets); }
   bool AddToSnapshot(std::span<const uint8_t> payload) { return replica_.AddToSnapshot(payload); }
   bool CommitSnapshot(const PublisherStatus& status);
   void DropSnapshot() { replica_.DropSnapshot(); }
   DigestVerdict Compare(const PublisherStatus& status) const { return replica_.Compare(status); }
+  uint64_t DifferingBuckets(const PublisherStatus& status) const {
+    return replica_.DifferingBuckets(status);
+  }
 
   // Thread-safe from here on.
   // What the engine really had of what was promised for a request. True: this and the answers

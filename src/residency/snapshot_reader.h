@@ -32,6 +32,8 @@ class SnapshotReader {
   // not hold must not be left out.
   Status Finish(const ResidencyTotals& declared) const;
 
+  // Of what was read.
+  const ResidencyDigest& digest() const { return digest_; }
   uint64_t parts() const { return parts_; }
   uint64_t copies() const { return copies_; }
 

@@ -2,6 +2,7 @@
 #include "src/residency/snapshot_writer.h"
 
 #include <algorithm>
+#include <ranges>
 #include <utility>
 
 #include "src/base/check.h"
@@ -48,13 +49,14 @@ class PlaceWriter {
  public:
   PlaceWriter(const Mirror& mirror, const BlockStored& shape, const BucketMask& buckets,
               Batches& out)
-      : shape_(shape), out_(out) {
+      : shape_(shape), whole_(buckets.all()), out_(out) {
     mirror.ForEachBlock(shape, [&](const BlockHash& hash, const MirrorEntry& entry) {
-      if (buckets.all() || buckets.test(DigestBucketOf(hash))) blocks_.push_back({&hash, &entry});
+      if (whole_ || buckets.test(DigestBucketOf(hash))) blocks_.push_back({&hash, &entry});
     });
     // Memory order is no order; the hash's own makes equal mirrors equal snapshots.
     std::sort(blocks_.begin(), blocks_.end(),
               [](const Block& a, const Block& b) { return Less(*a.hash, *b.hash); });
+    if (!whole_) return;
     for (Block& block : blocks_)
       block.parent = block.entry->at_root ? nullptr : FindBlock(block.entry->parent);
     for (const Block& block : blocks_) {
@@ -64,6 +66,7 @@ class PlaceWriter {
 
   // Leaves first, so that each store is as long as can be; what is left then are cycles.
   void Write() {
+    if (!whole_) return WriteUnchained();
     for (Block& block : blocks_) {
       if (!block.has_child) WriteChainTo(block);
     }
@@ -92,12 +95,28 @@ class PlaceWriter {
     return it != blocks_.end() && *it->hash == hash ? &*it : nullptr;
   }
 
+  // Most parents are of other buckets: chains would have one block each.
+  void WriteUnchained() {
+    std::stable_sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
+      return std::pair(a.entry->copies, a.entry->block_size) <
+             std::pair(b.entry->copies, b.entry->block_size);
+    });
+    chain_.clear();
+    for (Block& block : blocks_ | std::views::reverse) chain_.push_back(&block);
+    WriteRuns();
+  }
+
   void WriteChainTo(Block& last) {
     chain_.clear();
     for (Block* block = &last; block != nullptr && !block->written; block = block->parent) {
       block->written = true;
       chain_.push_back(block);
     }
+    WriteRuns();
+  }
+
+  // What chain_ holds, last block first.
+  void WriteRuns() {
     for (auto block = chain_.rbegin(); block != chain_.rend();) {
       auto end = block;
       while (end != chain_.rend() && SameRun(**block, **end) &&
@@ -117,13 +136,14 @@ class PlaceWriter {
   void WriteRun(It begin, It end) {
     BlockStored run = shape_;
     run.block_size = (*begin)->entry->block_size;
-    if (!(*begin)->entry->at_root) run.parent_block_hash = (*begin)->entry->parent;
+    if (whole_ && !(*begin)->entry->at_root) run.parent_block_hash = (*begin)->entry->parent;
     run.token_ids.emplace();
     for (It it = begin; it != end; ++it) run.block_hashes.push_back(*(*it)->hash);
     for (uint32_t copy = 0; copy < (*begin)->entry->copies; ++copy) out_.Add(run);
   }
 
   const BlockStored& shape_;
+  const bool whole_;
   Batches& out_;
   std::vector<Block> blocks_;
   std::vector<Block*> chain_;

@@ -2,7 +2,8 @@
 //
 // Run-length coded: a chain of blocks of one place, size and number of copies is one store, sent
 // as often as there are copies. A parent comes before its children where the place holds it. The
-// stores carry no tokens.
+// stores carry no tokens. If buckets are left out parents are too: a store then names blocks of one
+// place, size and number of copies that need not be a chain.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

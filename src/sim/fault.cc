@@ -30,6 +30,7 @@ constexpr Shape kShapes[kFaultKinds] = {
     {"pause_follower", 4000, 0, 0},
     {"partition", 6000, 0, 0},
     {"cut_replies", 5000, 1, 20},
+    {"break_replies", 3000, 2, 40},
     {"disconnect", 0, 0, 0},
     {"restart", 0, 0, 40},
     {"silent_restart", 0, 0, 120},
@@ -38,6 +39,9 @@ constexpr Shape kShapes[kFaultKinds] = {
     {"clear", 0, 0, 0},
     {"clock_jump", 0, 100, 3600000},
     {"damage", 0, 1, 4},
+    {"contradict", 0, 0, 0},
+    {"oversize", 0, 0, 0},
+    {"ask_snapshot", 0, 0, 0},
 };
 
 const Shape& ShapeOf(FaultKind kind) { return kShapes[static_cast<size_t>(kind)]; }

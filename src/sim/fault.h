@@ -22,8 +22,9 @@ enum class FaultKind : uint8_t {
   kSlowReplies,
   kPausePublisher,  // stopped, not dead
   kPauseFollower,
-  kPartition,   // nothing arrives, nobody notices
-  kCutReplies,  // a legacy server drops what goes over `amount` replies at once
+  kPartition,     // nothing arrives, nobody notices
+  kCutReplies,    // a legacy server drops what goes over `amount` replies at once
+  kBreakReplies,  // the connection that brings them ends; `amount` is percent of replies
   // At once.
   kDisconnect,
   kRestart,        // `amount` batches are published before anybody can connect
@@ -33,8 +34,11 @@ enum class FaultKind : uint8_t {
   kClear,          // the engine resets its prefix cache
   kClockJump,      // `amount` ms, of the follower's clock
   kDamage,         // `amount` entries of the index go wrong (extended publishers)
+  kContradict,     // somebody who knows says that the state is impossible
+  kOversize,       // a batch that no connection survives
+  kAskSnapshot,    // another reader sends the legacy `snapshot` request
 };
-inline constexpr int kFaultKinds = 20;
+inline constexpr int kFaultKinds = 24;
 const char* FaultName(FaultKind kind);
 
 struct Fault {

@@ -20,6 +20,7 @@ Follower::Follower(WorkerId worker, const stream::SourceLimits& limits, bool can
                    FollowerHooks hooks)
     : worker_(worker),
       limits_(limits),
+      can_replay_(can_replay),
       publisher_(publisher),
       index_(index),
       record_(record),
@@ -36,10 +37,26 @@ stream::SourceHooks Follower::Hooks(FollowerHooks link) {
   hooks.request_extended = [request = link.request](const residency::ExtensionRequest& asked) {
     request(Bytes(residency::EncodeRequest(asked)));
   };
+  hooks.take_turn = link.take_turn;
   hooks.close_replay = link.close_request;
   hooks.renew_live = link.renew_live;
-  hooks.begin_snapshot = [this] { replica_.BeginSnapshot(); };
-  hooks.add_to_snapshot = [this](Frame part) { return replica_.AddToSnapshot(part); };
+  hooks.begin_snapshot = [this] {
+    repairs_ = false;
+    replica_.BeginSnapshot();
+  };
+  hooks.begin_repair = [this](uint64_t buckets) {
+    repairs_ = true;
+    replica_.BeginRepair(buckets);
+  };
+  hooks.add_to_snapshot = [this](Frame part) {
+    const HoldingsSum before = SumOf(index_.Digests(worker_));
+    const bool added = replica_.AddToSnapshot(part);
+    if (SumOf(index_.Digests(worker_)) != before) Fail("Atomic", "a part of a snapshot is seen");
+    return added;
+  };
+  hooks.differing_buckets = [this](const residency::PublisherStatus& status) {
+    return DifferingBuckets(status);
+  };
   hooks.commit_snapshot = [this](const residency::PublisherStatus& status) {
     return Commit(status);
   };
@@ -99,12 +116,50 @@ void Follower::Reset(ResetReason reason) {
 }
 
 bool Follower::Commit(const residency::PublisherStatus& status) {
-  if (!replica_.CommitSnapshot(status)) return false;
-  life_ = static_cast<int>(status.epoch.low);
+  if (!replica_.CommitSnapshot(status)) {
+    if (repairs_) ++record_.reached["repairs refused"];
+    return false;
+  }
+  const int life = static_cast<int>(status.epoch.low);
+  if (repairs_ && life_ != life) Fail("Fenced", "a repair from another life");
+  if (repairs_ && next_ != status.next_seq) Fail("Ordered", "a repair of another moment");
+  life_ = life;
   next_ = status.next_seq;
-  if (damaged_) ++record_.reached["damage repaired by a snapshot"];
+  // Of a snapshot as of a repair: it is what the publisher's batches up to its number define.
+  if (SumOf(index_.Digests(worker_)) != publisher_.oracle(life).sum(next_)) {
+    Fail("Honest", repairs_ ? "a repair that does not repair" : "a snapshot of something else");
+  }
+  if (damaged_) {
+    ++record_
+          .reached[repairs_ ? "damage repaired in its buckets" : "damage repaired by a snapshot"];
+  }
   damaged_ = false;
   return true;
+}
+
+// The oracle must name the same ones, where it still stands at the number.
+uint64_t Follower::DifferingBuckets(const residency::PublisherStatus& status) {
+  const uint64_t differing = replica_.DifferingBuckets(status);
+  if (next_ != status.next_seq || life_ != static_cast<int>(status.epoch.low)) {
+    Fail("Ordered", "compared with the buckets of another moment");
+  }
+  const Oracle& oracle = publisher_.oracle(static_cast<int>(status.epoch.low));
+  if (oracle.next_seq() != status.next_seq) return differing;
+  Holdings rest = oracle.holdings();
+  residency::BucketMask expected;
+  const auto expect = [&expected](uint64_t hash) {
+    expected.set(DigestBucketOf(BlockHash::FromUnsigned(hash)));
+  };
+  index_.ForEachResidency(
+      worker_, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
+        const auto it = rest.find({static_cast<int>(tier), group, hash.integer()});
+        if (it == rest.end() || it->second != copies) expect(hash.integer());
+        if (it != rest.end()) rest.erase(it);
+      });
+  for (const auto& [key, copies] : rest) expect(std::get<2>(key));
+  if (differing != residency::ArgumentOf(expected)) Fail("Honest", "other buckets differ");
+  ++record_.reached["buckets compared"];
+  return differing;
 }
 
 void Follower::Check(int64_t now_ms) {
@@ -153,7 +208,7 @@ void Follower::Check(int64_t now_ms) {
 
 void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
   const SourceStatus status = source_.status(now_ms);
-  if (status.state != SourceState::kSynced) return;
+  if (status.state != SourceState::kSynced || !can_replay_) return;
   const bool later = life_ && (*life_ > life || (*life_ == life && status.next_seq >= next_seq));
   if (later || (!life_ && next_seq == 0)) return;
   Fail("Detecting", "synced at " + std::to_string(status.next_seq) + " of life " +
@@ -163,16 +218,19 @@ void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
 
 void Follower::CheckSilence(int64_t now_ms) {
   const SourceStatus status = source_.status(now_ms);
-  const bool can_hear = limits_.probe_interval_ms > 0 || status.extended;
+  const bool can_hear = can_replay_ && (limits_.probe_interval_ms > 0 || status.extended);
   if (status.state == SourceState::kSynced && can_hear && now_ms - heard_ms_ > limits_.stale_ms) {
     Fail("Detecting", "synced after " + std::to_string(now_ms - heard_ms_) + " ms of silence");
   }
 }
 
-void Follower::CheckContent(int64_t now_ms) {
+void Follower::CheckContent(int64_t now_ms, bool always) {
   const SourceState state = source_.status(now_ms).state;
   if (damaged_ || !life_ || publisher_.oracle(*life_).next_seq() != next_) return;
   if (state != SourceState::kSynced && state != SourceState::kCleared) return;
+  if (!always && visible_ == compared_ && ++unchanged_ % 8 != 0) return;
+  compared_ = visible_;
+  unchanged_ = 0;
   const Holdings& holdings = publisher_.oracle(*life_).holdings();
   size_t held = 0;
   index_.ForEachResidency(
@@ -191,7 +249,11 @@ void Follower::CheckContent(int64_t now_ms) {
 
 void Follower::CheckConverged(int64_t now_ms) {
   const SourceStatus status = source_.status(now_ms);
-  if (status.state != SourceState::kSynced) {
+  if (!can_replay_) {
+    if (status.state != SourceState::kSynced && status.state != SourceState::kCleared) {
+      Fail("Converging", "without replay, still " + std::string(SourceStateName(status.state)));
+    }
+  } else if (status.state != SourceState::kSynced) {
     Fail("Converging", "still " + std::string(SourceStateName(status.state)) + " (" +
                            std::string(SourceReasonName(status.reason)) + ")");
   } else if (status.next_seq != publisher_.visible_end() ||
@@ -203,7 +265,7 @@ void Follower::CheckConverged(int64_t now_ms) {
     Fail("Detecting",
          "damage was not found by " + std::to_string(status.digest_checks) + " digest checks");
   }
-  CheckContent(now_ms);
+  CheckContent(now_ms, /*always=*/true);
 }
 
 void Follower::Damage(Random& random, int64_t entries) {
@@ -246,6 +308,8 @@ void Follower::CountReached(int64_t now_ms) const {
   count("gaps", status.gaps);
   count("requests", status.replays);
   count("request timeouts", status.replay_timeouts);
+  count("requests that waited for their turn", status.replay_waits);
+  if (!can_replay_) ++record_.reached["followers without replay"];
   count("batches by replay", status.replayed);
   count("duplicates", status.duplicates);
   count("reconnects", status.reconnects);
@@ -253,8 +317,11 @@ void Follower::CountReached(int64_t now_ms) const {
   count("bad messages", status.bad_messages);
   count("snapshots", status.snapshots);
   count("snapshot failures", status.snapshot_failures);
+  count("repairs", status.repairs);
+  count("repair failures", status.repair_failures);
   count("digest checks", status.digest_checks);
   count("digest mismatches", status.digest_mismatches);
+  count("quarantines", status.quarantines);
 }
 
 }  // namespace kvcast::sim

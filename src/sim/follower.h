@@ -17,6 +17,7 @@ namespace kvcast::sim {
 
 // What the follower asks of its link.
 struct FollowerHooks {
+  std::function<bool()> take_turn;
   std::function<void(std::vector<uint8_t> start)> request;
   std::function<void()> close_request;
   std::function<void()> renew_live;
@@ -38,13 +39,15 @@ class Follower {
   void NoteHeard(int64_t now_ms) { heard_ms_ = now_ms; }
   // Timers have run: who heard nothing for long does not say synced.
   void CheckSilence(int64_t now_ms);
-  // All that is held, entry by entry.
-  void CheckContent(int64_t now_ms);
-  // Nothing has gone wrong for long: everything is as the publisher says.
+  // All that is held, entry by entry; if by its digest nothing has changed, only now and then.
+  void CheckContent(int64_t now_ms, bool always = false);
+  // Nothing has gone wrong for long: everything is as the publisher says. Without replay what was
+  // lost stays lost, and the end of it is never known.
   void CheckConverged(int64_t now_ms);
 
   // Changes what is held behind the source's back.
   void Damage(Random& random, int64_t entries);
+  bool can_replay() const { return can_replay_; }
   bool synced(int64_t now_ms) const { return source_.status(now_ms).state == SourceState::kSynced; }
   void CountReached(int64_t now_ms) const;
 
@@ -54,10 +57,12 @@ class Follower {
   void CheckOrder(const Tag& tag, uint64_t seq);
   void Reset(ResetReason reason);
   bool Commit(const residency::PublisherStatus& status);
+  uint64_t DifferingBuckets(const residency::PublisherStatus& status);
   void Fail(const std::string& guarantee, const std::string& what) const;
 
   const WorkerId worker_;
   const stream::SourceLimits limits_;
+  const bool can_replay_;
   const SimPublisher& publisher_;
   PrefixIndex& index_;
   Record& record_;
@@ -67,9 +72,12 @@ class Follower {
   std::optional<int> life_;
   uint64_t next_ = 0;  // of the life
   int64_t heard_ms_ = 0;
+  bool repairs_ = false;  // what is being filled is a repair, not a snapshot
   bool damaged_ = false;
   bool was_damaged_ = false;  // ever; remembered digests outlive the damage
   HoldingsSum visible_;       // after the last check
+  HoldingsSum compared_;      // when the content was last compared
+  int unchanged_ = 0;         // looks at the content since then
   SourceState last_state_ = SourceState::kConnecting;
   int64_t window_ms_ = 0;  // one second in which requests are counted
   uint64_t window_requests_ = 0;

@@ -3,7 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <string_view>
 #include <utility>
+
+#include "src/residency/extension.h"
+#include "src/residency/snapshot_reader.h"
 
 namespace kvcast::sim {
 namespace {
@@ -29,16 +33,18 @@ bool Agenda::RunNext(int64_t end_ms) {
 }
 
 Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
-           Agenda& agenda, PrefixIndex& index, Record& record)
+           Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record)
     : agenda_(agenda),
+      turns_(turns),
       record_(record),
       random_(seed, 0x11000 + static_cast<uint64_t>(number)),
       number_(number),
       publisher_(seed, number),
       follower_(WorkerId(static_cast<uint32_t>(number)), limits, can_replay, publisher_, index,
                 record,
-                {.request = [this](std::vector<uint8_t> start) { Request(std::move(start)); },
-                 .close_request = [this] { request_open_ = false; },
+                {.take_turn = [this] { return TakeTurn(); },
+                 .request = [this](std::vector<uint8_t> start) { Request(std::move(start)); },
+                 .close_request = [this] { CloseRequest(); },
                  .renew_live = [this] { renewal_ = true; }}) {}
 
 void Link::Start() { Connect(); }
@@ -90,6 +96,12 @@ void Link::Break() {
 
 void Link::Send(const RingEntry& entry) {
   if (!subscribed_ || Strikes(FaultKind::kDropLive)) return;
+  if (oversize_.contains({publisher_.life(), entry.seq})) {
+    agenda_.At(Passable(agenda_.now_ms() + Latency()), [this, connection = connection_] {
+      if (connection == connection_) Break();
+    });
+    return;
+  }
   Message message{connection_, entry};
   if (Strikes(FaultKind::kTruncateLive) && entry.payload->size() > 2) {
     const auto cut = static_cast<std::ptrdiff_t>(
@@ -119,7 +131,27 @@ void Link::Arrive(Message message) {
   Work();
 }
 
+bool Link::TakeTurn() {
+  in_turns_ = true;
+  waits_ = !turns_.Take(this);
+  return !waits_;
+}
+
+void Link::CloseRequest() {
+  request_open_ = waits_ = false;
+  if (!std::exchange(in_turns_, false)) return;
+  turns_.Leave(this);
+  agenda_.At(agenda_.now_ms(), on_turns_);
+}
+
+void Link::LookAtTurns() {
+  if (waits_ && turns_.Has(this)) Work();
+}
+
 void Link::Request(std::vector<uint8_t> start) {
+  const auto asked = residency::ParseRequest(start);
+  const bool small = asked && asked->verb == residency::Verb::kStatus && asked->argument == 0;
+  if (!small && !turns_.Has(this)) record_.Fail("Bounded", "a replay out of turn");
   ++request_;
   request_open_ = true;
   last_reply_ms_ = 0;
@@ -160,6 +192,10 @@ void Link::Continue(uint64_t request, uint64_t life,
   std::vector<RingEntry> entries = publisher_.Next(*serving, cut > 0 ? SIZE_MAX : kTurnReplies);
   int64_t sent = 0;
   for (RingEntry& entry : entries) {
+    const bool oversize =
+        !serving->answer.snapshot && oversize_.contains({publisher_.life(), entry.seq});
+    if (oversize) ++record_.reached["replies of a batch that no connection survives"];
+    if (oversize || Strikes(FaultKind::kBreakReplies)) return BreakReplies();
     if (cut > 0 && ++sent > cut && random_.Percent(80)) {
       ++record_.reached["replies cut by the server"];
       continue;
@@ -201,6 +237,47 @@ void Link::SendReply(ReplyMessage reply) {
   agenda_.At(arrival, arrive);
 }
 
+// What was sent before still arrives, nothing else does.
+void Link::BreakReplies() {
+  const int64_t arrival = std::max(Passable(agenda_.now_ms() + Latency()), last_reply_ms_);
+  agenda_.At(arrival, [this, request = request_] {
+    if (!request_open_ || request != request_) return;
+    broken_request_ = request;
+    ++record_.reached["reply connections broken"];
+    Work();
+  });
+}
+
+// A reader who knows the legacy request gets the state of one moment, or nothing.
+void Link::AskSnapshot() {
+  constexpr std::string_view kAsk = "snapshot";
+  SimPublisher::Serving serving =
+      publisher_.Begin({reinterpret_cast<const uint8_t*>(kAsk.data()), kAsk.size()});
+  residency::SnapshotReader reader;
+  EventBatch batch;
+  const uint64_t next_seq = publisher_.next_seq();
+  bool any = false;
+  for (;;) {
+    const std::vector<RingEntry> parts = publisher_.Next(serving, kTurnReplies);
+    if (parts.empty()) break;
+    for (const RingEntry& part : parts) {
+      any = true;
+      if (part.seq != next_seq || !reader.Read(*part.payload, batch).ok()) {
+        return record_.Fail("Honest", "a part of a legacy snapshot is of no use");
+      }
+    }
+  }
+  if (publisher_.EndPayload(serving) != nullptr) {
+    record_.Fail("Honest", "a legacy request is answered with a status");
+  }
+  if (any && !publisher_.extended()) record_.Fail("Honest", "a legacy publisher has snapshots");
+  if (any &&
+      SumOf(reader.digest().Totals()) != publisher_.oracle(publisher_.life()).sum(next_seq)) {
+    record_.Fail("Honest", "a legacy snapshot is of another state");
+  }
+  ++record_.reached[any ? "legacy snapshots" : "legacy snapshots of nothing"];
+}
+
 // As the subscriber's thread does: the connection's events before messages, live before replies.
 void Link::Work() {
   if (working_) return;
@@ -218,6 +295,15 @@ void Link::Work() {
   if (disconnected_ && !std::exchange(told_disconnected_, true)) source.OnDisconnected();
   DrainLive();
   DrainReplies();
+  if (request_open_ && replies_.empty() && broken_request_ == request_) {
+    broken_request_ = 0;
+    source.OnReplyCut(follower_ms());
+    follower_.Check(follower_ms());
+  }
+  if (waits_ && turns_.Has(this)) {
+    waits_ = false;
+    source.OnTurn(follower_ms());
+  }
   if (disconnected_ && live_.empty()) renewal_ = true;
   source.OnTimer(follower_ms());
   follower_.Check(follower_ms());
@@ -269,6 +355,7 @@ void Link::ScheduleTimer() {
 
 void Link::Restart(int64_t batches, bool large_ring) {
   Break();
+  if (request_open_ && random_.Percent(50)) BreakReplies();
   publisher_.Restart(large_ring);
   for (int64_t i = 0; i < batches; ++i) publisher_.PublishStep();
   publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 200);
@@ -320,6 +407,18 @@ void Link::Apply(const Fault& fault) {
       if (follower_.source().status(follower_ms()).extended)
         follower_.Damage(random_, fault.amount);
       return;
+    case FaultKind::kContradict:
+      follower_.source().OnContradiction(follower_ms());
+      follower_.Check(follower_ms());
+      ++record_.reached["contradictions"];
+      return Work();
+    case FaultKind::kOversize: {
+      const RingEntry entry = publisher_.PublishStep();
+      oversize_.emplace(publisher_.life(), entry.seq);
+      return Send(entry);
+    }
+    case FaultKind::kAskSnapshot:
+      return AskSnapshot();
     case FaultKind::kPausePublisher:
       publisher_paused_until_ms_ = std::max(publisher_paused_until_ms_, until);
       break;

@@ -12,11 +12,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "src/sim/fault.h"
 #include "src/sim/follower.h"
 #include "src/sim/publisher.h"
+#include "src/stream/turns.h"
 
 namespace kvcast::sim {
 
@@ -48,7 +51,7 @@ class Agenda {
 class Link {
  public:
   Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
-       Agenda& agenda, PrefixIndex& index, Record& record);
+       Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record);
 
   SimPublisher& publisher() { return publisher_; }
   Follower& follower() { return follower_; }
@@ -56,6 +59,10 @@ class Link {
   int64_t follower_ms() const { return agenda_.now_ms() + clock_offset_ms_; }
 
   void Start();
+  // A turn that this follower waited for may have come.
+  void LookAtTurns();
+  // To be called when turns were given back.
+  void set_on_turns(std::function<void()> on_turns) { on_turns_ = std::move(on_turns); }
   // From the publisher to its subscriber.
   void Send(const RingEntry& entry);
   void Apply(const Fault& fault);
@@ -91,7 +98,11 @@ class Link {
   void TryConnect(uint64_t connection);
   void Break();
   void Arrive(Message message);
+  bool TakeTurn();
+  void CloseRequest();
   void Request(std::vector<uint8_t> start);
+  void BreakReplies();
+  void AskSnapshot();
   void Serve(uint64_t request, uint64_t life, std::vector<uint8_t> start);
   void Continue(uint64_t request, uint64_t life, std::shared_ptr<SimPublisher::Serving> serving);
   void SendReply(ReplyMessage reply);
@@ -101,7 +112,9 @@ class Link {
   void ScheduleTimer();
 
   Agenda& agenda_;
+  stream::Turns& turns_;
   Record& record_;
+  std::function<void()> on_turns_;
   Random random_;
   const int number_;
   SimPublisher publisher_;
@@ -119,6 +132,9 @@ class Link {
   int64_t last_arrival_ms_ = 0;
   uint64_t request_ = 0;  // the open one
   bool request_open_ = false;
+  bool in_turns_ = false;  // has a place, or waits for one
+  bool waits_ = false;
+  std::set<std::pair<int, uint64_t>> oversize_;  // (life, number)
   int64_t last_reply_ms_ = 0;
 
   // What has arrived and was not handled yet.
@@ -128,6 +144,7 @@ class Link {
   bool renewal_ = false;
   std::deque<Message> live_;
   std::deque<ReplyMessage> replies_;
+  uint64_t broken_request_ = 0;  // whose connection ended
   bool working_ = false;
   int64_t timer_ms_ = stream::Source::kNever;
   Follower follower_;

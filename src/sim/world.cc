@@ -25,7 +25,10 @@ constexpr uint64_t kMaxEvents = 400000;
 
 class World {
  public:
-  explicit World(const Plan& plan) : seed_(plan.seed), random_(plan.seed, 1) {
+  explicit World(const Plan& plan)
+      : seed_(plan.seed),
+        random_(plan.seed, 1),
+        turns_(static_cast<size_t>(random_.Percent(50) ? random_.Between(1, 2) : 4)) {
     const int count = PublisherCount(plan.seed);
     for (int i = 0; i < count; ++i) AddLink(i);
     for (const Fault& fault : plan.faults) {
@@ -78,11 +81,17 @@ class World {
     stream::SourceLimits limits;
     limits.extension = random_.Percent(90);
     limits.replay_timeout_ms = random_.Between(300, 2000);
+    if (random_.Percent(30)) limits.audit_interval_ms = random_.Between(500, 5000);
+    if (random_.Percent(80)) limits.jitter_seed = random_.Next();
     if (random_.Percent(30)) limits.hold_back_batches = static_cast<size_t>(random_.Between(2, 20));
+    const bool can_replay = !random_.Percent(8);
     links_.push_back(
-        {std::make_unique<Link>(seed_, i, limits, /*can_replay=*/true, agenda_, index_, record_),
+        {std::make_unique<Link>(seed_, i, limits, can_replay, agenda_, turns_, index_, record_),
          {},
          0});
+    link(i).set_on_turns([this] {
+      for (Station& station : links_) station.link->LookAtTurns();
+    });
     link(i).Start();
     agenda_.At(random_.Roll(100), [this, i] { Publish(i); });
     agenda_.At(kHeartbeatMs, [this, i] { Heartbeat(i); });
@@ -130,8 +139,11 @@ class World {
   void RestartCleared() {
     for (Station& station : links_) {
       Link& link = *station.link;
+      if (!link.follower().can_replay()) continue;
       const SourceState state = link.follower().source().status(link.follower_ms()).state;
       if (state == SourceState::kSynced) continue;
+      // It has to be right for a while.
+      if (state == SourceState::kQuarantined && follows_extension(link)) continue;
       if (link.publisher().extended() || state != SourceState::kCleared) {
         // An extended publisher can always be snapshot; only what a legacy one lost stays lost.
         if (follows_extension(link)) link.follower().CheckConverged(link.follower_ms());
@@ -148,6 +160,7 @@ class World {
   Random random_;
   Record record_;
   Agenda agenda_;
+  stream::Turns turns_;
   PrefixIndex index_;
   std::vector<Station> links_;
 };

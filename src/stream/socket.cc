@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/socket.h"
 
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -18,6 +22,18 @@ namespace {
 constexpr size_t kMinSharedBytes = 2048;
 // A followed source has up to six. Descriptors are scarcer.
 constexpr int kMaxSockets = 16384;
+
+// With the first socket of a context libzmq starts its threads, and ends the process if those find
+// no descriptors. Other threads may still take them: this only makes it unlikely.
+constexpr size_t kSpareDescriptors = 16;
+
+bool HasSpareDescriptors() {
+  std::array<int, kSpareDescriptors> spare{};
+  size_t opened = 0;
+  while (opened < spare.size() && (spare[opened] = eventfd(0, EFD_CLOEXEC)) >= 0) ++opened;
+  for (size_t i = 0; i < opened; ++i) close(spare[i]);
+  return opened == spare.size();
+}
 
 Status SocketError(const std::string& what) {
   const int error = zmq_errno();
@@ -48,11 +64,12 @@ void ReleaseSharedBuffer(void*, void* hint) { delete static_cast<SharedBuffer*>(
 }  // namespace
 
 Context::Context() : context_(zmq_ctx_new()) {
-  KV_CHECK(context_ != nullptr);
+  if (!ok()) return;
   KV_CHECK(zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, kMaxSockets) == 0);
 }
 
 Context::~Context() {
+  if (!ok()) return;
   while (zmq_ctx_term(context_) == -1 && zmq_errno() == EINTR) {
   }
 }
@@ -76,7 +93,7 @@ std::shared_ptr<Context> Context::Shared() {
   static std::weak_ptr<Context> shared;
   MutexLock lock(mutex);
   std::shared_ptr<Context> context = shared.lock();
-  if (context == nullptr) {
+  if (context == nullptr || !context->ok()) {
     context = Create();
     shared = context;
   }
@@ -104,6 +121,9 @@ void Socket::Close() {
 }
 
 Result<Socket> Socket::Create(std::shared_ptr<Context> context, int type) {
+  if (!context->ok() || !HasSpareDescriptors()) {
+    return Status(StatusCode::kUnavailable, "cannot create a socket: too few file descriptors");
+  }
   void* socket = zmq_socket(context->get(), type);
   if (socket == nullptr) return SocketError("cannot create a socket");
   return Socket(std::move(context), socket);

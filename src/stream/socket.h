@@ -29,6 +29,8 @@ class Context {
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
+  // False: there were no descriptors for it. No socket can be made from it.
+  bool ok() const { return context_ != nullptr; }
   void* get() const { return context_; }
 
  private:
@@ -41,7 +43,7 @@ enum class RecvResult : uint8_t { kMessage, kNone };
 
 class Socket {
  public:
-  // `type` is a ZMQ_ socket type. Fails only when the process has no descriptors left.
+  // `type` is a ZMQ_ socket type. Fails only when the process has too few descriptors left.
   static Result<Socket> Create(std::shared_ptr<Context> context, int type);
   Socket() = default;
   Socket(Socket&& other) noexcept;

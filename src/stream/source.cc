@@ -16,6 +16,7 @@ Source::Source(const SourceLimits& limits, bool can_replay, SourceHooks hooks)
     : limits_(limits),
       can_replay_(can_replay),
       hooks_(std::move(hooks)),
+      jitter_(limits.jitter_seed),
       hold_back_(limits.hold_back_batches, limits.hold_back_bytes) {}
 
 void Source::OnConnected(int64_t now_ms) {
@@ -133,7 +134,7 @@ FingerprintWindow::Match Source::CompareWithKnown(const Batch& batch) const {
 }
 
 void Source::OnReply(const Reply& reply, int64_t now_ms) {
-  if (!request_.open()) return;
+  if (!request_.open() || request_.end) return;
   now_ms_ = now_ms;
   NoteSign();
   if (!request_.cut) request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
@@ -154,8 +155,8 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
 // What cut the answer off may be a reply that never can come, so the next request waits longer.
 void Source::OnReplyCut(int64_t now_ms) {
   now_ms_ = now_ms;
-  if (!request_.open() || std::exchange(request_.cut, true)) return;
-  if (request_.ask != Ask::kSnapshot) ++cuts_;
+  if (!request_.open() || request_.end || std::exchange(request_.cut, true)) return;
+  if (request_.ask != Ask::kSnapshot && !asks_for_repair()) ++cuts_;
   const int doublings = std::clamp(cuts_ - 1, 0, 6);
   request_.deadline_ms = now_ms + std::min(kMinRetryMs << doublings, limits_.replay_timeout_ms);
   NoteState();
@@ -163,7 +164,7 @@ void Source::OnReplyCut(int64_t now_ms) {
 
 void Source::OnReplyBatch(const Batch& batch) {
   if (request_.ask == Ask::kReplay) return OnReplayBatch(batch);
-  if (request_.ask == Ask::kSnapshot) return OnSnapshotPart(batch);
+  if (request_.ask == Ask::kSnapshot || request_.ask == Ask::kRepair) return OnSnapshotPart(batch);
   OnBadMessage();  // a status has no batches
 }
 
@@ -212,6 +213,7 @@ void Source::OnReplyEnd(Frame payload) {
     status = std::move(parsed).value();
   }
   if (ended.ask == Ask::kSnapshot) return OnSnapshotEnd(status, ended.resume);
+  if (asks_for_repair()) return OnRepairEnd(status, ended.resume);
   if (ended.ask == Ask::kReplay) cuts_ = 0;
   CloseRequest();
   if (ended.extended && !status && extended_) {
@@ -226,6 +228,7 @@ void Source::OnReplyEnd(Frame payload) {
 void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
   const bool first_look = !std::exchange(asked_, true);
   probe_due_ms_ = now_ms_ + limits_.probe_interval_ms;
+  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);
   if (!status) {
     if (first_look) OpenRequest(Ask::kReplay);
     return;
@@ -299,7 +302,8 @@ void Source::ExpectUpTo(uint64_t seq) {
 
 void Source::OnSnapshotPart(const Batch& batch) {
   if (!request_.resume) request_.resume = batch.seq;
-  if (*request_.resume != batch.seq || !hooks_.add_to_snapshot(batch.payload)) FailSnapshot();
+  if (*request_.resume == batch.seq && hooks_.add_to_snapshot(batch.payload)) return;
+  request_.ask == Ask::kRepair ? FailRepair() : FailSnapshot();
 }
 
 void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
@@ -323,8 +327,14 @@ void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
   epoch_ = status->epoch;
   next_ = status_.first_seq = status->next_seq;
   seen_next_ = std::max(seen_next_, next_);
+  NoteReplaced();
+}
+
+// The state is the publisher's.
+void Source::NoteReplaced() {
   applied_ = true;
   incomplete_ = doubtful_ = unproven_ = replace_ = false;
+  repair_ = Repair::kNone;
   audit_.reset();
   tries_ = snapshot_tries_ = 0;
   snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
@@ -338,14 +348,65 @@ void Source::FailSnapshot() {
   CloseRequest();
   if (++snapshot_tries_ >= kMaxTries || !extended_) {
     snapshot_tries_ = 0;
-    snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
+    Strike(why_);
+    snapshot_due_ms_ = std::max(now_ms_ + kSnapshotPauseMs,
+                                quarantine_.active() ? quarantine_.until_ms() : now_ms_);
     Forget(ResetReason::kDoubt);
   }
   Settle();
 }
 
+// The answer is of a state that is not behind ours, because nothing was applied since it was asked
+// for. What lies between is held, or on its way.
+void Source::OnRepairEnd(const std::optional<PublisherStatus>& status,
+                         std::optional<uint64_t> resume) {
+  if (!status) {
+    extended_ = false;
+    return BeginEpochAnew();
+  }
+  if (!TakeStatus(*status, /*proven=*/false)) return;
+  const bool usable =
+      status->has_digests && resume.value_or(status->next_seq) == status->next_seq &&
+      status->next_seq >= next_ &&
+      std::ranges::all_of(status->places,
+                          [](const PlaceStatus& place) { return place.buckets.has_value(); });
+  if (!usable) return FailRepair();
+  request_.end = status;
+  ApplyHeld();
+  Settle();
+}
+
+// The state is as far as the answer.
+void Source::GoOnWithRepair() {
+  const PublisherStatus status = *request_.end;
+  if (request_.ask == Ask::kBuckets) {
+    repair_buckets_ = hooks_.differing_buckets(status);
+    CloseRequest();
+    // Where nothing can be found, or everything is wrong, the whole state is asked for.
+    const bool some = repair_buckets_ != 0 && ~repair_buckets_ != 0;
+    repair_ = some ? Repair::kFetch : Repair::kNone;
+    return Settle();
+  }
+  if (!hooks_.commit_snapshot(status)) return FailRepair();
+  request_ = {};  // committed, not to be dropped
+  hooks_.close_replay();
+  ++status_.repairs;
+  NoteReplaced();
+}
+
+void Source::StopRepair() {
+  repair_ = Repair::kNone;
+  if (asks_for_repair()) CloseRequest();
+}
+
+void Source::FailRepair() {
+  ++status_.repair_failures;
+  StopRepair();
+  Settle();
+}
+
 void Source::Audit(const PublisherStatus& status) {
-  audit_due_ms_ = now_ms_ + limits_.audit_interval_ms;
+  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);
   audit_.reset();
   if (!status.has_digests || incomplete_ || doubtful_ || blocked()) return;
   if (next_ < status.next_seq) {
@@ -358,21 +419,44 @@ void Source::Audit(const PublisherStatus& status) {
 
 void Source::CompareDigests(const PublisherStatus& status) {
   ++status_.digest_checks;
-  if (hooks_.compare(status) != DigestVerdict::kDiffers) return;
+  const DigestVerdict verdict = hooks_.compare(status);
+  if (verdict == DigestVerdict::kEqual) quarantine_.Pardon(now_ms_);
+  if (verdict != DigestVerdict::kDiffers) return;
   ++status_.digest_mismatches;
+  Strike(SourceReason::kDigest);
   Replace(SourceReason::kDigest);
+  const bool can_repair = hooks_.differing_buckets && hooks_.begin_repair;
+  if (replace_ && epoch_ && can_repair) repair_ = Repair::kCompare;
 }
 
 void Source::OnContradiction(int64_t now_ms) {
   now_ms_ = now_ms;
-  if (applied_) Replace(SourceReason::kContradicted);
+  if (applied_) {
+    Strike(SourceReason::kContradicted);
+    Replace(SourceReason::kContradicted);
+  }
   Settle();
   NoteState();
+}
+
+void Source::Strike(SourceReason why) {
+  const bool was_active = quarantine_.active();
+  quarantine_.Strike(why, now_ms_);
+  if (!was_active && quarantine_.active()) ++status_.quarantines;
+}
+
+// A quarter more or less.
+int64_t Source::Jittered(int64_t ms) {
+  if (jitter_ == 0) return ms;
+  jitter_ = jitter_ * 6364136223846793005 + 1442695040888963407;
+  return ms - ms / 4 + static_cast<int64_t>((jitter_ >> 33) % static_cast<uint64_t>(ms / 2 + 1));
 }
 
 void Source::OnTimer(int64_t now_ms) {
   now_ms_ = now_ms;
   if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;
+  // Nobody can tell whether it is right.
+  if (quarantine_.active() && !audits()) quarantine_.Pardon(now_ms);
   if (now_ms >= told_due_ms_) {
     told_due_ms_ = kNever;
     seen_next_ = std::max(seen_next_, told_next_);
@@ -384,7 +468,7 @@ void Source::OnTimer(int64_t now_ms) {
     OnRequestTimeout();
   } else if (!request_.open() && connected_ && can_replay_) {
     const bool probe = probes() && now_ms >= probe_due_ms_;
-    const bool audit = extended_ && limits_.audit_interval_ms > 0 && now_ms >= audit_due_ms_;
+    const bool audit = audits() && now_ms >= audit_due_ms_;
     if ((incomplete_ || doubtful_) && extended_ && now_ms >= snapshot_due_ms_) {
       Replace(why_);
       Settle();
@@ -398,6 +482,7 @@ void Source::OnTimer(int64_t now_ms) {
 void Source::OnRequestTimeout() {
   const Request over = request_;
   if (over.ask == Ask::kSnapshot) return FailSnapshot();
+  if (asks_for_repair()) return FailRepair();
   TrySkippingHole();
   CloseRequest();
   const bool given_up = over.cut && cuts_ >= kMaxTries;
@@ -421,11 +506,12 @@ void Source::OnRequestTimeout() {
 int64_t Source::deadline_ms() const {
   int64_t due = hears_silence() ? last_sign_ms_ + limits_.stale_ms : kNever;
   due = std::min(due, told_due_ms_);
+  if (quarantine_.active() && !audits()) due = std::min(due, quarantine_.until_ms());
   if (request_.open()) return std::min(due, request_.deadline_ms);
   if (!connected_ || !can_replay_) return due;
   if (wants_request()) due = std::min(due, retry_due_ms_);
   if (probes()) due = std::min(due, probe_due_ms_);
-  if (extended_ && limits_.audit_interval_ms > 0) due = std::min(due, audit_due_ms_);
+  if (audits()) due = std::min(due, audit_due_ms_);
   if (extended_ && (incomplete_ || doubtful_)) due = std::min(due, snapshot_due_ms_);
   return due;
 }
@@ -443,7 +529,10 @@ void Source::Apply(const Batch& batch) {
   if (result == BatchResult::kImpossible && extended_ && !incomplete_)
     Doubt(SourceReason::kContradicted);
   if (result == BatchResult::kDoubtful) Doubt(SourceReason::kBadEvents);
-  if (result == BatchResult::kRefuted) Replace(SourceReason::kContradicted);
+  if (result == BatchResult::kRefuted) {
+    Strike(SourceReason::kContradicted);
+    Replace(SourceReason::kContradicted);
+  }
   if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);
   if (audit_ && audit_->next_seq == next_) CompareDigests(*std::exchange(audit_, std::nullopt));
 }
@@ -473,6 +562,7 @@ void Source::TrySkippingHole() {
 void Source::Replace(SourceReason reason) {
   why_ = reason;
   audit_.reset();
+  StopRepair();
   if (extended_ && can_replay_ && now_ms_ >= snapshot_due_ms_) {
     replace_ = true;
   } else {
@@ -507,6 +597,7 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
   if (seq > next_ || reason == ResetReason::kLostBatches) why_ = SourceReason::kLostBatches;
   unproven_ = replace_ = doubtful_ = false;
   audit_.reset();
+  StopRepair();
   joined_ = true;
   tries_ = 0;
   next_ = seq;
@@ -526,8 +617,10 @@ void Source::BeginEpoch() {
   audit_.reset();
   next_ = live_next_ = seen_next_ = 0;
   joined_ = applied_ = incomplete_ = doubtful_ = unproven_ = replace_ = false;
+  repair_ = Repair::kNone;
   recheck_ = prove_ = false;
   ring_seen_ = settled_ = false;
+  quarantine_.Reset();
   tries_ = snapshot_tries_ = cuts_ = 0;
   snapshot_due_ms_ = 0;
   told_due_ms_ = kNever;
@@ -535,7 +628,8 @@ void Source::BeginEpoch() {
 
 // Goes on until nothing is open: by a request, or without one by giving up.
 void Source::Settle() {
-  if (request_.open() && !(replace_ && request_.ask != Ask::kSnapshot)) return;
+  if (request_.end && request_.end->next_seq == next_) return GoOnWithRepair();
+  if (request_.open() && !(replace_ && request_.ask != replacement())) return;
   if (can_replay_ && !connected_) return;
   if (!request_.open() && std::exchange(prove_, false)) Unprove(SourceReason::kUnproven);
   while (replace_ || unproven_ || has_hole()) {
@@ -545,11 +639,17 @@ void Source::Settle() {
       continue;
     }
     if (!MayAskAgain()) return;
-    if (replace_) return OpenRequest(Ask::kSnapshot);
+    if (replace_) return OpenRequest(replacement());
     return OpenRequest(unproven_ && extended_ && epoch_ ? Ask::kStatus : Ask::kReplay);
   }
   fruitless_ = 0;
   if (can_replay_ && limits_.extension && !asked_) OpenRequest(Ask::kStatus);
+}
+
+// What is asked for where the state is to be replaced.
+Source::Ask Source::replacement() const {
+  if (repair_ == Repair::kCompare) return Ask::kBuckets;
+  return repair_ == Repair::kFetch ? Ask::kRepair : Ask::kSnapshot;
 }
 
 // Requests that bring nothing are made at growing intervals.
@@ -558,7 +658,7 @@ bool Source::MayAskAgain() {
   if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;
   ++fruitless_;
   const int doublings = std::clamp(fruitless_ - kMaxTries, 0, 6);
-  retry_due_ms_ = now_ms_ + std::min(kMinRetryMs << doublings, kMaxRetryMs);
+  retry_due_ms_ = now_ms_ + Jittered(std::min(kMinRetryMs << doublings, kMaxRetryMs));
   return true;
 }
 
@@ -601,12 +701,18 @@ void Source::SendRequest(Ask ask) {
     case Ask::kSnapshot:
       hooks_.begin_snapshot();
       return hooks_.request_extended({Verb::kSnapshot, 0, ~uint64_t{0}});
+    case Ask::kBuckets:
+      return hooks_.request_extended({Verb::kStatus, 0, 1});
+    case Ask::kRepair:
+      hooks_.begin_repair(repair_buckets_);
+      return hooks_.request_extended({Verb::kSnapshot, 0, repair_buckets_});
   }
 }
 
 void Source::CloseRequest() {
   const Request closed = std::exchange(request_, {});
-  if (closed.ask == Ask::kSnapshot && !closed.waiting) hooks_.drop_snapshot();
+  const bool fills = closed.ask == Ask::kSnapshot || closed.ask == Ask::kRepair;
+  if (fills && !closed.waiting) hooks_.drop_snapshot();
   if (closed.open()) hooks_.close_replay();
 }
 
@@ -627,6 +733,7 @@ void Source::NoteState() {
 }
 
 SourceState Source::state() const {
+  if (quarantine_.active()) return SourceState::kQuarantined;
   if (!connected_) return joined_ ? SourceState::kStale : SourceState::kConnecting;
   if (stale_) return SourceState::kStale;
   const bool replacing = replace_ || request_.ask == Ask::kSnapshot;
@@ -649,6 +756,8 @@ SourceReason Source::reason() const {
       return SourceReason::kGap;
     case SourceState::kStale:
       return connected_ ? SourceReason::kSilent : SourceReason::kDisconnected;
+    case SourceState::kQuarantined:
+      return quarantine_.why();
     case SourceState::kSuspect:
     case SourceState::kCleared:
       break;
@@ -660,6 +769,7 @@ namespace {
 
 double WeightOf(SourceState state, int64_t unsure_ms) {
   if (state == SourceState::kConnecting || state == SourceState::kBootstrap) return 0;
+  if (state == SourceState::kQuarantined) return 0;
   if (state == SourceState::kSynced || state == SourceState::kCleared) return 1;
   if (state == SourceState::kGap && unsure_ms <= 250) return 1;
   if (unsure_ms < 5000) return 0.5;

@@ -7,6 +7,11 @@
 // applied until a replayed batch equals one that was applied, or a status names the same epoch. The
 // state is to be replaced where it may be wrong: nothing is applied until a snapshot has come, or
 // the state was forgotten. Publishers that speak KVX1 are extended ones.
+//
+// A state whose digest differs is repaired: live batches are held back, the digests of all buckets
+// are asked for, the state is brought to their number and compared with them, and what differs is
+// asked for, and put in the place of what is held at the number of that answer. Where this does not
+// lead to equal digests the state is replaced as a whole.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,6 +25,7 @@
 #include "src/stream/fingerprint.h"
 #include "src/stream/frames.h"
 #include "src/stream/hold_back.h"
+#include "src/stream/quarantine.h"
 
 namespace kvcast::stream {
 
@@ -31,6 +37,8 @@ struct SourceLimits {
   int64_t stale_ms = 3000;            // of silence
   int64_t audit_interval_ms = 10000;  // between digests of an extended publisher; 0: never
   bool extension = false;             // ask whether the publisher is an extended one
+  // Of the source: spreads its audits and retries. 0: they come when they are due.
+  uint64_t jitter_seed = 0;
 };
 
 // What a source wants done. Called from inside its On... functions; must not call back.
@@ -58,6 +66,12 @@ struct SourceHooks {
   std::function<void()> drop_snapshot;
   // Compares with the state after status.next_seq batches, which may be a little while ago.
   std::function<DigestVerdict(const residency::PublisherStatus&)> compare;
+  // Both may be empty; then a state that differs is replaced as a whole.
+  // Compares with the state now, which is the one after status.next_seq batches. Every place of the
+  // status has buckets. The mask of a SNAPSHOT: 0: no difference can be found.
+  std::function<uint64_t(const residency::PublisherStatus&)> differing_buckets;
+  // As begin_snapshot, but what is added and committed takes the place of these buckets alone.
+  std::function<void(uint64_t buckets)> begin_repair;
 };
 
 // Thread-compatible. `now_ms` is any monotonic time.
@@ -103,7 +117,9 @@ class Source {
   const HoldBack& hold_back() const { return hold_back_; }
 
  private:
-  enum class Ask : uint8_t { kNone, kStatus, kReplay, kSnapshot };
+  enum class Ask : uint8_t { kNone, kStatus, kReplay, kSnapshot, kBuckets, kRepair };
+  // What comes next of a repair; kNone: the state is not to be repaired but replaced.
+  enum class Repair : uint8_t { kNone, kCompare, kFetch };
   struct Request {
     Ask ask = Ask::kNone;
     bool waiting = false;  // for its turn; nothing was sent
@@ -113,6 +129,8 @@ class Source {
     bool wants_overlap = false;      // starts at a batch that was applied before
     bool proven = true;              // its batches are known to be of our epoch
     std::optional<uint64_t> resume;  // number of the snapshot's parts
+    // Of a repair, which goes on when the state is as far.
+    std::optional<residency::PublisherStatus> end;
     int64_t deadline_ms = 0;
 
     bool open() const { return ask != Ask::kNone; }
@@ -137,6 +155,14 @@ class Source {
   void Audit(const residency::PublisherStatus& status);
   void CompareDigests(const residency::PublisherStatus& status);
   void FailSnapshot();
+  void OnRepairEnd(const std::optional<residency::PublisherStatus>& status,
+                   std::optional<uint64_t> resume);
+  void GoOnWithRepair();
+  void StopRepair();
+  void FailRepair();
+  void NoteReplaced();
+  void Strike(SourceReason why);
+  int64_t Jittered(int64_t ms);
 
   void Apply(const Batch& batch);
   void ApplyHeld();
@@ -163,8 +189,16 @@ class Source {
     return can_replay_ && connected_ && (replace_ || unproven_ || has_hole());
   }
   bool has_hole() const { return next_ < seen_next_; }
-  bool blocked() const { return unproven_ || replace_ || request_.ask == Ask::kSnapshot; }
+  bool catches_up() const { return request_.end && next_ < request_.end->next_seq; }
+  bool blocked() const {
+    return unproven_ || (replace_ && !catches_up()) || request_.ask == Ask::kSnapshot;
+  }
+  bool asks_for_repair() const {
+    return request_.ask == Ask::kBuckets || request_.ask == Ask::kRepair;
+  }
+  Ask replacement() const;
   bool probes() const { return can_replay_ && limits_.probe_interval_ms > 0; }
+  bool audits() const { return extended_ && limits_.audit_interval_ms > 0; }
   bool hears_silence() const { return connected_ && joined_ && !stale_ && (probes() || extended_); }
   FingerprintWindow::Match CompareWithKnown(const Batch& batch) const;
   SourceState state() const;
@@ -183,9 +217,11 @@ class Source {
   bool doubtful_ = false;    // the state lacks events that could not be read, or is contradicted
   bool unproven_ = false;
   bool replace_ = false;
-  bool recheck_ = false;    // becomes unproven with the next live batch
-  bool prove_ = false;      // becomes unproven when the open request has ended
-  bool ring_seen_ = false;  // the publisher has answered with a batch: its ring holds some
+  Repair repair_ = Repair::kNone;
+  uint64_t repair_buckets_ = 0;  // of kFetch
+  bool recheck_ = false;         // becomes unproven with the next live batch
+  bool prove_ = false;           // becomes unproven when the open request has ended
+  bool ring_seen_ = false;       // the publisher has answered with a batch: its ring holds some
   bool stale_ = false;
   bool connected_ = false;
   bool was_connected_ = false;
@@ -207,6 +243,7 @@ class Source {
   int64_t probe_due_ms_ = 0;
   int64_t audit_due_ms_ = 0;
   int64_t snapshot_due_ms_ = 0;  // not before
+  uint64_t jitter_;
   // What a status has told is above seen_next_: due to come live by then.
   uint64_t told_next_ = 0;
   int64_t told_due_ms_ = kNever;
@@ -214,6 +251,7 @@ class Source {
   int64_t unsure_since_ms_ = 0;
   bool sure_ = false;
   Request request_;
+  Quarantine quarantine_;
   HoldBack hold_back_;
   FingerprintWindow applied_payloads_;
   SourceStatus status_;

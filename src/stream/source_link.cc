@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/source_link.h"
 
+#include <atomic>
+#include <random>
 #include <utility>
 
 namespace kvcast::stream {
@@ -14,10 +16,16 @@ constexpr int kHeartbeatTimeoutMs = 3000;
 // Between attempts to make a live connection for which no socket was left.
 constexpr int64_t kRetryMs = 1000;
 
+// Other sources of this process, and other processes, have others.
+uint64_t NextJitterSeed() {
+  static std::atomic<uint64_t> next{std::random_device()()};
+  return (next++ + 1) * 0x9E3779B97F4A7C15;
+}
+
 SourceLimits LimitsOf(const SubscriberConfig& config, bool takes_snapshots) {
   return {config.hold_back_batches, config.hold_back_bytes, config.replay_timeout_ms,
           config.probe_interval_ms, config.stale_ms,        config.audit_interval_ms,
-          takes_snapshots};
+          takes_snapshots,          NextJitterSeed()};
 }
 
 void AllowIpv6(Socket& socket, const std::string& endpoint) {
@@ -157,6 +165,13 @@ void SourceLink::AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks
   };
   hooks.compare = [this, &sink](const PublisherStatus& status) {
     return muted_ ? DigestVerdict::kUnknown : sink.compare(config_.worker, status);
+  };
+  if (!sink.differing_buckets || !sink.begin_repair) return;
+  hooks.differing_buckets = [this, &sink](const PublisherStatus& status) {
+    return muted_ ? 0 : sink.differing_buckets(config_.worker, status);
+  };
+  hooks.begin_repair = [this, &sink](uint64_t buckets) {
+    if (!muted_) sink.begin_repair(config_.worker, buckets);
   };
 }
 

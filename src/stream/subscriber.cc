@@ -66,6 +66,8 @@ std::string_view SourceStateName(SourceState state) {
       return "cleared";
     case SourceState::kStale:
       return "stale";
+    case SourceState::kQuarantined:
+      return "quarantined";
   }
   return "unknown";
 }
@@ -114,11 +116,13 @@ std::string_view ResetReasonName(ResetReason reason) {
 
 class Subscriber::Impl {
  public:
-  Impl(const SubscriberConfig& config, SubscriberSink sink, std::shared_ptr<stream::Waker> waker,
+  Impl(const SubscriberConfig& config, SubscriberSink sink,
+       std::shared_ptr<stream::Context> context, std::shared_ptr<stream::Waker> waker,
        std::unique_ptr<stream::Poller> poller)
       : config_(config),
         sink_(std::move(sink)),
         now_ms_(config.now_ms ? config.now_ms : SteadyMs),
+        context_(std::move(context)),
         waker_(std::move(waker)),
         poller_(std::move(poller)),
         turns_(config.max_replays) {}
@@ -144,7 +148,7 @@ class Subscriber::Impl {
   const SubscriberSink sink_;
   const std::function<int64_t()> now_ms_;
   // The shared one, because inproc publishers of this process are in it.
-  const std::shared_ptr<stream::Context> context_ = stream::Context::Shared();
+  const std::shared_ptr<stream::Context> context_;
   const std::shared_ptr<stream::Waker> waker_;
   const std::unique_ptr<stream::Poller> poller_;  // outlives the links
 
@@ -305,8 +309,11 @@ Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& c
   if (!waker.ok()) return waker.status();
   Result<std::unique_ptr<stream::Poller>> poller = stream::Poller::Create();
   if (!poller.ok()) return poller.status();
+  const std::shared_ptr<stream::Context> context = stream::Context::Shared();
+  if (!context->ok()) return Status(StatusCode::kUnavailable, "too few file descriptors");
   try {
-    auto impl = std::make_unique<Impl>(config, std::move(sink), *waker, std::move(poller).value());
+    auto impl = std::make_unique<Impl>(config, std::move(sink), context, *waker,
+                                       std::move(poller).value());
     if (Status status = impl->Start(); !status.ok()) return status;
     return std::unique_ptr<Subscriber>(new Subscriber(std::move(impl)));
   } catch (const std::system_error& error) {

@@ -81,6 +81,14 @@ class Run {
       return true;
     };
     hooks.drop_snapshot = [this] { snapshot_ = false; };
+    hooks.begin_repair = [this](uint64_t buckets) {
+      KV_CHECK(!snapshot_ && buckets != 0 && ~buckets != 0);
+      snapshot_ = true;
+    };
+    hooks.differing_buckets = [this](const PublisherStatus& status) {
+      KV_CHECK(!expected_ || *expected_ == status.next_seq);
+      return status.next_seq % 7;
+    };
     hooks.compare = [](const PublisherStatus& status) {
       return static_cast<DigestVerdict>(status.first_held % 3);
     };

@@ -171,6 +171,28 @@ TEST(Snapshot, BucketsCanBeAskedForAlone) {
   EXPECT_EQ(found, 1u);
 }
 
+TEST(Snapshot, SomeBucketsAreFewStores) {
+  Mirror mirror;
+  std::vector<uint64_t> hashes(4000);
+  for (size_t i = 0; i < hashes.size(); ++i) hashes[i] = i;
+  Apply(mirror, Store(hashes));
+  Apply(mirror, Store({1, 2, 3}));
+  SnapshotOptions options;
+  options.buckets.reset(0);
+  SnapshotReader reader;
+  size_t stores = 0;
+  for (const EventBatch& batch : ReadAll(WriteSnapshot(mirror, options), reader)) {
+    for (const Event& event : batch.events) {
+      EXPECT_FALSE(std::get<BlockStored>(event).parent_block_hash);
+      ++stores;
+    }
+  }
+  EXPECT_EQ(stores, 3u) << "one of blocks with one copy, and two of those with two";
+  DigestBuckets all = *mirror.digest().Buckets(Tier::kGpu, 0);
+  all[0] = {};
+  EXPECT_EQ(*reader.digest().Buckets(Tier::kGpu, 0), all);
+}
+
 TEST(SnapshotReader, TakesStoresOnly) {
   const auto refused = [](Event event) {
     EventBatch batch;

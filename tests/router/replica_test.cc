@@ -68,6 +68,10 @@ class ReplicaTest : public ::testing::Test {
     sink.compare = [this](WorkerId, const PublisherStatus& status) {
       return replica.Compare(status);
     };
+    sink.differing_buckets = [this](WorkerId, const PublisherStatus& status) {
+      return replica.DifferingBuckets(status);
+    };
+    sink.begin_repair = [this](WorkerId, uint64_t buckets) { replica.BeginRepair(buckets); };
     SubscriberConfig config;
     config.audit_interval_ms = 50;
     subscriber = Subscriber::Create(config, sink).value();
@@ -129,9 +133,10 @@ TEST_F(ReplicaTest, DamageIsFoundAndRepaired) {
   Follow();
   ASSERT_TRUE(Synced());
   index.Apply(kWorker, Batch(Remove(Hashes(7, 3), 0), StoreFull(Hashes(5, 1), 0)));
-  EXPECT_TRUE(Eventually([this] { return status().snapshots == 1; }));
+  EXPECT_TRUE(Eventually([this] { return status().repairs == 1; }));
   EXPECT_TRUE(Synced());
   EXPECT_EQ(status().digest_mismatches, 1u);
+  EXPECT_EQ(status().snapshots, 0u);
 }
 
 TEST_F(ReplicaTest, AContradictedStateIsReplaced) {

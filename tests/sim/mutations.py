@@ -8,6 +8,8 @@ SOURCE = "src/stream/source.cc"
 REPLICA = "router/replica.cc"
 SOURCE_TESTS = "stream_unit_test"
 REPLICA_TESTS = "router_replica_test"
+SIM_TESTS = "sim_test"
+REPAIR = "router/bucket_repair.cc"
 INDEX = "router/prefix_index.cc"
 
 MUTATIONS = [
@@ -64,7 +66,8 @@ MUTATIONS = [
     ("take a snapshot without comparing", REPLICA,
      "  if (!reader_.Finish(declared).ok() || index_.HiddenDigests(worker_) != declared) return false;\n",
      ""),
-    ("add a snapshot to the one before", REPLICA, "  reader_.Restart();\n", ""),
+    ("add a snapshot to the one before", REPLICA,
+     "  index_.BeginHidden(worker_);\n  reader_.Restart();\n", "  index_.BeginHidden(worker_);\n"),
     ("go on after an undecodable batch", SOURCE,
      "  if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);\n", ""),
     ("ignore a clear", INDEX,
@@ -127,6 +130,53 @@ MUTATIONS = [
     ("never ask again", SOURCE,
      "  } else if (!request_.open() && connected_ && can_replay_) {\n",
      "  } else if (false) {\n"),
+    ("repair by adding alone", REPAIR,
+     "        for (; held > kept; --held) surplus[place].block_hashes.push_back(hash);\n", "",
+     REPLICA_TESTS),
+    ("repair without the copies", REPAIR,
+     "      for (uint32_t i = 0; i < copies.count; ++i) {\n", "      if (copies.count > 0) {\n", REPLICA_TESTS),
+    ("repair more than was asked for", REPAIR,
+     "        if (!buckets_.test(DigestBucketOf(hash))) return;\n", "",
+     REPLICA_TESTS),
+    ("take a repair without comparing", REPLICA,
+     "  if ((kept & ~buckets).any() || (added & buckets).any()) return false;\n",
+     "  (void)(buckets | kept | added);\n", REPLICA_TESTS),
+    ("say repaired whatever came of it", REPLICA,
+     "  return index_.Digests(worker_) == status.Totals();\n", "  return true;\n", REPLICA_TESTS),
+    ("ask for the wrong buckets", "src/residency/extension.cc",
+     "(i / kBucketsPerBit);\n", "(63 - i / kBucketsPerBit);\n", REPLICA_TESTS),
+    ("compare buckets before the state is as far", SOURCE,
+     "  if (request_.end && request_.end->next_seq == next_) return GoOnWithRepair();\n",
+     "  if (request_.end) return GoOnWithRepair();\n"),
+    ("apply live batches while buckets are asked for", "src/stream/source.h",
+     "(replace_ && !catches_up())", "(replace_ && repair_ == Repair::kNone)"),
+    ("never repair", SOURCE,
+     "  if (replace_ && epoch_ && can_repair) repair_ = Repair::kCompare;\n", "  (void)can_repair;\n", SIM_TESTS),
+    ("repair for an epoch that is over", SOURCE,
+     "  if (!TakeStatus(*status, /*proven=*/false)) return;\n  const bool usable =\n", "  const bool usable =\n"),
+    ("never quarantine", SOURCE,
+     "  quarantine_.Strike(why, now_ms_);\n", "  (void)why;\n", SOURCE_TESTS),
+    ("leave quarantine with the first audit", "src/stream/quarantine.h",
+     "    if (strikes_ == 0 || now_ms < until_ms()) return;\n", "    if (strikes_ == 0) return;\n", SOURCE_TESTS),
+    ("audit all sources at once", SOURCE,
+     "  if (jitter_ == 0) return ms;\n", "  if (jitter_ != 1) return ms;\n", SOURCE_TESTS),
+    ("audit what leaves stores out", REPLICA,
+     " || left_out_) {\n", ") {\n", REPLICA_TESTS),
+    ("audit again at once what cannot be audited", SOURCE,
+     "  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);\n  if (!status) {\n", "  if (!status) {\n"),
+    ("wait for replies that cannot come", SOURCE,
+     "  const bool given_up = over.cut && cuts_ >= kMaxTries;\n", "  const bool given_up = over.cut && cuts_ < 0;\n"),
+    ("replay out of turn", SOURCE,
+     "  if (ask != Ask::kStatus && hooks_.take_turn && !hooks_.take_turn()) {\n", "  if (false) {\n"),
+    ("sleep through a turn", SOURCE,
+     "  SendRequest(request_.ask);\n  NoteState();\n", "  NoteState();\n"),
+    ("believe in numbers that nobody can replay", SOURCE,
+     "    if (!can_replay_) {\n      SkipTo(", "    if (!can_replay_) {\n      if (applied_ && !unproven_) {\n"
+     "        next_ = hold_back_.first_seq().value_or(next_);\n        seen_next_ = std::max(seen_next_, next_);\n"
+     "        ApplyHeld();\n        continue;\n      }\n      SkipTo("),
+    ("give a legacy snapshot another number", "src/stream/replay_responder.cc",
+     "    out.push_back({answer.snapshot->status.next_seq, parts[part]});\n",
+     "    out.push_back({answer.snapshot->status.next_seq + 1, parts[part]});\n"),
     ("ask without pause", SOURCE,
      "  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;\n", "", SOURCE_TESTS),
 ]

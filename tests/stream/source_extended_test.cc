@@ -4,105 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <deque>
-#include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "src/stream/source.h"
-#include "tests/stream/stream_test_util.h"
+#include "tests/stream/extended_harness.h"
 
 namespace kvcast::stream {
 namespace {
 
-using residency::ExtensionRequest;
-using residency::Verb;
-using Texts = std::vector<std::string>;
-
-class SourceExtended : public ::testing::Test {
- protected:
-  SourceExtended() : source(Limits(), /*can_replay=*/true, Hooks()) {}
-
-  static SourceLimits Limits() {
-    SourceLimits limits;
-    limits.extension = true;
-    return limits;
-  }
-  SourceHooks Hooks() {
-    SourceHooks hooks;
-    hooks.apply = [this](const Batch& batch) {
-      log.emplace_back(batch.payload.begin(), batch.payload.end());
-      return std::exchange(next_result, BatchResult::kApplied);
-    };
-    hooks.reset = [this](ResetReason reason) {
-      log.push_back("reset " + std::string(ResetReasonName(reason)));
-    };
-    hooks.request_replay = [this](uint64_t start) { plain = start; };
-    hooks.request_extended = [this](const ExtensionRequest& request) { asked = request; };
-    hooks.close_replay = [] {};
-    hooks.renew_live = [this] { ++renewals; };
-    hooks.begin_snapshot = [this] { log.push_back("begin"); };
-    hooks.add_to_snapshot = [](Frame) { return true; };
-    hooks.commit_snapshot = [this](const PublisherStatus&) {
-      log.push_back(commits ? "commit" : "refuse");
-      return commits;
-    };
-    hooks.drop_snapshot = [this] { log.push_back("drop"); };
-    hooks.compare = [this](const PublisherStatus&) { return verdict; };
-    return hooks;
-  }
-
-  // nullopt: nothing, or a plain request.
-  std::optional<ExtensionRequest> Asked() { return std::exchange(asked, std::nullopt); }
-  std::optional<Verb> AskedVerb() {
-    const auto request = Asked();
-    return request ? std::optional(request->verb) : std::nullopt;
-  }
-  void End(uint64_t next_seq, uint64_t epoch = 1, uint64_t first_held = 0) {
-    PublisherStatus status;
-    status.epoch.low = epoch;
-    status.first_held = first_held;
-    status.next_seq = next_seq;
-    status.has_digests = true;
-    const std::vector<uint8_t> payload = residency::EncodeStatus(status);
-    source.OnReply({ReplyKind::kEnd, {kEndSeq, payload}}, now_ms);
-  }
-  void PlainEnd() { source.OnReply({ReplyKind::kEnd, {}}, now_ms); }
-  void Reply(uint64_t seq, int life = 0) {
-    const Bytes payload = TestPayload(seq, life);
-    source.OnReply({ReplyKind::kBatch, {seq, payload}}, now_ms);
-  }
-  void Live(uint64_t seq, int life = 0) {
-    const Bytes payload = TestPayload(seq, life);
-    source.OnLive({seq, payload}, now_ms);
-  }
-  // Connected twice: the second connection is known to be the publisher's.
-  void Join(uint64_t next_seq, uint64_t first_held = 0, uint64_t epoch = 1) {
-    source.OnConnected(now_ms);
-    End(next_seq, epoch, first_held);
-    ASSERT_EQ(std::exchange(renewals, 0), 1);
-    source.OnConnected(now_ms);
-    End(next_seq, epoch, first_held);
-  }
-  void JoinEmpty() {
-    Join(0);
-    Asked();
-    ASSERT_EQ(state(), SourceState::kSynced);
-  }
-  Texts Log() { return std::exchange(log, {}); }
-  SourceState state() const { return source.status(now_ms).state; }
-  SourceReason reason() const { return source.status(now_ms).reason; }
-
-  int64_t now_ms = 1000;
-  Texts log;
-  std::optional<ExtensionRequest> asked;
-  std::optional<uint64_t> plain;
-  int renewals = 0;
-  bool commits = true;
-  DigestVerdict verdict = DigestVerdict::kEqual;
-  BatchResult next_result = BatchResult::kApplied;
-  Source source;
-};
+using SourceExtended = ExtendedHarness;
 
 TEST_F(SourceExtended, AsksFirstWhoIsThere) {
   source.OnConnected(now_ms);

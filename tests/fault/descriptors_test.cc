@@ -1,0 +1,81 @@
+// Too few file descriptors are an error, not an end, and later there may be enough.
+// SPDX-License-Identifier: Apache-2.0
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "kvcast/publisher.h"
+#include "kvcast/subscriber.h"
+#include "tests/fault/fault_test.h"
+
+namespace kvcast::stream {
+namespace {
+
+// As many descriptors as are open now, and `more`.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(int more) {
+    EXPECT_EQ(getrlimit(RLIMIT_NOFILE, &before_), 0);
+    const int next = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    close(next);
+    rlimit limit = before_;
+    limit.rlim_cur = static_cast<rlim_t>(next + more);
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
+  }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+PublisherConfig Config() {
+  PublisherConfig config;
+  config.endpoint = config.replay_endpoint = "tcp://127.0.0.1:0";
+  return config;
+}
+
+TEST(Descriptors, APublisherWithoutThemIsAnError) {
+  int created = 0;
+  int refused = 0;
+  for (int more = 0; more < 64; ++more) {
+    const DescriptorLimit limit(more);
+    const auto publisher = Publisher::Create(Config());
+    ++(publisher.ok() ? created : refused);
+    if (publisher.ok()) continue;
+    EXPECT_EQ(publisher.status().code(), StatusCode::kUnavailable);
+  }
+  EXPECT_GT(refused, 10);
+  EXPECT_GT(created, 10);
+}
+
+TEST(Descriptors, ASubscriberWithoutThemFollowsWhenThereAreSome) {
+  auto publisher = Publisher::Create(Config()).value();
+  ASSERT_TRUE(publisher->Publish(EventBatch()).ok());
+  int followed = 0;
+  for (int more = 0; more < 64; more += 4) {
+    const WorkerId worker(static_cast<uint32_t>(more));
+    std::unique_ptr<Subscriber> subscriber;
+    {
+      const DescriptorLimit limit(more);
+      SubscriberConfig config;
+      config.replay_timeout_ms = 20;
+      auto created = Subscriber::Create(config, {});
+      if (!created.ok()) continue;
+      subscriber = std::move(created).value();
+      const Status added =
+          subscriber->Add({worker, publisher->endpoint(), publisher->replay_endpoint(), ""});
+      if (!added.ok()) {
+        EXPECT_EQ(added.code(), StatusCode::kUnavailable);
+        continue;
+      }
+      usleep(2000);  // it works, or tries to
+    }
+    EXPECT_TRUE(Eventually([&] { return subscriber->status(worker).next_seq == 1; })) << more;
+    ++followed;
+  }
+  EXPECT_GT(followed, 5);
+}
+
+}  // namespace
+}  // namespace kvcast::stream

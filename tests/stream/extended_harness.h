@@ -1,0 +1,122 @@
+// A Source of a publisher that speaks KVX1, driven by hand: what it asks for and does, as text.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "src/stream/source.h"
+#include "tests/stream/stream_test_util.h"
+
+namespace kvcast::stream {
+
+using residency::ExtensionRequest;
+using residency::Verb;
+using Texts = std::vector<std::string>;
+
+class ExtendedHarness : public ::testing::Test {
+ protected:
+  // `can_repair`: the sink can compare and replace buckets.
+  explicit ExtendedHarness(bool can_repair = false, uint64_t jitter_seed = 0)
+      : repairs(can_repair), source(Limits(jitter_seed), /*can_replay=*/true, Hooks()) {}
+
+  static SourceLimits Limits(uint64_t jitter_seed = 0) {
+    SourceLimits limits;
+    limits.extension = true;
+    limits.jitter_seed = jitter_seed;
+    return limits;
+  }
+  SourceHooks Hooks() {
+    SourceHooks hooks;
+    hooks.apply = [this](const Batch& batch) {
+      log.emplace_back(batch.payload.begin(), batch.payload.end());
+      return std::exchange(next_result, BatchResult::kApplied);
+    };
+    hooks.reset = [this](ResetReason reason) {
+      log.push_back("reset " + std::string(ResetReasonName(reason)));
+    };
+    hooks.request_replay = [this](uint64_t start) { plain = start; };
+    hooks.request_extended = [this](const ExtensionRequest& request) { asked = request; };
+    hooks.close_replay = [] {};
+    hooks.renew_live = [this] { ++renewals; };
+    hooks.begin_snapshot = [this] { log.push_back("begin"); };
+    hooks.add_to_snapshot = [](Frame) { return true; };
+    hooks.commit_snapshot = [this](const PublisherStatus&) {
+      log.push_back(commits ? "commit" : "refuse");
+      return commits;
+    };
+    hooks.drop_snapshot = [this] { log.push_back("drop"); };
+    hooks.compare = [this](const PublisherStatus&) { return verdict; };
+    if (!repairs) return hooks;
+    hooks.differing_buckets = [this](const PublisherStatus& status) {
+      log.push_back("compare at " + std::to_string(status.next_seq));
+      return differing;
+    };
+    hooks.begin_repair = [this](uint64_t buckets) {
+      log.push_back("repair " + std::to_string(buckets));
+    };
+    return hooks;
+  }
+
+  // nullopt: nothing, or a plain request.
+  std::optional<ExtensionRequest> Asked() { return std::exchange(asked, std::nullopt); }
+  std::optional<Verb> AskedVerb() {
+    const auto request = Asked();
+    return request ? std::optional(request->verb) : std::nullopt;
+  }
+  void End(uint64_t next_seq, uint64_t epoch = 1, uint64_t first_held = 0) {
+    PublisherStatus status;
+    status.epoch.low = epoch;
+    status.first_held = first_held;
+    status.next_seq = next_seq;
+    status.has_digests = true;
+    End(status);
+  }
+  void End(const PublisherStatus& status) {
+    const std::vector<uint8_t> payload = residency::EncodeStatus(status);
+    source.OnReply({ReplyKind::kEnd, {kEndSeq, payload}}, now_ms);
+  }
+  void PlainEnd() { source.OnReply({ReplyKind::kEnd, {}}, now_ms); }
+  void Reply(uint64_t seq, int life = 0) {
+    const Bytes payload = TestPayload(seq, life);
+    source.OnReply({ReplyKind::kBatch, {seq, payload}}, now_ms);
+  }
+  void Live(uint64_t seq, int life = 0) {
+    const Bytes payload = TestPayload(seq, life);
+    source.OnLive({seq, payload}, now_ms);
+  }
+  // Connected twice: the second connection is known to be the publisher's.
+  void Join(uint64_t next_seq, uint64_t first_held = 0, uint64_t epoch = 1) {
+    source.OnConnected(now_ms);
+    End(next_seq, epoch, first_held);
+    ASSERT_EQ(std::exchange(renewals, 0), 1);
+    source.OnConnected(now_ms);
+    End(next_seq, epoch, first_held);
+  }
+  void JoinEmpty() {
+    Join(0);
+    Asked();
+    ASSERT_EQ(state(), SourceState::kSynced);
+  }
+  Texts Log() { return std::exchange(log, {}); }
+  SourceState state() const { return source.status(now_ms).state; }
+  SourceReason reason() const { return source.status(now_ms).reason; }
+
+  int64_t now_ms = 1000;
+  const bool repairs;
+  uint64_t differing = 0;
+  Texts log;
+  std::optional<ExtensionRequest> asked;
+  std::optional<uint64_t> plain;
+  int renewals = 0;
+  bool commits = true;
+  DigestVerdict verdict = DigestVerdict::kEqual;
+  BatchResult next_result = BatchResult::kApplied;
+  Source source;
+};
+
+}  // namespace kvcast::stream
