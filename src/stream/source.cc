@@ -227,8 +227,7 @@ void Source::OnReplyEnd(Frame payload) {
 
 void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
   const bool first_look = !std::exchange(asked_, true);
-  probe_due_ms_ = now_ms_ + limits_.probe_interval_ms;
-  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);
+  NoteLooked();
   if (!status) {
     if (first_look) OpenRequest(Ask::kReplay);
     return;
@@ -497,7 +496,7 @@ void Source::OnRequestTimeout() {
   if (request_.open()) return;
   if (given_up && joined_) {
     cuts_ = 0;
-    probe_due_ms_ = now_ms_ + limits_.probe_interval_ms;
+    NoteLooked();
   } else {
     OpenRequest(over.ask);
   }
@@ -719,6 +718,14 @@ void Source::CloseRequest() {
 void Source::NoteJoined() {
   joined_ = true;
   probe_due_ms_ = now_ms_ + (std::exchange(settled_, true) ? limits_.probe_interval_ms : kSettleMs);
+}
+
+// The publisher was asked how it is, and has answered or will not. It is asked again an interval
+// later, whether or not there was a state to audit: what waits for its retry must not be probed all
+// the while.
+void Source::NoteLooked() {
+  probe_due_ms_ = now_ms_ + limits_.probe_interval_ms;
+  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);
 }
 
 void Source::NoteSign() {

@@ -182,6 +182,7 @@ class Source {
   void SendRequest(Ask ask);
   void CloseRequest();
   void NoteJoined();
+  void NoteLooked();
   void NoteSign();
   void NoteState();
 

@@ -163,7 +163,7 @@ MUTATIONS = [
     ("audit what leaves stores out", REPLICA,
      " || left_out_) {\n", ") {\n", REPLICA_TESTS),
     ("audit again at once what cannot be audited", SOURCE,
-     "  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);\n  if (!status) {\n", "  if (!status) {\n"),
+     "  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);\n}\n", "}\n"),
     ("wait for replies that cannot come", SOURCE,
      "  const bool given_up = over.cut && cuts_ >= kMaxTries;\n", "  const bool given_up = over.cut && cuts_ < 0;\n"),
     ("replay out of turn", SOURCE,

@@ -102,6 +102,10 @@ class ExtendedHarness : public ::testing::Test {
     Asked();
     ASSERT_EQ(state(), SourceState::kSynced);
   }
+  void WaitUntilDue() {
+    now_ms = source.deadline_ms();
+    source.OnTimer(now_ms);
+  }
   Texts Log() { return std::exchange(log, {}); }
   SourceState state() const { return source.status(now_ms).state; }
   SourceReason reason() const { return source.status(now_ms).reason; }

@@ -227,5 +227,41 @@ TEST_F(SourceExtended, RequestsThatBringNothingAreMadeAtGrowingIntervals) {
   EXPECT_EQ(asked_ms, want);
 }
 
+// No state was ever there to audit, so no audit can have been made.
+TEST_F(SourceExtended, WhoWaitsToAskAgainBeforeTheFirstStateIsNotAuditedAllTheWhile) {
+  Join(10);
+  for (uint64_t timeouts = 0; timeouts < Source::kMaxTries; ++timeouts) {
+    EXPECT_EQ(AskedVerb(), Verb::kReplay) << timeouts;
+    while (source.status(now_ms).replay_timeouts == timeouts) WaitUntilDue();
+  }
+  EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
+  source.OnConnected(now_ms);
+  EXPECT_EQ(AskedVerb(), Verb::kStatus);
+  End(10);
+  EXPECT_EQ(state(), SourceState::kBootstrap);
+  source.OnTimer(now_ms);
+  EXPECT_FALSE(Asked()) << "before the retry is due";
+  const int64_t since_ms = now_ms;
+  while (!asked && source.deadline_ms() < Source::kNever) WaitUntilDue();
+  EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
+  EXPECT_EQ(now_ms - since_ms, 2 * Source::kMinRetryMs);
+}
+
+TEST_F(SourceExtended, AuditWhoseAnswerIsCutOffIsPutOff) {
+  JoinEmpty();
+  Live(0);
+  now_ms += Limits().audit_interval_ms;
+  source.OnTimer(now_ms);
+  for (int i = 0; i < Source::kMaxTries; ++i) {
+    EXPECT_EQ(AskedVerb(), Verb::kStatus) << i;
+    source.OnReplyCut(now_ms);
+    WaitUntilDue();
+  }
+  EXPECT_FALSE(Asked());
+  source.OnTimer(now_ms);
+  EXPECT_FALSE(Asked());
+  EXPECT_EQ(source.deadline_ms(), now_ms + Limits().probe_interval_ms);
+}
+
 }  // namespace
 }  // namespace kvcast::stream
