@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "src/bench/cli.h"
 #include "src/tools/commands.h"
 
 namespace kvcast::tools {
@@ -262,6 +263,7 @@ int Main(int argc, char** argv) {
   bench->require_subcommand(1);
   AddCopyBench(*bench, copy, command);
   AddFreshnessBench(*bench, freshness, command);
+  bench::AddBenches(*bench, command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp& help) {

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/bench/commands.h"
+#include "src/bench/fleet.h"
+#include "src/bench/options.h"
+#include "src/bench/report.h"
+#include "src/bench/samples.h"
+#include "src/tools/commands.h"
+
+namespace kvcast::bench {
+namespace {
+
+constexpr double kP99Target = 1.1;
+
+constexpr char kMethod[] =
+    "A worker that holds as many blocks as --victim says is removed from a fleet (RemoveWorker,\n"
+    "then Reclaim until nothing is left), while another thread asks for prompts that it and "
+    "others\n"
+    "hold, every --every-us microseconds. A round lasts from the call until what it held has been\n"
+    "freed, and --seconds at least; in turn with it, a round in which nobody is removed. Times of\n"
+    "queries run from when they were due, so that waiting counts; p99 is of the queries of all\n"
+    "rounds. wrong: queries begun after the call returned that name the worker, and queries that\n"
+    "lose another one.";
+
+constexpr WorkerId kVictim{1'000'000};
+
+class RemoveCase {
+ public:
+  RemoveCase(const ChurnConfig& config, int64_t victim_blocks)
+      : churn_(config),
+        victim_chains_(std::max<uint64_t>(
+            static_cast<uint64_t>(victim_blocks) / static_cast<uint64_t>(config.blocks), 1)) {}
+
+  Status Fill() {
+    if (Status status = AddFleet(churn_.config(), index_); !status.ok()) return status;
+    FillIndex(churn_, index_);
+    held_ = churn_.FullyHeld(churn_.steady_turn(), 0);
+    return CheckFleet(churn_, index_);
+  }
+
+  // The victim stores prompts that the fleet holds as well, and as many that nobody else holds.
+  Status AddVictim() {
+    if (Status status = index_.AddWorker(kVictim, FleetWorker(churn_.config().groups));
+        !status.ok()) {
+      return status;
+    }
+    TurnBatches batches(churn_, Removes::kMerged);
+    for (uint64_t i = 0; i < victim_chains_; ++i) {
+      const uint64_t chain = i % 2 == 0 ? SharedChain(i) : kOwnChains + i;
+      const Churn::Turn turn{.worker = kVictim, .stored = chain, .removed = std::nullopt};
+      for (const EventBatch& batch : batches.Make(turn)) index_.Apply(kVictim, batch);
+    }
+    removed_ = false;
+    return {};
+  }
+
+  struct Round {
+    Samples queries;
+    double call_s = 0;
+    double reclaim_s = 0;
+    int64_t wrong = 0;
+  };
+  Round Run(const RemoveBenchOptions& options, bool remove) {
+    Round round;
+    std::atomic<bool> ending = false;
+    const std::chrono::microseconds every(options.every_us);
+    std::thread asking([&] { Ask(round, ending, every); });
+    const auto start = Clock::now();
+    if (remove) {
+      const auto call = Clock::now();
+      index_.RemoveWorker(kVictim);
+      round.call_s = NanosecondsSince(call) * 1e-9;
+      removed_ = true;
+      while (index_.Reclaim()) {
+      }
+      round.reclaim_s = NanosecondsSince(call) * 1e-9 - round.call_s;
+    }
+    std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(
+                                              std::chrono::duration<double>(options.seconds)));
+    ending = true;
+    asking.join();
+    return round;
+  }
+
+ private:
+  static constexpr uint64_t kOwnChains = uint64_t{1} << 40;
+
+  uint64_t SharedChain(uint64_t i) const {
+    return held_.first + i % (held_.last - held_.first + 1);
+  }
+
+  void Ask(Round& round, const std::atomic<bool>& ending, Clock::duration every) {
+    const auto blocks = static_cast<size_t>(churn_.config().blocks);
+    std::vector<BlockHash> chain(blocks);
+    const int64_t tokens = churn_.config().blocks * kBlockTokens;
+    for (auto due = Clock::now(); !ending; due += every) {
+      // Even: what the victim holds too.
+      const uint64_t prompt = SharedChain(random_() % victim_chains_ / 2 * 2);
+      for (size_t i = 0; i < blocks; ++i) chain[i] = BlockHash(churn_.HashOf(prompt, i));
+      // No sleep: waking up takes longer than a query.
+      while (Clock::now() < due) {
+      }
+      const bool removed = removed_;
+      const std::vector<WorkerMatch> matches = index_.Match(chain, kBlockTokens, tokens + 1);
+      round.queries.Add(NanosecondsSince(due));
+      Judge(matches, tokens, removed, round);
+    }
+  }
+  void Judge(const std::vector<WorkerMatch>& matches, int64_t tokens, bool removed,
+             Round& round) const {
+    int64_t holders = 0;
+    for (const WorkerMatch& match : matches) {
+      if (match.worker == kVictim) {
+        if (removed) ++round.wrong;
+      } else if (match.gpu_tokens == tokens) {
+        ++holders;
+      }
+    }
+    if (holders != churn_.config().holders) ++round.wrong;
+  }
+
+  const Churn churn_;
+  const uint64_t victim_chains_;
+  PrefixIndex index_;
+  Churn::Range held_{};
+  std::mt19937_64 random_{1};
+  std::atomic<bool> removed_ = false;
+};
+
+}  // namespace
+
+int RunRemoveBench(const RemoveBenchOptions& options) {
+  Report report("remove", kMethod, options.fleet.json);
+  const ChurnConfig config = FleetCases(options.fleet, {4}).front();
+  const auto fleet = std::make_unique<RemoveCase>(config, options.victim_blocks);
+  if (Status status = fleet->Fill(); !status.ok()) return tools::Fail(status);
+  Samples calls;
+  Samples reclaims;
+  Samples with;
+  Samples without;
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < options.rounds; ++i) {
+    if (Status status = fleet->AddVictim(); !status.ok()) return tools::Fail(status);
+    const auto quiet = fleet->Run(options, false);
+    const auto removal = fleet->Run(options, true);
+    calls.Add(removal.call_s);
+    reclaims.Add(removal.reclaim_s);
+    without.Add(quiet.queries);
+    with.Add(removal.queries);
+    wrong += quiet.wrong + removal.wrong;
+  }
+  report.Target("remove.query_p99_with_to_without", with.Quantile(0.99) / without.Quantile(0.99),
+                "ratio", kP99Target);
+  report.Target("remove.wrong_answers", static_cast<double>(wrong), "", 0);
+  report.Figure("remove.call", calls.median() * 1e6, "us");
+  report.Figure("remove.call_max", calls.Quantile(1) * 1e6, "us");
+  report.Figure("remove.reclaim", reclaims.median() * 1e3, "ms");
+  for (const double q : {0.5, 0.99, 0.999}) {
+    const std::string name = "remove.query_p" + std::string(q < 0.6     ? "50"
+                                                            : q < 0.995 ? "99"
+                                                                        : "99.9");
+    report.Figure(name + "_with", with.Quantile(q) * 1e-3, "us");
+    report.Figure(name + "_without", without.Quantile(q) * 1e-3, "us");
+  }
+  const int exit_code = report.Finish();
+  return wrong == 0 ? exit_code : 1;
+}
+
+}  // namespace kvcast::bench
