@@ -8,7 +8,7 @@ namespace kvcast::router {
 
 HolderSet* HolderSet::New(uint32_t capacity) {
   void* const memory =
-      std::malloc(sizeof(HolderSet) + capacity * (sizeof(uint64_t) + sizeof(PlaceId)));
+      std::malloc(sizeof(HolderSet) + capacity * (2 * sizeof(uint64_t) + sizeof(PlaceId)));
   if (memory == nullptr) throw std::bad_alloc();
   auto* const set = new (memory) HolderSet(capacity);
   for (uint32_t i = 0; i < capacity; ++i) new (&set->words()[i]) std::atomic<uint64_t>(0);
@@ -17,9 +17,10 @@ HolderSet* HolderSet::New(uint32_t capacity) {
 
 void HolderSet::Delete(HolderSet* set) { std::free(set); }
 
-void HolderSet::Append(PlaceId place, uint64_t bits) {
+void HolderSet::Append(PlaceId place, uint64_t bits, uint64_t next) {
   const uint32_t at = size_.load(std::memory_order_relaxed);
   places()[at] = place;
+  nexts()[at] = next;
   words()[at].store(bits, std::memory_order_relaxed);
   size_.store(at + 1, std::memory_order_release);
 }
@@ -32,25 +33,18 @@ uint32_t HolderSet::Find(PlaceId place) const {
   return i;
 }
 
-bool HolderSet::AnyHolds(uint64_t mask) const {
-  const uint32_t size = size_.load(std::memory_order_relaxed);
-  for (uint32_t i = 0; i < size; ++i) {
-    if ((words()[i].load(std::memory_order_relaxed) & mask) != 0) return true;
-  }
-  return false;
-}
-
 uint64_t HolderSet::Union() const {
   const uint32_t size = size_.load(std::memory_order_relaxed);
   uint64_t all = 0;
-  for (uint32_t i = 0; i < size; ++i) all |= words()[i].load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < size; ++i)
+    all |= nexts()[i] | words()[i].load(std::memory_order_relaxed);
   return all;
 }
 
 uint32_t HolderSet::CountHolders() const {
   const uint32_t size = size_.load(std::memory_order_relaxed);
   uint32_t count = 0;
-  for (uint32_t i = 0; i < size; ++i) count += words()[i].load(std::memory_order_relaxed) != 0;
+  for (uint32_t i = 0; i < size; ++i) count += !Empty(i);
   return count;
 }
 

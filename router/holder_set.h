@@ -9,8 +9,9 @@
 
 namespace kvcast::router {
 
-// 12 bytes a holder and 16. Made, changed and freed by one writer; read beside it. A holder keeps
-// its position; one whose bits are all 0 holds nothing.
+// 20 bytes a holder and 8. Made, changed and freed by one writer; read beside it. A holder keeps
+// its position. What it holds stands there twice: as readers see it, and as it will be once the
+// batch in work is whole.
 class HolderSet {
  public:
   static HolderSet* New(uint32_t capacity);
@@ -22,16 +23,18 @@ class HolderSet {
   uint64_t bits(uint32_t i) const { return words()[i].load(std::memory_order_acquire); }
 
   // Writer.
-  void SetBits(uint32_t i, uint64_t bits) { words()[i].store(bits, std::memory_order_release); }
+  uint64_t next(uint32_t i) const { return nexts()[i]; }
+  void SetNext(uint32_t i, uint64_t bits) { nexts()[i] = bits; }
+  // Lets readers see what is next.
+  void Publish(uint32_t i) { words()[i].store(nexts()[i], std::memory_order_release); }
   // REQUIRES: size() < capacity().
-  void Append(PlaceId place, uint64_t bits);
+  void Append(PlaceId place, uint64_t bits, uint64_t next);
   // Position of the place; size(): it is not there.
   uint32_t Find(PlaceId place) const;
-  // Whether anybody holds a key of `mask`.
-  bool AnyHolds(uint64_t mask) const;
-  // What is held at all.
+  // What is held at all, as readers see it or will.
   uint64_t Union() const;
-  // Holders with a bit set.
+  // Whether the holder has nothing and will have nothing.
+  bool Empty(uint32_t i) const { return nexts()[i] == 0 && bits(i) == 0; }
   uint32_t CountHolders() const;
 
  private:
@@ -41,8 +44,10 @@ class HolderSet {
   const std::atomic<uint64_t>* words() const {
     return reinterpret_cast<const std::atomic<uint64_t>*>(this + 1);
   }
-  PlaceId* places() { return reinterpret_cast<PlaceId*>(words() + capacity_); }
-  const PlaceId* places() const { return reinterpret_cast<const PlaceId*>(words() + capacity_); }
+  uint64_t* nexts() { return reinterpret_cast<uint64_t*>(words() + capacity_); }
+  const uint64_t* nexts() const { return reinterpret_cast<const uint64_t*>(words() + capacity_); }
+  PlaceId* places() { return reinterpret_cast<PlaceId*>(nexts() + capacity_); }
+  const PlaceId* places() const { return reinterpret_cast<const PlaceId*>(nexts() + capacity_); }
 
   std::atomic<uint32_t> size_{0};
   uint32_t capacity_;

@@ -27,6 +27,20 @@ struct MatchQuery::Scratch {
   }
 };
 
+namespace {
+
+// Batches show themselves in well under a microsecond; one that takes longer was interrupted.
+uint64_t EvenVersion(const WorkerView& view) {
+  constexpr int kTries = 100;
+  uint64_t version = view.version.load(std::memory_order_acquire);
+  for (int i = 0; i < kTries && version % 2 != 0; ++i) {
+    version = view.version.load(std::memory_order_acquire);
+  }
+  return version;
+}
+
+}  // namespace
+
 MatchQuery::Scratch& MatchQuery::ThreadScratch() {
   static thread_local Scratch scratch;
   return scratch;
@@ -73,7 +87,7 @@ bool MatchQuery::Read() {
   for (uint32_t i = 0; i < scratch_.asked.size(); ++i) {
     Asked& asked = scratch_.asked[i];
     if (asked.settled) continue;
-    asked.version = asked.view->version.load(std::memory_order_acquire);
+    asked.version = EvenVersion(*asked.view);
     asked.rules = asked.view->rules.load(std::memory_order_acquire);
     asked.certain = asked.view->certain.load(std::memory_order_acquire);
     asked.first_mark = kNone;

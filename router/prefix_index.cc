@@ -156,21 +156,8 @@ class PrefixIndex::Impl {
   }
 
  private:
-  // A change of one worker that queries see whole or not at all.
-  class Change {
-   public:
-    Change(Impl& impl, WorkerState& worker) : impl_(impl), worker_(worker) { Bump(); }
-    ~Change();
-
-   private:
-    void Bump() {
-      std::atomic<uint64_t>& version = worker_.view->version;
-      version.store(version.load(std::memory_order_relaxed) + 1, std::memory_order_release);
-    }
-    Impl& impl_;
-    WorkerState& worker_;
-  };
-
+  // Ends a change of the worker: queries see all of it from here on, and saw nothing of it before.
+  void Commit(WorkerState& worker) KV_REQUIRES(mutex_);
   WorkerSlot TakeSlot() KV_REQUIRES(mutex_);
   WorkerState& Enter(WorkerId id, const WorkerConfig& config, GroupCatalogue catalogue)
       KV_REQUIRES(mutex_);
@@ -200,6 +187,7 @@ class PrefixIndex::Impl {
   std::vector<std::unique_ptr<WorkerState>> slots_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
+  std::vector<PlaceId> closing_ KV_GUARDED_BY(mutex_);  // by the change in work
   uint64_t registrations_ KV_GUARDED_BY(mutex_) = 0;
   // nullptr: to be made by the next query.
   mutable std::atomic<const Roster*> roster_{nullptr};
@@ -212,20 +200,27 @@ PrefixIndex::Impl::~Impl() {
   }
 }
 
-PrefixIndex::Impl::Change::~Change() {
-  WorkerView& view = *worker_.view;
+void PrefixIndex::Impl::Commit(WorkerState& worker) {
+  WorkerView& view = *worker.view;
   const WorkerRules* const known = view.rules.load(std::memory_order_relaxed);
-  if (worker_.catalogue_changes != worker_.catalogue.changes() || known == nullptr) {
-    worker_.catalogue_changes = worker_.catalogue.changes();
-    view.rules.store(new WorkerRules(worker_.id, worker_.config, worker_.catalogue),
-                     std::memory_order_release);
-    if (known != nullptr) {
-      impl_.epochs_.Retire(DeleteObject<const WorkerRules>, nullptr,
-                           reinterpret_cast<uintptr_t>(known));
-    }
+  const WorkerRules* rules = known;
+  if (worker.catalogue_changes != worker.catalogue.changes() || known == nullptr) {
+    worker.catalogue_changes = worker.catalogue.changes();
+    rules = new WorkerRules(worker.id, worker.config, worker.catalogue);
   }
-  view.certain.store(worker_.hit_reports.none(), std::memory_order_release);
-  Bump();
+  // Readers wait from here to the end of the version's change, and for nothing else.
+  const uint64_t version = view.version.load(std::memory_order_relaxed);
+  view.version.store(version + 1, std::memory_order_release);
+  for (const PlaceId place : closing_) places_.Close(place);
+  map_.Publish();
+  view.rules.store(rules, std::memory_order_release);
+  view.certain.store(worker.hit_reports.none(), std::memory_order_release);
+  view.version.store(version + 2, std::memory_order_release);
+  closing_.clear();
+  map_.Tidy();
+  if (known != nullptr && known != rules) {
+    epochs_.Retire(DeleteObject<const WorkerRules>, nullptr, reinterpret_cast<uintptr_t>(known));
+  }
 }
 
 void PrefixIndex::Impl::ForgetRoster() {
@@ -279,7 +274,7 @@ WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
   slots_[slot] = std::make_unique<WorkerState>(id, slot, config);
   WorkerState& worker = *slots_[slot];
   worker.catalogue = std::move(catalogue);
-  const Change publishes_its_rules(*this, worker);
+  Commit(worker);
   return worker;
 }
 
@@ -289,6 +284,8 @@ void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
   // Odd for good: who still asks for it must look for the worker again.
   worker.view->version.fetch_add(1, std::memory_order_release);
+  for (const PlaceId place : closing_) places_.Close(place);
+  closing_.clear();
   epochs_.Retire(DeleteObject<const WorkerRules>, nullptr,
                  reinterpret_cast<uintptr_t>(worker.view->rules.load(std::memory_order_relaxed)));
   epochs_.Retire(DeleteObject<WorkerView>, nullptr,
@@ -396,13 +393,14 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   WorkerState& worker = *slots_[it->second];
-  const Change change(*this, worker);
   for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
-  if (!forget_groups) return;
-  Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(worker.config);
-  KV_CHECK(catalogue.ok());
-  worker.catalogue = std::move(catalogue).value();
-  worker.catalogue_changes = ~uint64_t{0};
+  if (forget_groups) {
+    Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(worker.config);
+    KV_CHECK(catalogue.ok());
+    worker.catalogue = std::move(catalogue).value();
+    worker.catalogue_changes = ~uint64_t{0};
+  }
+  Commit(worker);
 }
 
 Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
@@ -410,16 +408,18 @@ Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return Status(StatusCode::kNotFound, "worker is not registered");
   WorkerState& worker = *slots_[it->second];
-  const Change change(*this, worker);
-  if (worker.catalogue.LearnUnit(unit)) return Status();
+  if (worker.catalogue.LearnUnit(unit)) {
+    Commit(worker);
+    return Status();
+  }
   return Status(StatusCode::kFailedPrecondition, "hash_block_size: against what is known");
 }
 
 void PrefixIndex::Impl::ClearTier(WorkerState& worker, Tier tier) {
   if (tier == Tier::kGpu) worker.hit_reports.Clear();
   if (worker.digest) worker.digest->Clear(tier);
-  for (PlaceId& place : worker.places[static_cast<size_t>(tier)]) {
-    if (place != router::kNoPlace) places_.Close(place);
+  for (const PlaceId place : worker.places[static_cast<size_t>(tier)]) {
+    if (place != router::kNoPlace) closing_.push_back(place);
   }
   worker.places[static_cast<size_t>(tier)].clear();
   worker.residencies[static_cast<size_t>(tier)] = 0;
@@ -443,26 +443,24 @@ std::vector<size_t> PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batc
 std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventBatch& batch) {
   std::vector<size_t> left_out;
   const uint64_t ops = worker.counters.stored_blocks + worker.counters.removed_blocks;
-  {
-    BatchAhead ahead(map_, batch.events);
-    const Change change(*this, worker);
-    for (size_t i = 0; i < batch.events.size(); ++i) {
-      const Event& event = batch.events[i];
-      if (const size_t skipped = SkipHitReport(worker, std::span(batch.events).subspan(i))) {
-        for (size_t next = 0; next < skipped; ++next) left_out.push_back(i + next);
-        i += skipped - 1;
-        continue;
-      }
-      // No std::visit: the thread-safety analysis does not see a held lock inside a lambda.
-      if (const auto* stored = std::get_if<BlockStored>(&event)) {
-        ApplyEvent(worker, *stored, ahead);
-      } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
-        ApplyEvent(worker, *removed, ahead);
-      } else {
-        ApplyEvent(worker, std::get<AllBlocksCleared>(event));
-      }
+  BatchAhead ahead(map_, batch.events);
+  for (size_t i = 0; i < batch.events.size(); ++i) {
+    const Event& event = batch.events[i];
+    if (const size_t skipped = SkipHitReport(worker, std::span(batch.events).subspan(i))) {
+      for (size_t next = 0; next < skipped; ++next) left_out.push_back(i + next);
+      i += skipped - 1;
+      continue;
+    }
+    // No std::visit: the thread-safety analysis does not see a held lock inside a lambda.
+    if (const auto* stored = std::get_if<BlockStored>(&event)) {
+      ApplyEvent(worker, *stored, ahead);
+    } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
+      ApplyEvent(worker, *removed, ahead);
+    } else {
+      ApplyEvent(worker, std::get<AllBlocksCleared>(event));
     }
   }
+  Commit(worker);
   if (places_.any_closed()) {
     SweepSome(kSweepRuns + worker.counters.stored_blocks + worker.counters.removed_blocks - ops);
   }

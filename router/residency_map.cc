@@ -3,6 +3,18 @@
 
 namespace kvcast::router {
 
+void ResidencyMap::Publish() {
+  unsigned_ints_.Publish();
+  negative_ints_.Publish();
+  byte_strings_.Publish();
+}
+
+void ResidencyMap::Tidy() {
+  unsigned_ints_.Tidy();
+  negative_ints_.Tidy();
+  byte_strings_.Tidy();
+}
+
 void ResidencyMap::BeginSweep() {
   unsigned_ints_.BeginSweep();
   negative_ints_.BeginSweep();

@@ -78,7 +78,10 @@ class ResidencyMap {
     Visit(hash, [](const auto& store, const auto& key) { store.Prefetch(key); });
   }
 
-  // See RunStore. False: the sweep has been everywhere.
+  // See RunStore.
+  void Publish();
+  void Tidy();
+  // False: the sweep has been everywhere.
   void BeginSweep();
   bool Sweep(size_t runs);
   void EndSweep();

@@ -148,25 +148,44 @@ typename RunStore<Key>::Spot RunStore<Key>::Insert(const Key& key, size_t more,
   return spot;
 }
 
-// Position of the place among the run's holders, added if it is not there.
+// Makes room for one more holder.
 template <typename Key>
-uint32_t RunStore<Key>::HolderOf(Run& run, PlaceId place) {
+HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
+  Run& run = At(number);
   HolderSet* const set = run.holders.load(std::memory_order_relaxed);
-  const uint32_t found = set->Find(place);
-  if (found < set->size()) return found;
-  if (set->size() < set->capacity()) {
-    set->Append(place, 0);
-    return found;
-  }
   const uint32_t holding = set->CountHolders();
   HolderSet* const grown = HolderSet::New(holding + 1 + holding / 2);
+  std::vector<uint32_t> moved(set->size(), kNoHolder);
   for (uint32_t i = 0; i < set->size(); ++i) {
-    if (set->bits(i) != 0) grown->Append(set->place(i), set->bits(i));
+    if (set->Empty(i)) continue;
+    moved[i] = grown->size();
+    grown->Append(set->place(i), set->bits(i), set->next(i));
   }
-  grown->Append(place, 0);
+  for (Dirty& dirty : dirty_) {
+    if (dirty.run == number && dirty.holder != kNoHolder) dirty.holder = moved[dirty.holder];
+  }
   run.holders.store(grown, std::memory_order_release);
   RetireHolders(set);
-  return grown->size() - 1;
+  return *grown;
+}
+
+// Position of the place among the run's holders, added if it is not there.
+template <typename Key>
+uint32_t RunStore<Key>::HolderOf(uint32_t number, PlaceId place) {
+  HolderSet* set = At(number).holders.load(std::memory_order_relaxed);
+  const uint32_t found = set->Find(place);
+  if (found < set->size()) return found;
+  if (set->size() == set->capacity()) set = &GrowHolders(number);
+  set->Append(place, 0, 0);
+  return set->size() - 1;
+}
+
+template <typename Key>
+void RunStore<Key>::SetNext(const Spot& spot, uint32_t holder, uint64_t bits) {
+  At(spot.run).holders.load(std::memory_order_relaxed)->SetNext(holder, bits);
+  const bool noted =
+      !dirty_.empty() && dirty_.back().run == spot.run && dirty_.back().holder == holder;
+  if (!noted) dirty_.push_back({spot.run, holder});
 }
 
 template <typename Key>
@@ -174,15 +193,13 @@ bool RunStore<Key>::Add(const Key& key, PlaceId place, size_t more, Cursor& curs
   Spot spot = FindNear(key, cursor, false);
   if (spot.run == 0) spot = Find(key);
   if (spot.run == 0) spot = Insert(key, more, cursor);
-  Run& run = At(spot.run);
   const bool same_run = spot.run == cursor.run && cursor.holder != kNoHolder;
-  const uint32_t holder = same_run ? cursor.holder : HolderOf(run, place);
+  const uint32_t holder = same_run ? cursor.holder : HolderOf(spot.run, place);
   cursor = {spot.run, spot.offset, holder};
-  HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
-  const uint64_t bits = holders.bits(holder);
+  const uint64_t next = At(spot.run).holders.load(std::memory_order_relaxed)->next(holder);
   const uint64_t bit = uint64_t{1} << spot.offset;
-  if ((bits & bit) == 0) {
-    holders.SetBits(holder, bits | bit);
+  if ((next & bit) == 0) {
+    SetNext(spot, holder, next | bit);
     return true;
   }
   if (extras_of_place_.size() <= place) extras_of_place_.resize(place + size_t{1});
@@ -198,12 +215,11 @@ Removal RunStore<Key>::Remove(const Key& key, PlaceId place, Cursor& cursor) {
   Spot spot = FindNear(key, cursor, true);
   if (spot.run == 0) spot = Find(key);
   if (spot.run == 0) return Removal::kNotHeld;
-  Run& run = At(spot.run);
-  HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
+  const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
   const bool same_run = spot.run == cursor.run && cursor.holder != kNoHolder;
   const uint32_t holder = same_run ? cursor.holder : holders.Find(place);
   const uint64_t bit = uint64_t{1} << spot.offset;
-  if (holder == holders.size() || (holders.bits(holder) & bit) == 0) return Removal::kNotHeld;
+  if (holder == holders.size() || (holders.next(holder) & bit) == 0) return Removal::kNotHeld;
   cursor = {spot.run, spot.offset, holder};
   if (place < extras_of_place_.size() && extras_of_place_[place] > 0) {
     const auto extra = extra_copies_.find({place, key});
@@ -215,19 +231,32 @@ Removal RunStore<Key>::Remove(const Key& key, PlaceId place, Cursor& cursor) {
       return Removal::kCopiesLeft;
     }
   }
-  holders.SetBits(holder, holders.bits(holder) & ~bit);
-  if (!holders.AnyHolds(bit)) {
-    Kill(spot);
-    // The run may have gone, or its keys elsewhere.
-    if (At(spot.run).live.load(std::memory_order_relaxed) == 0) cursor = {};
-  }
+  SetNext(spot, holder, holders.next(holder) & ~bit);
+  if (lost_.empty() || lost_.back() != spot.run) lost_.push_back(spot.run);
   return Removal::kLastCopy;
 }
 
 template <typename Key>
-void RunStore<Key>::Kill(Spot spot) {
-  KillMany(spot.run, uint64_t{1} << spot.offset);
-  Settle(spot.run);
+void RunStore<Key>::Publish() {
+  for (const Dirty& dirty : dirty_) {
+    if (dirty.holder == kNoHolder) continue;
+    At(dirty.run).holders.load(std::memory_order_relaxed)->Publish(dirty.holder);
+  }
+  dirty_.clear();
+}
+
+template <typename Key>
+void RunStore<Key>::Tidy() {
+  for (const uint32_t number : lost_) {
+    const Run& run = At(number);
+    const uint64_t live = run.live.load(std::memory_order_relaxed);
+    if (live == 0) continue;
+    const uint64_t held = run.holders.load(std::memory_order_relaxed)->Union();
+    if ((live & ~held) == 0) continue;
+    KillMany(number, live & ~held);
+    Settle(number);
+  }
+  lost_.clear();
 }
 
 template <typename Key>
@@ -271,9 +300,9 @@ void RunStore<Key>::Rewrite(uint32_t number) {
     uint64_t packed = 0;
     uint32_t offset = 0;
     for (uint64_t rest = live; rest != 0; rest &= rest - 1, ++offset) {
-      packed |= (old_holders.bits(i) >> std::countr_zero(rest) & 1) << offset;
+      packed |= (old_holders.next(i) >> std::countr_zero(rest) & 1) << offset;
     }
-    if (packed != 0) holders->Append(old_holders.place(i), packed);
+    if (packed != 0) holders->Append(old_holders.place(i), packed, packed);
   }
   HolderSet::Delete(to.holders.load(std::memory_order_relaxed));
   to.holders.store(holders, std::memory_order_release);
@@ -312,7 +341,7 @@ bool RunStore<Key>::Holds(const Key& key, PlaceId place) const {
   if (spot.run == 0) return false;
   const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
   const uint32_t holder = holders.Find(place);
-  return holder < holders.size() && (holders.bits(holder) >> spot.offset & 1) != 0;
+  return holder < holders.size() && (holders.next(holder) >> spot.offset & 1) != 0;
 }
 
 template <typename Key>
@@ -323,8 +352,9 @@ void RunStore<Key>::SweepRun(uint32_t number) {
   HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
   bool swept = false;
   for (uint32_t i = 0; i < holders.size(); ++i) {
-    if (holders.bits(i) == 0 || places_.Read(holders.place(i))) continue;
-    holders.SetBits(i, 0);
+    if (holders.Empty(i) || places_.Read(holders.place(i))) continue;
+    holders.SetNext(i, 0);
+    holders.Publish(i);
     swept = true;
   }
   if (!swept) return;

@@ -5,6 +5,10 @@
 // holds any of its keys, and a table finds a key that no neighbour leads to. Neighbourhood is where
 // to look first and nothing more: an answer never depends on it.
 //
+// A batch is prepared where readers do not look: keys without holders, and bits that are next. Then
+// Publish lets them see it, a word at a time and no more work than that, and Tidy gives back what
+// nobody holds any more.
+//
 // A key's position in a run is its own for as long as the run lives, and its bit in `live` says
 // whether anybody holds it. A run that has lost most of its keys is written anew, smaller.
 // SPDX-License-Identifier: Apache-2.0
@@ -67,16 +71,20 @@ class RunStore {
   RunStore(const RunStore&) = delete;
   RunStore& operator=(const RunStore&) = delete;
 
+  // Until Publish, readers do not see what Add and Remove change; the writer's other calls do.
   // Adds a copy. True: the place did not hold the key. `more` keys will follow this one.
   bool Add(const Key& key, PlaceId place, size_t more, Cursor& cursor);
   Removal Remove(const Key& key, PlaceId place, Cursor& cursor);
+  void Publish();
+  // REQUIRES: all is published.
+  void Tidy();
   // Puts the cursor on the key if anybody holds it, else nowhere.
   void Seek(const Key& key, Cursor& cursor) const;
   bool Holds(const Key& key, PlaceId place) const;
   void Prefetch(const Key& key) const { table_.Prefetch(hash_(key)); }
 
   // Takes from closed places what they hold, in up to `runs` runs. False: all runs were looked at
-  // since BeginSweep.
+  // since BeginSweep. REQUIRES: all is published.
   void BeginSweep() { sweep_next_ = 1; }
   bool Sweep(size_t runs);
   void EndSweep();
@@ -111,6 +119,10 @@ class RunStore {
     uint32_t run = 0;
     uint32_t offset = 0;
   };
+  struct Dirty {  // a holder whose next bits are not published
+    uint32_t run;
+    uint32_t holder;
+  };
   using Directory = std::atomic<Run*>;
 
   struct PlaceKeyHash {
@@ -140,8 +152,9 @@ class RunStore {
   uint32_t NewRun(uint32_t capacity);
   void GrowKeys(Run& run, uint32_t capacity);
   void AddSegment();
-  uint32_t HolderOf(Run& run, PlaceId place);
-  void Kill(Spot spot);
+  uint32_t HolderOf(uint32_t run, PlaceId place);
+  HolderSet& GrowHolders(uint32_t run);
+  void SetNext(const Spot& spot, uint32_t holder, uint64_t bits);
   void KillMany(uint32_t run, uint64_t dead);
   void Settle(uint32_t run);
   void Rewrite(uint32_t run);
@@ -159,6 +172,8 @@ class RunStore {
   size_t directory_size_ = 0;
   uint32_t runs_ = 1;  // numbers given out; 0 is nowhere
   std::vector<uint32_t> free_runs_;
+  std::vector<Dirty> dirty_;
+  std::vector<uint32_t> lost_;  // runs that keys were removed from since Tidy
   uint32_t sweep_next_ = 1;
   // Copies beyond the first. Rare, so that they need not lie in the runs.
   absl::flat_hash_map<std::pair<PlaceId, Key>, uint32_t, PlaceKeyHash> extra_copies_;
