@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/holder_set.h"
 
-#include <cstdlib>
 #include <new>
 
 namespace kvcast::router {
 
-HolderSet* HolderSet::New(uint32_t capacity) {
-  void* const memory =
-      std::malloc(sizeof(HolderSet) + capacity * (2 * sizeof(uint64_t) + sizeof(PlaceId)));
-  if (memory == nullptr) throw std::bad_alloc();
+HolderSet* HolderSet::New(SlabArena& arena, uint32_t capacity) {
+  void* const memory = arena.Allocate(sizeof(HolderSet) +
+                                      size_t{capacity} * (2 * sizeof(uint64_t) + sizeof(PlaceId)));
   auto* const set = new (memory) HolderSet(capacity);
   for (uint32_t i = 0; i < capacity; ++i) new (&set->words()[i]) std::atomic<uint64_t>(0);
   return set;
 }
-
-void HolderSet::Delete(HolderSet* set) { std::free(set); }
 
 void HolderSet::Append(PlaceId place, uint64_t bits, uint64_t next) {
   const uint32_t at = size_.load(std::memory_order_relaxed);

@@ -6,16 +6,17 @@
 #include <cstdint>
 
 #include "router/place_table.h"
+#include "src/base/slab_arena.h"
 
 namespace kvcast::router {
 
-// 20 bytes a holder and 8. Made, changed and freed by one writer; read beside it. A holder keeps
+// 20 bytes a holder and 8. Made, changed and freed (with the arena's Free) by one writer; read
+// beside it. A holder keeps
 // its position. What it holds stands there twice: as readers see it, and as it will be once the
 // batch in work is whole.
 class HolderSet {
  public:
-  static HolderSet* New(uint32_t capacity);
-  static void Delete(HolderSet* set);
+  static HolderSet* New(SlabArena& arena, uint32_t capacity);
 
   uint32_t size() const { return size_.load(std::memory_order_acquire); }
   uint32_t capacity() const { return capacity_; }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/locator_table.h"
 
-#include <cstdlib>
 #include <new>
 
 #include "src/base/check.h"
-#include "src/base/huge_pages.h"
 
 namespace kvcast::router {
 namespace {
@@ -14,31 +12,38 @@ namespace {
 constexpr uint64_t kMostPercent = 86;
 constexpr uint64_t kLeastPercent = 40;
 
-constexpr std::array<uint32_t, 64> Sizes() {
-  std::array<uint32_t, 64> sizes{};
-  uint64_t size = 1;
-  for (uint32_t& each : sizes) {
-    each = static_cast<uint32_t>(size);
-    size += size / 4 > 0 ? size / 4 : 1;
+// Every second size that the arena has, from one bucket on: a step is about a quarter.
+template <size_t kSteps>
+constexpr std::array<uint32_t, kSteps> BucketCounts() {
+  std::array<uint32_t, kSteps> counts{};
+  constexpr auto kBytes = SlabArena::ObjectSizes();
+  size_t from = 0;
+  while (kBytes[from] < 64) ++from;
+  for (size_t i = 0; i < kSteps; ++i) {
+    // Beyond the arena's sizes by the same rule.
+    counts[i] = from + 2 * i < kBytes.size() ? static_cast<uint32_t>(kBytes[from + 2 * i] / 64)
+                                             : counts[i - 1] + counts[i - 1] / 4;
   }
-  return sizes;
+  return counts;
 }
 
 }  // namespace
 
-constinit const std::array<uint32_t, LocatorTable::kSizeSteps> LocatorTable::kSizes = Sizes();
+constinit const std::array<uint32_t, LocatorTable::kSizeSteps> LocatorTable::kSizes =
+    BucketCounts<LocatorTable::kSizeSteps>();
 
 LocatorTable::~LocatorTable() {
   Shard* const shards = shards_.load(std::memory_order_relaxed);
   if (shards == nullptr) return;
   for (size_t i = 0; i < kShards; ++i) {
-    FreeArray(nullptr, shards[i].array.load(std::memory_order_relaxed));
+    const uint64_t word = shards[i].array.load(std::memory_order_relaxed);
+    if (word != 0) FreeArray(&arena_, word);
   }
   delete[] shards;
 }
 
-void LocatorTable::FreeArray(void* /*context*/, uintptr_t word) {
-  std::free(ArrayOf(word).buckets);
+void LocatorTable::FreeArray(void* arena, uintptr_t word) {
+  static_cast<SlabArena*>(arena)->Free(ArrayOf(word).buckets);
 }
 
 // The counts go up before the entry is there: a reader that sees it will find the way.
@@ -58,13 +63,7 @@ void LocatorTable::Put(const Array& array, uint64_t entry) {
 
 void LocatorTable::Resize(Shard& shard, size_t step) {
   KV_CHECK(step < kSizeSteps);
-  const size_t bytes = kSizes[step] * sizeof(Bucket);
-  const bool huge = bytes >= kHugePageBytes;
-  const size_t unit = huge ? kHugePageBytes : sizeof(Bucket);
-  void* const memory = std::aligned_alloc(unit, (bytes + unit - 1) / unit * unit);
-  if (memory == nullptr) throw std::bad_alloc();
-  if (huge) WishForHugePages(memory, bytes);
-  auto* const buckets = new (memory) Bucket[kSizes[step]];
+  auto* const buckets = new (arena_.Allocate(kSizes[step] * sizeof(Bucket))) Bucket[kSizes[step]];
   const Array array{buckets, kSizes[step]};
   const uint64_t old = shard.array.load(std::memory_order_relaxed);
   if (old != 0) {
@@ -77,7 +76,7 @@ void LocatorTable::Resize(Shard& shard, size_t step) {
     }
   }
   shard.array.store(reinterpret_cast<uint64_t>(buckets) | step, std::memory_order_release);
-  if (old != 0) epochs_.Retire(FreeArray, nullptr, old);
+  if (old != 0) epochs_.Retire(FreeArray, &arena_, old);
 }
 
 void LocatorTable::Insert(uint64_t hash, Locator locator) {

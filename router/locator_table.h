@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "src/base/epoch.h"
+#include "src/base/slab_arena.h"
 
 namespace kvcast::router {
 
@@ -25,7 +26,7 @@ using Locator = uint64_t;
 // writer.
 class LocatorTable {
  public:
-  explicit LocatorTable(EpochDomain& epochs) : epochs_(epochs) {}
+  LocatorTable(SlabArena& arena, EpochDomain& epochs) : arena_(arena), epochs_(epochs) {}
   ~LocatorTable();
   LocatorTable(const LocatorTable&) = delete;
   LocatorTable& operator=(const LocatorTable&) = delete;
@@ -48,7 +49,7 @@ class LocatorTable {
   static constexpr int kEntries = 7;
   static constexpr int kLocatorBits = 36;
   static constexpr int kFingerprintBits = 28;
-  static constexpr int kShardBits = 10;
+  static constexpr int kShardBits = 12;
   static constexpr size_t kShards = size_t{1} << kShardBits;
 
   struct alignas(64) Bucket {
@@ -81,8 +82,9 @@ class LocatorTable {
   static void Put(const Array& array, uint64_t entry);
   std::atomic<uint64_t>& EntryOf(uint64_t hash, uint64_t entry, bool unpass);
   void Resize(Shard& shard, size_t step);
-  static void FreeArray(void* context, uintptr_t word);
+  static void FreeArray(void* arena, uintptr_t word);
 
+  SlabArena& arena_;
   EpochDomain& epochs_;
   std::atomic<Shard*> shards_{nullptr};  // made at the first insert
   uint64_t size_ = 0;

@@ -20,6 +20,7 @@
 #include "src/base/check.h"
 #include "src/base/epoch.h"
 #include "src/base/mutex.h"
+#include "src/base/slab_arena.h"
 
 namespace kvcast {
 
@@ -180,9 +181,10 @@ class PrefixIndex::Impl {
   static void AskAll(const Roster& roster, std::span<const WorkerId> ids, MatchQuery& query);
 
   mutable Mutex mutex_;
+  SlabArena arena_;
   mutable EpochDomain epochs_;
   PlaceTable places_{epochs_};
-  ResidencyMap map_{router::ProcessSeed(), epochs_, places_};
+  ResidencyMap map_{router::ProcessSeed(), arena_, epochs_, places_};
   std::unordered_map<WorkerId, WorkerSlot> slot_of_ KV_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<WorkerState>> slots_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);

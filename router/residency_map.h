@@ -49,10 +49,10 @@ class ResidencyMap {
   }
 
  public:
-  ResidencyMap(uint64_t seed, EpochDomain& epochs, const PlaceTable& places)
-      : unsigned_ints_(seed, epochs, places),
-        negative_ints_(seed, epochs, places),
-        byte_strings_(seed, epochs, places) {}
+  ResidencyMap(uint64_t seed, SlabArena& arena, EpochDomain& epochs, const PlaceTable& places)
+      : unsigned_ints_(seed, arena, epochs, places),
+        negative_ints_(seed, arena, epochs, places),
+        byte_strings_(seed, arena, epochs, places) {}
 
   // Adds one copy. True: the place did not hold the hash. `more` hashes will follow this one.
   bool Add(const BlockHash& hash, PlaceId place, size_t more, Cursor& cursor) {

@@ -2,6 +2,8 @@
 #include "router/run_store.h"
 
 #include <algorithm>
+#include <new>
+#include <type_traits>
 
 #include "src/base/check.h"
 
@@ -24,26 +26,47 @@ RunStore<Key>::~RunStore() {
     Run& run = At(number);
     // The others were retired with what they had.
     if (run.live.load(std::memory_order_relaxed) == 0) continue;
-    delete[] run.keys.load(std::memory_order_relaxed);
-    HolderSet::Delete(run.holders.load(std::memory_order_relaxed));
+    FreeKeys(&arena_, reinterpret_cast<uintptr_t>(run.keys.load(std::memory_order_relaxed)));
+    arena_.Free(run.holders.load(std::memory_order_relaxed));
   }
   // What is retired looks at nothing of the runs but its own memory and free_runs_.
   epochs_.Collect();
-  for (size_t i = 0; i < segments_; ++i) delete[] directory[i].load(std::memory_order_relaxed);
+  for (size_t i = 0; i < segments_; ++i) arena_.Free(directory[i].load(std::memory_order_relaxed));
   delete[] directory;
+}
+
+// Byte strings may own memory.
+template <typename Key>
+Key* RunStore<Key>::NewKeys(uint32_t capacity) {
+  if constexpr (std::is_trivial_v<Key>) {
+    return new (arena_.Allocate(capacity * sizeof(Key))) Key[capacity];
+  } else {
+    return new Key[capacity];
+  }
+}
+
+template <typename Key>
+void RunStore<Key>::FreeKeys(void* arena, uintptr_t keys) {
+  if constexpr (std::is_trivial_v<Key>) {
+    FreeInArena(arena, keys);
+  } else {
+    delete[] reinterpret_cast<Key*>(keys);
+  }
+}
+
+template <typename Key>
+void RunStore<Key>::FreeInArena(void* arena, uintptr_t object) {
+  static_cast<SlabArena*>(arena)->Free(reinterpret_cast<void*>(object));
 }
 
 template <typename Key>
 void RunStore<Key>::RetireKeys(Key* keys) {
-  epochs_.Retire([](void*, uintptr_t object) { delete[] reinterpret_cast<Key*>(object); }, nullptr,
-                 reinterpret_cast<uintptr_t>(keys));
+  epochs_.Retire(FreeKeys, &arena_, reinterpret_cast<uintptr_t>(keys));
 }
 
 template <typename Key>
 void RunStore<Key>::RetireHolders(HolderSet* holders) {
-  epochs_.Retire(
-      [](void*, uintptr_t object) { HolderSet::Delete(reinterpret_cast<HolderSet*>(object)); },
-      nullptr, reinterpret_cast<uintptr_t>(holders));
+  epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(holders));
 }
 
 // Where the key lies, if it is beside the cursor.
@@ -80,8 +103,8 @@ void RunStore<Key>::AddSegment() {
                      nullptr, reinterpret_cast<uintptr_t>(old));
     }
   }
-  directory_.load(std::memory_order_relaxed)[segments_++].store(new Run[kSegmentRuns],
-                                                                std::memory_order_release);
+  auto* const segment = new (arena_.Allocate(kSegmentRuns * sizeof(Run))) Run[kSegmentRuns];
+  directory_.load(std::memory_order_relaxed)[segments_++].store(segment, std::memory_order_release);
 }
 
 template <typename Key>
@@ -97,15 +120,15 @@ uint32_t RunStore<Key>::NewRun(uint32_t capacity) {
   run.used = 0;
   run.capacity = static_cast<uint8_t>(capacity);
   run.next.store(0, std::memory_order_relaxed);
-  run.keys.store(new Key[capacity], std::memory_order_release);
-  run.holders.store(HolderSet::New(1), std::memory_order_release);
+  run.keys.store(NewKeys(capacity), std::memory_order_release);
+  run.holders.store(HolderSet::New(arena_, 1), std::memory_order_release);
   return number;
 }
 
 template <typename Key>
 void RunStore<Key>::GrowKeys(Run& run, uint32_t capacity) {
   Key* const old = run.keys.load(std::memory_order_relaxed);
-  Key* const keys = new Key[capacity];
+  Key* const keys = NewKeys(capacity);
   std::copy_n(old, run.used, keys);
   run.keys.store(keys, std::memory_order_release);
   run.capacity = static_cast<uint8_t>(capacity);
@@ -154,7 +177,7 @@ HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   Run& run = At(number);
   HolderSet* const set = run.holders.load(std::memory_order_relaxed);
   const uint32_t holding = set->CountHolders();
-  HolderSet* const grown = HolderSet::New(holding + 1 + holding / 2);
+  HolderSet* const grown = HolderSet::New(arena_, holding + 1 + holding / 2);
   std::vector<uint32_t> moved(set->size(), kNoHolder);
   for (uint32_t i = 0; i < set->size(); ++i) {
     if (set->Empty(i)) continue;
@@ -295,7 +318,8 @@ void RunStore<Key>::Rewrite(uint32_t number) {
     keys[to.used++] = old_keys[std::countr_zero(rest)];
   }
   const HolderSet& old_holders = *from.holders.load(std::memory_order_relaxed);
-  HolderSet* const holders = HolderSet::New(std::max<uint32_t>(1, old_holders.CountHolders()));
+  HolderSet* const holders =
+      HolderSet::New(arena_, std::max<uint32_t>(1, old_holders.CountHolders()));
   for (uint32_t i = 0; i < old_holders.size(); ++i) {
     uint64_t packed = 0;
     uint32_t offset = 0;
@@ -304,7 +328,7 @@ void RunStore<Key>::Rewrite(uint32_t number) {
     }
     if (packed != 0) holders->Append(old_holders.place(i), packed, packed);
   }
-  HolderSet::Delete(to.holders.load(std::memory_order_relaxed));
+  arena_.Free(to.holders.load(std::memory_order_relaxed));
   to.holders.store(holders, std::memory_order_release);
   to.live.store(BitRange(0, living), std::memory_order_release);
   uint32_t offset = 0;

@@ -61,11 +61,12 @@ class RunStore {
     uint32_t holder = kNoHolder;  // position in the run's holders of the place that was asked for
   };
 
-  RunStore(uint64_t seed, EpochDomain& epochs, const PlaceTable& places)
+  RunStore(uint64_t seed, SlabArena& arena, EpochDomain& epochs, const PlaceTable& places)
       : hash_{seed},
+        arena_(arena),
         epochs_(epochs),
         places_(places),
-        table_(epochs),
+        table_(arena, epochs),
         extra_copies_(0, PlaceKeyHash{{seed}}) {}
   ~RunStore();
   RunStore(const RunStore&) = delete;
@@ -160,10 +161,14 @@ class RunStore {
   void Rewrite(uint32_t run);
   void FreeRun(uint32_t run);
   void SweepRun(uint32_t run);
+  Key* NewKeys(uint32_t capacity);
+  static void FreeKeys(void* arena, uintptr_t keys);
+  static void FreeInArena(void* arena, uintptr_t object);
   void RetireKeys(Key* keys);
   void RetireHolders(HolderSet* holders);
 
   SeededHash hash_;
+  SlabArena& arena_;
   EpochDomain& epochs_;
   const PlaceTable& places_;
   LocatorTable table_;
