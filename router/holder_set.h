@@ -25,7 +25,8 @@ class HolderSet {
 
   // Writer.
   uint64_t next(uint32_t i) const { return nexts()[i]; }
-  void SetNext(uint32_t i, uint64_t bits) { nexts()[i] = bits; }
+  // Where it stands, until the set is freed.
+  uint64_t* next_at(uint32_t i) { return &nexts()[i]; }
   // Lets readers see what is next.
   void Publish(uint32_t i) { words()[i].store(nexts()[i], std::memory_order_release); }
   // REQUIRES: size() < capacity().

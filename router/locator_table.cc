@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/locator_table.h"
 
+#include <algorithm>
 #include <new>
 
 #include "src/base/check.h"
@@ -8,51 +9,73 @@
 namespace kvcast::router {
 namespace {
 
-// Of the entries that a shard has room for: above the first it grows, below the second it shrinks.
-constexpr uint64_t kMostPercent = 86;
-constexpr uint64_t kLeastPercent = 40;
+// Of the entries that fit, in thousandths. Fuller, and too many lookups go on to a second bucket.
+constexpr uint64_t kMost = 720;
+constexpr uint64_t kLeast = 360;           // below, a shard shrinks,
+constexpr uint64_t kAfterShrinking = 600;  // to be no fuller than that
 
-// Every second size that the arena has, from one bucket on: a step is about a quarter.
-template <size_t kSteps>
-constexpr std::array<uint32_t, kSteps> BucketCounts() {
-  std::array<uint32_t, kSteps> counts{};
-  constexpr auto kBytes = SlabArena::ObjectSizes();
-  size_t from = 0;
-  while (kBytes[from] < 64) ++from;
-  for (size_t i = 0; i < kSteps; ++i) {
-    // Beyond the arena's sizes by the same rule.
-    counts[i] = from + 2 * i < kBytes.size() ? static_cast<uint32_t>(kBytes[from + 2 * i] / 64)
-                                             : counts[i - 1] + counts[i - 1] / 4;
-  }
-  return counts;
-}
+// Buckets up to which a shard is in pieces of 2 KiB, and of 16 KiB.
+constexpr uint32_t kSmallPieces = 2048;
+constexpr uint32_t kMiddlePieces = 16384;
 
 }  // namespace
-
-constinit const std::array<uint32_t, LocatorTable::kSizeSteps> LocatorTable::kSizes =
-    BucketCounts<LocatorTable::kSizeSteps>();
 
 LocatorTable::~LocatorTable() {
   Shard* const shards = shards_.load(std::memory_order_relaxed);
   if (shards == nullptr) return;
   for (size_t i = 0; i < kShards; ++i) {
-    const uint64_t word = shards[i].array.load(std::memory_order_relaxed);
-    if (word != 0) FreeArray(&arena_, word);
+    const Array* const array = shards[i].array.load(std::memory_order_relaxed);
+    if (array != nullptr) FreeArray(&arena_, reinterpret_cast<uintptr_t>(array));
   }
   delete[] shards;
 }
 
-void LocatorTable::FreeArray(void* arena, uintptr_t word) {
-  static_cast<SlabArena*>(arena)->Free(ArrayOf(word).buckets);
+// Pieces grow with the shard, so that their list stays short: 2, 16 and 128 KiB.
+uint32_t LocatorTable::PieceBits(uint32_t size) {
+  if (size <= kSmallPieces) return 5;
+  return size <= kMiddlePieces ? 8 : 11;
+}
+
+// The next size: an eighth more, in whole pieces.
+uint32_t LocatorTable::Larger(uint32_t size) {
+  if (size < 32) return size + std::max<uint32_t>(1, std::bit_floor(size) / 4);
+  uint32_t larger = size + size / 8 + (size < 256 ? 16 : 0);
+  // The largest size with small pieces is not passed over.
+  for (const uint32_t edge : {kSmallPieces, kMiddlePieces}) {
+    if (size < edge && larger > edge) larger = edge;
+  }
+  const uint32_t piece = 1u << PieceBits(larger);
+  return (larger + piece - 1) / piece * piece;
+}
+
+const LocatorTable::Array* LocatorTable::NewArray(uint32_t size) {
+  const uint32_t piece_bits = PieceBits(size);
+  const uint32_t pieces = ((size - 1) >> piece_bits) + 1;
+  auto* const array = new (arena_.Allocate(sizeof(Array) + (pieces - 1) * sizeof(Bucket*)))
+      Array{.size = size, .piece_bits = piece_bits, .pieces = {}};
+  const uint32_t buckets = std::min(size, 1u << piece_bits);
+  for (uint32_t i = 0; i < pieces; ++i) {
+    array->pieces[i] = new (arena_.Allocate(buckets * sizeof(Bucket))) Bucket[buckets];
+  }
+  return array;
+}
+
+void LocatorTable::FreeArray(void* arena, uintptr_t array) {
+  auto* const freed = reinterpret_cast<Array*>(array);
+  for (uint32_t i = 0; i < freed->count(); ++i) {
+    static_cast<SlabArena*>(arena)->Free(freed->pieces[i]);
+  }
+  static_cast<SlabArena*>(arena)->Free(freed);
 }
 
 // The counts go up before the entry is there: a reader that sees it will find the way.
 void LocatorTable::Put(const Array& array, uint64_t entry) {
   for (uint64_t b = HomeOf(entry >> kLocatorBits, array.size);;) {
-    Bucket& bucket = array.buckets[b];
-    for (std::atomic<uint64_t>& slot : bucket.entries) {
-      if (slot.load(std::memory_order_relaxed) != 0) continue;
-      slot.store(entry, std::memory_order_release);
+    Bucket& bucket = array.at(b);
+    const uint32_t free = bucket.WithFingerprint(0);
+    if (free != 0) {
+      bucket.entries[static_cast<size_t>(std::countr_zero(free))].store(entry,
+                                                                        std::memory_order_release);
       return;
     }
     bucket.passed.store(bucket.passed.load(std::memory_order_relaxed) + 1,
@@ -61,22 +84,17 @@ void LocatorTable::Put(const Array& array, uint64_t entry) {
   }
 }
 
-void LocatorTable::Resize(Shard& shard, size_t step) {
-  KV_CHECK(step < kSizeSteps);
-  auto* const buckets = new (arena_.Allocate(kSizes[step] * sizeof(Bucket))) Bucket[kSizes[step]];
-  const Array array{buckets, kSizes[step]};
-  const uint64_t old = shard.array.load(std::memory_order_relaxed);
-  if (old != 0) {
-    const Array from = ArrayOf(old);
-    for (uint64_t b = 0; b < from.size; ++b) {
-      for (const std::atomic<uint64_t>& slot : from.buckets[b].entries) {
-        const uint64_t entry = slot.load(std::memory_order_relaxed);
-        if (entry != 0) Put(array, entry);
-      }
+void LocatorTable::Resize(Shard& shard, uint32_t size) {
+  const Array* const old = shard.array.load(std::memory_order_relaxed);
+  const Array* const array = NewArray(size);
+  for (uint32_t b = 0; old != nullptr && b < old->size; ++b) {
+    for (const std::atomic<uint64_t>& slot : old->at(b).entries) {
+      const uint64_t entry = slot.load(std::memory_order_relaxed);
+      if (entry != 0) Put(*array, entry);
     }
   }
-  shard.array.store(reinterpret_cast<uint64_t>(buckets) | step, std::memory_order_release);
-  if (old != 0) epochs_.Retire(FreeArray, &arena_, old);
+  shard.array.store(array, std::memory_order_release);
+  if (old != nullptr) epochs_.Retire(FreeArray, &arena_, reinterpret_cast<uintptr_t>(old));
 }
 
 void LocatorTable::Insert(uint64_t hash, Locator locator) {
@@ -87,26 +105,27 @@ void LocatorTable::Insert(uint64_t hash, Locator locator) {
     shards_.store(shards, std::memory_order_release);
   }
   Shard& shard = shards[ShardOf(hash)];
-  const uint64_t word = shard.array.load(std::memory_order_relaxed);
-  if (word == 0) {
-    Resize(shard, 0);
-  } else if ((shard.entries + 1) * 100 > ArrayOf(word).size * kEntries * kMostPercent) {
-    Resize(shard, (word & 63) + 1);
+  const Array* const array = shard.array.load(std::memory_order_relaxed);
+  if (array == nullptr) {
+    Resize(shard, 1);
+  } else if (shard.entries * 1000 >= uint64_t{array->size} * kEntries * kMost) {
+    Resize(shard, Larger(array->size));
   }
-  Put(ArrayOf(shard.array.load(std::memory_order_relaxed)),
-      FingerprintOf(hash) << kLocatorBits | locator);
+  Put(*shard.array.load(std::memory_order_relaxed), FingerprintOf(hash) << kLocatorBits | locator);
   ++shard.entries;
   ++size_;
 }
 
 // The place of the entry. With `unpass` the buckets before it are no longer passed by it.
 std::atomic<uint64_t>& LocatorTable::EntryOf(uint64_t hash, uint64_t entry, bool unpass) {
-  const Array array = ArrayOf(
-      shards_.load(std::memory_order_relaxed)[ShardOf(hash)].array.load(std::memory_order_relaxed));
+  const Array& array =
+      *shards_.load(std::memory_order_relaxed)[ShardOf(hash)].array.load(std::memory_order_relaxed);
   uint64_t b = HomeOf(FingerprintOf(hash), array.size);
   for (uint64_t looked = 0; looked < array.size; ++looked) {
-    Bucket& bucket = array.buckets[b];
-    for (std::atomic<uint64_t>& slot : bucket.entries) {
+    Bucket& bucket = array.at(b);
+    for (uint32_t mask = bucket.WithFingerprint(entry >> kLocatorBits); mask != 0;
+         mask &= mask - 1) {
+      std::atomic<uint64_t>& slot = bucket.entries[static_cast<size_t>(std::countr_zero(mask))];
       if (slot.load(std::memory_order_relaxed) == entry) return slot;
     }
     if (unpass) {
@@ -125,13 +144,13 @@ void LocatorTable::Erase(uint64_t hash, Locator locator) {
   Shard& shard = shards_.load(std::memory_order_relaxed)[ShardOf(hash)];
   --shard.entries;
   --size_;
-  const uint64_t word = shard.array.load(std::memory_order_relaxed);
-  const uint64_t room = ArrayOf(word).size * kEntries;
-  if ((word & 63) < 4 || shard.entries * 100 >= room * kLeastPercent) return;
-  size_t step = word & 63;
-  // Half way between the two bounds, so that neither is near.
-  while (step > 0 && shard.entries * 100 < kSizes[step] * kEntries * uint64_t{63}) --step;
-  Resize(shard, step);
+  const uint32_t size = shard.array.load(std::memory_order_relaxed)->size;
+  if (size < 8 || shard.entries * 1000 >= uint64_t{size} * kEntries * kLeast) return;
+  uint32_t smaller = 1;
+  while (shard.entries * 1000 > uint64_t{smaller} * kEntries * kAfterShrinking) {
+    smaller = Larger(smaller);
+  }
+  Resize(shard, smaller);
 }
 
 void LocatorTable::Replace(uint64_t hash, Locator locator, Locator by) {

@@ -4,15 +4,20 @@
 // a locator of 36, and a count of the entries that passed this bucket because it was full. An entry
 // never moves within its bucket array and a lookup that finds a bucket nobody passed is at its end,
 // so readers need no lock: they see every entry that is there for as long as they look. The table
-// is cut into shards that grow by a quarter, each at a time of its own, and may hold no key at all:
-// whether the key at a locator is the one asked for is the caller's to say.
+// is cut into shards, each in pieces of one size, so that a shard grows by an eighth and leaves
+// pieces that the next one can use. Whether the key at a locator is the one asked for is the
+// caller's to say.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
-#include <memory>
 
 #include "src/base/epoch.h"
 #include "src/base/slab_arena.h"
@@ -49,40 +54,49 @@ class LocatorTable {
   static constexpr int kEntries = 7;
   static constexpr int kLocatorBits = 36;
   static constexpr int kFingerprintBits = 28;
-  static constexpr int kShardBits = 12;
+  static constexpr int kShardBits = 10;
   static constexpr size_t kShards = size_t{1} << kShardBits;
 
   struct alignas(64) Bucket {
     std::array<std::atomic<uint64_t>, kEntries> entries{};  // 0: free
     std::atomic<uint64_t> passed{0};
+
+    // Bit i: entry i has that fingerprint; 0 asks for free entries.
+    uint32_t WithFingerprint(uint64_t fingerprint) const;
+  };
+  // The buckets of a shard. Piece i has those from i << piece_bits on.
+  struct Array {
+    uint32_t size;  // buckets
+    uint32_t piece_bits;
+    Bucket* pieces[1];  // as many as it has
+
+    Bucket& at(uint64_t bucket) const {
+      return pieces[bucket >> piece_bits][bucket & ((uint64_t{1} << piece_bits) - 1)];
+    }
+    uint32_t count() const { return ((size - 1) >> piece_bits) + 1; }
   };
   struct Shard {
-    // A pointer to buckets, and in its low bits which size of kSizes they have; 0: none.
-    std::atomic<uint64_t> array{0};
+    std::atomic<const Array*> array{nullptr};
     uint64_t entries = 0;  // writer
   };
-  struct Array {
-    Bucket* buckets = nullptr;
-    uint64_t size = 0;
-  };
-  // Bucket counts that a shard can have.
-  static constexpr size_t kSizeSteps = 64;
-  static const std::array<uint32_t, kSizeSteps> kSizes;
 
   static size_t ShardOf(uint64_t hash) { return hash >> (64 - kShardBits); }
+  // Not 0, which is that of a free entry.
   static uint64_t FingerprintOf(uint64_t hash) {
-    return hash >> (64 - kShardBits - kFingerprintBits) & ((uint64_t{1} << kFingerprintBits) - 1);
+    const uint64_t bits =
+        hash >> (64 - kShardBits - kFingerprintBits) & ((uint64_t{1} << kFingerprintBits) - 1);
+    return bits + (bits == 0);
   }
   static uint64_t HomeOf(uint64_t fingerprint, uint64_t size) {
     return fingerprint * size >> kFingerprintBits;
   }
-  static Array ArrayOf(uint64_t word) {
-    return {reinterpret_cast<Bucket*>(word & ~uint64_t{63}), kSizes[word & 63]};
-  }
+  static uint32_t PieceBits(uint32_t size);
+  static uint32_t Larger(uint32_t size);
+  const Array* NewArray(uint32_t size);
+  static void FreeArray(void* arena, uintptr_t array);
   static void Put(const Array& array, uint64_t entry);
   std::atomic<uint64_t>& EntryOf(uint64_t hash, uint64_t entry, bool unpass);
-  void Resize(Shard& shard, size_t step);
-  static void FreeArray(void* arena, uintptr_t word);
+  void Resize(Shard& shard, uint32_t size);
 
   SlabArena& arena_;
   EpochDomain& epochs_;
@@ -90,24 +104,50 @@ class LocatorTable {
   uint64_t size_ = 0;
 };
 
+inline uint32_t LocatorTable::Bucket::WithFingerprint(uint64_t fingerprint) const {
+#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
+  // Entries are read in halves of 16 bytes. Each is still read at once: x86 does not tear aligned
+  // words within a vector. What is found here is read again by itself.
+  const auto* const vectors = reinterpret_cast<const __m128i*>(this);
+  const auto high_halves = [&](int i) {
+    return _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(_mm_load_si128(vectors + i)),
+                                           _mm_castsi128_ps(_mm_load_si128(vectors + i + 1)),
+                                           _MM_SHUFFLE(3, 1, 3, 1)));
+  };
+  constexpr int kLocatorHigh = kLocatorBits - 32;
+  const __m128i wanted = _mm_set1_epi32(static_cast<int>(fingerprint));
+  const __m128i first = _mm_cmpeq_epi32(_mm_srli_epi32(high_halves(0), kLocatorHigh), wanted);
+  const __m128i second = _mm_cmpeq_epi32(_mm_srli_epi32(high_halves(2), kLocatorHigh), wanted);
+  const auto mask = static_cast<uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(first)) |
+                                          _mm_movemask_ps(_mm_castsi128_ps(second)) << 4);
+  return mask & ((1u << kEntries) - 1);
+#else
+  uint32_t mask = 0;
+  for (int i = 0; i < kEntries; ++i) {
+    const uint64_t entry = entries[static_cast<size_t>(i)].load(std::memory_order_relaxed);
+    mask |= static_cast<uint32_t>(entry >> kLocatorBits == fingerprint) << i;
+  }
+  return mask;
+#endif
+}
+
 template <typename IsKey>
 Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key) const {
   const Shard* const shards = shards_.load(std::memory_order_acquire);
   if (shards == nullptr) return 0;
-  const uint64_t word = shards[ShardOf(hash)].array.load(std::memory_order_acquire);
-  if (word == 0) return 0;
-  const Array array = ArrayOf(word);
+  const Array* const array = shards[ShardOf(hash)].array.load(std::memory_order_acquire);
+  if (array == nullptr) return 0;
   const uint64_t fingerprint = FingerprintOf(hash);
-  for (uint64_t b = HomeOf(fingerprint, array.size), looked = 0; looked < array.size; ++looked) {
-    const Bucket& bucket = array.buckets[b];
-    for (const std::atomic<uint64_t>& slot : bucket.entries) {
-      const uint64_t entry = slot.load(std::memory_order_acquire);
-      if (entry >> kLocatorBits != fingerprint || entry == 0) continue;
+  for (uint64_t b = HomeOf(fingerprint, array->size), looked = 0; looked < array->size; ++looked) {
+    const Bucket& bucket = array->at(b);
+    for (uint32_t mask = bucket.WithFingerprint(fingerprint); mask != 0; mask &= mask - 1) {
+      const uint64_t entry = bucket.entries[static_cast<size_t>(std::countr_zero(mask))].load(
+          std::memory_order_acquire);
       const Locator locator = entry & ((uint64_t{1} << kLocatorBits) - 1);
-      if (is_key(locator)) return locator;
+      if (entry >> kLocatorBits == fingerprint && is_key(locator)) return locator;
     }
     if (bucket.passed.load(std::memory_order_acquire) == 0) return 0;
-    if (++b == array.size) b = 0;
+    if (++b == array->size) b = 0;
   }
   return 0;
 }
@@ -115,10 +155,9 @@ Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key) const {
 inline void LocatorTable::Prefetch(uint64_t hash) const {
   const Shard* const shards = shards_.load(std::memory_order_acquire);
   if (shards == nullptr) return;
-  const uint64_t word = shards[ShardOf(hash)].array.load(std::memory_order_acquire);
-  if (word == 0) return;
-  const Array array = ArrayOf(word);
-  __builtin_prefetch(&array.buckets[HomeOf(FingerprintOf(hash), array.size)]);
+  const Array* const array = shards[ShardOf(hash)].array.load(std::memory_order_acquire);
+  if (array == nullptr) return;
+  __builtin_prefetch(&array->at(HomeOf(FingerprintOf(hash), array->size)));
 }
 
 }  // namespace kvcast::router

@@ -69,22 +69,19 @@ void RunStore<Key>::RetireHolders(HolderSet* holders) {
   epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(holders));
 }
 
-// Where the key lies, if it is beside the cursor.
+// Moves the cursor to the key if it lies beside it, in the same run.
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::FindNear(const Key& key, const Cursor& cursor,
-                                                     bool backwards) const {
-  if (cursor.run == 0) return {};
-  const Run& run = At(cursor.run);
-  if (backwards && cursor.offset > 0 && IsAt(run, cursor.offset - 1, key)) {
-    return {cursor.run, cursor.offset - 1};
+bool RunStore<Key>::StepTo(const Key& key, bool backwards, Cursor& cursor) const {
+  if (cursor.run == 0) return false;
+  if (backwards && cursor.offset > 0 && IsAt(*cursor.at, cursor.offset - 1, key)) {
+    --cursor.offset;
+    return true;
   }
-  if (cursor.offset + 1 < kRunKeys) {
-    if (IsAt(run, cursor.offset + 1, key)) return {cursor.run, cursor.offset + 1};
-    return {};
+  if (cursor.offset + 1 < kRunKeys && IsAt(*cursor.at, cursor.offset + 1, key)) {
+    ++cursor.offset;
+    return true;
   }
-  const uint32_t next = run.next.load(std::memory_order_relaxed);
-  if (next != 0 && IsAt(At(next), 0, key)) return {next, 0};
-  return {};
+  return false;
 }
 
 template <typename Key>
@@ -203,59 +200,76 @@ uint32_t RunStore<Key>::HolderOf(uint32_t number, PlaceId place) {
   return set->size() - 1;
 }
 
+// Puts the cursor on a key of another run. The place is noted for Publish.
 template <typename Key>
-void RunStore<Key>::SetNext(const Spot& spot, uint32_t holder, uint64_t bits) {
-  At(spot.run).holders.load(std::memory_order_relaxed)->SetNext(holder, bits);
-  const bool noted =
-      !dirty_.empty() && dirty_.back().run == spot.run && dirty_.back().holder == holder;
-  if (!noted) dirty_.push_back({spot.run, holder});
+void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
+  const uint32_t holder = HolderOf(spot.run, place);
+  Run& run = At(spot.run);
+  cursor = {spot.run, spot.offset, &run,
+            run.holders.load(std::memory_order_relaxed)->next_at(holder)};
+  dirty_.push_back({spot.run, holder});
 }
 
 template <typename Key>
 bool RunStore<Key>::Add(const Key& key, PlaceId place, size_t more, Cursor& cursor) {
-  Spot spot = FindNear(key, cursor, false);
-  if (spot.run == 0) spot = Find(key);
-  if (spot.run == 0) spot = Insert(key, more, cursor);
-  const bool same_run = spot.run == cursor.run && cursor.holder != kNoHolder;
-  const uint32_t holder = same_run ? cursor.holder : HolderOf(spot.run, place);
-  cursor = {spot.run, spot.offset, holder};
-  const uint64_t next = At(spot.run).holders.load(std::memory_order_relaxed)->next(holder);
-  const uint64_t bit = uint64_t{1} << spot.offset;
-  if ((next & bit) == 0) {
-    SetNext(spot, holder, next | bit);
+  if (cursor.next_bits == nullptr || !StepTo(key, false, cursor)) {
+    Spot spot = Find(key);
+    if (spot.run == 0) spot = Insert(key, more, cursor);
+    if (spot.run == cursor.run && cursor.next_bits != nullptr) {
+      cursor.offset = spot.offset;
+    } else {
+      Enter(spot, place, cursor);
+    }
+  }
+  const uint64_t bit = uint64_t{1} << cursor.offset;
+  if ((*cursor.next_bits & bit) == 0) {
+    *cursor.next_bits |= bit;
     return true;
   }
+  AddExtra(key, place);
+  return false;
+}
+
+template <typename Key>
+void RunStore<Key>::AddExtra(const Key& key, PlaceId place) {
   if (extras_of_place_.size() <= place) extras_of_place_.resize(place + size_t{1});
   uint32_t& extra = extra_copies_[{place, key}];
   if (extra == 0) ++extras_of_place_[place];
   // One less than the largest number, so that the count of all copies is one too.
   if (extra < ~uint32_t{0} - 1) ++extra;
-  return false;
+}
+
+// Whether there was one.
+template <typename Key>
+bool RunStore<Key>::RemoveExtra(const Key& key, PlaceId place) {
+  if (place >= extras_of_place_.size() || extras_of_place_[place] == 0) return false;
+  const auto extra = extra_copies_.find({place, key});
+  if (extra == extra_copies_.end()) return false;
+  if (--extra->second == 0) {
+    extra_copies_.erase(extra);
+    --extras_of_place_[place];
+  }
+  return true;
 }
 
 template <typename Key>
 Removal RunStore<Key>::Remove(const Key& key, PlaceId place, Cursor& cursor) {
-  Spot spot = FindNear(key, cursor, true);
-  if (spot.run == 0) spot = Find(key);
-  if (spot.run == 0) return Removal::kNotHeld;
-  const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
-  const bool same_run = spot.run == cursor.run && cursor.holder != kNoHolder;
-  const uint32_t holder = same_run ? cursor.holder : holders.Find(place);
-  const uint64_t bit = uint64_t{1} << spot.offset;
-  if (holder == holders.size() || (holders.next(holder) & bit) == 0) return Removal::kNotHeld;
-  cursor = {spot.run, spot.offset, holder};
-  if (place < extras_of_place_.size() && extras_of_place_[place] > 0) {
-    const auto extra = extra_copies_.find({place, key});
-    if (extra != extra_copies_.end()) {
-      if (--extra->second == 0) {
-        extra_copies_.erase(extra);
-        --extras_of_place_[place];
-      }
-      return Removal::kCopiesLeft;
+  if (!StepTo(key, true, cursor)) {
+    const Spot spot = Find(key);
+    if (spot.run == 0) return Removal::kNotHeld;
+    if (spot.run == cursor.run) {
+      cursor.offset = spot.offset;
+    } else {
+      const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
+      if (holders.Find(place) == holders.size()) return Removal::kNotHeld;
+      Enter(spot, place, cursor);
+      lost_.push_back(spot.run);
     }
   }
-  SetNext(spot, holder, holders.next(holder) & ~bit);
-  if (lost_.empty() || lost_.back() != spot.run) lost_.push_back(spot.run);
+  const uint64_t bit = uint64_t{1} << cursor.offset;
+  if ((*cursor.next_bits & bit) == 0) return Removal::kNotHeld;
+  if (RemoveExtra(key, place)) return Removal::kCopiesLeft;
+  *cursor.next_bits &= ~bit;
   return Removal::kLastCopy;
 }
 
@@ -356,7 +370,8 @@ void RunStore<Key>::FreeRun(uint32_t number) {
 template <typename Key>
 void RunStore<Key>::Seek(const Key& key, Cursor& cursor) const {
   const Spot spot = Find(key);
-  cursor = {spot.run, spot.offset, kNoHolder};
+  cursor = {};
+  if (spot.run != 0) cursor = {spot.run, spot.offset, &At(spot.run), nullptr};
 }
 
 template <typename Key>
@@ -377,7 +392,7 @@ void RunStore<Key>::SweepRun(uint32_t number) {
   bool swept = false;
   for (uint32_t i = 0; i < holders.size(); ++i) {
     if (holders.Empty(i) || places_.Read(holders.place(i))) continue;
-    holders.SetNext(i, 0);
+    *holders.next_at(i) = 0;
     holders.Publish(i);
     swept = true;
   }

@@ -50,6 +50,8 @@ struct KeyForm<BlockHash> {
 // One writer at a time. What says so: any thread that is pinned in `epochs`, beside the writer.
 template <typename Key>
 class RunStore {
+  struct Run;
+
  public:
   static constexpr uint32_t kRunKeys = 64;
 
@@ -58,7 +60,8 @@ class RunStore {
   struct Cursor {
     uint32_t run = 0;  // 0: nowhere
     uint32_t offset = 0;
-    uint32_t holder = kNoHolder;  // position in the run's holders of the place that was asked for
+    Run* at = nullptr;              // the run
+    uint64_t* next_bits = nullptr;  // in the run, of the place that was asked for
   };
 
   RunStore(uint64_t seed, SlabArena& arena, EpochDomain& epochs, const PlaceTable& places)
@@ -148,14 +151,16 @@ class RunStore {
            run.keys.load(std::memory_order_acquire)[offset] == key;
   }
   Spot Find(const Key& key) const;
-  Spot FindNear(const Key& key, const Cursor& cursor, bool backwards) const;
+  bool StepTo(const Key& key, bool backwards, Cursor& cursor) const;
   Spot Insert(const Key& key, size_t more, const Cursor& cursor);
   uint32_t NewRun(uint32_t capacity);
   void GrowKeys(Run& run, uint32_t capacity);
   void AddSegment();
   uint32_t HolderOf(uint32_t run, PlaceId place);
   HolderSet& GrowHolders(uint32_t run);
-  void SetNext(const Spot& spot, uint32_t holder, uint64_t bits);
+  void Enter(Spot spot, PlaceId place, Cursor& cursor);
+  void AddExtra(const Key& key, PlaceId place);
+  bool RemoveExtra(const Key& key, PlaceId place);
   void KillMany(uint32_t run, uint64_t dead);
   void Settle(uint32_t run);
   void Rewrite(uint32_t run);

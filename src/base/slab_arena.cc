@@ -4,7 +4,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
+#include <utility>
 
 #include "src/base/check.h"
 #include "src/base/huge_pages.h"
@@ -15,9 +17,18 @@ namespace {
 constexpr size_t kSlabBytes = kHugePageBytes;
 constexpr size_t kHeaderBytes = 128;
 
-constexpr std::array<size_t, SlabArena::kSizes> kObjectSizes = SlabArena::ObjectSizes();
+constexpr std::array<size_t, 54> ObjectSizes() {
+  std::array<size_t, 54> sizes{};
+  size_t size = 16;
+  for (size_t& each : sizes) {
+    each = size;
+    size += size < 64 ? 16 : std::max<size_t>(64, std::bit_floor(size) / 4);
+  }
+  return sizes;
+}
+constexpr std::array<size_t, 54> kObjectSizes = ObjectSizes();
 constexpr size_t kLargest = kObjectSizes.back();
-static_assert(kLargest <= (kSlabBytes - kHeaderBytes) / 2);
+static_assert(kLargest > kSlabBytes / 4 && kLargest <= (kSlabBytes - kHeaderBytes) / 2);
 
 // Memory that starts at a multiple of kSlabBytes. Only pages that are touched count.
 void* MapAligned(size_t bytes) {
@@ -48,14 +59,8 @@ struct SlabArena::Slab {
 };
 
 SlabArena::~SlabArena() {
-  for (Slab* slab : open_) {
-    while (slab != nullptr) {
-      Slab* const next = slab->next;
-      KV_CHECK(slab->used == 0);
-      munmap(slab, slab->mapped_bytes);
-      slab = next;
-    }
-  }
+  KV_CHECK(slabs_ == 0);
+  if (spare_ != nullptr) munmap(spare_, kSlabBytes);
 }
 
 size_t SlabArena::SizeClass(size_t bytes) {
@@ -66,7 +71,8 @@ size_t SlabArena::SizeClass(size_t bytes) {
 SlabArena::Slab* SlabArena::NewSlab(size_t size_class, size_t bytes) {
   static_assert(sizeof(Slab) <= kHeaderBytes);
   const size_t mapped = (kHeaderBytes + bytes + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
-  void* const memory = MapAligned(mapped);
+  void* memory = mapped == kSlabBytes ? std::exchange(spare_, nullptr) : nullptr;
+  if (memory == nullptr) memory = MapAligned(mapped);
   // One slab of a size may stay mostly untouched.
   if (of_size_[size_class] > 0 || mapped > kSlabBytes) WishForHugePages(memory, mapped);
   ++of_size_[size_class];
@@ -103,7 +109,9 @@ void SlabArena::Unlink(Slab* slab) {
 void SlabArena::Release(Slab* slab) {
   --of_size_[slab->size_class];
   --slabs_;
-  munmap(slab, slab->mapped_bytes);
+  // One is kept, for whatever size comes next: at the edge of a slab, objects come and go.
+  if (slab->mapped_bytes == kSlabBytes) std::swap(slab, spare_);
+  if (slab != nullptr) munmap(slab, slab->mapped_bytes);
 }
 
 void* SlabArena::Allocate(size_t bytes) {
@@ -136,8 +144,6 @@ void SlabArena::Free(void* object) {
   slab->free = object;
   if (slab->used-- == slab->room) Link(slab);
   if (slab->used > 0) return;
-  // One that is empty is kept for the next of its size.
-  if (slab->previous == nullptr && slab->next == nullptr) return;
   Unlink(slab);
   Release(slab);
 }

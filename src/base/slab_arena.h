@@ -15,25 +15,13 @@ namespace kvcast {
 // Thread-compatible.
 class SlabArena {
  public:
-  // What objects of up to about half a slab take: a few small sizes, then steps of an eighth, in
-  // multiples of 64 bytes.
-  static constexpr size_t kSizes = 72;
-  static constexpr std::array<size_t, kSizes> ObjectSizes() {
-    std::array<size_t, kSizes> sizes{};
-    size_t size = 16;
-    for (size_t& each : sizes) {
-      each = size;
-      size = size < 64 ? size + 16 : (size + size / 8 + 63) / 64 * 64;
-    }
-    return sizes;
-  }
-
   SlabArena() = default;
   // REQUIRES: all is freed.
   ~SlabArena();
   SlabArena(const SlabArena&) = delete;
   SlabArena& operator=(const SlabArena&) = delete;
 
+  // Sizes up to 512 are rounded up to multiples of 64, larger ones to a quarter of a power of two.
   // Aligned to 64 bytes where `bytes` is at least 64, else to 8. Not zeroed. Throws std::bad_alloc.
   void* Allocate(size_t bytes);
   void Free(void* object);
@@ -42,6 +30,7 @@ class SlabArena {
 
  private:
   struct Slab;
+  static constexpr size_t kSizes = 54;
 
   static size_t SizeClass(size_t bytes);
   Slab* NewSlab(size_t size_class, size_t bytes);
@@ -51,6 +40,7 @@ class SlabArena {
 
   std::array<Slab*, kSizes> open_{};        // slabs with room, by size
   std::array<uint32_t, kSizes> of_size_{};  // slabs of that size
+  Slab* spare_ = nullptr;                   // an empty one
   size_t slabs_ = 0;
 };
 
