@@ -144,7 +144,10 @@ GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& e
   const bool indexed = IsCacheableKind(group.spec.kind);
   if (indexed && !LearnSizes(group, event)) return Verdict::kBad;
   if (index >= groups_.size()) groups_.resize(index + 1);
-  groups_[index] = group;
+  if (group.spec != groups_[index].spec || group.source != groups_[index].source) {
+    groups_[index] = group;
+    UpdateAlignment();
+  }
   if (!indexed) return Verdict::kUnknownKind;
   NoteBlockSize(event.block_size);
   return group.source == Source::kAssumed ? Verdict::kIndexAssumed : Verdict::kIndex;
@@ -162,7 +165,8 @@ bool GroupCatalogue::LearnUnit(int64_t unit) {
 }
 
 void GroupCatalogue::NoteBlockSize(int64_t block_size) {
-  if (fixed_unit_ == 0) unit_ = std::gcd(unit_, block_size);
+  if (fixed_unit_ != 0 || (unit_ != 0 && block_size % unit_ == 0)) return;
+  unit_ = std::gcd(unit_, block_size);
   UpdateAlignment();
 }
 
@@ -192,6 +196,7 @@ int64_t GroupCatalogue::AlignmentByRule() const {
 }
 
 void GroupCatalogue::UpdateAlignment() {
+  ++changes_;
   if (fixed_alignment_ == 0 || unit_ == 0) {
     alignment_ = AlignmentByRule();
   } else {

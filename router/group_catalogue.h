@@ -50,6 +50,8 @@ class GroupCatalogue {
   int64_t unit() const { return unit_; }
   // Alignment of hits, a multiple of unit(); 0: not known yet.
   int64_t alignment() const { return alignment_; }
+  // Grows with every change of what the three above say.
+  uint64_t changes() const { return changes_; }
 
  private:
   enum class Source : uint8_t { kUnseen, kAssumed, kNamed, kRegistered };
@@ -80,6 +82,7 @@ class GroupCatalogue {
   int64_t fixed_alignment_ = 0;  // registered; 0: by rule
   int64_t unit_ = 0;
   int64_t alignment_ = 0;
+  uint64_t changes_ = 0;
 };
 
 }  // namespace kvcast::router

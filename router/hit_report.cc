@@ -26,10 +26,8 @@ bool SizeKnown(const GroupSpec& spec) {
   return spec.kind != SpecKind::kChunkedLocalAttention || spec.chunk_size > 0;
 }
 
-bool Holds(const ResidencyMap& map, const BlockHash& hash, const Holder& place) {
-  const auto holders = map.Find(hash);
-  return std::any_of(holders.begin(), holders.end(),
-                     [&](const Holder& holder) { return holder.SamePlace(place); });
+PlaceId PlaceOf(std::span<const PlaceId> places, size_t group) {
+  return group < places.size() ? places[group] : kNoPlace;
 }
 
 // The leading stores from the root, of one span and each of another group.
@@ -72,25 +70,27 @@ class RootRun {
   int64_t span_ = 0;
 };
 
-GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, const Holder& place,
+GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, PlaceId place,
                            const ResidencyMap& map) {
   GroupResidency residency{.spec = spec};
   residency.blocks.Resize(std::ssize(stored.block_hashes));
   for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
-    if (Holds(map, stored.block_hashes[i], place)) residency.blocks.Set(static_cast<int64_t>(i));
+    if (map.Holds(stored.block_hashes[i], place)) residency.blocks.Set(static_cast<int64_t>(i));
   }
   return residency;
 }
 
 }  // namespace
 
-HitReport ReadHitReport(std::span<const Event> events, WorkerSlot slot,
+HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
                         const GroupCatalogue& catalogue, const ResidencyMap& map) {
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
   if (first == nullptr || RootSpan(*first) == 0 || catalogue.alignment() == 0) return {};
-  Holder place{.slot = slot, .group = GroupCatalogue::GroupOf(first->group_idx)};
   // What a request computed is new at its end, in every group; what it hit is there in all.
-  if (!Holds(map, first->block_hashes.back(), place)) return {};
+  if (!map.Holds(first->block_hashes.back(),
+                 PlaceOf(places, GroupCatalogue::GroupOf(first->group_idx)))) {
+    return {};
+  }
   const std::vector<GroupSpec> specs = catalogue.Specs();
   const RootRun run(events, specs);
   if (!run.Complete(specs)) return {};
@@ -99,8 +99,7 @@ HitReport ReadHitReport(std::span<const Event> events, WorkerSlot slot,
   std::vector<GroupResidency> groups;
   for (size_t i = 0; i < specs.size(); ++i) {
     if (run.store(i) == nullptr) continue;
-    place.group = static_cast<uint8_t>(i);
-    groups.push_back(ResidencyOf(*run.store(i), specs[i], place, map));
+    groups.push_back(ResidencyOf(*run.store(i), specs[i], PlaceOf(places, i), map));
     report.blocks += run.store(i)->block_hashes.size();
   }
   const auto servable = [&](int64_t max_tokens) {

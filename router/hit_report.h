@@ -68,9 +68,10 @@ class HitReportState {
   uint64_t doubtful_blocks_ = 0;
 };
 
-// Whether the leading events are a hit report of the worker at `slot`. Costs no more than a look at
-// the first events' shape and one probe of the map where they are not.
-HitReport ReadHitReport(std::span<const Event> events, WorkerSlot slot,
+// Whether the leading events are a hit report of the worker whose places on the GPU are `places`,
+// by group (kNoPlace or beyond the end: it holds nothing there). Costs no more than a look at the
+// first events' shape and one probe of the map where they are not.
+HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
                         const GroupCatalogue& catalogue, const ResidencyMap& map);
 
 }  // namespace kvcast::router

@@ -2,6 +2,7 @@
 #include "router/match_plan.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "router/field_policies.h"
 #include "router/limiting_group.h"
@@ -23,16 +24,15 @@ bool SizeUnknown(const GroupSpec& spec) {
 
 }  // namespace
 
-MatchPlan::MatchPlan(const WorkerTraits& worker, const GroupCatalogue& catalogue,
-                     const QueryShape& shape)
-    : shape_(shape), worker_(worker), alignment_(catalogue.alignment()) {
-  const std::vector<GroupSpec> specs = catalogue.Specs();
-  part_of_group_.assign(specs.size(), -1);
-  for (size_t i = 0; i < specs.size(); ++i) {
-    if (!TakesPart(specs[i], shape.policy)) continue;
+MatchPlan::MatchPlan(const WorkerRules& worker, const QueryShape& shape)
+    : shape_(shape), worker_(&worker) {
+  part_of_group_.assign(worker.groups.size(), -1);
+  for (size_t i = 0; i < worker.groups.size(); ++i) {
+    const GroupSpec& spec = worker.groups[i];
+    if (!TakesPart(spec, shape.policy)) continue;
     part_of_group_[i] = static_cast<int>(parts_.size());
-    full_kinds_only_ = full_kinds_only_ && IsFullKind(specs[i].kind);
-    AddGroup(specs[i]);
+    full_kinds_only_ = full_kinds_only_ && IsFullKind(spec.kind);
+    AddGroup(spec);
   }
 }
 
@@ -45,9 +45,17 @@ void MatchPlan::AddGroup(GroupSpec spec) {
   if (partial) part.partial_ends.Resize(shape_.units);
 }
 
-void MatchPlan::Mark(uint8_t group, Tier tier, int64_t position) {
+void MatchPlan::Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions) {
   if (group >= part_of_group_.size() || part_of_group_[group] < 0) return;
-  const auto part_index = static_cast<size_t>(part_of_group_[group]);
+  const auto part = static_cast<size_t>(part_of_group_[group]);
+  for (size_t w = 0; w < positions.size(); ++w) {
+    for (uint64_t rest = positions[w]; rest != 0; rest &= rest - 1) {
+      MarkOne(part, tier, static_cast<int64_t>(w) * 64 + std::countr_zero(rest));
+    }
+  }
+}
+
+void MatchPlan::MarkOne(size_t part_index, Tier tier, int64_t position) {
   GroupResidency& part = parts_[part_index];
   const int64_t units_per_block = part.spec.block_size / shape_.unit;
   const int64_t end = position + 1;
@@ -83,9 +91,9 @@ int64_t MatchPlan::WithOffload(const std::vector<Bitmap>& blocks, int64_t local_
   for (size_t i = 0; i < parts_.size(); ++i) {
     groups.push_back({.spec = parts_[i].spec, .blocks = blocks[i]});
   }
-  if (worker_.offload_rule == OffloadRule::kMirroredPool) {
+  if (worker_->offload_rule == OffloadRule::kMirroredPool) {
     return ReusableWithMirroredPool(groups, {.unit = shape_.unit,
-                                             .alignment = alignment_,
+                                             .alignment = worker_->alignment,
                                              .prompt_tokens = shape_.prompt_tokens,
                                              .local_tokens = local_tokens});
   }
@@ -94,22 +102,22 @@ int64_t MatchPlan::WithOffload(const std::vector<Bitmap>& blocks, int64_t local_
                               .units = shape_.prompt_units,
                               .prompt_tokens = shape_.prompt_tokens,
                               .local_tokens = local_tokens,
-                              .blocks_per_chunk = worker_.blocks_per_chunk,
+                              .blocks_per_chunk = worker_->blocks_per_chunk,
                               .full_kinds_only = full_kinds_only_,
-                              .compatible = worker_.offload_rule == OffloadRule::kConnector});
+                              .compatible = worker_->offload_rule == OffloadRule::kConnector});
 }
 
 // Full, partial or miss, and whose fault it is.
 void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
   const int64_t max_tokens = shape_.units * shape_.unit;
-  const int64_t most = max_tokens / alignment_ * alignment_;
+  const int64_t most = max_tokens / worker_->alignment * worker_->alignment;
   if (match.gpu_tokens == 0) {
     match.hit = HitKind::kMiss;
   } else {
     match.hit = match.gpu_tokens == most ? HitKind::kFull : HitKind::kPartial;
   }
   if (match.hit == HitKind::kFull) return;
-  const auto part = LimitingGroup(parts_, reuse, shape_.unit, alignment_, max_tokens);
+  const auto part = LimitingGroup(parts_, reuse, shape_.unit, worker_->alignment, max_tokens);
   if (!part) return;
   const auto group =
       std::find(part_of_group_.begin(), part_of_group_.end(), static_cast<int>(*part));
@@ -133,13 +141,13 @@ int64_t MatchPlan::Promise(const Reuse& reuse) const {
 
 WorkerMatch MatchPlan::Evaluate() const {
   WorkerMatch match;
-  match.worker = worker_.id;
-  match.certain = worker_.certain;
+  match.worker = worker_->id;
   match.recompute_tokens = shape_.prompt_tokens;
   match.per_group_tokens.assign(part_of_group_.size(), 0);
   // No group to ask is no promise, not the empty AND.
   if (parts_.empty()) return match;
-  const Reuse reuse = ReusablePrefix(parts_, shape_.unit, alignment_, shape_.units * shape_.unit);
+  const Reuse reuse =
+      ReusablePrefix(parts_, shape_.unit, worker_->alignment, shape_.units * shape_.unit);
   match.gpu_tokens = Promise(reuse);
   match.recompute_tokens = shape_.prompt_tokens - match.gpu_tokens;
   for (size_t i = 0; i < part_of_group_.size(); ++i) {

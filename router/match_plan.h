@@ -3,11 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "kvcast/prefix_index.h"
 #include "kvcast/reuse.h"
-#include "router/group_catalogue.h"
+#include "router/worker_rules.h"
 
 namespace kvcast::router {
 
@@ -20,37 +21,30 @@ struct QueryShape {
   MatchPolicy policy = MatchPolicy::kExact;
 };
 
-// What an answer needs to know of a worker besides its groups.
-struct WorkerTraits {
-  WorkerId id;
-  OffloadRule offload_rule = OffloadRule::kConnector;
-  int64_t blocks_per_chunk = 1;  // offloaded as one
-  bool certain = true;
-};
-
 // Thread-compatible value.
 class MatchPlan {
  public:
-  // REQUIRES: catalogue.unit() is shape.unit or 0.
-  MatchPlan(const WorkerTraits& worker, const GroupCatalogue& catalogue, const QueryShape& shape);
+  // Borrows `worker`. REQUIRES: worker.unit is shape.unit or 0.
+  MatchPlan(const WorkerRules& worker, const QueryShape& shape);
 
-  // The worker holds hash `position` of the chain in `group`, on `tier`. The position alone tells a
-  // block's end from a partial entry, so that both may share one index.
-  // REQUIRES: position < shape.prompt_units.
-  void Mark(uint8_t group, Tier tier, int64_t position);
+  // The worker holds in `group`, on `tier`, the hashes of the chain whose bits are set. The
+  // position alone tells a block's end from a partial entry, so that both may share one index.
+  // REQUIRES: no bit at or above shape.prompt_units.
+  void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
 
+  // WorkerMatch::certain is the caller's to set.
   WorkerMatch Evaluate() const;
 
  private:
   void AddGroup(GroupSpec spec);
+  void MarkOne(size_t part, Tier tier, int64_t position);
   void MarkOffloaded(size_t part, Tier tier, int64_t block);
   int64_t Promise(const Reuse& reuse) const;
   void Judge(const Reuse& reuse, WorkerMatch& match) const;
   int64_t WithOffload(const std::vector<Bitmap>& blocks, int64_t local_tokens) const;
 
   QueryShape shape_;
-  WorkerTraits worker_;
-  int64_t alignment_;
+  const WorkerRules* worker_;
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part
   bool full_kinds_only_ = true;

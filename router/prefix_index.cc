@@ -3,7 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <iterator>
+#include <memory>
 #include <numeric>
 #include <optional>
 #include <unordered_map>
@@ -12,39 +12,73 @@
 
 #include "router/group_catalogue.h"
 #include "router/hit_report.h"
-#include "router/match_plan.h"
+#include "router/match_query.h"
+#include "router/place_table.h"
 #include "router/residency_map.h"
 #include "router/seeded_hash.h"
+#include "router/worker_rules.h"
 #include "src/base/check.h"
+#include "src/base/epoch.h"
 #include "src/base/mutex.h"
+#include "src/base/slab_arena.h"
 
 namespace kvcast {
 
 using router::GroupCatalogue;
-using router::Holder;
-using router::MatchPlan;
+using router::MatchQuery;
+using router::PlaceId;
+using router::PlaceTable;
 using router::QueryShape;
 using router::ResidencyMap;
+using router::WorkerRules;
 using router::WorkerSlot;
+using router::WorkerView;
 using Verdict = GroupCatalogue::Verdict;
 
 namespace {
 
 // Hashes ahead of the one in work whose table lines are being loaded.
-constexpr size_t kPrefetchDistance = 8;
+constexpr size_t kPrefetchDistance = 16;
+// Runs that a batch looks at for what is left of closed places, beside one for each of its hashes.
+constexpr size_t kSweepRuns = 16;
+// Runs that Reclaim looks at before it lets batches through.
+constexpr size_t kReclaimRuns = 1024;
+// Readings of a query that found a batch under way before the query waits for the writer.
+constexpr int kReadings = 4;
 
+template <typename T>
+void DeleteObject(void* /*context*/, uintptr_t object) {
+  delete reinterpret_cast<T*>(object);
+}
+
+// A worker, or a hidden generation of one, as writers see it.
 struct WorkerState {
+  WorkerState(WorkerId worker, WorkerSlot slot, const WorkerConfig& with)
+      : id(worker),
+        view(std::make_unique<WorkerView>(worker, slot)),
+        config(with),
+        hit_reports(with.hit_reports) {
+    if (config.digests) digest.emplace();
+  }
+
   WorkerId id;
+  std::unique_ptr<WorkerView> view;
   WorkerConfig config;
   GroupCatalogue catalogue;
+  uint64_t catalogue_changes = 0;  // that the view's rules know of
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
   uint64_t order = 0;  // of registration
-  router::HitReportState hit_reports{HitReports::kUnknown};
+  router::HitReportState hit_reports;
   std::optional<ResidencyDigest> digest;
+  std::array<std::vector<PlaceId>, kTiers> places;  // by tier and group
 
   uint64_t total() const {
     return std::accumulate(residencies.begin(), residencies.end(), uint64_t{0});
+  }
+  PlaceId PlaceAt(Tier tier, uint8_t group) const {
+    const std::vector<PlaceId>& of_tier = places[static_cast<size_t>(tier)];
+    return group < of_tier.size() ? of_tier[group] : router::kNoPlace;
   }
   // Counts what became of an event; whether it changes residency.
   bool Accept(Verdict verdict) {
@@ -55,76 +89,50 @@ struct WorkerState {
   }
 };
 
-// Calls `visit(hash)` for each, with the table line of a later one on its way.
-template <typename Visit>
-void ForEachPrefetched(const ResidencyMap& map, std::span<const BlockHash> hashes, Visit visit) {
-  const size_t ahead = std::min(kPrefetchDistance, hashes.size());
-  for (size_t i = 0; i < ahead; ++i) map.Prefetch(hashes[i]);
-  for (size_t i = 0; i < hashes.size(); ++i) {
-    if (i + ahead < hashes.size()) map.Prefetch(hashes[i + ahead]);
-    visit(hashes[i], static_cast<int64_t>(i));
-  }
-}
-
-void AddCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Holder& place,
-               WorkerState& worker) {
-  uint64_t& held = worker.residencies[static_cast<size_t>(place.tier)];
-  ForEachPrefetched(map, hashes, [&](const BlockHash& hash, int64_t) {
-    if (map.Add(hash, place)) ++held;
-    if (worker.digest) worker.digest->Add(place.tier, place.group, hash);
-  });
-  worker.counters.stored_blocks += hashes.size();
-}
-
-void RemoveCopies(ResidencyMap& map, std::span<const BlockHash> hashes, const Holder& place,
-                  WorkerState& worker) {
-  uint64_t& held = worker.residencies[static_cast<size_t>(place.tier)];
-  ForEachPrefetched(map, hashes, [&](const BlockHash& hash, int64_t) {
-    const ResidencyMap::Removal removal = map.Remove(hash, place);
-    if (removal == ResidencyMap::Removal::kNotHeld) {
-      ++worker.counters.unknown_removes;
-      worker.hit_reports.NoteUnknownRemove();
-      return;
-    }
-    ++worker.counters.removed_blocks;
-    if (worker.digest) worker.digest->Remove(place.tier, place.group, hash);
-    if (removal == ResidencyMap::Removal::kLastCopy) --held;
-  });
-}
-
-// The plans of a query, found by the slot of their worker.
-class PlanTable {
+// Loads the table lines of a batch's hashes ahead of their use.
+class BatchAhead {
  public:
-  explicit PlanTable(size_t slots) : plan_of_slot_(slots, kNone) {}
+  BatchAhead(const ResidencyMap& map, std::span<const Event> events) : map_(map), events_(events) {
+    for (size_t i = 0; i < kPrefetchDistance; ++i) Step();
+  }
 
-  void Add(WorkerSlot slot, const WorkerState& worker, const QueryShape& shape) {
-    if (plan_of_slot_[slot] != kNone) return;  // asked for twice
-    plan_of_slot_[slot] = static_cast<uint32_t>(plans_.size());
-    const router::WorkerTraits traits{worker.id, worker.config.offload_rule,
-                                      worker.config.blocks_per_chunk, worker.hit_reports.none()};
-    plans_.emplace_back(traits, worker.catalogue, shape);
+  void Step() {
+    while (at_ == hashes_.size()) {
+      if (event_ == events_.size()) return;
+      hashes_ = HashesOf(events_[event_++]);
+      at_ = 0;
+    }
+    map_.Prefetch(hashes_[at_++]);
   }
-  void MarkHolders(const ResidencyMap& map, std::span<const BlockHash> chain) {
-    ForEachPrefetched(map, chain, [&](const BlockHash& hash, int64_t position) {
-      for (const Holder& holder : map.Find(hash)) {
-        const uint32_t plan = plan_of_slot_[holder.slot];
-        if (plan != kNone) plans_[plan].Mark(holder.group, holder.tier, position);
-      }
-    });
-  }
-  const std::vector<MatchPlan>& plans() const { return plans_; }
 
  private:
-  static constexpr uint32_t kNone = ~uint32_t{0};
+  static std::span<const BlockHash> HashesOf(const Event& event) {
+    if (const auto* stored = std::get_if<BlockStored>(&event)) return stored->block_hashes;
+    if (const auto* removed = std::get_if<BlockRemoved>(&event)) return removed->block_hashes;
+    return {};
+  }
 
-  std::vector<uint32_t> plan_of_slot_;
-  std::vector<MatchPlan> plans_;
+  const ResidencyMap& map_;
+  std::span<const Event> events_;
+  size_t event_ = 0;
+  std::span<const BlockHash> hashes_;
+  size_t at_ = 0;
+};
+
+// The registered workers, for readers.
+struct Roster {
+  std::vector<const WorkerView*> by_order;
+  std::unordered_map<WorkerId, const WorkerView*> by_id;
 };
 
 }  // namespace
 
+// Writers take turns; readers take no lock. A reader finds the workers in the roster and what they
+// hold in the map, and knows from a worker's version whether it has read it between two batches; if
+// not, it reads that worker again.
 class PrefixIndex::Impl {
  public:
+  ~Impl();
   Status AddWorker(WorkerId id, const WorkerConfig& config);
   void RemoveWorker(WorkerId id);
   void ClearWorker(WorkerId id, bool forget_groups);
@@ -136,59 +144,119 @@ class PrefixIndex::Impl {
   void DropHidden(WorkerId id);
   bool Reclaim();
   ResidencyTotals HiddenDigests(WorkerId id) const;
-  void ForEachResidency(WorkerId id, const ResidencyMap::Visit& visit) const;
+  void ForEachResidency(WorkerId id, const std::function<void(Tier, uint8_t group, const BlockHash&,
+                                                              uint32_t copies)>& visit) const;
   std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, const QueryShape& shape,
                                  std::span<const WorkerId> ids) const;
   // What `read` says of the worker; `absent` if there is none.
   template <typename T, typename Read>
   T ReadWorker(WorkerId id, T absent, Read read) const {
-    ReaderLock lock(mutex_);
+    MutexLock lock(mutex_);
     const auto it = slot_of_.find(id);
     return it == slot_of_.end() ? absent : read(*slots_[it->second]);
   }
 
  private:
+  // Ends a change of the worker: queries see all of it from here on, and saw nothing of it before.
+  void Commit(WorkerState& worker) KV_REQUIRES(mutex_);
   WorkerSlot TakeSlot() KV_REQUIRES(mutex_);
-  void RetireHidden(WorkerId id) KV_REQUIRES(mutex_);
-  std::vector<size_t> ApplyTo(WorkerSlot slot, const EventBatch& batch) KV_REQUIRES(mutex_);
-  void EraseTiers(WorkerSlot slot, std::optional<Tier> tier) KV_REQUIRES(mutex_);
+  WorkerState& Enter(WorkerId id, const WorkerConfig& config, GroupCatalogue catalogue)
+      KV_REQUIRES(mutex_);
+  void Leave(WorkerSlot slot) KV_REQUIRES(mutex_);
+  void ForgetRoster() KV_REQUIRES(mutex_);
+  void ForgetHidden(WorkerId id) KV_REQUIRES(mutex_);
+  std::vector<size_t> ApplyTo(WorkerState& worker, const EventBatch& batch) KV_REQUIRES(mutex_);
+  void ClearTier(WorkerState& worker, Tier tier) KV_REQUIRES(mutex_);
+  bool SweepSome(size_t runs) KV_REQUIRES(mutex_);
+  PlaceId OpenPlace(WorkerState& worker, Tier tier, uint8_t group) KV_REQUIRES(mutex_);
   // Number of leading events that repeat what the index has, and are to be left out.
-  size_t SkipHitReport(WorkerSlot slot, std::span<const Event> events) KV_REQUIRES(mutex_);
-  void ApplyEvent(WorkerSlot slot, const BlockStored& event) KV_REQUIRES(mutex_);
-  void ApplyEvent(WorkerSlot slot, const BlockRemoved& event) KV_REQUIRES(mutex_);
-  void ApplyEvent(WorkerSlot slot, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
-  std::vector<WorkerSlot> Participants(std::span<const WorkerId> ids, int64_t unit) const
-      KV_REQUIRES_SHARED(mutex_);
-  PlanTable Probe(std::span<const BlockHash> chain, const QueryShape& shape,
-                  std::span<const WorkerId> ids) const;
+  size_t SkipHitReport(WorkerState& worker, std::span<const Event> events) KV_REQUIRES(mutex_);
+  void ApplyEvent(WorkerState& worker, const BlockStored& event, BatchAhead& ahead)
+      KV_REQUIRES(mutex_);
+  void ApplyEvent(WorkerState& worker, const BlockRemoved& event, BatchAhead& ahead)
+      KV_REQUIRES(mutex_);
+  void ApplyEvent(WorkerState& worker, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
+  const Roster& MakeRoster() const KV_REQUIRES(mutex_);
+  // Puts the query to `ids`, or to all.
+  static void AskAll(const Roster& roster, std::span<const WorkerId> ids, MatchQuery& query);
 
-  mutable SharedMutex mutex_;
-  ResidencyMap map_ KV_GUARDED_BY(mutex_){router::ProcessSeed()};
+  mutable Mutex mutex_;
+  SlabArena arena_;
+  mutable EpochDomain epochs_;
+  PlaceTable places_{epochs_};
+  ResidencyMap map_{router::ProcessSeed(), arena_, epochs_, places_};
   std::unordered_map<WorkerId, WorkerSlot> slot_of_ KV_GUARDED_BY(mutex_);
-  std::vector<std::optional<WorkerState>> slots_ KV_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<WorkerState>> slots_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
-  std::vector<WorkerSlot> retired_ KV_GUARDED_BY(mutex_);  // in use by nobody, not erased yet
+  std::vector<PlaceId> closing_ KV_GUARDED_BY(mutex_);  // by the change in work
   uint64_t registrations_ KV_GUARDED_BY(mutex_) = 0;
+  // nullptr: to be made by the next query.
+  mutable std::atomic<const Roster*> roster_{nullptr};
 };
+
+PrefixIndex::Impl::~Impl() {
+  delete roster_.load(std::memory_order_relaxed);
+  for (const std::unique_ptr<WorkerState>& worker : slots_) {
+    if (worker) delete worker->view->rules.load(std::memory_order_relaxed);
+  }
+}
+
+void PrefixIndex::Impl::Commit(WorkerState& worker) {
+  WorkerView& view = *worker.view;
+  const WorkerRules* const known = view.rules.load(std::memory_order_relaxed);
+  const WorkerRules* rules = known;
+  if (worker.catalogue_changes != worker.catalogue.changes() || known == nullptr) {
+    worker.catalogue_changes = worker.catalogue.changes();
+    rules = new WorkerRules(worker.id, worker.config, worker.catalogue);
+  }
+  // Readers wait from here to the end of the version's change, and for nothing else.
+  const uint64_t version = view.version.load(std::memory_order_relaxed);
+  view.version.store(version + 1, std::memory_order_release);
+  for (const PlaceId place : closing_) places_.Close(place);
+  map_.Publish();
+  view.rules.store(rules, std::memory_order_release);
+  view.certain.store(worker.hit_reports.none(), std::memory_order_release);
+  view.version.store(version + 2, std::memory_order_release);
+  closing_.clear();
+  map_.Tidy();
+  if (known != nullptr && known != rules) {
+    epochs_.Retire(DeleteObject<const WorkerRules>, nullptr, reinterpret_cast<uintptr_t>(known));
+  }
+}
+
+void PrefixIndex::Impl::ForgetRoster() {
+  const Roster* const roster = roster_.exchange(nullptr, std::memory_order_acq_rel);
+  if (roster == nullptr) return;
+  epochs_.Retire(DeleteObject<const Roster>, nullptr, reinterpret_cast<uintptr_t>(roster));
+}
+
+const Roster& PrefixIndex::Impl::MakeRoster() const {
+  if (const Roster* made = roster_.load(std::memory_order_relaxed)) return *made;
+  auto roster = std::make_unique<Roster>();
+  std::vector<std::pair<uint64_t, const WorkerView*>> ordered;
+  for (const auto& [id, slot] : slot_of_) {
+    ordered.emplace_back(slots_[slot]->order, slots_[slot]->view.get());
+    roster->by_id.emplace(id, slots_[slot]->view.get());
+  }
+  std::sort(ordered.begin(), ordered.end());
+  for (const auto& [order, view] : ordered) roster->by_order.push_back(view);
+  roster_.store(roster.get(), std::memory_order_release);
+  return *roster.release();
+}
 
 Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
   Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(config);
   if (!catalogue.ok()) return catalogue.status();
-  WriterLock lock(mutex_);
+  MutexLock lock(mutex_);
   if (slot_of_.contains(id)) {
     return Status(StatusCode::kFailedPrecondition, "worker is registered already");
   }
   if (slot_of_.size() >= kMaxIndexWorkers) return Status(StatusCode::kLimit, "too many workers");
-  const WorkerSlot slot = TakeSlot();
-  slot_of_.emplace(id, slot);
-  WorkerState& worker = slots_[slot].emplace();
-  worker.id = id;
-  worker.config = config;
-  worker.hit_reports = router::HitReportState(config.hit_reports);
-  worker.catalogue = std::move(catalogue).value();
+  WorkerState& worker = Enter(id, config, std::move(catalogue).value());
   worker.order = registrations_++;
-  if (config.digests) worker.digest.emplace();
+  slot_of_.emplace(id, worker.view->slot);
+  ForgetRoster();
   return Status();
 }
 
@@ -202,216 +270,290 @@ WorkerSlot PrefixIndex::Impl::TakeSlot() {
   return slot;
 }
 
-void PrefixIndex::Impl::BeginHidden(WorkerId id) {
-  WriterLock lock(mutex_);
-  const auto it = slot_of_.find(id);
-  if (it == slot_of_.end()) return;
-  RetireHidden(id);
+WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
+                                      GroupCatalogue catalogue) {
   const WorkerSlot slot = TakeSlot();
-  hidden_of_.emplace(id, slot);
-  const WorkerState& worker = *slots_[it->second];
-  WorkerState& hidden = slots_[slot].emplace();
-  hidden.id = id;
-  hidden.config = worker.config;
-  hidden.catalogue = worker.catalogue;
-  hidden.hit_reports = router::HitReportState(worker.config.hit_reports);
-  hidden.order = worker.order;
-  if (worker.config.digests) hidden.digest.emplace();
+  slots_[slot] = std::make_unique<WorkerState>(id, slot, config);
+  WorkerState& worker = *slots_[slot];
+  worker.catalogue = std::move(catalogue);
+  Commit(worker);
+  return worker;
 }
 
-void PrefixIndex::Impl::RetireHidden(WorkerId id) {
+// REQUIRES: the roster, if there is one, does not name it.
+void PrefixIndex::Impl::Leave(WorkerSlot slot) {
+  WorkerState& worker = *slots_[slot];
+  for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
+  // Odd for good: who still asks for it must look for the worker again.
+  worker.view->version.fetch_add(1, std::memory_order_release);
+  for (const PlaceId place : closing_) places_.Close(place);
+  closing_.clear();
+  epochs_.Retire(DeleteObject<const WorkerRules>, nullptr,
+                 reinterpret_cast<uintptr_t>(worker.view->rules.load(std::memory_order_relaxed)));
+  epochs_.Retire(DeleteObject<WorkerView>, nullptr,
+                 reinterpret_cast<uintptr_t>(worker.view.release()));
+  slots_[slot].reset();
+  free_slots_.push_back(slot);
+}
+
+void PrefixIndex::Impl::BeginHidden(WorkerId id) {
+  MutexLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return;
+  ForgetHidden(id);
+  const WorkerState& worker = *slots_[it->second];
+  WorkerState& hidden = Enter(id, worker.config, worker.catalogue);
+  hidden.order = worker.order;
+  hidden_of_.emplace(id, hidden.view->slot);
+}
+
+void PrefixIndex::Impl::ForgetHidden(WorkerId id) {
   const auto it = hidden_of_.find(id);
   if (it == hidden_of_.end()) return;
-  retired_.push_back(it->second);
+  Leave(it->second);
   hidden_of_.erase(it);
 }
 
 void PrefixIndex::Impl::DropHidden(WorkerId id) {
-  WriterLock lock(mutex_);
-  RetireHidden(id);
+  MutexLock lock(mutex_);
+  ForgetHidden(id);
 }
 
 void PrefixIndex::Impl::ApplyHidden(WorkerId id, const EventBatch& batch) {
-  WriterLock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto it = hidden_of_.find(id);
-  if (it != hidden_of_.end()) ApplyTo(it->second, batch);
+  if (it != hidden_of_.end()) ApplyTo(*slots_[it->second], batch);
 }
 
 void PrefixIndex::Impl::SwapHidden(WorkerId id) {
-  WriterLock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto hidden = hidden_of_.find(id);
   if (hidden == hidden_of_.end()) return;
   WorkerSlot& slot = slot_of_.at(id);
   slots_[hidden->second]->counters = slots_[slot]->counters;
-  retired_.push_back(std::exchange(slot, hidden->second));
+  const WorkerSlot old = std::exchange(slot, hidden->second);
   hidden_of_.erase(hidden);
+  ForgetRoster();
+  Leave(old);
+}
+
+void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
+  MutexLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return;
+  ForgetHidden(id);
+  const WorkerSlot slot = it->second;
+  slot_of_.erase(it);
+  ForgetRoster();
+  Leave(slot);
+}
+
+bool PrefixIndex::Impl::SweepSome(size_t runs) {
+  if (!places_.sweeping()) {
+    if (!places_.BeginSweep()) return false;
+    map_.BeginSweep();
+  }
+  if (map_.Sweep(runs)) return true;
+  map_.EndSweep();
+  places_.EndSweep();
+  return places_.any_closed();
 }
 
 bool PrefixIndex::Impl::Reclaim() {
-  WriterLock lock(mutex_);
-  if (retired_.empty()) return false;
-  for (const WorkerSlot slot : retired_) {
-    EraseTiers(slot, std::nullopt);
-    slots_[slot].reset();
-    free_slots_.push_back(slot);
+  bool any = false;
+  for (bool more = true; more;) {
+    MutexLock lock(mutex_);
+    any = any || places_.any_closed();
+    more = SweepSome(kReclaimRuns);
+    if (!more) epochs_.Collect();
   }
-  retired_.clear();
-  return true;
+  return any;
 }
 
 ResidencyTotals PrefixIndex::Impl::HiddenDigests(WorkerId id) const {
-  ReaderLock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto it = hidden_of_.find(id);
   if (it == hidden_of_.end() || !slots_[it->second]->digest) return {};
   return slots_[it->second]->digest->Totals();
 }
 
-void PrefixIndex::Impl::ForEachResidency(WorkerId id, const ResidencyMap::Visit& visit) const {
-  ReaderLock lock(mutex_);
-  const auto it = slot_of_.find(id);
-  if (it != slot_of_.end()) map_.ForEach(it->second, visit);
-}
-
-void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
-  WriterLock lock(mutex_);
+void PrefixIndex::Impl::ForEachResidency(
+    WorkerId id,
+    const std::function<void(Tier, uint8_t group, const BlockHash&, uint32_t copies)>& visit)
+    const {
+  MutexLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
-  RetireHidden(id);
-  EraseTiers(it->second, std::nullopt);
-  slots_[it->second].reset();
-  free_slots_.push_back(it->second);
-  slot_of_.erase(it);
+  map_.ForEach([&](PlaceId place, const BlockHash& hash, uint32_t copies) {
+    const std::optional<router::Place> where = places_.Read(place);
+    if (where && where->slot == it->second) visit(where->tier, where->group, hash, copies);
+  });
 }
 
 void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
-  WriterLock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
-  EraseTiers(it->second, std::nullopt);
-  if (!forget_groups) return;
   WorkerState& worker = *slots_[it->second];
-  Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(worker.config);
-  KV_CHECK(catalogue.ok());
-  worker.catalogue = std::move(catalogue).value();
+  for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
+  if (forget_groups) {
+    Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(worker.config);
+    KV_CHECK(catalogue.ok());
+    worker.catalogue = std::move(catalogue).value();
+    worker.catalogue_changes = ~uint64_t{0};
+  }
+  Commit(worker);
 }
 
 Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
-  WriterLock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return Status(StatusCode::kNotFound, "worker is not registered");
-  if (slots_[it->second]->catalogue.LearnUnit(unit)) return Status();
+  WorkerState& worker = *slots_[it->second];
+  if (worker.catalogue.LearnUnit(unit)) {
+    Commit(worker);
+    return Status();
+  }
   return Status(StatusCode::kFailedPrecondition, "hash_block_size: against what is known");
 }
 
-void PrefixIndex::Impl::EraseTiers(WorkerSlot slot, std::optional<Tier> tier) {
-  WorkerState& worker = *slots_[slot];
-  if (tier.value_or(Tier::kGpu) == Tier::kGpu) worker.hit_reports.Clear();
-  const uint64_t held = tier ? worker.residencies[static_cast<size_t>(*tier)] : worker.total();
-  if (worker.digest) {
-    for (int i = 0; i < kTiers; ++i) {
-      if (!tier || static_cast<Tier>(i) == *tier) worker.digest->Clear(static_cast<Tier>(i));
-    }
+void PrefixIndex::Impl::ClearTier(WorkerState& worker, Tier tier) {
+  if (tier == Tier::kGpu) worker.hit_reports.Clear();
+  if (worker.digest) worker.digest->Clear(tier);
+  for (const PlaceId place : worker.places[static_cast<size_t>(tier)]) {
+    if (place != router::kNoPlace) closing_.push_back(place);
   }
-  if (held == 0) return;
-  const std::array<uint64_t, kTiers> dropped = map_.EraseSlot(slot, tier);
-  for (size_t i = 0; i < dropped.size(); ++i) worker.residencies[i] -= dropped[i];
-  KV_CHECK((tier ? worker.residencies[static_cast<size_t>(*tier)] : worker.total()) == 0);
+  worker.places[static_cast<size_t>(tier)].clear();
+  worker.residencies[static_cast<size_t>(tier)] = 0;
+}
+
+PlaceId PrefixIndex::Impl::OpenPlace(WorkerState& worker, Tier tier, uint8_t group) {
+  std::vector<PlaceId>& places = worker.places[static_cast<size_t>(tier)];
+  if (places.size() <= group) places.resize(group + size_t{1}, router::kNoPlace);
+  if (places[group] == router::kNoPlace) {
+    places[group] = places_.Open({.slot = worker.view->slot, .group = group, .tier = tier});
+  }
+  return places[group];
 }
 
 std::vector<size_t> PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
-  WriterLock lock(mutex_);
+  MutexLock lock(mutex_);
   const auto it = slot_of_.find(id);
-  return it == slot_of_.end() ? std::vector<size_t>() : ApplyTo(it->second, batch);
+  return it == slot_of_.end() ? std::vector<size_t>() : ApplyTo(*slots_[it->second], batch);
 }
 
-std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerSlot slot, const EventBatch& batch) {
+std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventBatch& batch) {
   std::vector<size_t> left_out;
+  const uint64_t ops = worker.counters.stored_blocks + worker.counters.removed_blocks;
+  BatchAhead ahead(map_, batch.events);
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];
-    if (const size_t skipped = SkipHitReport(slot, std::span(batch.events).subspan(i))) {
+    if (const size_t skipped = SkipHitReport(worker, std::span(batch.events).subspan(i))) {
       for (size_t next = 0; next < skipped; ++next) left_out.push_back(i + next);
       i += skipped - 1;
       continue;
     }
     // No std::visit: the thread-safety analysis does not see a held lock inside a lambda.
     if (const auto* stored = std::get_if<BlockStored>(&event)) {
-      ApplyEvent(slot, *stored);
+      ApplyEvent(worker, *stored, ahead);
     } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
-      ApplyEvent(slot, *removed);
+      ApplyEvent(worker, *removed, ahead);
     } else {
-      ApplyEvent(slot, std::get<AllBlocksCleared>(event));
+      ApplyEvent(worker, std::get<AllBlocksCleared>(event));
     }
+  }
+  Commit(worker);
+  if (places_.any_closed()) {
+    SweepSome(kSweepRuns + worker.counters.stored_blocks + worker.counters.removed_blocks - ops);
   }
   return left_out;
 }
 
-size_t PrefixIndex::Impl::SkipHitReport(WorkerSlot slot, std::span<const Event> events) {
-  WorkerState& worker = *slots_[slot];
-  const router::HitReport report = router::ReadHitReport(events, slot, worker.catalogue, map_);
+size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
+  const router::HitReport report = router::ReadHitReport(
+      events, worker.places[static_cast<size_t>(Tier::kGpu)], worker.catalogue, map_);
   if (!worker.hit_reports.Skips(report)) return 0;
   worker.counters.reannounced_blocks += report.blocks;
   return report.events;
 }
 
-void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const BlockStored& event) {
-  WorkerState& worker = *slots_[slot];
+void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event,
+                                   BatchAhead& ahead) {
   const Tier tier = router::TierOf(event.medium);
   if (!worker.Accept(worker.catalogue.Store(event, tier))) return;
-  const Holder place{.slot = slot, .group = GroupCatalogue::GroupOf(event.group_idx), .tier = tier};
-  AddCopies(map_, event.block_hashes, place, worker);
+  const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
+  const PlaceId place = OpenPlace(worker, tier, group);
+  uint64_t& held = worker.residencies[static_cast<size_t>(tier)];
+  ResidencyMap::Cursor cursor;
+  if (event.parent_block_hash) map_.Seek(*event.parent_block_hash, cursor);
+  size_t more = event.block_hashes.size();
+  for (const BlockHash& hash : event.block_hashes) {
+    ahead.Step();
+    if (map_.Add(hash, place, --more, cursor)) ++held;
+    if (worker.digest) worker.digest->Add(tier, group, hash);
+  }
+  worker.counters.stored_blocks += event.block_hashes.size();
 }
 
-void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const BlockRemoved& event) {
-  WorkerState& worker = *slots_[slot];
+void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& event,
+                                   BatchAhead& ahead) {
   const Tier tier = router::TierOf(event.medium);
   if (!worker.Accept(worker.catalogue.Remove(event))) return;
-  const Holder place{.slot = slot, .group = GroupCatalogue::GroupOf(event.group_idx), .tier = tier};
-  RemoveCopies(map_, event.block_hashes, place, worker);
+  const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
+  const PlaceId place = worker.PlaceAt(tier, group);
+  uint64_t& held = worker.residencies[static_cast<size_t>(tier)];
+  ResidencyMap::Cursor cursor;
+  for (const BlockHash& hash : event.block_hashes) {
+    ahead.Step();
+    const router::Removal removal = map_.Remove(hash, place, cursor);
+    if (removal == router::Removal::kNotHeld) {
+      ++worker.counters.unknown_removes;
+      worker.hit_reports.NoteUnknownRemove();
+      continue;
+    }
+    ++worker.counters.removed_blocks;
+    if (worker.digest) worker.digest->Remove(tier, group, hash);
+    if (removal == router::Removal::kLastCopy) --held;
+  }
 }
 
-void PrefixIndex::Impl::ApplyEvent(WorkerSlot slot, const AllBlocksCleared& event) {
-  ++slots_[slot]->counters.clears;
-  EraseTiers(slot, router::TierOf(event.medium));
+void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const AllBlocksCleared& event) {
+  ++worker.counters.clears;
+  ClearTier(worker, router::TierOf(event.medium));
 }
 
-std::vector<WorkerSlot> PrefixIndex::Impl::Participants(std::span<const WorkerId> ids,
-                                                        int64_t unit) const {
-  std::vector<WorkerSlot> slots;
-  const auto add = [&](WorkerSlot slot, int64_t worker_unit) {
-    if (worker_unit == unit || worker_unit == 0) slots.push_back(slot);
-  };
+void PrefixIndex::Impl::AskAll(const Roster& roster, std::span<const WorkerId> ids,
+                               MatchQuery& query) {
+  if (ids.empty()) {
+    for (const WorkerView* view : roster.by_order) query.Ask(*view);
+  }
   for (const WorkerId id : ids) {
-    const auto it = slot_of_.find(id);
-    if (it != slot_of_.end()) add(it->second, slots_[it->second]->catalogue.unit());
+    const auto it = roster.by_id.find(id);
+    if (it != roster.by_id.end()) query.Ask(*it->second);
   }
-  if (!ids.empty()) return slots;
-  for (const auto& [id, slot] : slot_of_) add(slot, slots_[slot]->catalogue.unit());
-  std::vector<uint64_t> order(slots_.size());
-  for (const WorkerSlot slot : slots) order[slot] = slots_[slot]->order;
-  std::sort(slots.begin(), slots.end(),
-            [&order](WorkerSlot a, WorkerSlot b) { return order[a] < order[b]; });
-  return slots;
-}
-
-PlanTable PrefixIndex::Impl::Probe(std::span<const BlockHash> chain, const QueryShape& shape,
-                                   std::span<const WorkerId> ids) const {
-  ReaderLock lock(mutex_);
-  PlanTable table(slots_.size());
-  for (const WorkerSlot slot : Participants(ids, shape.unit)) {
-    table.Add(slot, *slots_[slot], shape);
-  }
-  table.MarkHolders(map_, chain.first(static_cast<size_t>(shape.prompt_units)));
-  return table;
 }
 
 std::vector<WorkerMatch> PrefixIndex::Impl::Match(std::span<const BlockHash> chain,
                                                   const QueryShape& shape,
                                                   std::span<const WorkerId> ids) const {
-  const PlanTable table = Probe(chain, shape, ids);
-  // The rules run on private bitmaps, outside the lock.
-  std::vector<WorkerMatch> matches;
-  for (const MatchPlan& plan : table.plans()) matches.push_back(plan.Evaluate());
-  return matches;
+  const EpochDomain::Pin pin(epochs_);
+  for (int reading = 0; reading < kReadings;) {
+    const Roster* roster = roster_.load(std::memory_order_acquire);
+    if (roster == nullptr) break;
+    MatchQuery query(map_, places_, chain, shape);
+    AskAll(*roster, ids, query);
+    while (reading++ < kReadings) {
+      if (query.Read()) return query.Answers();
+      // Somebody came or went.
+      if (roster_.load(std::memory_order_acquire) != roster) break;
+    }
+  }
+  // Between two batches of all writers.
+  MutexLock lock(mutex_);
+  MatchQuery query(map_, places_, chain, shape);
+  AskAll(MakeRoster(), ids, query);
+  KV_CHECK(query.Read());
+  return query.Answers();
 }
 
 PrefixIndex::PrefixIndex() : impl_(std::make_unique<Impl>()) {}
@@ -444,7 +586,9 @@ ResidencyTotals PrefixIndex::Digests(WorkerId worker) const {
 ResidencyTotals PrefixIndex::HiddenDigests(WorkerId worker) const {
   return impl_->HiddenDigests(worker);
 }
-void PrefixIndex::ForEachResidency(WorkerId worker, const ResidencyMap::Visit& visit) const {
+void PrefixIndex::ForEachResidency(WorkerId worker,
+                                   const std::function<void(Tier, uint8_t group, const BlockHash&,
+                                                            uint32_t copies)>& visit) const {
   impl_->ForEachResidency(worker, visit);
 }
 

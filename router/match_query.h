@@ -1,0 +1,79 @@
+// MatchQuery: one query's reading of the index: who holds which hashes of a chain.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvcast/prefix_index.h"
+#include "router/match_plan.h"
+#include "router/residency_map.h"
+#include "router/worker_rules.h"
+
+namespace kvcast::router {
+
+// What queries see of a registered worker. Lives as long as a reader is pinned that found it.
+struct WorkerView {
+  WorkerView(WorkerId worker, WorkerSlot number) : id(worker), slot(number) {}
+
+  const WorkerId id;
+  const WorkerSlot slot;
+  // Odd while a batch is being applied; another number afterwards.
+  std::atomic<uint64_t> version{0};
+  std::atomic<const WorkerRules*> rules{nullptr};
+  std::atomic<bool> certain{true};
+};
+
+// REQUIRES: the thread is pinned while it lives. Uses memory of the thread: one at a time.
+class MatchQuery {
+ public:
+  MatchQuery(const ResidencyMap& map, const PlaceTable& places, std::span<const BlockHash> chain,
+             const QueryShape& shape);
+  ~MatchQuery();
+
+  // No-op if the worker was asked before.
+  void Ask(const WorkerView& worker);
+  // Reads what the workers hold who were not settled before. True: all are settled, that is, each
+  // was read between two of its batches.
+  bool Read();
+  // In the order of Ask, without workers of another hash unit. REQUIRES: Read said true.
+  std::vector<WorkerMatch> Answers() const;
+
+ private:
+  struct Asked {
+    const WorkerView* view;
+    const WorkerRules* rules = nullptr;
+    uint64_t version = 0;
+    bool certain = true;
+    bool settled = false;
+    uint32_t first_mark = kNone;
+  };
+  // The hashes that one place holds.
+  struct Mark {
+    uint32_t asked;
+    uint32_t next;  // of the same worker
+    uint8_t group;
+    Tier tier;
+  };
+  struct Scratch;
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  static Scratch& ThreadScratch();
+  std::span<const uint64_t> WordsOf(uint32_t mark) const;
+  uint32_t MarkOf(PlaceId place);
+  void Collect(const HolderSet& holders, uint32_t offset, size_t position, uint32_t length);
+  bool UntilGap() const;
+  WorkerMatch Answer(const Asked& asked) const;
+  WorkerMatch LeadingRun(const Asked& asked) const;
+
+  const ResidencyMap& map_;
+  const PlaceTable& places_;
+  const std::span<const BlockHash> chain_;  // of the prompt's units
+  const QueryShape shape_;
+  const size_t words_;  // of a mark
+  Scratch& scratch_;
+};
+
+}  // namespace kvcast::router

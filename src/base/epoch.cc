@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/epoch.h"
+
+#include <algorithm>
+#include <functional>
+#include <thread>
+
+namespace kvcast {
+
+EpochDomain::Pin::Pin(const EpochDomain& domain) {
+  // A thread comes back to the slot that it had.
+  static thread_local size_t preferred =
+      std::hash<std::thread::id>()(std::this_thread::get_id()) % kSlots;
+  for (size_t tries = 1;; ++tries) {
+    slot_ = &domain.slots_[preferred].epoch;
+    uint64_t idle = kIdle;
+    if (slot_->compare_exchange_strong(idle, domain.epoch_.load(std::memory_order_acquire),
+                                       std::memory_order_acq_rel, std::memory_order_relaxed)) {
+      return;
+    }
+    preferred = (preferred + 1) % kSlots;
+    if (tries % kSlots == 0) std::this_thread::yield();
+  }
+}
+
+EpochDomain::Pin::~Pin() { slot_->store(kIdle, std::memory_order_release); }
+
+EpochDomain::~EpochDomain() {
+  for (const Retired& retired : retired_) retired.free(retired.context, retired.object);
+}
+
+void EpochDomain::Retire(Free free, void* context, uintptr_t object) {
+  retired_.push_back({epoch_.load(std::memory_order_relaxed), free, context, object});
+  if (retired_.size() >= collect_at_) Collect();
+}
+
+uint64_t EpochDomain::Oldest() {
+  uint64_t oldest = epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
+  for (Slot& slot : slots_) {
+    // Not a plain load: either this sees the reader, or the reader's exchange comes after it, and
+    // with it all that was unlinked before.
+    const uint64_t epoch = slot.epoch.fetch_add(0, std::memory_order_acq_rel);
+    if (epoch != kIdle) oldest = std::min(oldest, epoch);
+  }
+  return oldest;
+}
+
+void EpochDomain::Collect() {
+  const uint64_t oldest = Oldest();
+  const auto kept = std::find_if(retired_.begin(), retired_.end(),
+                                 [&](const Retired& retired) { return retired.epoch >= oldest; });
+  std::for_each(retired_.begin(), kept,
+                [](const Retired& retired) { retired.free(retired.context, retired.object); });
+  retired_.erase(retired_.begin(), kept);
+  // While a reader holds on, looking again after every object would be quadratic.
+  collect_at_ = std::max<size_t>(64, 2 * retired_.size());
+}
+
+}  // namespace kvcast

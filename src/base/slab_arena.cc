@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/slab_arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <utility>
+
+#include "src/base/check.h"
+#include "src/base/huge_pages.h"
+
+namespace kvcast {
+namespace {
+
+constexpr size_t kSlabBytes = kHugePageBytes;
+constexpr size_t kHeaderBytes = 128;
+
+constexpr std::array<size_t, 54> ObjectSizes() {
+  std::array<size_t, 54> sizes{};
+  size_t size = 16;
+  for (size_t& each : sizes) {
+    each = size;
+    size += size < 64 ? 16 : std::max<size_t>(64, std::bit_floor(size) / 4);
+  }
+  return sizes;
+}
+constexpr std::array<size_t, 54> kObjectSizes = ObjectSizes();
+constexpr size_t kLargest = kObjectSizes.back();
+static_assert(kLargest > kSlabBytes / 4 && kLargest <= (kSlabBytes - kHeaderBytes) / 2);
+
+// Memory that starts at a multiple of kSlabBytes. Only pages that are touched count.
+void* MapAligned(size_t bytes) {
+  const size_t mapped = bytes + kSlabBytes;
+  void* const memory =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t aligned = (begin + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
+  if (aligned > begin) munmap(memory, aligned - begin);
+  const uintptr_t end = aligned + bytes;
+  if (begin + mapped > end) munmap(reinterpret_cast<void*>(end), begin + mapped - end);
+  return reinterpret_cast<void*>(aligned);
+}
+
+}  // namespace
+
+struct SlabArena::Slab {
+  size_t size_class;
+  size_t object_bytes;
+  size_t mapped_bytes;
+  uint32_t room;     // objects
+  uint32_t used;     // of them
+  uint32_t touched;  // that were ever used: those behind have no link yet
+  void* free;        // of those touched, linked by their first word
+  Slab* previous;
+  Slab* next;
+};
+
+SlabArena::~SlabArena() {
+  KV_CHECK(slabs_ == 0);
+  if (spare_ != nullptr) munmap(spare_, kSlabBytes);
+}
+
+size_t SlabArena::SizeClass(size_t bytes) {
+  return static_cast<size_t>(std::lower_bound(kObjectSizes.begin(), kObjectSizes.end(), bytes) -
+                             kObjectSizes.begin());
+}
+
+SlabArena::Slab* SlabArena::NewSlab(size_t size_class, size_t bytes) {
+  static_assert(sizeof(Slab) <= kHeaderBytes);
+  const size_t mapped = (kHeaderBytes + bytes + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
+  void* memory = mapped == kSlabBytes ? std::exchange(spare_, nullptr) : nullptr;
+  if (memory == nullptr) memory = MapAligned(mapped);
+  // One slab of a size may stay mostly untouched.
+  if (of_size_[size_class] > 0 || mapped > kSlabBytes) WishForHugePages(memory, mapped);
+  ++of_size_[size_class];
+  ++slabs_;
+  return new (memory)
+      Slab{.size_class = size_class,
+           .object_bytes = bytes,
+           .mapped_bytes = mapped,
+           .room = bytes > kLargest ? 1 : static_cast<uint32_t>((mapped - kHeaderBytes) / bytes),
+           .used = 0,
+           .touched = 0,
+           .free = nullptr,
+           .previous = nullptr,
+           .next = nullptr};
+}
+
+void SlabArena::Link(Slab* slab) {
+  Slab*& first = open_[slab->size_class];
+  slab->previous = nullptr;
+  slab->next = first;
+  if (first != nullptr) first->previous = slab;
+  first = slab;
+}
+
+void SlabArena::Unlink(Slab* slab) {
+  if (slab->previous != nullptr) {
+    slab->previous->next = slab->next;
+  } else {
+    open_[slab->size_class] = slab->next;
+  }
+  if (slab->next != nullptr) slab->next->previous = slab->previous;
+}
+
+void SlabArena::Release(Slab* slab) {
+  --of_size_[slab->size_class];
+  --slabs_;
+  // One is kept, for whatever size comes next: at the edge of a slab, objects come and go.
+  if (slab->mapped_bytes == kSlabBytes) std::swap(slab, spare_);
+  if (slab != nullptr) munmap(slab, slab->mapped_bytes);
+}
+
+void* SlabArena::Allocate(size_t bytes) {
+  // Larger objects have slabs of their own, counted with the largest size.
+  const size_t size_class = std::min(SizeClass(bytes), kSizes - 1);
+  const size_t object_bytes = bytes > kLargest ? bytes : kObjectSizes[size_class];
+  Slab* slab = bytes > kLargest ? nullptr : open_[size_class];
+  if (slab == nullptr) {
+    slab = NewSlab(size_class, object_bytes);
+    if (slab->room > 1) Link(slab);
+  }
+  void* object = slab->free;
+  if (object != nullptr) {
+    slab->free = *static_cast<void**>(object);
+  } else {
+    object = reinterpret_cast<std::byte*>(slab) + kHeaderBytes + slab->touched++ * object_bytes;
+  }
+  if (++slab->used == slab->room && slab->room > 1) Unlink(slab);
+  return object;
+}
+
+void SlabArena::Free(void* object) {
+  auto* const slab =
+      reinterpret_cast<Slab*>(reinterpret_cast<uintptr_t>(object) / kSlabBytes * kSlabBytes);
+  if (slab->room == 1) {
+    Release(slab);
+    return;
+  }
+  *static_cast<void**>(object) = slab->free;
+  slab->free = object;
+  if (slab->used-- == slab->room) Link(slab);
+  if (slab->used > 0) return;
+  Unlink(slab);
+  Release(slab);
+}
+
+}  // namespace kvcast
