@@ -133,7 +133,9 @@ TEST(MakeCorpus, EnginesStoreWhatIsNotThereAndRemoveWhatIs) {
     std::set<uint64_t>& of_worker = held[record.worker];
     if (record.op == CorpusOp::kQuery) ++queries;
     for (const CorpusBlock& block : record.blocks) {
-      if (record.op == CorpusOp::kStore) EXPECT_TRUE(of_worker.insert(block.sequence).second);
+      if (record.op == CorpusOp::kStore) {
+        EXPECT_TRUE(of_worker.insert(block.sequence).second);
+      }
       if (record.op == CorpusOp::kRemove) {
         EXPECT_EQ(of_worker.erase(block.sequence), 1u);
         ++removed;
