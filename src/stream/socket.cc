@@ -104,18 +104,25 @@ Socket::Socket(std::shared_ptr<Context> context, void* socket)
     : context_(std::move(context)), socket_(socket) {}
 
 Socket::Socket(Socket&& other) noexcept
-    : context_(std::move(other.context_)), socket_(std::exchange(other.socket_, nullptr)) {}
+    : context_(std::move(other.context_)),
+      socket_(std::exchange(other.socket_, nullptr)),
+      monitored_(other.monitored_) {}
 
 Socket& Socket::operator=(Socket&& other) noexcept {
   if (this == &other) return *this;
   Close();
   context_ = std::move(other.context_);
   socket_ = std::exchange(other.socket_, nullptr);
+  monitored_ = other.monitored_;
   return *this;
 }
 
 void Socket::Close() {
-  if (socket_ != nullptr) KV_CHECK(zmq_close(socket_) == 0);
+  if (socket_ != nullptr) {
+    // At once; the socket itself ends some time later, on another thread.
+    if (monitored_) zmq_socket_monitor(socket_, nullptr, 0);
+    KV_CHECK(zmq_close(socket_) == 0);
+  }
   socket_ = nullptr;
   context_.reset();
 }
@@ -207,6 +214,7 @@ Result<Socket> Socket::Monitor(int events) {
   if (zmq_socket_monitor(socket_, endpoint.c_str(), events) == -1) {
     return SocketError("cannot monitor a socket");
   }
+  monitored_ = true;
   Result<Socket> monitor = Create(context_, ZMQ_PAIR);
   if (!monitor.ok()) return monitor;
   monitor->SetOption(ZMQ_LINGER, 0);

@@ -75,6 +75,8 @@ class Socket {
   RecvResult Receive(Multipart& message);
 
   // A PAIR socket that gets the ZMQ_EVENT_ `events` of this one.
+  // A socket that tells of `events`. It must be closed after this one: libzmq's thread would wait
+  // for ever to tell one that is gone, and all that the thread serves with it.
   Result<Socket> Monitor(int events);
 
  private:
@@ -83,6 +85,7 @@ class Socket {
   // The context outlives its sockets.
   std::shared_ptr<Context> context_;
   void* socket_ = nullptr;
+  bool monitored_ = false;
 };
 
 // The event number of the next monitor message, if there is one.

@@ -83,7 +83,10 @@ Status SourceLink::ConnectLive() {
   if (!monitor.ok()) return monitor.status();
   if (Status status = sub->Connect(config_.endpoint); !status.ok()) return status;
   auto watches = WatchBoth(*sub, *monitor);
-  if (!watches.ok()) return watches.status();
+  if (!watches.ok()) {
+    sub->Close();  // before its monitor
+    return watches.status();
+  }
   live_watches_ = std::move(watches).value();
   sub_ = std::move(sub).value();
   monitor_ = std::move(monitor).value();
@@ -259,7 +262,7 @@ void SourceLink::Request(Frame start) {
   Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_DISCONNECTED);
   if (!monitor.ok() || !dealer->Connect(config_.replay_endpoint).ok()) return;
   auto watches = WatchBoth(*dealer, *monitor);
-  if (!watches.ok()) return;
+  if (!watches.ok()) return dealer->Close();  // before its monitor
   replay_watches_ = std::move(watches).value();
   replay_ = std::move(dealer).value();
   replay_monitor_ = std::move(monitor).value();

@@ -89,10 +89,10 @@ class SourceLink {
   uint64_t requests_ = 0;                  // replay requests so far
   bool ready_ = true;                      // a socket may have something
   Multipart message_;
+  Socket monitor_;  // of sub_, and closed after it
   Socket sub_;
-  Socket monitor_;  // of sub_
-  Socket replay_;   // one DEALER per request, so that late replies to another one cannot mix in
   Socket replay_monitor_;
+  Socket replay_;  // one DEALER per request, so that late replies to another one cannot mix in
   // Behind the sockets that they watch.
   std::array<Poller::Watch, 2> live_watches_;
   std::array<Poller::Watch, 2> replay_watches_;
