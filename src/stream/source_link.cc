@@ -82,18 +82,31 @@ Status SourceLink::ConnectLive() {
   Result<Socket> monitor = sub->Monitor(ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
   if (!monitor.ok()) return monitor.status();
   if (Status status = sub->Connect(config_.endpoint); !status.ok()) return status;
-  auto watches = WatchBoth(*sub, *monitor);
-  if (!watches.ok()) {
-    sub->Close();  // before its monitor
-    return watches.status();
+  if (started_) {
+    auto watches = WatchBoth(*sub, *monitor);
+    if (!watches.ok()) {
+      sub->Close();  // before its monitor
+      return watches.status();
+    }
+    live_watches_ = std::move(watches).value();
   }
-  live_watches_ = std::move(watches).value();
   sub_ = std::move(sub).value();
   monitor_ = std::move(monitor).value();
   ready_ = true;
   disconnected_ = false;
   connected_at_once_ = config_.endpoint.starts_with("inproc://");
   return Status();
+}
+
+void SourceLink::Start() {
+  started_ = true;
+  ready_ = true;
+  auto watches = WatchBoth(sub_, monitor_);
+  if (watches.ok()) {
+    live_watches_ = std::move(watches).value();
+  } else {
+    renew_due_ms_ = renewed_ms_;
+  }
 }
 
 Result<std::array<Poller::Watch, 2>> SourceLink::WatchBoth(const Socket& socket,

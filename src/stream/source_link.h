@@ -43,6 +43,9 @@ class SourceLink {
   bool is_sure() const { return source_.is_sure(); }
   SourceStatus status(int64_t now_ms) const { return source_.status(now_ms); }
 
+  // Once, by the thread that waits on the poller, and before the first Work: from here on the
+  // poller knows the link.
+  void Start();
   // Handles a bounded number of waiting messages and what is due. Never waits.
   void Work(int64_t now_ms);
   void Contradict(int64_t now_ms) { source_.OnContradiction(now_ms); }
@@ -81,6 +84,7 @@ class SourceLink {
   bool in_turns_ = false;  // has a place, or waits for one
   bool waits_ = false;
   Source source_;
+  bool started_ = false;
   bool muted_ = false;
   bool connected_at_once_ = false;         // inproc: no monitor events, and never a reconnect
   bool disconnected_ = false;              // the live connection has ended

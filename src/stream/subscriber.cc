@@ -268,7 +268,10 @@ bool Subscriber::Impl::TakeCommands() {
   if (stopping_) return false;
   for (WorkerId worker : to_remove_) EraseWorker(links_, worker);
   to_remove_.clear();
-  for (auto& link : to_add_) links_.push_back(std::move(link));
+  for (auto& link : to_add_) {
+    link->Start();
+    links_.push_back(std::move(link));
+  }
   to_add_.clear();
   removed_.NotifyAll();
   return true;
@@ -312,8 +315,8 @@ Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& c
   const std::shared_ptr<stream::Context> context = stream::Context::Shared();
   if (!context->ok()) return Status(StatusCode::kUnavailable, "too few file descriptors");
   try {
-    auto impl = std::make_unique<Impl>(config, std::move(sink), context, *waker,
-                                       std::move(poller).value());
+    auto impl =
+        std::make_unique<Impl>(config, std::move(sink), context, *waker, std::move(poller).value());
     if (Status status = impl->Start(); !status.ok()) return status;
     return std::unique_ptr<Subscriber>(new Subscriber(std::move(impl)));
   } catch (const std::system_error& error) {

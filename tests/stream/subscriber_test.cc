@@ -77,6 +77,7 @@ TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
   Turns turns(1);
   const auto link =
       SourceLink::Open(SourceOf(*publisher), {}, Context::Create(), *poller, sink, turns).value();
+  link->Start();
   // Time stands still: only messages are a reason to work.
   while (recorder.deliveries().size() < 10) {
     while (!link->is_due(0)) poller->Wait(-1);
