@@ -152,13 +152,14 @@ TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
   constexpr size_t kBytes = 8 << 20;
   RelayConfig config;
   config.unsent_bytes_max = kBytes;
-  config.stall_timeout_ms = 100;
+  config.stall_timeout_ms = 3000;  // longer than it takes to fill what the system buffers
   Start(config);
   Reader stalled(context, relay->endpoint());
   Await(stalled);
   const EventBatch large = Batch(StoreFull(Hashes(uint64_t{1} << 60, 10000), 0));
   uint64_t seq = 0;
   while (relay->counters().dropped == 0) {
+    ASSERT_LT(seq, 20000u) << "the subscriber was given up before the bound was reached";
     Post(seq++, large);
     ASSERT_LE(relay->counters().unsent_bytes, kBytes);
     while (relay->counters().batches + relay->counters().dropped < seq) std::this_thread::yield();
