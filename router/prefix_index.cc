@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <memory>
 #include <numeric>
 #include <optional>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 #include <variant>
@@ -362,6 +364,8 @@ bool PrefixIndex::Impl::SweepSome(size_t runs) {
 bool PrefixIndex::Impl::Reclaim() {
   bool any = false;
   for (bool more = true; more;) {
+    // Who waits for the lock would not get it if it were taken again at once.
+    if (any) std::this_thread::sleep_for(std::chrono::microseconds(20));
     MutexLock lock(mutex_);
     any = any || places_.any_closed();
     more = SweepSome(kReclaimRuns);
