@@ -1,4 +1,4 @@
-// HolderSet: which places hold which keys of a chunk, as one bitmap a place.
+// HolderSet: which places hold which keys of a run, as one bitmap a place.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,9 +11,8 @@
 namespace kvcast::router {
 
 // 20 bytes a holder and 8. Made, changed and freed (with the arena's Free) by one writer; read
-// beside it. A holder keeps
-// its position. What it holds stands there twice: as readers see it, and as it will be once the
-// batch in work is whole.
+// beside it. A holder keeps its position. What it holds stands there twice: as readers see it, and
+// as it will be once the batch in work is whole.
 class HolderSet {
  public:
   static HolderSet* New(SlabArena& arena, uint32_t capacity);

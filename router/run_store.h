@@ -34,8 +34,8 @@ namespace kvcast::router {
 
 enum class Removal : uint8_t { kNotHeld, kCopiesLeft, kLastCopy };
 
-// Key: uint64_t for the forms of hashes that are integers, BlockHash for byte strings. KeyOf picks
-// what is stored of a hash.
+// Key: uint64_t for the forms of hashes that are integers, BlockHash for byte strings. KeyForm
+// picks what is stored of a hash.
 template <typename Key>
 struct KeyForm;
 template <>

@@ -124,7 +124,8 @@ struct WorkerMatch {
 };
 
 // Thread-safe. One writer per worker at a time (the order of a worker's batches is its meaning);
-// any number of readers. Apply locks queries out while it runs.
+// any number of readers. Changes take turns; queries wait for none of them, but for one that a
+// query has met in the act several times in a row.
 class PrefixIndex {
  public:
   PrefixIndex();
@@ -136,7 +137,8 @@ class PrefixIndex {
   // message names the field).
   Status AddWorker(WorkerId worker, const WorkerConfig& config);
   // Forgets the worker and all it holds. No-op if unknown.
-  // Cost of this and of the next two: one pass over the index if the worker holds anything.
+  // This and the next two cost no more than the worker has groups; what it held is freed bit by bit
+  // by later batches, or by Reclaim.
   void RemoveWorker(WorkerId worker);
   // Forgets what the worker holds; keeps its registration, learned groups and counters.
   void ClearWorker(WorkerId worker);
@@ -152,8 +154,8 @@ class PrefixIndex {
   void ApplyHidden(WorkerId worker, const EventBatch& batch);
   void SwapHidden(WorkerId worker);
   void DropHidden(WorkerId worker);
-  // Frees what was swapped out or dropped; queries do not see it, but wait while it runs: one pass
-  // over the index. False: there was nothing.
+  // Frees what was cleared, removed, swapped out or dropped: one pass over the index, which lets
+  // batches through. False: there was nothing.
   bool Reclaim();
 
   // Digests of what the worker, or its hidden generation, holds. Empty without

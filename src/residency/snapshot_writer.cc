@@ -97,9 +97,10 @@ class PlaceWriter {
 
   // Most parents are of other buckets: chains would have one block each.
   void WriteUnchained() {
-    std::stable_sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
-      return std::pair(a.entry->copies, a.entry->block_size) <
-             std::pair(b.entry->copies, b.entry->block_size);
+    std::sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
+      const std::pair of_a(a.entry->copies, a.entry->block_size);
+      const std::pair of_b(b.entry->copies, b.entry->block_size);
+      return of_a != of_b ? of_a < of_b : Less(*a.hash, *b.hash);
     });
     chain_.clear();
     for (Block& block : blocks_ | std::views::reverse) chain_.push_back(&block);

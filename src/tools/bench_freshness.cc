@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/bench_freshness.h"
 
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -25,6 +24,7 @@
 #include "kvcast/publisher.h"
 #include "kvcast/subscriber.h"
 #include "kvcast/wire.h"
+#include "src/tools/forked_process.h"
 
 namespace kvcast::tools {
 namespace {
@@ -49,44 +49,6 @@ Quantiles QuantilesOf(std::vector<float>& seconds) {
   };
   return {at(0.5), at(0.99), at(0.999), at(1)};
 }
-
-// A pipe's end, closed with the object.
-class Pipe {
- public:
-  explicit Pipe(int descriptor) : descriptor_(descriptor) {}
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-  ~Pipe() { close(descriptor_); }
-
-  bool Write(const void* data, size_t bytes) const {
-    const auto* from = static_cast<const char*>(data);
-    while (bytes > 0) {
-      const ssize_t written = write(descriptor_, from, bytes);
-      if (written < 0 && errno == EINTR) continue;
-      if (written <= 0) return false;
-      from += written;
-      bytes -= static_cast<size_t>(written);
-    }
-    return true;
-  }
-  // False: closed, or nothing came for so long.
-  bool Read(void* data, size_t bytes, int timeout_ms) const {
-    auto* to = static_cast<char*>(data);
-    while (bytes > 0) {
-      pollfd item{descriptor_, POLLIN, 0};
-      if (poll(&item, 1, timeout_ms) <= 0) return false;
-      const ssize_t got = read(descriptor_, to, bytes);
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return false;
-      to += got;
-      bytes -= static_cast<size_t>(got);
-    }
-    return true;
-  }
-
- private:
-  const int descriptor_;
-};
 
 // What one publisher holds and says.
 class Source {
@@ -138,7 +100,7 @@ struct Published {
 
 // The publishers' process: tells its endpoints, waits for a byte, publishes, tells what it did, and
 // answers replays until the other side is gone.
-int PublishAll(const FreshnessConfig& config, const Pipe& in, const Pipe& out) {
+int PublishAll(const FreshnessConfig& config, const PipeEnd& in, const PipeEnd& out) {
   std::vector<std::unique_ptr<Publisher>> publishers;
   std::vector<Source> sources;
   for (int i = 0; i < config.sources; ++i) {
@@ -321,13 +283,13 @@ Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     close(to_child[1]);
     close(from_child[0]);
-    _exit(PublishAll(config, Pipe(to_child[0]), Pipe(from_child[1])));
+    _exit(PublishAll(config, PipeEnd(to_child[0]), PipeEnd(from_child[1])));
   }
   const Child child(pid);
   close(to_child[0]);
   close(from_child[1]);
-  const Pipe out(to_child[1]);
-  const Pipe in(from_child[0]);
+  const PipeEnd out(to_child[1]);
+  const PipeEnd in(from_child[0]);
 
   std::vector<std::array<char, 128>> endpoints(static_cast<size_t>(config.sources));
   for (auto& endpoint : endpoints) {

@@ -35,10 +35,10 @@ MUTATIONS = [
       unproven_ = false;
 """),
     ("forget the group in a key", INDEX,
-     """.group = GroupCatalogue::GroupOf(event.group_idx), .tier = tier};
-  AddCopies(""",
-     """.group = 0, .tier = tier};
-  AddCopies("""),
+     """  const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
+  const PlaceId place = OpenPlace(""",
+     """  const uint8_t group = 0;
+  const PlaceId place = OpenPlace("""),
     ("miss the fence", SOURCE,
      """  if (applied_) {
     ++status_.resets;
@@ -71,7 +71,7 @@ MUTATIONS = [
     ("go on after an undecodable batch", SOURCE,
      "  if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);\n", ""),
     ("ignore a clear", INDEX,
-     "  EraseTiers(slot, router::TierOf(event.medium));\n", "  (void)router::TierOf(event.medium);\n"),
+     "  ClearTier(worker, router::TierOf(event.medium));\n", "  (void)router::TierOf(event.medium);\n"),
     ("lose batches without forgetting", SOURCE,
      """    status_.lost += seq - next_;
     ++status_.resets;
@@ -92,8 +92,9 @@ MUTATIONS = [
      "    return held_.size() < SIZE_MAX || bytes < max_batches_ + max_bytes_;"),
     ("never find a source silent", SOURCE,
      "  if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;\n", ""),
-    ("remove all copies at once", "router/residency_map.cc",
-     "    if (--held->copies > 0) return Removal::kCopiesLeft;\n", ""),
+    ("remove all copies at once", "router/run_store.cc",
+     "  if (RemoveExtra(key, place)) return Removal::kCopiesLeft;\n",
+     "  while (RemoveExtra(key, place)) {\n  }\n"),
     ("mix the tiers", "src/residency/tier.cc",
      "  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kCpu : Tier::kStorage;",
      "  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kGpu : Tier::kStorage;"),
