@@ -10,7 +10,7 @@ constexpr int kTries = 3;
 // Odd, so that multiples of it pass through all places of a power of 2.
 constexpr size_t kStride = 1543;
 
-uint64_t Address(const std::byte* p) { return reinterpret_cast<uint64_t>(p); }
+uint64_t Number(const std::byte* p) { return reinterpret_cast<uint64_t>(p); }
 
 }  // namespace
 
@@ -61,7 +61,7 @@ void ProbeRunner::Plan(CopyDirection direction, const Probe& probe) {
               probe.rows};
     ops_.push_back(op);
     const auto alias = [&](const std::byte* p) {
-      return Address(host_.Contains(p) ? host_.DeviceAddress(p) : p);
+      return Number(host_.Contains(p) ? host_.DeviceAddress(p) : p);
     };
     CutIntoPieces(op, alias(op.src), alias(op.dst), aligned_, odd_);
   }

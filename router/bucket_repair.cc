@@ -13,11 +13,11 @@
 namespace kvcast::router {
 namespace {
 
-using Place = std::pair<Tier, uint8_t>;
+using TierGroup = std::pair<Tier, uint8_t>;
 
 // Copies of one block in one place.
 struct Copies {
-  Place place;
+  TierGroup place;
   uint32_t count = 0;
   size_t shape = 0;  // of the store that named it
 };
@@ -56,14 +56,14 @@ ResidencyDigest DigestOfContent(const PrefixIndex& index, WorkerId worker) {
 }
 
 BucketMask DifferingBuckets(const ResidencyDigest& held, const PublisherStatus& status) {
-  std::map<Place, const DigestBuckets*> declared;
+  std::map<TierGroup, const DigestBuckets*> declared;
   for (const PlaceStatus& place : status.places) {
     if (place.buckets) declared[{place.digest.tier, place.digest.group}] = &*place.buckets;
   }
   BucketMask differing;
   for (int tier = 0; tier < kTiers; ++tier) {
     for (int64_t group = 0; group <= residency::kMaxGroup; ++group) {
-      const Place place(static_cast<Tier>(tier), static_cast<uint8_t>(group));
+      const TierGroup place(static_cast<Tier>(tier), static_cast<uint8_t>(group));
       const auto it = declared.find(place);
       const DigestBuckets& theirs = it == declared.end() ? kEmptyBuckets : *it->second;
       const DigestBuckets* ours = held.Buckets(place.first, place.second);
@@ -77,7 +77,7 @@ BucketMask DifferingBuckets(const ResidencyDigest& held, const PublisherStatus& 
 }
 
 struct BucketRepair::Wanted {
-  Copies& Find(const BlockHash& hash, const Place& place) {
+  Copies& Find(const BlockHash& hash, const TierGroup& place) {
     auto& places = blocks[hash];
     for (Copies& copies : places) {
       if (copies.place == place) return copies;
@@ -98,7 +98,8 @@ BucketRepair::~BucketRepair() = default;
 bool BucketRepair::Add(const EventBatch& part) {
   for (const Event& event : part.events) {
     const auto& stored = std::get<BlockStored>(event);
-    const Place place(TierOf(stored.medium), static_cast<uint8_t>(stored.group_idx.value_or(0)));
+    const TierGroup place(TierOf(stored.medium),
+                          static_cast<uint8_t>(stored.group_idx.value_or(0)));
     wanted_->shapes.push_back(ShapeOf(stored));
     for (const BlockHash& hash : stored.block_hashes) {
       if (!buckets_.test(DigestBucketOf(hash))) return false;
@@ -111,11 +112,11 @@ bool BucketRepair::Add(const EventBatch& part) {
 }
 
 EventBatch BucketRepair::TakeChanges(const PrefixIndex& index, WorkerId worker) {
-  std::map<Place, BlockRemoved> surplus;
+  std::map<TierGroup, BlockRemoved> surplus;
   index.ForEachResidency(worker,
                          [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t held) {
                            if (!buckets_.test(DigestBucketOf(hash))) return;
-                           const Place place(tier, group);
+                           const TierGroup place(tier, group);
                            Copies& wanted = wanted_->Find(hash, place);
                            const uint32_t kept = std::min(held, wanted.count);
                            wanted.count -= kept;

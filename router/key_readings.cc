@@ -11,7 +11,7 @@ namespace {
 
 bool IsText(const ExtraKey& key) { return std::holds_alternative<std::string>(key.value); }
 
-const std::string* IdentifierOf(const ExtraKey& key) {
+const std::string* ItemIdentifier(const ExtraKey& key) {
   const auto* pair = std::get_if<ExtraKeyList>(&key.value);
   if (pair == nullptr || pair->items.size() != 2) return nullptr;
   return std::get_if<std::string>(&pair->items[0].value);
@@ -38,11 +38,11 @@ std::vector<uint32_t> TagsOfEqualItems(const ExtraKeys& keys) {
   std::vector<uint32_t> tags(keys.size(), 0);
   bool shared = false;
   for (size_t i = 0; i < keys.size(); ++i) {
-    const std::string* identifier = IdentifierOf(keys[i]);
+    const std::string* identifier = ItemIdentifier(keys[i]);
     if (identifier == nullptr) continue;
     tags[i] = static_cast<uint32_t>(i + 1);
     for (size_t j = 0; j < i; ++j) {
-      const std::string* earlier = IdentifierOf(keys[j]);
+      const std::string* earlier = ItemIdentifier(keys[j]);
       if (earlier == nullptr || *earlier != *identifier) continue;
       tags[i] = tags[j];
       shared = true;
@@ -57,14 +57,14 @@ ExtraKeys WithLastItemAlone(const ExtraKeys& keys) {
   ExtraKeys kept;
   for (size_t i = 0; i < keys.size(); ++i) {
     const bool later_item =
-        std::any_of(keys.begin() + static_cast<std::ptrdiff_t>(i) + 1, keys.end(), IdentifierOf);
-    if (IdentifierOf(keys[i]) == nullptr || !later_item) kept.push_back(keys[i]);
+        std::any_of(keys.begin() + static_cast<std::ptrdiff_t>(i) + 1, keys.end(), ItemIdentifier);
+    if (ItemIdentifier(keys[i]) == nullptr || !later_item) kept.push_back(keys[i]);
   }
   return kept;
 }
 
 KeyReadings OfOneUnit(const ExtraKeys& keys, bool certain) {
-  const auto items = std::count_if(keys.begin(), keys.end(), IdentifierOf);
+  const auto items = std::count_if(keys.begin(), keys.end(), ItemIdentifier);
   KeyReadings read{{{keys, {}, {}}}, certain && items < 2};
   if (items < 2) return read;
   if (auto tags = TagsOfEqualItems(keys); !tags.empty()) {

@@ -22,7 +22,7 @@ namespace {
 constexpr uint64_t kRefutationsToGiveUp = 2;
 
 // The testable stores at the root, or those behind it.
-struct Place {
+struct Position {
   uint64_t until_sample = 0;  // stores
   // In a row, without a fit.
   uint64_t misses = 0;
@@ -89,7 +89,7 @@ class SchemeDetector::Impl {
   std::optional<Digest> FitKnown(const BlockProbe& probe);
   void OnFit(bool at_root);
   void OnFound(const ChainScheme& found);
-  void OnMiss(Place& place, bool conclusive);
+  void OnMiss(Position& place, bool conclusive);
   void ForgetScheme();
   void GiveUp();
   void Follow(const BlockProbe& probe, Digest digest);
@@ -100,8 +100,8 @@ class SchemeDetector::Impl {
   std::optional<ChainScheme> scheme_;    // fits the stores
   std::optional<ChainScheme> previous_;  // fitted them before
   VerifiedDigests verified_{kMaxVerifiedDigests};
-  Place root_;
-  Place behind_;
+  Position root_;
+  Position behind_;
   uint64_t tokenless_ = 0;
 };
 
@@ -153,7 +153,7 @@ void SchemeDetector::Impl::OnStore(const BlockStored& event) {
 }
 
 bool SchemeDetector::Impl::Due(bool at_root) {
-  Place& place = at_root ? root_ : behind_;
+  Position& place = at_root ? root_ : behind_;
   const bool sampled = place.TakeSample(period_);
   if (sampled || place.misses > 0) return sampled || place.misses < kSchemeMissesToGiveUp;
   // Stores behind the root tell algorithm and unit, and then nothing more.
@@ -215,7 +215,7 @@ void SchemeDetector::Impl::OnFound(const ChainScheme& found) {
   }
 }
 
-void SchemeDetector::Impl::OnMiss(Place& place, bool conclusive) {
+void SchemeDetector::Impl::OnMiss(Position& place, bool conclusive) {
   ++(conclusive ? counters.mismatched : counters.inconclusive);
   ++place.misses;
   if (conclusive) ++place.refutations;
@@ -262,7 +262,7 @@ void SchemeDetector::Impl::OnClear() {
 
 void SchemeDetector::Impl::Restart() {
   ForgetScheme();
-  root_ = behind_ = Place();
+  root_ = behind_ = Position();
   verified_.Clear();
   tokenless_ = 0;
   Say(SchemeState::kUnknown, "no store at the root seen yet");

@@ -10,7 +10,7 @@
 namespace kvcast::router {
 namespace {
 
-constexpr int kMaxDepth = 6;
+constexpr int kConfigDepth = 6;
 constexpr double kMaxWeight = 1e9;
 
 Status ReadWeights(const Json& json, RoutingConfig& routing) {
@@ -73,7 +73,7 @@ Status ReadMember(const std::string& name, const Json& value, RouterOptions& opt
 }  // namespace
 
 Status ReadConfig(std::string_view text, RouterOptions& options) {
-  const auto json = ParseObject(text, kMaxDepth);
+  const auto json = ParseObject(text, kConfigDepth);
   if (!json.ok()) {
     return BadField(json.status().message() == "body: not JSON" ? "not JSON" : "must be an object");
   }

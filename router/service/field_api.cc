@@ -13,7 +13,7 @@
 namespace kvcast::router {
 namespace {
 
-constexpr int kMaxDepth = 3;
+constexpr int kFieldDepth = 3;
 
 // Which workers a request names.
 struct Selection {
@@ -60,7 +60,7 @@ std::string Unknown(const std::string& name) {
 }
 
 Result<RouterSource> ParseRegistration(std::string_view body) {
-  const Result<Json> json = ParseObject(body, kMaxDepth);
+  const Result<Json> json = ParseObject(body, kFieldDepth);
   if (!json.ok()) return json.status();
   RouterSource source;
   Selection selection;
@@ -95,7 +95,7 @@ Result<RouterSource> ParseRegistration(std::string_view body) {
 }
 
 Result<Selection> ParseSelection(std::string_view body) {
-  const Result<Json> json = ParseObject(body, kMaxDepth);
+  const Result<Json> json = ParseObject(body, kFieldDepth);
   if (!json.ok()) return json.status();
   Selection selection;
   for (const auto& [name, value] : json->items()) {
@@ -111,7 +111,7 @@ Result<Query> ParseFieldQuery(std::string_view body, bool by_hash) {
   const char* const prompt = by_hash ? "block_hashes" : "token_ids";
   Prompt taken =
       by_hash ? TakePrompt(body, {.hashes = prompt}) : TakePrompt(body, {.tokens = prompt});
-  const Result<Json> json = ParseObject(taken.taken() ? taken.rest : body, kMaxDepth);
+  const Result<Json> json = ParseObject(taken.taken() ? taken.rest : body, kFieldDepth);
   if (!json.ok()) return json.status();
   if (!json->contains(prompt)) return BadField(std::string(prompt) + ": needed");
   Query query = std::move(taken.query);

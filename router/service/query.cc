@@ -14,7 +14,7 @@ namespace kvcast::router {
 namespace {
 
 // An object, its arrays and their elements: nothing deeper has a meaning here.
-constexpr int kMaxDepth = 3;
+constexpr int kQueryDepth = 3;
 
 std::string At(const std::string& member, size_t index) {
   return member + "[" + std::to_string(index) + "]";
@@ -145,7 +145,7 @@ Prompt TakePrompt(std::string_view body, const PromptMembers& members) {
 
 Result<Query> ParseQuery(std::string_view body, QueryForm form) {
   Prompt prompt = TakePrompt(body, {"tokens", "hashes"});
-  const Result<Json> json = ParseObject(prompt.taken() ? prompt.rest : body, kMaxDepth);
+  const Result<Json> json = ParseObject(prompt.taken() ? prompt.rest : body, kQueryDepth);
   if (!json.ok()) return json.status();
   if (Status status = CheckCombination(*json); !status.ok()) return status;
   Query query = std::move(prompt.query);

@@ -13,7 +13,7 @@ constexpr uint8_t kEightBytes = 27;
 // initial byte stands above the argument, and the shift moves both to the top of 64 bits.
 constexpr uint64_t kInitial[] = {0, 24 << 8, 25 << 16, 26ULL << 32};
 constexpr uint8_t kShift[] = {56, 48, 40, 24};
-constexpr uint8_t kSize[] = {1, 2, 3, 5};
+constexpr uint8_t kHeadSize[] = {1, 2, 3, 5};
 
 inline uint8_t* PutNarrow(uint8_t* at, CborMajor major, uint32_t argument) {
   // Chosen without a branch: token ids mix the widths, and a mispredicted branch costs more than
@@ -21,7 +21,7 @@ inline uint8_t* PutNarrow(uint8_t* at, CborMajor major, uint32_t argument) {
   const unsigned width = (argument > 23) + (argument > 0xff) + (argument > 0xffff);
   const uint64_t head = (kInitial[width] + argument) << kShift[width];
   StoreBig<uint64_t>(at, head | static_cast<uint64_t>(major) << 56);
-  return at + kSize[width];
+  return at + kHeadSize[width];
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ constexpr uint8_t kLong1 = 0x8a;
 
 // BININT1, BININT2 and BININT; the size is that of opcode and value.
 constexpr uint8_t kOpcode[] = {'K', 'M', kBinInt};
-constexpr uint8_t kSize[] = {2, 3, 5};
+constexpr uint8_t kPickleSize[] = {2, 3, 5};
 
 // LONG1 with the fewest two's complement bytes: every integer outside 32 bits.
 uint8_t* PutLong(uint8_t* at, int64_t value) {
@@ -33,7 +33,7 @@ inline uint8_t* PutInt(uint8_t* at, int64_t value) {
     // the rest of the function.
     const unsigned width = (bits > 0xff) + (bits > 0xffff);
     StoreLittle<uint64_t>(at, bits << 8 | kOpcode[width]);
-    return at + kSize[width];
+    return at + kPickleSize[width];
   }
   if (value < 0 && value >= INT32_MIN) {
     *at = kBinInt;

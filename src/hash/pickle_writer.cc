@@ -18,8 +18,8 @@ enum Opcode : uint8_t {
   kFrame = 0x95,
   kStop = '.',
   kNone = 'N',
-  kTrue = 0x88,
-  kFalse = 0x89,
+  kNewTrue = 0x88,
+  kNewFalse = 0x89,
   kBinFloat = 'G',
   kShortText = 0x8c,
   kText = 'X',
@@ -81,7 +81,7 @@ void PickleWriter::WriteNone() {
 
 void PickleWriter::WriteBool(bool value) {
   BeginObject();
-  PutOpcode(value ? kTrue : kFalse);
+  PutOpcode(value ? kNewTrue : kNewFalse);
 }
 
 void PickleWriter::WriteInt(int64_t value) {

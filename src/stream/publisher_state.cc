@@ -7,7 +7,7 @@ namespace kvcast::stream {
 namespace {
 
 // Batches read from the ring at a time.
-constexpr size_t kSliceBatches = 256;
+constexpr size_t kReadBatches = 256;
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void PublisherState::CatchUpLocked() {
   const uint64_t end = ring_.next_seq();
   while (next_ < end) {
     slice_.clear();
-    ring_.ReadOn(kSliceBatches, slice_);
+    ring_.ReadOn(kReadBatches, slice_);
     if (slice_.empty()) {
       lost_ = true;
       next_ = end;

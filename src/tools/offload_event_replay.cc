@@ -8,6 +8,7 @@
 
 #include "kvcast/wire.h"
 #include "src/offload/event_writer.h"
+#include "src/tools/offload_names.h"
 #include "src/tools/scenario_event.h"
 
 namespace kvcast::tools {
@@ -33,13 +34,6 @@ Digest ParseDigest(const Json& value) {
   digest.size = static_cast<uint8_t>(bytes.size());
   std::copy(bytes.begin(), bytes.end(), digest.data.begin());
   return digest;
-}
-
-OffloadKey ParseKey(const std::string& hex) {
-  const std::string bytes = HexToBytes(hex);
-  const auto key = ParseOffloadKey({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
-  if (!key.ok()) throw std::runtime_error(key.status().ToString());
-  return *key;
 }
 
 std::vector<GroupSpec> ParseSpecs(const Json& events) {
@@ -73,7 +67,7 @@ class EventReplay {
             ParseSpecs(events_), form_, kMediumCpu,
             array_ ? offload::OffloadEventForm::k2026May : offload::OffloadEventForm::kByGroup) {
     for (const std::string hex : record.value("offload_keys", Json::array())) {
-      keys_.push_back(ParseKey(hex));
+      keys_.push_back(OffloadKeyOf(hex));
     }
   }
 

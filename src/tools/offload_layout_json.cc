@@ -5,6 +5,8 @@
 #include <stdexcept>
 #include <string>
 
+#include "src/tools/or_null.h"
+
 namespace kvcast::tools {
 
 using Json = nlohmann::json;
@@ -17,8 +19,6 @@ MambaMode ParseMode(const std::string& mode) {
   if (mode == "align") return MambaMode::kAlign;
   throw std::runtime_error("unknown Mamba mode " + mode);
 }
-
-Json OrNull(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(); }
 
 }  // namespace
 

@@ -8,14 +8,13 @@
 
 #include "src/tools/offload_layout_json.h"
 #include "src/tools/offload_rule_replay.h"
+#include "src/tools/or_null.h"
 
 namespace kvcast::tools {
 
 using Json = nlohmann::json;
 
 namespace {
-
-Json OrNull(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(); }
 
 // A boundary between chunks has the key of the chunk that ends there.
 Json TailName(const OffloadLayout& layout, size_t group, int64_t boundary) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "src/tools/offload_names.h"
 #include "src/tools/scenario_event.h"
 
 namespace kvcast::tools {
@@ -15,13 +16,6 @@ namespace {
 
 // What a request is does not matter: vLLM's manager counts every lookup.
 constexpr OffloadRequestId kRequest{};
-
-OffloadKey ParseKey(const std::string& hex) {
-  const std::string bytes = HexToBytes(hex);
-  const auto key = ParseOffloadKey({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
-  if (!key.ok()) throw std::runtime_error(key.status().ToString());
-  return *key;
-}
 
 OffloadConfig ParseConfig(const Json& value, bool compatible) {
   OffloadConfig config;
@@ -80,7 +74,7 @@ OffloadManagerReplay::OffloadManagerReplay(const Json& config, bool compatible,
   if (!manager.ok()) throw std::runtime_error(manager.status().ToString());
   manager_ = std::move(manager).value();
   for (const Json& hex : config.at("keys")) {
-    keys_.push_back(ParseKey(hex));
+    keys_.push_back(OffloadKeyOf(hex));
     numbers_.emplace(keys_.back(), std::ssize(keys_) - 1);
   }
 }

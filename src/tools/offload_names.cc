@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "src/tools/or_null.h"
 #include "src/tools/scenario_event.h"
 
 namespace kvcast::tools {
@@ -15,16 +16,18 @@ namespace {
 
 constexpr uint8_t kDigestBytes = 32;
 
-template <typename T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-
 std::string Text(std::span<const uint8_t> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
 }  // namespace
+
+OffloadKey OffloadKeyOf(const std::string& hex) {
+  const std::string bytes = HexToBytes(hex);
+  const auto key = ParseOffloadKey({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()});
+  if (!key.ok()) throw std::runtime_error(key.status().ToString());
+  return *key;
+}
 
 void OffloadNames::AddHash(const std::string& hex) {
   Digest digest;

@@ -15,6 +15,9 @@
 
 namespace kvcast::tools {
 
+// Throws std::runtime_error if `hex` spells no key.
+OffloadKey OffloadKeyOf(const std::string& hex);
+
 // Names that do not exist throw std::out_of_range.
 class OffloadNames {
  public:

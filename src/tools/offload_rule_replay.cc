@@ -9,6 +9,7 @@
 #include "kvcast/offload_manager.h"
 #include "kvcast/offload_params.h"
 #include "src/tools/offload_layout_json.h"
+#include "src/tools/or_null.h"
 #include "src/tools/scenario_event.h"
 
 namespace kvcast::tools {
@@ -21,8 +22,6 @@ std::optional<int64_t> OptionalInt(const Json& value) {
   if (value.is_null()) return std::nullopt;
   return value.get<int64_t>();
 }
-
-Json OrNull(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(); }
 
 Json StoreReachableResult(const Json& record) {
   OffloadGroup group;

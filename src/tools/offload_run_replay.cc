@@ -6,6 +6,7 @@
 
 #include "kvcast/offload_params.h"
 #include "src/tools/offload_layout_json.h"
+#include "src/tools/or_null.h"
 
 namespace kvcast::tools {
 
@@ -15,11 +16,6 @@ using Json = nlohmann::json;
 using Ordered = nlohmann::ordered_json;
 
 constexpr int64_t kNow = 0;  // recorded runs wait for ever
-
-template <typename T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
 
 template <typename Ids>
 Json Values(const Ids& ids) {

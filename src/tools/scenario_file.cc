@@ -26,7 +26,7 @@ Status ParseLine(std::string_view line, Scenario& scenario) {
   return Status();
 }
 
-Status Malformed(const std::string& path, size_t line, const Status& why) {
+Status MalformedLine(const std::string& path, size_t line, const Status& why) {
   return {StatusCode::kMalformed, path + ":" + std::to_string(line) + ": " + why.message()};
 }
 
@@ -51,13 +51,13 @@ Result<Scenario> ReadScenario(const std::string& path) {
   if (!content.ok()) return content.status();
   const auto lines = SplitLines(*content);
   auto config = ParseScenarioConfig(lines.empty() ? "" : lines[0]);
-  if (!config.ok()) return Malformed(path, 1, config.status());
+  if (!config.ok()) return MalformedLine(path, 1, config.status());
   Scenario scenario;
   scenario.path = path;
   scenario.config = std::move(config).value();
   for (size_t i = 1; i < lines.size(); ++i) {
     const Status status = ParseLine(lines[i], scenario);
-    if (!status.ok()) return Malformed(path, i + 1, status);
+    if (!status.ok()) return MalformedLine(path, i + 1, status);
   }
   return scenario;
 }

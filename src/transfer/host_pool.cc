@@ -19,7 +19,7 @@
 namespace kvcast {
 namespace {
 
-constexpr int kMaxThreads = 256;
+constexpr int kMaxPopulateThreads = 256;
 constexpr int kMaxNumaNodes = 1024;
 // What a thread touches at a time.
 constexpr size_t kPopulateBytes = size_t{64} << 20;
@@ -83,7 +83,7 @@ int PopulateInParallel(std::byte* memory, size_t bytes, int threads) {
 
 Result<HostPool> HostPool::Create(const HostPoolConfig& config) {
   if (config.bytes == 0) return Invalid("bytes: must be positive");
-  if (config.threads < 0 || config.threads > kMaxThreads) {
+  if (config.threads < 0 || config.threads > kMaxPopulateThreads) {
     return Invalid("threads: must be in 0..256");
   }
   if (config.numa_node && (*config.numa_node < 0 || *config.numa_node >= kMaxNumaNodes)) {

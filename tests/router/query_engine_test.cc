@@ -21,7 +21,7 @@ using kvcast::testing::Hashes;
 using kvcast::testing::Registered;
 using kvcast::testing::StoreFull;
 
-std::vector<TokenId> Prompt(int64_t tokens) {
+std::vector<TokenId> PromptOf(int64_t tokens) {
   std::vector<TokenId> prompt(static_cast<size_t>(tokens));
   std::iota(prompt.begin(), prompt.end(), 1000);
   return prompt;
@@ -40,7 +40,7 @@ struct QueryEngineTest : ::testing::Test {
     sources.push_back(Source::Create(id, config, index).value());
     std::vector<Digest> digests;
     BlockHasher::FromSeed(algorithm, seed)
-        ->ExtendChain(Prompt(unit * blocks), unit, inputs, digests);
+        ->ExtendChain(PromptOf(unit * blocks), unit, inputs, digests);
     std::vector<BlockHash> hashes;
     for (const Digest& digest : digests) hashes.push_back(ToEventHash(digest, form));
     std::vector<uint8_t> payload;
@@ -61,7 +61,7 @@ struct QueryEngineTest : ::testing::Test {
 
   static Query ByTokens(int64_t tokens) {
     Query query;
-    query.tokens = Prompt(tokens);
+    query.tokens = PromptOf(tokens);
     query.prompt_tokens = tokens;
     return query;
   }

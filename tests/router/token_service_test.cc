@@ -61,7 +61,7 @@ EventBatch OtherPrompts() {
   return batch;
 }
 
-std::vector<TokenId> Prompt(int64_t tokens) { return Tokens(1, tokens); }
+std::vector<TokenId> PromptFromOne(int64_t tokens) { return Tokens(1, tokens); }
 
 struct TokenServiceTest : ::testing::Test {
   void Follow(const WorkerConfig& worker, Dialect sent = Dialect::kSglang5) {
@@ -81,7 +81,7 @@ struct TokenServiceTest : ::testing::Test {
     query.prompt_tokens = std::ssize(query.tokens);
     return engine.Answer(query, sources).value().at(0);
   }
-  QueryAnswer AskTokens(int64_t tokens) const { return Ask({.tokens = Prompt(tokens)}); }
+  QueryAnswer AskTokens(int64_t tokens) const { return Ask({.tokens = PromptFromOne(tokens)}); }
   int64_t Reusable(int64_t tokens) const { return AskTokens(tokens).match.gpu_tokens; }
 
   PrefixIndex index;
@@ -91,7 +91,7 @@ struct TokenServiceTest : ::testing::Test {
 
 TEST_F(TokenServiceTest, WhatCameBeforeTheVerdictIsServedToo) {
   Follow(Registered({Full(4)}));
-  Send(Batch(SglangStore(Hashes(1, 3), Prompt(12))));
+  Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));
   EXPECT_FALSE(AskTokens(20).token_mode);
   EXPECT_EQ(AskTokens(20).exact, false);
   Send(OtherPrompts());
@@ -110,7 +110,7 @@ TEST_F(TokenServiceTest, WhatCameBeforeTheVerdictIsServedToo) {
 TEST_F(TokenServiceTest, GroupsThatNobodyToldAreNoProof) {
   Follow(Registered({}));
   Send(OtherPrompts());
-  Send(Batch(SglangStore(Hashes(1, 3), Prompt(12))));
+  Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));
   EXPECT_EQ(Reusable(20), 12);
   EXPECT_FALSE(AskTokens(20).exact);
   EXPECT_EQ(AskTokens(20).reason,
@@ -124,7 +124,7 @@ TEST_F(TokenServiceTest, ABlockBehindAnUnknownParentIsNotProvenUntilTheParentCom
   EXPECT_EQ(Reusable(20), 0);
   EXPECT_EQ(AskTokens(20).reason,
             "token mode: blocks whose content is not known: 1 unknown_parent");
-  Send(Batch(SglangStore({Hash(1)}, Prompt(4))));
+  Send(Batch(SglangStore({Hash(1)}, PromptFromOne(4))));
   EXPECT_EQ(Reusable(20), 8);
   EXPECT_TRUE(AskTokens(20).exact);
 }
@@ -132,11 +132,11 @@ TEST_F(TokenServiceTest, ABlockBehindAnUnknownParentIsNotProvenUntilTheParentCom
 TEST_F(TokenServiceTest, SaltsOfMetadataAreOtherCaches) {
   Follow(Registered({Full(4)}), Dialect::kSglang4);
   Send(OtherPrompts());
-  BlockStored salted = SglangStore(Hashes(1, 3), Prompt(12));
+  BlockStored salted = SglangStore(Hashes(1, 3), PromptFromOne(12));
   salted.metadata.emplace().emplace_back("cache_salt", ExtraKey::Text("tenant"));
   Send(Batch(salted));
   EXPECT_EQ(Reusable(20), 0);
-  Query query{.tokens = Prompt(20)};
+  Query query{.tokens = PromptFromOne(20)};
   query.inputs.cache_salt = "tenant";
   EXPECT_EQ(Ask(query).match.gpu_tokens, 12);
 }
@@ -144,7 +144,7 @@ TEST_F(TokenServiceTest, SaltsOfMetadataAreOtherCaches) {
 TEST_F(TokenServiceTest, HashesAreAskedAsTheEngineSentThem) {
   Follow(Registered({Full(4)}));
   Send(OtherPrompts());
-  Send(Batch(SglangStore(Hashes(1, 3), Prompt(12))));
+  Send(Batch(SglangStore(Hashes(1, 3), PromptFromOne(12))));
   const QueryAnswer answer = Ask({.by_tokens = false, .hashes = Hashes(1, 2)});
   EXPECT_FALSE(answer.token_mode);
   EXPECT_EQ(answer.match.gpu_tokens, 8);
@@ -164,10 +164,11 @@ TEST_F(TokenServiceTest, PairsOfTokensAreServedAtOnce) {
 TEST_F(TokenServiceTest, LostBatchesTakeBackWhatIsHeldAndKeepWhatIsKnown) {
   Follow(Registered({Full(4)}));
   Send(OtherPrompts());
-  Send(Batch(SglangStore(Hashes(1, 2), Prompt(8))));
+  Send(Batch(SglangStore(Hashes(1, 2), PromptFromOne(8))));
   sources[0]->OnReset(ResetReason::kLostBatches);
   EXPECT_EQ(Reusable(20), 0);
-  Send(Batch(SglangStore({Hash(3)}, Tokens(9, 4), Hash(2)), SglangStore(Hashes(1, 2), Prompt(8))));
+  Send(Batch(SglangStore({Hash(3)}, Tokens(9, 4), Hash(2)),
+             SglangStore(Hashes(1, 2), PromptFromOne(8))));
   EXPECT_EQ(Reusable(20), 12);
   Send(Batch(SglangRemove(Hashes(1, 3))));
   EXPECT_EQ(Reusable(20), 0) << "the copy before the loss is not counted";
@@ -175,7 +176,7 @@ TEST_F(TokenServiceTest, LostBatchesTakeBackWhatIsHeldAndKeepWhatIsKnown) {
 
 TEST_F(TokenServiceTest, WhatWasLostBeforeTheVerdictIsNotServedAfterIt) {
   Follow(Registered({Full(4)}));
-  Send(Batch(SglangStore(Hashes(1, 2), Prompt(8))));
+  Send(Batch(SglangStore(Hashes(1, 2), PromptFromOne(8))));
   sources[0]->OnReset(ResetReason::kLostBatches);
   Send(OtherPrompts());
   EXPECT_TRUE(AskTokens(20).token_mode);
@@ -185,7 +186,7 @@ TEST_F(TokenServiceTest, WhatWasLostBeforeTheVerdictIsNotServedAfterIt) {
 TEST_F(TokenServiceTest, ARestartedEngineHasNewHashes) {
   Follow(Registered({Full(4)}));
   Send(OtherPrompts());
-  Send(Batch(SglangStore(Hashes(1, 2), Prompt(8))));
+  Send(Batch(SglangStore(Hashes(1, 2), PromptFromOne(8))));
   sources[0]->OnReset(ResetReason::kRestart);
   EXPECT_FALSE(AskTokens(20).token_mode);
   EXPECT_EQ(index.counters(sources[0]->token_worker()).residencies, 0u);
@@ -198,7 +199,7 @@ TEST_F(TokenServiceTest, ARestartedEngineHasNewHashes) {
 
 TEST_F(TokenServiceTest, AKnownSchemeNeedsNoTokenMode) {
   Follow(Registered({Full(16)}), kDefaultDialect);
-  Send(Batch(DenseStore(EngineScheme{}, Prompt(64), 0, 4)));
+  Send(Batch(DenseStore(EngineScheme{}, PromptFromOne(64), 0, 4)));
   EXPECT_FALSE(AskTokens(100).token_mode);
   EXPECT_EQ(Reusable(100), 64);
   EXPECT_TRUE(AskTokens(100).exact);
@@ -207,13 +208,13 @@ TEST_F(TokenServiceTest, AKnownSchemeNeedsNoTokenMode) {
 
 TEST_F(TokenServiceTest, ASchemeThatIsLostLeavesWhatWasStoredUnknown) {
   Follow(Registered({Full(16)}), kDefaultDialect);
-  Send(Batch(DenseStore(EngineScheme{}, Prompt(64), 0, 4)));
+  Send(Batch(DenseStore(EngineScheme{}, PromptFromOne(64), 0, 4)));
   const EngineScheme unknown{.seed = "nobody knows"};
   for (int64_t n = 100; AskTokens(20).scheme.state == SchemeState::kMatched; ++n) {
     ASSERT_LT(n, 2000);
     Send(Batch(RootStore(unknown, n)));
   }
-  Send(Batch(DenseStore(unknown, Prompt(32), 0, 2)));
+  Send(Batch(DenseStore(unknown, PromptFromOne(32), 0, 2)));
   EXPECT_TRUE(AskTokens(100).token_mode);
   EXPECT_EQ(Reusable(100), 32);
   EXPECT_EQ(AskTokens(100).reason, "token mode: what was stored before it began is not known");
@@ -228,7 +229,7 @@ TEST_F(TokenServiceTest, AnUnknownSchemeBehindARegisteredOneIsServed) {
   sources.push_back(Source::Create(WorkerId(0), config, index).value());
   dialect = kDefaultDialect;
   const EngineScheme unknown{.seed = "nobody knows"};
-  Send(Batch(DenseStore(unknown, Prompt(64), 0, 4)));
+  Send(Batch(DenseStore(unknown, PromptFromOne(64), 0, 4)));
   for (int64_t n = 100; n < 108; ++n) Send(Batch(RootStore(unknown, n)));
   EXPECT_EQ(AskTokens(100).scheme.state, SchemeState::kMismatch);
   EXPECT_TRUE(AskTokens(100).token_mode);
@@ -240,10 +241,11 @@ TEST_F(TokenServiceTest, AnEngineThatReportsHitsIsServedFromTheVerdictOn) {
   WorkerConfig worker = Registered({Full(4)});
   worker.hit_reports = HitReports::kExpected;
   Follow(worker);
-  Send(Batch(SglangStore(Hashes(1, 2), Prompt(8))));
+  Send(Batch(SglangStore(Hashes(1, 2), PromptFromOne(8))));
   Send(OtherPrompts());
   EXPECT_EQ(Reusable(20), 0);
-  Send(Batch(SglangStore({Hash(3)}, Tokens(9, 4), Hash(2)), SglangStore(Hashes(1, 2), Prompt(8))));
+  Send(Batch(SglangStore({Hash(3)}, Tokens(9, 4), Hash(2)),
+             SglangStore(Hashes(1, 2), PromptFromOne(8))));
   EXPECT_EQ(Reusable(20), 12);
   EXPECT_EQ(AskTokens(20).reason, "token mode: what was stored before it began is not known");
 }
@@ -263,13 +265,13 @@ TEST(TokenServiceOverSockets, AnSglangEngineIsAskedByTokens) {
   source.worker.name = "sglang";
   options.sources = {source};
   const auto service = RouterService::Start(options).value();
-  ASSERT_TRUE(publisher->Publish(Batch(SglangStore(Hashes(1, 2), Prompt(8)))).ok());
+  ASSERT_TRUE(publisher->Publish(Batch(SglangStore(Hashes(1, 2), PromptFromOne(8)))).ok());
   ASSERT_TRUE(publisher->Publish(OtherPrompts()).ok());
   ASSERT_TRUE(publisher
                   ->Publish(Batch(SglangStore({Hash(3), Hash(4)}, Tokens(9, 8), Hash(2)),
                                   SglangRemove({Hash(4)})))
                   .ok());
-  const std::string body = Json({{"tokens", Prompt(30)}}).dump();
+  const std::string body = Json({{"tokens", PromptFromOne(30)}}).dump();
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   Json worker;
   do {

@@ -11,9 +11,9 @@ namespace kvcast::stream {
 namespace {
 
 // Frames over texts that live as long as this object.
-class Message {
+class FramesOf {
  public:
-  Message(std::initializer_list<std::string> texts) : texts_(texts) {
+  FramesOf(std::initializer_list<std::string> texts) : texts_(texts) {
     for (const std::string& text : texts_) {
       frames_.emplace_back(reinterpret_cast<const uint8_t*>(text.data()), text.size());
     }
@@ -37,7 +37,7 @@ TEST(Frames, SeqIsEightBytesBigEndian) {
 }
 
 TEST(Frames, LiveMessageHasTopicSeqAndPayload) {
-  const Message message({"topic", Seq8(258), "payload"});
+  const FramesOf message({"topic", Seq8(258), "payload"});
   const std::optional<Batch> batch = ParseLive(message);
   ASSERT_TRUE(batch);
   EXPECT_EQ(batch->seq, 258u);
@@ -45,23 +45,23 @@ TEST(Frames, LiveMessageHasTopicSeqAndPayload) {
 }
 
 TEST(Frames, LiveMessageOfWrongShapeIsRejected) {
-  EXPECT_FALSE(ParseLive(Message({})));
-  EXPECT_FALSE(ParseLive(Message({"topic", Seq8(1)})));
-  EXPECT_FALSE(ParseLive(Message({"topic", Seq8(1), "payload", "more"})));
-  EXPECT_FALSE(ParseLive(Message({"topic", "", "payload"})));
-  EXPECT_FALSE(ParseLive(Message({"topic", std::string(7, '\0'), "payload"})));
-  EXPECT_FALSE(ParseLive(Message({"topic", std::string(9, '\0'), "payload"})));
+  EXPECT_FALSE(ParseLive(FramesOf({})));
+  EXPECT_FALSE(ParseLive(FramesOf({"topic", Seq8(1)})));
+  EXPECT_FALSE(ParseLive(FramesOf({"topic", Seq8(1), "payload", "more"})));
+  EXPECT_FALSE(ParseLive(FramesOf({"topic", "", "payload"})));
+  EXPECT_FALSE(ParseLive(FramesOf({"topic", std::string(7, '\0'), "payload"})));
+  EXPECT_FALSE(ParseLive(FramesOf({"topic", std::string(9, '\0'), "payload"})));
 }
 
 TEST(Frames, LiveSeqPastTheSignedRangeIsRejected) {
-  EXPECT_TRUE(ParseLive(Message({"", Seq8(kSeqLimit - 1), "x"})));
-  EXPECT_FALSE(ParseLive(Message({"", Seq8(kSeqLimit), "x"})));
-  EXPECT_FALSE(ParseLive(Message({"", kEnd, "x"})));
+  EXPECT_TRUE(ParseLive(FramesOf({"", Seq8(kSeqLimit - 1), "x"})));
+  EXPECT_FALSE(ParseLive(FramesOf({"", Seq8(kSeqLimit), "x"})));
+  EXPECT_FALSE(ParseLive(FramesOf({"", kEnd, "x"})));
 }
 
 TEST(Frames, ReplyIsAcceptedWithAndWithoutTopic) {
-  const Message with({"", "topic", Seq8(3), "payload"});
-  const Message without({"", Seq8(3), "payload"});
+  const FramesOf with({"", "topic", Seq8(3), "payload"});
+  const FramesOf without({"", Seq8(3), "payload"});
   EXPECT_EQ(ParseReply(with).kind, ReplyKind::kBatch);
   EXPECT_EQ(ParseReply(with).batch.seq, 3u);
   EXPECT_EQ(ParseReply(without).kind, ReplyKind::kBatch);
@@ -69,23 +69,23 @@ TEST(Frames, ReplyIsAcceptedWithAndWithoutTopic) {
 }
 
 TEST(Frames, EndMarkerIsKnownBySeqOrByEmptyPayload) {
-  EXPECT_EQ(ParseReply(Message({"", "", kEnd, ""})).kind, ReplyKind::kEnd);
-  EXPECT_EQ(ParseReply(Message({"", kEnd, ""})).kind, ReplyKind::kEnd);
-  EXPECT_EQ(ParseReply(Message({"", kEnd, "status"})).kind, ReplyKind::kEnd);
-  EXPECT_EQ(ParseReply(Message({"", "topic", Seq8(9), ""})).kind, ReplyKind::kEnd);
+  EXPECT_EQ(ParseReply(FramesOf({"", "", kEnd, ""})).kind, ReplyKind::kEnd);
+  EXPECT_EQ(ParseReply(FramesOf({"", kEnd, ""})).kind, ReplyKind::kEnd);
+  EXPECT_EQ(ParseReply(FramesOf({"", kEnd, "status"})).kind, ReplyKind::kEnd);
+  EXPECT_EQ(ParseReply(FramesOf({"", "topic", Seq8(9), ""})).kind, ReplyKind::kEnd);
 }
 
 TEST(Frames, ReplyOfWrongShapeIsMalformed) {
-  EXPECT_EQ(ParseReply(Message({})).kind, ReplyKind::kMalformed);
-  EXPECT_EQ(ParseReply(Message({Seq8(3), "payload"})).kind, ReplyKind::kMalformed);
-  EXPECT_EQ(ParseReply(Message({"x", Seq8(3), "payload"})).kind, ReplyKind::kMalformed);
-  EXPECT_EQ(ParseReply(Message({"", "a", "b", Seq8(3), "p"})).kind, ReplyKind::kMalformed);
-  EXPECT_EQ(ParseReply(Message({"", "topic", "12345", "payload"})).kind, ReplyKind::kMalformed);
-  EXPECT_EQ(ParseReply(Message({"", Seq8(kSeqLimit), "payload"})).kind, ReplyKind::kMalformed);
+  EXPECT_EQ(ParseReply(FramesOf({})).kind, ReplyKind::kMalformed);
+  EXPECT_EQ(ParseReply(FramesOf({Seq8(3), "payload"})).kind, ReplyKind::kMalformed);
+  EXPECT_EQ(ParseReply(FramesOf({"x", Seq8(3), "payload"})).kind, ReplyKind::kMalformed);
+  EXPECT_EQ(ParseReply(FramesOf({"", "a", "b", Seq8(3), "p"})).kind, ReplyKind::kMalformed);
+  EXPECT_EQ(ParseReply(FramesOf({"", "topic", "12345", "payload"})).kind, ReplyKind::kMalformed);
+  EXPECT_EQ(ParseReply(FramesOf({"", Seq8(kSeqLimit), "payload"})).kind, ReplyKind::kMalformed);
 }
 
 uint64_t StartOf(std::initializer_list<std::string> frames) {
-  return ParseStart(ParseReplayRequest(Message(frames)).value());
+  return ParseStart(ParseReplayRequest(FramesOf(frames)).value());
 }
 
 TEST(Frames, RequestStartIsABigEndianIntegerOfAnyLength) {
@@ -98,9 +98,9 @@ TEST(Frames, RequestStartIsABigEndianIntegerOfAnyLength) {
 }
 
 TEST(Frames, RequestOfWrongShapeIsNotARequest) {
-  EXPECT_FALSE(ParseReplayRequest(Message({"id", Seq8(0)})));
-  EXPECT_FALSE(ParseReplayRequest(Message({"id", "x", Seq8(0)})));
-  EXPECT_FALSE(ParseReplayRequest(Message({"id", "", "topic", Seq8(0)})));
+  EXPECT_FALSE(ParseReplayRequest(FramesOf({"id", Seq8(0)})));
+  EXPECT_FALSE(ParseReplayRequest(FramesOf({"id", "x", Seq8(0)})));
+  EXPECT_FALSE(ParseReplayRequest(FramesOf({"id", "", "topic", Seq8(0)})));
 }
 
 }  // namespace

@@ -5,20 +5,13 @@
 #include <thread>
 
 #include "kvcast/wire.h"
-#include "src/stream/frames.h"
-#include "src/tools/zmtp_peer.h"
+#include "tests/stream/peer_test_util.h"
 #include "tests/stream/stream_test_util.h"
 
 namespace kvcast::stream {
 namespace {
 
 using tools::ZmtpPeer;
-using FrameTexts = std::vector<std::string>;
-
-std::string SeqText(uint64_t seq) {
-  const SeqFrame frame = EncodeSeq(seq);
-  return {frame.begin(), frame.end()};
-}
 
 // A subscription that is known to have arrived.
 ZmtpPeer Subscribe(const Publisher& publisher, const std::string& topic) {
@@ -28,12 +21,6 @@ ZmtpPeer Subscribe(const Publisher& publisher, const std::string& topic) {
   EXPECT_TRUE(peer->Subscribe(topic).ok());
   EXPECT_TRUE(peer->Fence().ok());
   return std::move(peer).value();
-}
-
-FrameTexts Receive(ZmtpPeer& peer) {
-  Result<FrameTexts> frames = peer.ReceiveMessage();
-  EXPECT_TRUE(frames.ok()) << frames.status().ToString();
-  return frames.ok() ? *frames : FrameTexts{};
 }
 
 EventBatch ClearBatch() {

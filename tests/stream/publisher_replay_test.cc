@@ -2,21 +2,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "src/stream/frames.h"
 #include "src/stream/replay_server.h"
-#include "src/tools/zmtp_peer.h"
+#include "tests/stream/peer_test_util.h"
 #include "tests/stream/stream_test_util.h"
 
 namespace kvcast::stream {
 namespace {
 
 using tools::ZmtpPeer;
-using FrameTexts = std::vector<std::string>;
-
-std::string SeqText(uint64_t seq) {
-  const SeqFrame frame = EncodeSeq(seq);
-  return {frame.begin(), frame.end()};
-}
 
 const FrameTexts kEndMarker = {"", "", SeqText(kEndSeq), ""};
 
@@ -29,12 +22,6 @@ ZmtpPeer Connect(const Publisher& publisher, const std::string& type = "DEALER")
 
 void Request(ZmtpPeer& peer, uint64_t start) {
   ASSERT_TRUE(peer.SendMessage({"", SeqText(start)}).ok());
-}
-
-FrameTexts Receive(ZmtpPeer& peer) {
-  Result<FrameTexts> frames = peer.ReceiveMessage();
-  EXPECT_TRUE(frames.ok()) << frames.status().ToString();
-  return frames.ok() ? *frames : FrameTexts{};
 }
 
 // Expects the replies begin..end-1 and the end marker, with payloads as published.
