@@ -311,12 +311,11 @@ void RunStore<Key>::KillMany(uint32_t number, uint64_t dead) {
 template <typename Key>
 void RunStore<Key>::Settle(uint32_t number) {
   const Run& run = At(number);
-  const int living = std::popcount(run.live.load(std::memory_order_relaxed));
-  if (living == 0) {
-    FreeRun(number);
-  } else if (run.capacity > kLeastKeys && living * 4 <= run.capacity) {
-    Rewrite(number);
-  }
+  const auto living = [&run] { return std::popcount(run.live.load(std::memory_order_relaxed)); };
+  if (living() > 0 && (run.capacity <= kLeastKeys || living() * 4 > run.capacity)) return;
+  // The sweep may have passed where the run moves to: what it is to find must not move with it.
+  if (living() > 0) DropClosed(number);
+  living() > 0 ? Rewrite(number) : FreeRun(number);
 }
 
 template <typename Key>
@@ -383,27 +382,28 @@ bool RunStore<Key>::Holds(const Key& key, PlaceId place) const {
   return holder < holders.size() && (holders.next(holder) >> spot.offset & 1) != 0;
 }
 
+// Takes from closed places what they hold here. True: they held something.
 template <typename Key>
-void RunStore<Key>::SweepRun(uint32_t number) {
+bool RunStore<Key>::DropClosed(uint32_t number) {
   const Run& run = At(number);
-  const uint64_t live = run.live.load(std::memory_order_relaxed);
-  if (live == 0) return;
   HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
-  bool swept = false;
+  bool dropped = false;
   for (uint32_t i = 0; i < holders.size(); ++i) {
     if (holders.Empty(i) || places_.Read(holders.place(i))) continue;
     *holders.next_at(i) = 0;
     holders.Publish(i);
-    swept = true;
+    dropped = true;
   }
-  if (!swept) return;
-  KillMany(number, live & ~holders.Union());
-  Settle(number);
+  if (dropped) KillMany(number, run.live.load(std::memory_order_relaxed) & ~holders.Union());
+  return dropped;
 }
 
 template <typename Key>
 bool RunStore<Key>::Sweep(size_t runs) {
-  for (; runs > 0 && sweep_next_ < runs_; --runs) SweepRun(sweep_next_++);
+  for (; runs > 0 && sweep_next_ < runs_; --runs) {
+    const uint32_t number = sweep_next_++;
+    if (At(number).live.load(std::memory_order_relaxed) != 0 && DropClosed(number)) Settle(number);
+  }
   return sweep_next_ < runs_;
 }
 

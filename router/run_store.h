@@ -165,7 +165,7 @@ class RunStore {
   void Settle(uint32_t run);
   void Rewrite(uint32_t run);
   void FreeRun(uint32_t run);
-  void SweepRun(uint32_t run);
+  bool DropClosed(uint32_t run);
   Key* NewKeys(uint32_t capacity);
   static void FreeKeys(void* arena, uintptr_t keys);
   static void FreeInArena(void* arena, uintptr_t object);

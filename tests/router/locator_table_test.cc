@@ -1,0 +1,101 @@
+// LocatorTable against a multimap, with hashes that meet: same shard, same bucket, same
+// fingerprint.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/locator_table.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <vector>
+
+namespace kvcast::router {
+namespace {
+
+struct LocatorTableTest : ::testing::Test {
+  // What a key's owner would say: locators are the keys.
+  Locator Find(uint64_t hash, Locator key) const {
+    return table.Find(hash, [key](Locator locator) { return locator == key; });
+  }
+  SlabArena arena;
+  EpochDomain epochs;
+  LocatorTable table{arena, epochs};
+};
+
+TEST_F(LocatorTableTest, HasNothingAtFirst) {
+  EXPECT_EQ(Find(0, 1), 0u);
+  table.Prefetch(0);
+  EXPECT_EQ(table.size(), 0u);
+}
+
+TEST_F(LocatorTableTest, TellsKeysOfEqualHashApart) {
+  for (Locator key = 1; key <= 100; ++key) table.Insert(42, key);
+  for (Locator key = 1; key <= 100; ++key) EXPECT_EQ(Find(42, key), key);
+  EXPECT_EQ(Find(42, 101), 0u);
+  for (Locator key = 1; key <= 100; key += 2) table.Erase(42, key);
+  for (Locator key = 1; key <= 100; ++key) EXPECT_EQ(Find(42, key), key % 2 == 0 ? key : 0);
+  EXPECT_EQ(table.size(), 50u);
+}
+
+TEST_F(LocatorTableTest, TheLargestLocatorAndEveryBitOfAHashAreKept) {
+  constexpr Locator kLargest = (Locator{1} << 36) - 1;
+  for (const uint64_t hash : {uint64_t{0}, ~uint64_t{0}, uint64_t{1} << 63}) {
+    table.Insert(hash, kLargest);
+    EXPECT_EQ(Find(hash, kLargest), kLargest);
+    table.Replace(hash, kLargest, 5);
+    EXPECT_EQ(Find(hash, kLargest), 0u);
+    EXPECT_EQ(Find(hash, 5), 5u);
+  }
+}
+
+TEST_F(LocatorTableTest, GivesMemoryBackWhenItEmpties) {
+  std::mt19937_64 random(3);
+  std::vector<uint64_t> hashes(2'000'000);
+  for (uint64_t& hash : hashes) hash = random();
+  for (size_t i = 0; i < hashes.size(); ++i) table.Insert(hashes[i], i + 1);
+  epochs.Collect();
+  const size_t full = arena.slabs();
+  for (size_t i = 0; i < hashes.size(); ++i) ASSERT_EQ(Find(hashes[i], i + 1), i + 1);
+  for (size_t i = 0; i < hashes.size(); ++i) table.Erase(hashes[i], i + 1);
+  epochs.Collect();
+  EXPECT_EQ(table.size(), 0u);
+  EXPECT_LT(arena.slabs(), full / 2);
+}
+
+TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
+  std::mt19937_64 random(4);
+  std::multimap<uint64_t, Locator> held;
+  // Few shards, few homes in each, and fingerprints that are often equal.
+  const auto hash_of = [&random] {
+    return random() % 4 << 60 | random() % 64 << 48 | random() % 3 << 26;
+  };
+  Locator next = 1;
+  size_t target = 0;
+  for (int step = 0; step < 60'000; ++step) {
+    if (step % 6000 == 0) target = step % 12'000 == 0 ? 3000 : 20;
+    const bool grow = held.size() < target ? random() % 4 != 0 : random() % 4 == 0;
+    if (grow || held.empty()) {
+      const uint64_t hash = hash_of();
+      table.Insert(hash, next);
+      held.emplace(hash, next++);
+    } else {
+      auto it = held.lower_bound(hash_of());
+      if (it == held.end()) it = held.begin();
+      if (random() % 4 == 0) {
+        table.Replace(it->first, it->second, next);
+        EXPECT_EQ(Find(it->first, it->second), 0u);
+        it->second = next++;
+      } else {
+        table.Erase(it->first, it->second);
+        EXPECT_EQ(Find(it->first, it->second), 0u);
+        held.erase(it);
+      }
+    }
+    ASSERT_EQ(table.size(), held.size());
+    if (step % 500 != 0) continue;
+    for (const auto& [hash, locator] : held) ASSERT_EQ(Find(hash, locator), locator);
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::router
