@@ -84,6 +84,11 @@ struct Finished {
   std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
 };
 
+// Nothing of an earlier request is under way.
+bool AwaitsRequest(const Connection& connection) {
+  return !connection.busy && !connection.lingering && connection.out.empty();
+}
+
 // Handlers are ours; what one throws all the same (memory) must not end the process.
 HttpReply Handle(const HttpRoute& route, const HttpRequest& request) {
   try {
@@ -269,7 +274,8 @@ void HttpServer::Impl::Turn() {
   }
   for (const uint64_t id : std::exchange(ready_, {})) {
     const auto it = connections_.find(id);
-    if (it != connections_.end()) Advance(*it->second, now_ms);
+    // New bytes may have brought it forward in this very turn.
+    if (it != connections_.end() && AwaitsRequest(*it->second)) Advance(*it->second, now_ms);
   }
   TakeFinished(now_ms);
   if (now_ms < next_sweep_ms_) return;

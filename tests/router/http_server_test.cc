@@ -165,6 +165,30 @@ TEST(HttpServer, PipelinedRequestsAreAnsweredInOrder) {
   EXPECT_EQ(got, wanted + "h");
 }
 
+// The second request waits in memory and the third in the socket when the first is answered.
+TEST(HttpServer, ARequestThatComesWhileAnotherWaitsIsAnsweredInItsTurn) {
+  std::atomic<int> sent = 0;
+  std::atomic<int> handled = 0;
+  auto server = HttpServer::Start({}, {{HttpRoute::Method::kGet, "/turn", [&](const HttpRequest&) {
+                                          const int turn = handled++;
+                                          while (sent <= turn / 3) std::this_thread::yield();
+                                          return HttpReply{.body = std::to_string(turn) + ";"};
+                                        }}});
+  ASSERT_TRUE(server.ok());
+  const std::string request = "GET /turn HTTP/1.1\r\n\r\n";
+  RawHttp client((*server)->port());
+  for (int round = 0; round < 200; ++round) {
+    ASSERT_TRUE(client.Send(request + request));
+    while (handled <= 3 * round) std::this_thread::yield();
+    ASSERT_TRUE(client.Send(request));
+    ++sent;
+    for (int turn = 3 * round; turn < 3 * round + 3; ++turn) {
+      const std::string body = std::to_string(turn) + ";";
+      ASSERT_TRUE(client.ReadUpTo(body).ends_with("\r\n\r\n" + body)) << turn;
+    }
+  }
+}
+
 TEST(HttpServer, ContinueIsSentBeforeTheBody) {
   const auto server = StartEcho();
   RawHttp client(server->port());
