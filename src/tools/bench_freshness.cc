@@ -2,6 +2,7 @@
 #include "src/tools/bench_freshness.h"
 
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -281,6 +282,7 @@ Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config) {
   if (pid < 0) return broken("fork failed");
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setpriority(PRIO_PROCESS, 0, config.publishers_nice);
     close(to_child[1]);
     close(from_child[0]);
     _exit(PublishAll(config, PipeEnd(to_child[0]), PipeEnd(from_child[1])));

@@ -12,6 +12,9 @@ struct FreshnessConfig {
   int sources = 64;          // publishers, in one process of their own, over TCP on loopback
   int batches_per_s = 256;   // of each
   int seconds = 10;          // that are measured; one more goes before
+  // Of the publishers' process. Elsewhere publishers do not take the router's cores; here they may
+  // take what it leaves.
+  int publishers_nice = 5;
   int blocks_per_batch = 8;  // half of them stored, 16 tokens each, half removed
 };
 

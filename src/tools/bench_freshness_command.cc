@@ -31,11 +31,14 @@ void Print(const char* name, const Quantiles& quantiles, double unit, const char
 int RunFreshnessBenchCommand(const FreshnessBenchOptions& options) {
   const FreshnessConfig config{.sources = static_cast<int>(options.sources),
                                .batches_per_s = static_cast<int>(options.rate),
-                               .seconds = static_cast<int>(options.seconds)};
+                               .seconds = static_cast<int>(options.seconds),
+                               .publishers_nice = static_cast<int>(options.publishers_nice)};
   const auto result = RunFreshnessBench(config);
   if (!result.ok()) return Fail(result.status());
-  std::printf("# %d sources, %d batches/s each, %d s, TCP on loopback, publishers in one process\n",
-              config.sources, config.batches_per_s, config.seconds);
+  std::printf(
+      "# %d sources, %d batches/s each, %d s, TCP on loopback, publishers in one process, nice "
+      "%d\n",
+      config.sources, config.batches_per_s, config.seconds, config.publishers_nice);
   std::printf(
       "published %llu batches, %.0f a second; applied %llu, lost %llu, gaps %llu; %llu "
       "queries beside\n",
@@ -64,6 +67,7 @@ int RunFreshnessBenchCommand(const FreshnessBenchOptions& options) {
                          {"sources", config.sources},
                          {"batches_per_s", config.batches_per_s},
                          {"seconds", config.seconds},
+                         {"publishers_nice", config.publishers_nice},
                          {"published", result->published},
                          {"applied", result->applied},
                          {"gaps", result->gaps},

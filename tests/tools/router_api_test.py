@@ -22,6 +22,9 @@ import msgpack
 import zmq
 
 KVCAST, OPENAPI = sys.argv[1], sys.argv[2]
+with open(KVCAST, "rb") as program:
+    # ThreadSanitizer keeps four bytes of its own for every byte that a program touches.
+    LITTLE_KB = (64 << 10) * (5 if b"__tsan_init" in program.read() else 1)
 failures = 0
 covered = set()  # (path, method, status)
 
@@ -196,7 +199,7 @@ stalled.send(b"GET /dump HTTP/1.1\r\nHost: localhost\r\n\r\n")
 until("one dump at a time", lambda: router.call("GET", "/dump?model_name=none")[0] == 503)
 check("a query beside a stalled dump", router.call("POST", "/v1/query", hashes)[0] == 200)
 check("the state beside a stalled dump", router.call("GET", "/v1/state")[0] == 200)
-check("a stalled dump takes little memory", router.memory_kb() - before < 64 << 10, router.memory_kb() - before)
+check("a stalled dump takes little memory", router.memory_kb() - before < LITTLE_KB, router.memory_kb() - before)
 stalled.close()
 until("a client that leaves ends its dump", lambda: router.call("GET", "/dump?model_name=none")[0] == 200)
 count = sum(len(e["event"]["data"]["stored"]["blocks"])
@@ -316,7 +319,7 @@ for i in range(count):
         client.send(b"POST /v1/query HTTP/1.1\r\nContent-Le")
     idle.append(client)
 grown = router.memory_kb() - before
-check(f"{count} idle connections take little memory", grown < 64 << 10, f"{grown} KiB")
+check(f"{count} idle connections take little memory", grown < LITTLE_KB, f"{grown} KiB")
 for client in idle[::100]:
     client.send(b"n")
 check("the service answers beside them", router.call("POST", "/v1/query", {"hashes": [1]})[0] == 200)
