@@ -70,7 +70,6 @@ struct WorkerState {
   uint64_t catalogue_changes = 0;  // that the view's rules know of
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
-  uint64_t order = 0;  // of registration
   router::HitReportState hit_reports;
   std::optional<ResidencyDigest> digest;
   std::array<std::vector<PlaceId>, kTiers> places;  // by tier and group
@@ -121,10 +120,41 @@ class BatchAhead {
   size_t at_ = 0;
 };
 
-// The registered workers, for readers.
+// The registered workers, for readers. Never changed: who comes or goes makes another one.
 struct Roster {
-  std::vector<const WorkerView*> by_order;
-  std::unordered_map<WorkerId, const WorkerView*> by_id;
+  using ById = std::vector<std::pair<WorkerId, const WorkerView*>>;
+
+  std::vector<const WorkerView*> by_order;  // of registration
+  ById by_id;                               // sorted
+
+  const WorkerView* Find(WorkerId id) const {
+    const auto it = PositionOf(id);
+    return it != by_id.end() && it->first == id ? it->second : nullptr;
+  }
+  ById::const_iterator PositionOf(WorkerId id) const {
+    return std::lower_bound(by_id.begin(), by_id.end(), id,
+                            [](const auto& entry, WorkerId value) { return entry.first < value; });
+  }
+  // The same with `view` in place of what it has of that worker; nullptr: with nothing there.
+  std::unique_ptr<Roster> With(WorkerId id, const WorkerView* view) const {
+    auto roster = std::make_unique<Roster>(*this);
+    const auto it = roster->by_id.begin() + (PositionOf(id) - by_id.begin());
+    const bool known = it != roster->by_id.end() && it->first == id;
+    if (!known && view != nullptr) {
+      roster->by_id.emplace(it, id, view);
+      roster->by_order.push_back(view);
+    } else if (known) {
+      auto& order = roster->by_order;
+      const auto at = std::find(order.begin(), order.end(), it->second);
+      if (view != nullptr) {
+        *at = it->second = view;
+      } else {
+        order.erase(at);
+        roster->by_id.erase(it);
+      }
+    }
+    return roster;
+  }
 };
 
 }  // namespace
@@ -165,7 +195,8 @@ class PrefixIndex::Impl {
   WorkerState& Enter(WorkerId id, const WorkerConfig& config, GroupCatalogue catalogue)
       KV_REQUIRES(mutex_);
   void Leave(WorkerSlot slot) KV_REQUIRES(mutex_);
-  void ForgetRoster() KV_REQUIRES(mutex_);
+  // Shows readers the worker, or that it is gone.
+  void Show(WorkerId id, const WorkerView* view) KV_REQUIRES(mutex_);
   void ForgetHidden(WorkerId id) KV_REQUIRES(mutex_);
   std::vector<size_t> ApplyTo(WorkerState& worker, const EventBatch& batch) KV_REQUIRES(mutex_);
   void ClearTier(WorkerState& worker, Tier tier) KV_REQUIRES(mutex_);
@@ -178,7 +209,6 @@ class PrefixIndex::Impl {
   void ApplyEvent(WorkerState& worker, const BlockRemoved& event, BatchAhead& ahead)
       KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerState& worker, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
-  const Roster& MakeRoster() const KV_REQUIRES(mutex_);
   // Puts the query to `ids`, or to all.
   static void AskAll(const Roster& roster, std::span<const WorkerId> ids, MatchQuery& query);
 
@@ -192,9 +222,7 @@ class PrefixIndex::Impl {
   std::vector<WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
   std::vector<PlaceId> closing_ KV_GUARDED_BY(mutex_);  // by the change in work
-  uint64_t registrations_ KV_GUARDED_BY(mutex_) = 0;
-  // nullptr: to be made by the next query.
-  mutable std::atomic<const Roster*> roster_{nullptr};
+  std::atomic<const Roster*> roster_{new Roster};
 };
 
 PrefixIndex::Impl::~Impl() {
@@ -227,24 +255,10 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   }
 }
 
-void PrefixIndex::Impl::ForgetRoster() {
-  const Roster* const roster = roster_.exchange(nullptr, std::memory_order_acq_rel);
-  if (roster == nullptr) return;
-  epochs_.Retire(DeleteObject<const Roster>, nullptr, reinterpret_cast<uintptr_t>(roster));
-}
-
-const Roster& PrefixIndex::Impl::MakeRoster() const {
-  if (const Roster* made = roster_.load(std::memory_order_relaxed)) return *made;
-  auto roster = std::make_unique<Roster>();
-  std::vector<std::pair<uint64_t, const WorkerView*>> ordered;
-  for (const auto& [id, slot] : slot_of_) {
-    ordered.emplace_back(slots_[slot]->order, slots_[slot]->view.get());
-    roster->by_id.emplace(id, slots_[slot]->view.get());
-  }
-  std::sort(ordered.begin(), ordered.end());
-  for (const auto& [order, view] : ordered) roster->by_order.push_back(view);
-  roster_.store(roster.get(), std::memory_order_release);
-  return *roster.release();
+void PrefixIndex::Impl::Show(WorkerId id, const WorkerView* view) {
+  const Roster* const old = roster_.load(std::memory_order_relaxed);
+  roster_.store(old->With(id, view).release(), std::memory_order_release);
+  epochs_.Retire(DeleteObject<const Roster>, nullptr, reinterpret_cast<uintptr_t>(old));
 }
 
 Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
@@ -256,9 +270,8 @@ Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
   }
   if (slot_of_.size() >= kMaxIndexWorkers) return Status(StatusCode::kLimit, "too many workers");
   WorkerState& worker = Enter(id, config, std::move(catalogue).value());
-  worker.order = registrations_++;
   slot_of_.emplace(id, worker.view->slot);
-  ForgetRoster();
+  Show(id, worker.view.get());
   return Status();
 }
 
@@ -282,7 +295,7 @@ WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
   return worker;
 }
 
-// REQUIRES: the roster, if there is one, does not name it.
+// REQUIRES: the roster does not name it.
 void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   WorkerState& worker = *slots_[slot];
   for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
@@ -305,7 +318,6 @@ void PrefixIndex::Impl::BeginHidden(WorkerId id) {
   ForgetHidden(id);
   const WorkerState& worker = *slots_[it->second];
   WorkerState& hidden = Enter(id, worker.config, worker.catalogue);
-  hidden.order = worker.order;
   hidden_of_.emplace(id, hidden.view->slot);
 }
 
@@ -335,7 +347,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   slots_[hidden->second]->counters = slots_[slot]->counters;
   const WorkerSlot old = std::exchange(slot, hidden->second);
   hidden_of_.erase(hidden);
-  ForgetRoster();
+  Show(id, slots_[slot]->view.get());
   Leave(old);
 }
 
@@ -346,7 +358,7 @@ void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
   ForgetHidden(id);
   const WorkerSlot slot = it->second;
   slot_of_.erase(it);
-  ForgetRoster();
+  Show(id, nullptr);
   Leave(slot);
 }
 
@@ -532,8 +544,7 @@ void PrefixIndex::Impl::AskAll(const Roster& roster, std::span<const WorkerId> i
     for (const WorkerView* view : roster.by_order) query.Ask(*view);
   }
   for (const WorkerId id : ids) {
-    const auto it = roster.by_id.find(id);
-    if (it != roster.by_id.end()) query.Ask(*it->second);
+    if (const WorkerView* view = roster.Find(id)) query.Ask(*view);
   }
 }
 
@@ -542,8 +553,7 @@ std::vector<WorkerMatch> PrefixIndex::Impl::Match(std::span<const BlockHash> cha
                                                   std::span<const WorkerId> ids) const {
   const EpochDomain::Pin pin(epochs_);
   for (int reading = 0; reading < kReadings;) {
-    const Roster* roster = roster_.load(std::memory_order_acquire);
-    if (roster == nullptr) break;
+    const Roster* const roster = roster_.load(std::memory_order_acquire);
     MatchQuery query(map_, places_, chain, shape);
     AskAll(*roster, ids, query);
     while (reading++ < kReadings) {
@@ -555,7 +565,7 @@ std::vector<WorkerMatch> PrefixIndex::Impl::Match(std::span<const BlockHash> cha
   // Between two batches of all writers.
   MutexLock lock(mutex_);
   MatchQuery query(map_, places_, chain, shape);
-  AskAll(MakeRoster(), ids, query);
+  AskAll(*roster_.load(std::memory_order_relaxed), ids, query);
   KV_CHECK(query.Read());
   return query.Answers();
 }

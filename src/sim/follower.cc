@@ -250,7 +250,10 @@ void Follower::CheckContent(int64_t now_ms, bool always) {
 void Follower::CheckConverged(int64_t now_ms) {
   const SourceStatus status = source_.status(now_ms);
   if (!can_replay_) {
-    if (status.state != SourceState::kSynced && status.state != SourceState::kCleared) {
+    if (silent_since_connect_ && status.state == SourceState::kSuspect &&
+        status.reason == SourceReason::kReconnected) {
+      ++record_.reached["silent since the connection came back"];
+    } else if (status.state != SourceState::kSynced && status.state != SourceState::kCleared) {
       Fail("Converging", "without replay, still " + std::string(SourceStateName(status.state)));
     }
   } else if (status.state != SourceState::kSynced) {

@@ -37,12 +37,15 @@ class Follower {
   void CheckDetected(int64_t now_ms, int life, uint64_t next_seq);
   // Something came from the publisher, or a connection to it.
   void NoteHeard(int64_t now_ms) { heard_ms_ = now_ms; }
+  void NoteConnected() { silent_since_connect_ = true; }
+  void NoteLive() { silent_since_connect_ = false; }
   // Timers have run: who heard nothing for long does not say synced.
   void CheckSilence(int64_t now_ms);
   // All that is held, entry by entry; if by its digest nothing has changed, only now and then.
   void CheckContent(int64_t now_ms, bool always = false);
   // Nothing has gone wrong for long: everything is as the publisher says. Without replay what was
-  // lost stays lost, and the end of it is never known.
+  // lost stays lost, and the end of it is never known; of a publisher that said nothing since the
+  // connection came back nothing is known at all.
   void CheckConverged(int64_t now_ms);
 
   // Changes what is held behind the source's back.
@@ -72,6 +75,7 @@ class Follower {
   std::optional<int> life_;
   uint64_t next_ = 0;  // of the life
   int64_t heard_ms_ = 0;
+  bool silent_since_connect_ = true;
   bool repairs_ = false;  // what is being filled is a repair, not a snapshot
   bool damaged_ = false;
   bool was_damaged_ = false;  // ever; remembered digests outlive the damage

@@ -289,6 +289,7 @@ void Link::Work() {
   stream::Source& source = follower_.source();
   if (std::exchange(connected_event_, false)) {
     source.OnConnected(follower_ms());
+    follower_.NoteConnected();
     follower_.NoteHeard(follower_ms());
     follower_.Check(follower_ms());
   }
@@ -322,6 +323,7 @@ void Link::DrainLive() {
     const std::array<Frame, 3> frames = {Frame{}, Frame(seq), Frame(*message.entry.payload)};
     const std::optional<stream::Batch> batch = stream::ParseLive(frames);
     if (!batch) continue;
+    follower_.NoteLive();
     follower_.source().OnLive(*batch, follower_ms());
     follower_.NoteHeard(follower_ms());
     follower_.Check(follower_ms());

@@ -92,6 +92,8 @@ MUTATIONS = [
      "    return held_.size() < SIZE_MAX || bytes < max_batches_ + max_bytes_;"),
     ("never find a source silent", SOURCE,
      "  if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;\n", ""),
+    ("let a run take closed blocks behind the sweep", "router/run_store.cc",
+     "  if (living() > 0) DropClosed(number);\n", "", "router_index_test"),
     ("remove all copies at once", "router/run_store.cc",
      "  if (RemoveExtra(key, place)) return Removal::kCopiesLeft;\n",
      "  while (RemoveExtra(key, place)) {\n  }\n"),
