@@ -6,23 +6,44 @@
 
 namespace kvcast::stream {
 
-bool HoldBack::Add(const Batch& batch) {
-  if (held_.contains(batch.seq)) return true;
+bool HoldBack::Add(const Batch& batch, bool unproven) {
+  if (const auto it = held_.find(batch.seq); it != held_.end()) {
+    if (unproven || !it->second.unproven) return true;
+    Extract(it);
+  }
   while (!Fits(batch.payload.size())) {
     if (held_.empty() || held_.rbegin()->first < batch.seq) return false;
-    const auto last = std::prev(held_.end());
-    bytes_ -= last->second.size();
-    held_.erase(last);
+    Extract(std::prev(held_.end()));
   }
-  held_.try_emplace(batch.seq, batch.payload.begin(), batch.payload.end());
+  held_.emplace(batch.seq, Slot{{batch.payload.begin(), batch.payload.end()}, unproven});
   bytes_ += batch.payload.size();
+  unproven_ += unproven;
   return true;
+}
+
+HoldBack::Slot HoldBack::Extract(Slots::iterator it) {
+  bytes_ -= it->second.payload.size();
+  unproven_ -= it->second.unproven;
+  return std::move(held_.extract(it).mapped());
+}
+
+void HoldBack::Prove() {
+  if (unproven_ == 0) return;
+  for (auto& [seq, slot] : held_) slot.unproven = false;
+  unproven_ = 0;
+}
+
+void HoldBack::DropUnproven() {
+  for (auto it = held_.begin(); unproven_ > 0;) {
+    const auto slot = it++;
+    if (slot->second.unproven) Extract(slot);
+  }
 }
 
 std::optional<Frame> HoldBack::Find(uint64_t seq) const {
   const auto it = held_.find(seq);
   if (it == held_.end()) return std::nullopt;
-  return Frame(it->second);
+  return Frame(it->second.payload);
 }
 
 std::optional<uint64_t> HoldBack::first_seq() const {
@@ -32,16 +53,16 @@ std::optional<uint64_t> HoldBack::first_seq() const {
 
 std::optional<HoldBack::Held> HoldBack::Take(uint64_t seq) {
   while (!held_.empty() && held_.begin()->first <= seq) {
-    auto node = held_.extract(held_.begin());
-    bytes_ -= node.mapped().size();
-    if (node.key() == seq) return Held{seq, std::move(node.mapped())};
+    const bool wanted = held_.begin()->first == seq;
+    Slot slot = Extract(held_.begin());
+    if (wanted) return Held{seq, std::move(slot.payload)};
   }
   return std::nullopt;
 }
 
 void HoldBack::Clear() {
   held_.clear();
-  bytes_ = 0;
+  bytes_ = unproven_ = 0;
 }
 
 }  // namespace kvcast::stream

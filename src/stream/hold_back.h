@@ -22,8 +22,14 @@ class HoldBack {
   HoldBack(size_t max_batches, size_t max_bytes)
       : max_batches_(max_batches), max_bytes_(max_bytes) {}
 
-  // Copies the payload. False: full of lower numbers. A number that is held already stays as it is.
-  bool Add(const Batch& batch);
+  // Copies the payload. False: full of lower numbers. A number that is held already stays as it is,
+  // but for one that is held without proof. `unproven`: it came in an answer whose end, with the
+  // publisher's epoch, is not here yet.
+  bool Add(const Batch& batch, bool unproven = false);
+  // What is held without proof is of the epoch of the rest.
+  void Prove();
+  // Forgets what is held without proof: it may be of another epoch than the rest.
+  void DropUnproven();
   // Borrowed until the next call that changes anything.
   std::optional<Frame> Find(uint64_t seq) const;
   // The lowest held number.
@@ -36,14 +42,22 @@ class HoldBack {
   size_t bytes() const { return bytes_; }
 
  private:
+  struct Slot {
+    std::vector<uint8_t> payload;
+    bool unproven = false;
+  };
+  using Slots = std::map<uint64_t, Slot>;
+
+  Slot Extract(Slots::iterator it);
   bool Fits(size_t bytes) const {
     return held_.size() < max_batches_ && bytes <= max_bytes_ - bytes_;
   }
 
   const size_t max_batches_;
   const size_t max_bytes_;
-  std::map<uint64_t, std::vector<uint8_t>> held_;
+  Slots held_;
   size_t bytes_ = 0;
+  size_t unproven_ = 0;  // of held_
 };
 
 }  // namespace kvcast::stream

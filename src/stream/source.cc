@@ -184,7 +184,7 @@ void Source::OnReplayBatch(const Batch& batch) {
            ResetReason::kLostBatches);
     request_.proven = true;
   }
-  if (batch.seq > next_ || blocked()) hold_back_.Add(batch);
+  if (batch.seq > next_ || blocked()) hold_back_.Add(batch, request_.extended && !proven);
   if (batch.seq != next_ || blocked()) return;
   tries_ = cuts_ = 0;
   Apply(batch);
@@ -212,6 +212,7 @@ void Source::OnReplyEnd(Frame payload) {
     if (!parsed.ok()) return OnBadMessage();  // no answer; it times out
     status = std::move(parsed).value();
   }
+  if (status) hold_back_.Prove();  // or of no use, if the status is of another epoch
   if (ended.ask == Ask::kSnapshot) return OnSnapshotEnd(status, ended.resume);
   if (asks_for_repair()) return OnRepairEnd(status, ended.resume);
   if (ended.ask == Ask::kReplay) cuts_ = 0;
@@ -453,7 +454,6 @@ int64_t Source::Jittered(int64_t ms) {
 
 void Source::OnTimer(int64_t now_ms) {
   now_ms_ = now_ms;
-  if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;
   // Nobody can tell whether it is right.
   if (quarantine_.active() && !audits()) quarantine_.Pardon(now_ms);
   if (now_ms >= told_due_ms_) {
@@ -475,6 +475,8 @@ void Source::OnTimer(int64_t now_ms) {
       OpenRequest(extended_ ? Ask::kStatus : Ask::kReplay);
     }
   }
+  // Last: what was given up just now may have been the only doubt.
+  if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;
   NoteState();
 }
 
@@ -583,6 +585,7 @@ void Source::Forget(ResetReason reason) {
 // Gives up what lies before `seq`. REQUIRES: seq >= next_.
 void Source::SkipTo(uint64_t seq, ResetReason reason) {
   KV_CHECK(seq >= next_);
+  hold_back_.DropUnproven();
   if (std::exchange(applied_, false)) {
     status_.lost += seq - next_;
     ++status_.resets;
@@ -710,6 +713,7 @@ void Source::SendRequest(Ask ask) {
 
 void Source::CloseRequest() {
   const Request closed = std::exchange(request_, {});
+  hold_back_.DropUnproven();
   const bool fills = closed.ask == Ask::kSnapshot || closed.ask == Ask::kRepair;
   if (fills && !closed.waiting) hooks_.drop_snapshot();
   if (closed.open()) hooks_.close_replay();
