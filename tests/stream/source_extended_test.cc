@@ -89,6 +89,24 @@ TEST_F(SourceExtended, AnotherEpochIsFenced) {
   EXPECT_EQ(renewals, 1);
 }
 
+// It could be one of another publisher: only its end would tell.
+TEST_F(SourceExtended, AnAnswerWithoutItsEndIsNotGoneOnWith) {
+  JoinEmpty();
+  Live(0);
+  source.OnContradiction(now_ms);
+  End(1);
+  EXPECT_EQ(Log(), (Texts{"0.0", "begin", "commit"}));
+  Asked();
+  Live(2);
+  EXPECT_EQ(AskedVerb(), Verb::kReplay);
+  while (state() != SourceState::kCleared) {
+    Reply(1, /*life=*/1);
+    source.OnReplyCut(now_ms);
+    WaitUntilDue();
+  }
+  EXPECT_EQ(Log(), (Texts{"reset lost_batches", "0.2"}));
+}
+
 TEST_F(SourceExtended, UndecodableBatchIsReplacedNotForgotten) {
   JoinEmpty();
   Live(0);
