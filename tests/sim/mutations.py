@@ -152,7 +152,7 @@ MUTATIONS = [
      "  if (request_.end && request_.end->next_seq == next_) return GoOnWithRepair();\n",
      "  if (request_.end) return GoOnWithRepair();\n"),
     ("apply live batches while buckets are asked for", "src/stream/source.h",
-     "(replace_ && !catches_up())", "(replace_ && repair_ == Repair::kNone)"),
+     "(replace_ && !catches_up())", "(replace_ && repair_ == Repair::kNone)", SOURCE_TESTS),
     ("never repair", SOURCE,
      "  if (replace_ && epoch_ && can_repair) repair_ = Repair::kCompare;\n", "  (void)can_repair;\n", SIM_TESTS),
     ("repair for an epoch that is over", SOURCE,
