@@ -218,10 +218,11 @@ void Source::OnReplyEnd(Frame payload) {
   if (ended.ask == Ask::kReplay) cuts_ = 0;
   CloseRequest();
   if (ended.extended && !status && extended_) {
-    // What spoke KVX1 before is gone; what answers now does not.
+    // What spoke KVX1 before is gone; what answers now does not, and may not be what the live
+    // connection was made to.
     extended_ = false;
     asked_ = true;
-    if (epoch_) return BeginEpochAnew();
+    return BeginEpochAnew();
   }
   ended.ask == Ask::kStatus ? OnStatusEnd(status) : OnReplayEnd(ended, status);
 }

@@ -171,6 +171,8 @@ MUTATIONS = [
     ("wait for replies that cannot come", SOURCE,
      "  const bool given_up = over.cut && cuts_ >= kMaxTries;\n", "  const bool given_up = over.cut && cuts_ < 0;\n",
      SOURCE_TESTS),
+    ("trust the connection of who forgot the extension", SOURCE,
+     "    asked_ = true;\n    return BeginEpochAnew();\n", "    asked_ = true;\n    if (epoch_) return BeginEpochAnew();\n", SOURCE_TESTS),
     ("keep what an answer without an end brought", "src/stream/hold_back.cc",
      "  for (auto it = held_.begin(); unproven_ > 0;) {\n",
      "  for (auto it = held_.begin(); unproven_ > held_.size();) {\n", SOURCE_TESTS),

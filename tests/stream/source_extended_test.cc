@@ -107,6 +107,24 @@ TEST_F(SourceExtended, AnAnswerWithoutItsEndIsNotGoneOnWith) {
   EXPECT_EQ(Log(), (Texts{"reset lost_batches", "0.2"}));
 }
 
+TEST_F(SourceExtended, APublisherThatForgotTheExtensionGetsANewConnection) {
+  source.OnConnected(now_ms);
+  End(0);
+  ASSERT_EQ(std::exchange(renewals, 0), 1);
+  source.OnConnected(now_ms);
+  Live(5);
+  PlainEnd();
+  EXPECT_EQ(renewals, 1) << "what was heard may be of the one before";
+  EXPECT_FALSE(source.status(now_ms).extended);
+  source.OnConnected(now_ms);
+  PlainEnd();
+  EXPECT_EQ(plain, 0u);
+  Reply(0, 1);
+  PlainEnd();
+  EXPECT_EQ(Log(), Texts{"1.0"});
+  EXPECT_EQ(renewals, 1);
+}
+
 TEST_F(SourceExtended, UndecodableBatchIsReplacedNotForgotten) {
   JoinEmpty();
   Live(0);
