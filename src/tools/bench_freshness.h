@@ -9,9 +9,9 @@
 namespace kvcast::tools {
 
 struct FreshnessConfig {
-  int sources = 64;          // publishers, in one process of their own, over TCP on loopback
-  int batches_per_s = 256;   // of each
-  int seconds = 10;          // that are measured; one more goes before
+  int sources = 64;         // publishers, in one process of their own, over TCP on loopback
+  int batches_per_s = 256;  // of each
+  int seconds = 10;         // that are measured; one more goes before
   // Of the publishers' process. Elsewhere publishers do not take the router's cores; here they may
   // take what it leaves.
   int publishers_nice = 5;
