@@ -10,8 +10,6 @@ constexpr int kTries = 3;
 // Odd, so that multiples of it pass through all places of a power of 2.
 constexpr size_t kStride = 1543;
 
-uint64_t Number(const std::byte* p) { return reinterpret_cast<uint64_t>(p); }
-
 }  // namespace
 
 Result<std::unique_ptr<ProbeRunner>> ProbeRunner::Create(const CudaDevice& device,
@@ -61,7 +59,7 @@ void ProbeRunner::Plan(CopyDirection direction, const Probe& probe) {
               probe.rows};
     ops_.push_back(op);
     const auto alias = [&](const std::byte* p) {
-      return Number(host_.Contains(p) ? host_.DeviceAddress(p) : p);
+      return reinterpret_cast<uint64_t>(host_.Contains(p) ? host_.DeviceAddress(p) : p);
     };
     CutIntoPieces(op, alias(op.src), alias(op.dst), aligned_, odd_);
   }

@@ -311,11 +311,11 @@ void RunStore<Key>::KillMany(uint32_t number, uint64_t dead) {
 template <typename Key>
 void RunStore<Key>::Settle(uint32_t number) {
   const Run& run = At(number);
-  const auto living = [&run] { return std::popcount(run.live.load(std::memory_order_relaxed)); };
-  if (living() > 0 && (run.capacity <= kLeastKeys || living() * 4 > run.capacity)) return;
+  const int living = std::popcount(run.live.load(std::memory_order_relaxed));
+  if (living > 0 && (run.capacity <= kLeastKeys || living * 4 > run.capacity)) return;
   // The sweep may have passed where the run moves to: what it is to find must not move with it.
-  if (living() > 0) DropClosed(number);
-  living() > 0 ? Rewrite(number) : FreeRun(number);
+  DropClosed(number);
+  run.live.load(std::memory_order_relaxed) == 0 ? FreeRun(number) : Rewrite(number);
 }
 
 template <typename Key>

@@ -74,9 +74,9 @@ class Socket {
   // Never waits.
   RecvResult Receive(Multipart& message);
 
-  // A PAIR socket that gets the ZMQ_EVENT_ `events` of this one.
-  // A socket that tells of `events`. It must be closed after this one: libzmq's thread would wait
-  // for ever to tell one that is gone, and all that the thread serves with it.
+  // A PAIR socket that gets the ZMQ_EVENT_ `events` of this one. It must be closed after this one:
+  // libzmq's thread would wait for ever to tell one that is gone, and all that the thread serves
+  // with it.
   Result<Socket> Monitor(int events);
 
  private:

@@ -212,7 +212,7 @@ void Source::OnReplyEnd(Frame payload) {
     if (!parsed.ok()) return OnBadMessage();  // no answer; it times out
     status = std::move(parsed).value();
   }
-  if (status) hold_back_.Prove();  // or of no use, if the status is of another epoch
+  if (status) hold_back_.Prove();  // of the status' epoch; if that is another one, all goes
   if (ended.ask == Ask::kSnapshot) return OnSnapshotEnd(status, ended.resume);
   if (asks_for_repair()) return OnRepairEnd(status, ended.resume);
   if (ended.ask == Ask::kReplay) cuts_ = 0;

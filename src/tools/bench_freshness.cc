@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/bench_freshness.h"
 
-#include <sys/prctl.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <cerrno>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -143,21 +138,6 @@ int PublishAll(const FreshnessConfig& config, const PipeEnd& in, const PipeEnd& 
   return 0;
 }
 
-class Child {
- public:
-  explicit Child(pid_t pid) : pid_(pid) {}
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() {
-    kill(pid_, SIGKILL);
-    while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-    }
-  }
-
- private:
-  const pid_t pid_;
-};
-
 // The router's process: index, subscriber, and a thread that asks all the time.
 class Watcher {
  public:
@@ -274,24 +254,14 @@ class Watcher {
 
 Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config) {
   const auto broken = [](const char* what) { return Status(StatusCode::kUnavailable, what); };
-  int to_child[2];
-  int from_child[2];
-  if (pipe(to_child) != 0 || pipe(from_child) != 0) return broken("pipe failed");
-  signal(SIGPIPE, SIG_IGN);
-  const pid_t pid = fork();
-  if (pid < 0) return broken("fork failed");
-  if (pid == 0) {
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    setpriority(PRIO_PROCESS, 0, config.publishers_nice);
-    close(to_child[1]);
-    close(from_child[0]);
-    _exit(PublishAll(config, PipeEnd(to_child[0]), PipeEnd(from_child[1])));
-  }
-  const Child child(pid);
-  close(to_child[0]);
-  close(from_child[1]);
-  const PipeEnd out(to_child[1]);
-  const PipeEnd in(from_child[0]);
+  const auto child =
+      ForkedProcess::Start([&](const PipeEnd& from_router, const PipeEnd& to_router) {
+        setpriority(PRIO_PROCESS, 0, config.publishers_nice);
+        return PublishAll(config, from_router, to_router);
+      });
+  if (!child.ok()) return child.status();
+  const PipeEnd& out = (*child)->to();
+  const PipeEnd& in = (*child)->from();
 
   std::vector<std::array<char, 128>> endpoints(static_cast<size_t>(config.sources));
   for (auto& endpoint : endpoints) {

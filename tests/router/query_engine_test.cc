@@ -28,7 +28,7 @@ std::vector<TokenId> PromptOf(int64_t tokens) {
 }
 
 struct QueryEngineTest : ::testing::Test {
-  // Adds a worker that holds the first `blocks` blocks of Prompt, hashed its own way.
+  // Adds a worker that holds the first `blocks` blocks of PromptOf, hashed its own way.
   void AddWorker(const std::string& name, HashAlgorithm algorithm, const std::string& seed,
                  int64_t unit, EventHashForm form, int64_t blocks, const HashInputs& inputs = {}) {
     RouterSource config;
