@@ -4,13 +4,13 @@
 // a locator of 36, and a count of the entries that passed this bucket because it was full. An entry
 // never moves within its bucket array and a lookup that finds a bucket nobody passed is at its end,
 // so readers need no lock: they see every entry that is there for as long as they look. The table
-// is cut into shards, each in pieces of one size, so that a shard grows by an eighth and leaves
-// pieces that the next one can use. Whether the key at a locator is the one asked for is the
-// caller's to say.
+// is cut into shards, which grow by an eighth each. Whether the key at a locator is the one asked
+// for is the caller's to say.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#ifdef __SSE2__
+#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
+#define KVCAST_SSE2
 #include <emmintrin.h>
 #endif
 
@@ -19,6 +19,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "router/shard_size.h"
 #include "src/base/epoch.h"
 #include "src/base/slab_arena.h"
 
@@ -39,12 +40,23 @@ class LocatorTable {
   // The first locator of an entry with this hash for which `is_key(locator)` holds; 0: none.
   // `hash` must be well mixed in all 64 bits.
   template <typename IsKey>
-  Locator Find(uint64_t hash, IsKey&& is_key) const;
-  // Starts to load what Find of this hash reads first.
+  Locator Find(uint64_t hash, IsKey&& is_key) const {
+    return Search<false>(hash, is_key, nullptr);
+  }
+  // Starts to load what Find of this hash reads first. PrefetchPath: what Prefetch itself reads;
+  // without it, Prefetch may wait for the memory that says where the bucket is.
+  void PrefetchPath(uint64_t hash) const;
   void Prefetch(uint64_t hash) const;
 
+  // Where an entry can be put; until the writer's next call. nullptr: that is to be looked for.
+  using Room = std::atomic<uint64_t>*;
+  // Writer. As Find; where it finds nothing, `room` is for an Insert of that hash.
+  template <typename IsKey>
+  Locator FindOrRoom(uint64_t hash, IsKey&& is_key, Room& room) const {
+    return Search<true>(hash, is_key, &room);
+  }
   // Writer. REQUIRES: for Insert no entry with that key is there, for the others it is.
-  void Insert(uint64_t hash, Locator locator);
+  void Insert(uint64_t hash, Locator locator, Room room = nullptr);
   void Erase(uint64_t hash, Locator locator);
   void Replace(uint64_t hash, Locator locator, Locator by);
 
@@ -54,33 +66,49 @@ class LocatorTable {
   static constexpr int kEntries = 7;
   static constexpr int kLocatorBits = 36;
   static constexpr int kFingerprintBits = 28;
-  static constexpr int kShardBits = 10;
+  static constexpr int kShardBits = 9;
   static constexpr size_t kShards = size_t{1} << kShardBits;
 
+  // Those of a bucket's entries.
+  struct Fingerprints {
+#ifdef KVCAST_SSE2
+    __m128i first;
+    __m128i second;
+#else
+    std::array<uint32_t, kEntries> each;
+#endif
+    // Bit i: entry i has that one; 0 asks for free entries.
+    uint32_t Equal(uint64_t fingerprint) const;
+  };
   struct alignas(64) Bucket {
     std::array<std::atomic<uint64_t>, kEntries> entries{};  // 0: free
     std::atomic<uint64_t> passed{0};
 
-    // Bit i: entry i has that fingerprint; 0 asks for free entries.
-    uint32_t WithFingerprint(uint64_t fingerprint) const;
+    Fingerprints fingerprints() const;
   };
-  // The buckets of a shard. Piece i has those from i << piece_bits on.
-  struct Array {
-    uint32_t size;  // buckets
-    uint32_t piece_bits;
-    Bucket* pieces[1];  // as many as it has
+  // A shard in a word, which readers load at once: where the list of its pieces is, and in the
+  // highest byte which of the sizes it has. So that of what leads to a bucket all but that list
+  // stays in the L1 cache.
+  class Shard {
+   public:
+    explicit Shard(uint64_t word) : word_(word) {}
+    Shard(Bucket** pieces, size_t size_number);
 
-    Bucket& at(uint64_t bucket) const {
-      return pieces[bucket >> piece_bits][bucket & ((uint64_t{1} << piece_bits) - 1)];
+    uint64_t word() const { return word_; }
+    size_t size_number() const { return word_ >> kPointerBits; }
+    uint32_t size() const { return kShardSizes[size_number()]; }  // buckets
+    Bucket** pieces() const {
+      return reinterpret_cast<Bucket**>(word_ & ((uint64_t{1} << kPointerBits) - 1));
     }
-    uint32_t count() const { return ((size - 1) >> piece_bits) + 1; }
-  };
-  struct Shard {
-    std::atomic<const Array*> array{nullptr};
-    uint64_t entries = 0;  // writer
+    Bucket** piece_of(uint64_t bucket) const { return pieces() + (bucket >> kPieceBits); }
+    Bucket& at(uint64_t bucket) const { return (*piece_of(bucket))[bucket & (kPieceBuckets - 1)]; }
+
+   private:
+    static constexpr int kPointerBits = 56;
+    uint64_t word_;
   };
 
-  static size_t ShardOf(uint64_t hash) { return hash >> (64 - kShardBits); }
+  static size_t NumberOf(uint64_t hash) { return hash >> (64 - kShardBits); }
   // Not 0, which is that of a free entry.
   static uint64_t FingerprintOf(uint64_t hash) {
     const uint64_t bits =
@@ -90,22 +118,26 @@ class LocatorTable {
   static uint64_t HomeOf(uint64_t fingerprint, uint64_t size) {
     return fingerprint * size >> kFingerprintBits;
   }
-  static uint32_t PieceBits(uint32_t size);
-  static uint32_t Larger(uint32_t size);
-  const Array* NewArray(uint32_t size);
-  static void FreeArray(void* arena, uintptr_t array);
-  static void Put(const Array& array, uint64_t entry);
+  template <bool kForRoom, typename IsKey>
+  Locator Search(uint64_t hash, IsKey&& is_key, Room* room) const;
+  Shard ShardOf(uint64_t hash) const {
+    return Shard(shards_[NumberOf(hash)].load(std::memory_order_acquire));
+  }
+  Shard NewShard(size_t size_number);
+  static void FreeShard(void* arena, uintptr_t word);
+  static void Put(Shard shard, uint64_t entry);
   std::atomic<uint64_t>& EntryOf(uint64_t hash, uint64_t entry, bool unpass);
-  void Resize(Shard& shard, uint32_t size);
+  Shard Resize(size_t number, size_t size_number);
 
   SlabArena& arena_;
   EpochDomain& epochs_;
-  std::atomic<Shard*> shards_{nullptr};  // made at the first insert
+  std::array<std::atomic<uint64_t>, kShards> shards_{};
+  std::array<uint32_t, kShards> entries_{};  // writer
   uint64_t size_ = 0;
 };
 
-inline uint32_t LocatorTable::Bucket::WithFingerprint(uint64_t fingerprint) const {
-#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
+#ifdef KVCAST_SSE2
+inline LocatorTable::Fingerprints LocatorTable::Bucket::fingerprints() const {
   // Entries are read in halves of 16 bytes. Each is still read at once: x86 does not tear aligned
   // words within a vector. What is found here is read again by itself.
   const auto* const vectors = reinterpret_cast<const __m128i*>(this);
@@ -115,49 +147,71 @@ inline uint32_t LocatorTable::Bucket::WithFingerprint(uint64_t fingerprint) cons
                                            _MM_SHUFFLE(3, 1, 3, 1)));
   };
   constexpr int kLocatorHigh = kLocatorBits - 32;
-  const __m128i wanted = _mm_set1_epi32(static_cast<int>(fingerprint));
-  const __m128i first = _mm_cmpeq_epi32(_mm_srli_epi32(high_halves(0), kLocatorHigh), wanted);
-  const __m128i second = _mm_cmpeq_epi32(_mm_srli_epi32(high_halves(2), kLocatorHigh), wanted);
-  const auto mask = static_cast<uint32_t>(_mm_movemask_ps(_mm_castsi128_ps(first)) |
-                                          _mm_movemask_ps(_mm_castsi128_ps(second)) << 4);
-  return mask & ((1u << kEntries) - 1);
-#else
-  uint32_t mask = 0;
-  for (int i = 0; i < kEntries; ++i) {
-    const uint64_t entry = entries[static_cast<size_t>(i)].load(std::memory_order_relaxed);
-    mask |= static_cast<uint32_t>(entry >> kLocatorBits == fingerprint) << i;
-  }
-  return mask;
-#endif
+  return {_mm_srli_epi32(high_halves(0), kLocatorHigh),
+          _mm_srli_epi32(high_halves(2), kLocatorHigh)};
 }
 
-template <typename IsKey>
-Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key) const {
-  const Shard* const shards = shards_.load(std::memory_order_acquire);
-  if (shards == nullptr) return 0;
-  const Array* const array = shards[ShardOf(hash)].array.load(std::memory_order_acquire);
-  if (array == nullptr) return 0;
+inline uint32_t LocatorTable::Fingerprints::Equal(uint64_t fingerprint) const {
+  const __m128i wanted = _mm_set1_epi32(static_cast<int>(fingerprint));
+  const int low = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(first, wanted)));
+  const int high = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(second, wanted)));
+  return static_cast<uint32_t>(low | high << 4) & ((1u << kEntries) - 1);
+}
+#else
+inline LocatorTable::Fingerprints LocatorTable::Bucket::fingerprints() const {
+  Fingerprints read;
+  for (size_t i = 0; i < kEntries; ++i) {
+    read.each[i] =
+        static_cast<uint32_t>(entries[i].load(std::memory_order_relaxed) >> kLocatorBits);
+  }
+  return read;
+}
+
+inline uint32_t LocatorTable::Fingerprints::Equal(uint64_t fingerprint) const {
+  uint32_t mask = 0;
+  for (size_t i = 0; i < kEntries; ++i) {
+    mask |= static_cast<uint32_t>(each[i] == fingerprint) << i;
+  }
+  return mask;
+}
+#endif
+
+template <bool kForRoom, typename IsKey>
+Locator LocatorTable::Search(uint64_t hash, IsKey&& is_key, Room* room) const {
+  const Shard shard = ShardOf(hash);
   const uint64_t fingerprint = FingerprintOf(hash);
-  for (uint64_t b = HomeOf(fingerprint, array->size), looked = 0; looked < array->size; ++looked) {
-    const Bucket& bucket = array->at(b);
-    for (uint32_t mask = bucket.WithFingerprint(fingerprint); mask != 0; mask &= mask - 1) {
+  const uint32_t size = shard.size();
+  for (uint64_t b = HomeOf(fingerprint, size), looked = 0; looked < size; ++looked) {
+    Bucket& bucket = shard.at(b);
+    const Fingerprints fingerprints = bucket.fingerprints();
+    for (uint32_t mask = fingerprints.Equal(fingerprint); mask != 0; mask &= mask - 1) {
       const uint64_t entry = bucket.entries[static_cast<size_t>(std::countr_zero(mask))].load(
           std::memory_order_acquire);
       const Locator locator = entry & ((uint64_t{1} << kLocatorBits) - 1);
       if (entry >> kLocatorBits == fingerprint && is_key(locator)) return locator;
     }
+    if (kForRoom && looked == 0) {
+      const uint32_t free = fingerprints.Equal(0);
+      *room = free == 0 ? nullptr : &bucket.entries[static_cast<size_t>(std::countr_zero(free))];
+    }
     if (bucket.passed.load(std::memory_order_acquire) == 0) return 0;
-    if (++b == array->size) b = 0;
+    if (++b == size) b = 0;
   }
   return 0;
 }
 
+inline void LocatorTable::PrefetchPath(uint64_t hash) const {
+  const Shard shard = ShardOf(hash);
+  if (shard.size() > 0)
+    __builtin_prefetch(shard.piece_of(HomeOf(FingerprintOf(hash), shard.size())));
+}
+
 inline void LocatorTable::Prefetch(uint64_t hash) const {
-  const Shard* const shards = shards_.load(std::memory_order_acquire);
-  if (shards == nullptr) return;
-  const Array* const array = shards[ShardOf(hash)].array.load(std::memory_order_acquire);
-  if (array == nullptr) return;
-  __builtin_prefetch(&array->at(HomeOf(FingerprintOf(hash), array->size)));
+  const Shard shard = ShardOf(hash);
+  if (shard.size() == 0) return;
+  const Bucket* const home = &shard.at(HomeOf(FingerprintOf(hash), shard.size()));
+  __builtin_prefetch(home);
+  __builtin_prefetch(home + 1);  // where every fifth search goes on
 }
 
 }  // namespace kvcast::router

@@ -12,10 +12,12 @@
 #include <utility>
 #include <variant>
 
+#include "router/batch_ahead.h"
 #include "router/group_catalogue.h"
 #include "router/hit_report.h"
 #include "router/match_query.h"
 #include "router/place_table.h"
+#include "router/removal_cursors.h"
 #include "router/residency_map.h"
 #include "router/seeded_hash.h"
 #include "router/worker_rules.h"
@@ -26,11 +28,13 @@
 
 namespace kvcast {
 
+using router::BatchAhead;
 using router::GroupCatalogue;
 using router::MatchQuery;
 using router::PlaceId;
 using router::PlaceTable;
 using router::QueryShape;
+using router::RemovalCursors;
 using router::ResidencyMap;
 using router::WorkerRules;
 using router::WorkerSlot;
@@ -39,8 +43,6 @@ using Verdict = GroupCatalogue::Verdict;
 
 namespace {
 
-// Hashes ahead of the one in work whose table lines are being loaded.
-constexpr size_t kPrefetchDistance = 16;
 // Runs that a batch looks at for what is left of closed places, beside one for each of its hashes.
 constexpr size_t kSweepRuns = 16;
 // Runs that Reclaim looks at before it lets batches through.
@@ -88,36 +90,6 @@ struct WorkerState {
     if (verdict == Verdict::kIndexAssumed) ++counters.assumed_kinds;
     return verdict == Verdict::kIndex || verdict == Verdict::kIndexAssumed;
   }
-};
-
-// Loads the table lines of a batch's hashes ahead of their use.
-class BatchAhead {
- public:
-  BatchAhead(const ResidencyMap& map, std::span<const Event> events) : map_(map), events_(events) {
-    for (size_t i = 0; i < kPrefetchDistance; ++i) Step();
-  }
-
-  void Step() {
-    while (at_ == hashes_.size()) {
-      if (event_ == events_.size()) return;
-      hashes_ = HashesOf(events_[event_++]);
-      at_ = 0;
-    }
-    map_.Prefetch(hashes_[at_++]);
-  }
-
- private:
-  static std::span<const BlockHash> HashesOf(const Event& event) {
-    if (const auto* stored = std::get_if<BlockStored>(&event)) return stored->block_hashes;
-    if (const auto* removed = std::get_if<BlockRemoved>(&event)) return removed->block_hashes;
-    return {};
-  }
-
-  const ResidencyMap& map_;
-  std::span<const Event> events_;
-  size_t event_ = 0;
-  std::span<const BlockHash> hashes_;
-  size_t at_ = 0;
 };
 
 // The registered workers, for readers. Never changed: who comes or goes makes another one.
@@ -206,8 +178,8 @@ class PrefixIndex::Impl {
   size_t SkipHitReport(WorkerState& worker, std::span<const Event> events) KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerState& worker, const BlockStored& event, BatchAhead& ahead)
       KV_REQUIRES(mutex_);
-  void ApplyEvent(WorkerState& worker, const BlockRemoved& event, BatchAhead& ahead)
-      KV_REQUIRES(mutex_);
+  void ApplyEvent(WorkerState& worker, const BlockRemoved& event, BatchAhead& ahead,
+                  RemovalCursors& cursors) KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerState& worker, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
   // Puts the query to `ids`, or to all.
   static void AskAll(const Roster& roster, std::span<const WorkerId> ids, MatchQuery& query);
@@ -462,18 +434,20 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
   std::vector<size_t> left_out;
   const uint64_t ops = worker.counters.stored_blocks + worker.counters.removed_blocks;
   BatchAhead ahead(map_, batch.events);
+  RemovalCursors removals;
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];
-    if (const size_t skipped = SkipHitReport(worker, std::span(batch.events).subspan(i))) {
-      for (size_t next = 0; next < skipped; ++next) left_out.push_back(i + next);
-      i += skipped - 1;
-      continue;
-    }
     // No std::visit: the thread-safety analysis does not see a held lock inside a lambda.
-    if (const auto* stored = std::get_if<BlockStored>(&event)) {
+    if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
+      ApplyEvent(worker, *removed, ahead, removals);
+    } else if (const auto* stored = std::get_if<BlockStored>(&event)) {
+      removals.Forget();
+      if (const size_t skipped = SkipHitReport(worker, std::span(batch.events).subspan(i))) {
+        for (size_t next = 0; next < skipped; ++next) left_out.push_back(i + next);
+        i += skipped - 1;
+        continue;
+      }
       ApplyEvent(worker, *stored, ahead);
-    } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
-      ApplyEvent(worker, *removed, ahead);
     } else {
       ApplyEvent(worker, std::get<AllBlocksCleared>(event));
     }
@@ -512,13 +486,13 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
 }
 
 void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& event,
-                                   BatchAhead& ahead) {
+                                   BatchAhead& ahead, RemovalCursors& cursors) {
   const Tier tier = router::TierOf(event.medium);
   if (!worker.Accept(worker.catalogue.Remove(event))) return;
   const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
   const PlaceId place = worker.PlaceAt(tier, group);
   uint64_t& held = worker.residencies[static_cast<size_t>(tier)];
-  ResidencyMap::Cursor cursor;
+  ResidencyMap::Cursor& cursor = cursors.At(place);
   for (const BlockHash& hash : event.block_hashes) {
     ahead.Step();
     const router::Removal removal = map_.Remove(hash, place, cursor);

@@ -73,6 +73,10 @@ class ResidencyMap {
   bool Holds(const BlockHash& hash, PlaceId place) const {
     return Visit(hash, [&](const auto& store, const auto& key) { return store.Holds(key, place); });
   }
+  // Starts loading what Prefetch will look at.
+  void PrefetchPath(const BlockHash& hash) const {
+    Visit(hash, [](const auto& store, const auto& key) { store.PrefetchPath(key); });
+  }
   // Starts loading what the others will look at first.
   void Prefetch(const BlockHash& hash) const {
     Visit(hash, [](const auto& store, const auto& key) { store.Prefetch(key); });

@@ -135,8 +135,8 @@ void RunStore<Key>::GrowKeys(Run& run, uint32_t capacity) {
 // A place for a key that nobody holds: behind the cursor if that is free, else at the start of a
 // new run.
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::Insert(const Key& key, size_t more,
-                                                   const Cursor& cursor) {
+typename RunStore<Key>::Spot RunStore<Key>::NewSpot(const Key& key, size_t more,
+                                                    const Cursor& cursor) {
   Spot spot;
   if (cursor.run != 0 && cursor.offset + 1 < kRunKeys) {
     Run& run = At(cursor.run);
@@ -164,7 +164,17 @@ typename RunStore<Key>::Spot RunStore<Key>::Insert(const Key& key, size_t more,
   Run& run = At(spot.run);
   run.live.store(run.live.load(std::memory_order_relaxed) | uint64_t{1} << spot.offset,
                  std::memory_order_release);
-  table_.Insert(hash_(key), LocatorOf(spot));
+  return spot;
+}
+
+template <typename Key>
+typename RunStore<Key>::Spot RunStore<Key>::FindOrInsert(const Key& key, size_t more,
+                                                         const Cursor& cursor) {
+  const uint64_t hash = hash_(key);
+  LocatorTable::Room room = nullptr;
+  if (const Locator found = table_.FindOrRoom(hash, HasKey(key), room)) return SpotOf(found);
+  const Spot spot = NewSpot(key, more, cursor);
+  table_.Insert(hash, LocatorOf(spot), room);
   return spot;
 }
 
@@ -213,8 +223,7 @@ void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
 template <typename Key>
 bool RunStore<Key>::Add(const Key& key, PlaceId place, size_t more, Cursor& cursor) {
   if (cursor.next_bits == nullptr || !StepTo(key, false, cursor)) {
-    Spot spot = Find(key);
-    if (spot.run == 0) spot = Insert(key, more, cursor);
+    const Spot spot = FindOrInsert(key, more, cursor);
     if (spot.run == cursor.run && cursor.next_bits != nullptr) {
       cursor.offset = spot.offset;
     } else {

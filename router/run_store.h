@@ -56,7 +56,7 @@ class RunStore {
   static constexpr uint32_t kRunKeys = 64;
 
   // Where a writer was last: the next key is looked for beside it. Valid for the calls that pass it
-  // on, as long as no others come between them.
+  // on, as long as no others come between them but removals.
   struct Cursor {
     uint32_t run = 0;  // 0: nowhere
     uint32_t offset = 0;
@@ -85,6 +85,7 @@ class RunStore {
   // Puts the cursor on the key if anybody holds it, else nowhere.
   void Seek(const Key& key, Cursor& cursor) const;
   bool Holds(const Key& key, PlaceId place) const;
+  void PrefetchPath(const Key& key) const { table_.PrefetchPath(hash_(key)); }
   void Prefetch(const Key& key) const { table_.Prefetch(hash_(key)); }
 
   // Takes from closed places what they hold, in up to `runs` runs. False: all runs were looked at
@@ -150,9 +151,16 @@ class RunStore {
     return (run.live.load(std::memory_order_acquire) >> offset & 1) != 0 &&
            run.keys.load(std::memory_order_acquire)[offset] == key;
   }
-  Spot Find(const Key& key) const;
   bool StepTo(const Key& key, bool backwards, Cursor& cursor) const;
-  Spot Insert(const Key& key, size_t more, const Cursor& cursor);
+  auto HasKey(const Key& key) const {
+    return [this, &key](Locator locator) {
+      const Spot spot = SpotOf(locator);
+      return At(spot.run).keys.load(std::memory_order_acquire)[spot.offset] == key;
+    };
+  }
+  Spot Find(const Key& key) const { return SpotOf(table_.Find(hash_(key), HasKey(key))); }
+  Spot FindOrInsert(const Key& key, size_t more, const Cursor& cursor);
+  Spot NewSpot(const Key& key, size_t more, const Cursor& cursor);
   uint32_t NewRun(uint32_t capacity);
   void GrowKeys(Run& run, uint32_t capacity);
   void AddSegment();
@@ -193,14 +201,6 @@ class RunStore {
 // Bits [offset, offset + length) of a word.
 inline uint64_t BitRange(uint32_t offset, uint32_t length) {
   return (length == 64 ? ~uint64_t{0} : (uint64_t{1} << length) - 1) << offset;
-}
-
-template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::Find(const Key& key) const {
-  return SpotOf(table_.Find(hash_(key), [&](Locator locator) {
-    const Spot spot = SpotOf(locator);
-    return At(spot.run).keys.load(std::memory_order_acquire)[spot.offset] == key;
-  }));
 }
 
 template <typename Key>

@@ -23,7 +23,7 @@ constexpr char kMethod[] =
     "Taken from the allocator (mallinfo2) and from the kernel (resident pages, after\n"
     "malloc_trim), against an index with the workers registered and nothing held; the target is\n"
     "for the larger of the two. steady: after a fifth of what is held was replaced. worst: the\n"
-    "largest of 20 sizes from half of the residencies to all, while the caches fill (allocator).\n"
+    "largest of 20 sizes from half of the residencies to all, while the caches fill.\n"
     "left: what remains of it after the caches of half of the workers, or all, were cleared.";
 
 class MemoryCase {
@@ -42,7 +42,8 @@ class MemoryCase {
       Apply(batches, turn);
       const uint64_t held = std::min((turn + 1) * Blocks(), churn_.residencies());
       if (held < churn_.residencies() / 2 || turn % every != 0) continue;
-      worst = std::max(worst, Since(before_, false).allocated / static_cast<double>(held));
+      const Used used = Since(before_, true);
+      worst = std::max(worst, std::max(used.allocated, used.resident) / static_cast<double>(held));
     }
     const uint64_t churned = turn + std::max<uint64_t>(churn_.steady_turn() / 5, 1);
     for (; turn < churned; ++turn) Apply(batches, turn);

@@ -20,7 +20,7 @@ bool StartsWithIgnoringCase(std::string_view text, std::string_view prefix) {
 }  // namespace
 
 Tier TierOf(const std::optional<std::string>& medium) {
-  if (!medium) return Tier::kGpu;
+  if (!medium || *medium == kMediumGpu) return Tier::kGpu;
   if (medium->size() == 3 && StartsWithIgnoringCase(*medium, kMediumGpu)) return Tier::kGpu;
   return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kCpu : Tier::kStorage;
 }

@@ -24,6 +24,7 @@ struct LocatorTableTest : ::testing::Test {
 
 TEST_F(LocatorTableTest, HasNothingAtFirst) {
   EXPECT_EQ(Find(0, 1), 0u);
+  table.PrefetchPath(0);
   table.Prefetch(0);
   EXPECT_EQ(table.size(), 0u);
 }
@@ -76,7 +77,11 @@ TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
     const bool grow = held.size() < target ? random() % 4 != 0 : random() % 4 == 0;
     if (grow || held.empty()) {
       const uint64_t hash = hash_of();
-      table.Insert(hash, next);
+      LocatorTable::Room room = nullptr;
+      const auto is_key = [next](Locator locator) { return locator == next; };
+      const Locator found = random() % 2 == 0 ? table.FindOrRoom(hash, is_key, room) : 0;
+      EXPECT_EQ(found, 0u);
+      table.Insert(hash, next, room);
       held.emplace(hash, next++);
     } else {
       auto it = held.lower_bound(hash_of());

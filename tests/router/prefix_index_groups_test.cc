@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <set>
+#include <utility>
+
 #include "tests/router/index_events.h"
 
 namespace kvcast::testing {
@@ -43,6 +46,19 @@ TEST(PrefixIndexGroups, AModelWithoutFullAttentionIsServedByItsWindows) {
   EXPECT_EQ(worker.Match(chain, 129), 128);
   worker.Apply(Batch(Remove(Hashes(5, 1), 1)));
   EXPECT_EQ(worker.Match(chain, 129), 0);
+}
+
+TEST(PrefixIndexGroups, AStoreInAnotherGroupBetweenRemovalsOfNeighboursChangesNothing) {
+  OneWorker worker(Registered({Full(), Full()}));
+  const auto chain = Hashes(1, 4);
+  worker.Apply(Batch(Store(chain, 0)));
+  worker.Apply(Batch(Remove({chain[3]}, 0), Store({chain[0], chain[1]}, 1), Remove({chain[2]}, 0),
+                     Remove({chain[1]}, 1)));
+  std::set<std::pair<int, uint64_t>> held;
+  worker.index.ForEachResidency(kWorker, [&](Tier, uint8_t group, const BlockHash& hash, uint32_t) {
+    held.emplace(group, hash.integer());
+  });
+  EXPECT_EQ(held, (std::set<std::pair<int, uint64_t>>{{0, 1}, {0, 2}, {1, 1}}));
 }
 
 TEST(PrefixIndexGroups, RemoveInOneGroupLeavesTheOthers) {
