@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -23,8 +22,8 @@
 #include "router/worker_rules.h"
 #include "src/base/check.h"
 #include "src/base/epoch.h"
-#include "src/base/mutex.h"
 #include "src/base/slab_arena.h"
+#include "src/base/watched_mutex.h"
 
 namespace kvcast {
 
@@ -46,7 +45,9 @@ namespace {
 // Runs that a batch looks at for what is left of closed places, beside one for each of its hashes.
 constexpr size_t kSweepRuns = 16;
 // Runs that Reclaim looks at before it lets batches through.
-constexpr size_t kReclaimRuns = 1024;
+constexpr size_t kReclaimRuns = 256;
+// How often it looks whether they are through; it goes on all the same where they never end.
+constexpr int kReclaimPatience = 1000;
 // Readings of a query that found a batch under way before the query waits for the writer.
 constexpr int kReadings = 4;
 
@@ -155,7 +156,7 @@ class PrefixIndex::Impl {
   // What `read` says of the worker; `absent` if there is none.
   template <typename T, typename Read>
   T ReadWorker(WorkerId id, T absent, Read read) const {
-    MutexLock lock(mutex_);
+    WatchedLock lock(mutex_);
     const auto it = slot_of_.find(id);
     return it == slot_of_.end() ? absent : read(*slots_[it->second]);
   }
@@ -184,7 +185,7 @@ class PrefixIndex::Impl {
   // Puts the query to `ids`, or to all.
   static void AskAll(const Roster& roster, std::span<const WorkerId> ids, MatchQuery& query);
 
-  mutable Mutex mutex_;
+  mutable WatchedMutex mutex_;
   SlabArena arena_;
   mutable EpochDomain epochs_;
   PlaceTable places_{epochs_};
@@ -236,7 +237,7 @@ void PrefixIndex::Impl::Show(WorkerId id, const WorkerView* view) {
 Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
   Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(config);
   if (!catalogue.ok()) return catalogue.status();
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   if (slot_of_.contains(id)) {
     return Status(StatusCode::kFailedPrecondition, "worker is registered already");
   }
@@ -284,7 +285,7 @@ void PrefixIndex::Impl::Leave(WorkerSlot slot) {
 }
 
 void PrefixIndex::Impl::BeginHidden(WorkerId id) {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   ForgetHidden(id);
@@ -301,18 +302,18 @@ void PrefixIndex::Impl::ForgetHidden(WorkerId id) {
 }
 
 void PrefixIndex::Impl::DropHidden(WorkerId id) {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   ForgetHidden(id);
 }
 
 void PrefixIndex::Impl::ApplyHidden(WorkerId id, const EventBatch& batch) {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   const auto it = hidden_of_.find(id);
   if (it != hidden_of_.end()) ApplyTo(*slots_[it->second], batch);
 }
 
 void PrefixIndex::Impl::SwapHidden(WorkerId id) {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   const auto hidden = hidden_of_.find(id);
   if (hidden == hidden_of_.end()) return;
   WorkerSlot& slot = slot_of_.at(id);
@@ -324,7 +325,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
 }
 
 void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   ForgetHidden(id);
@@ -348,9 +349,9 @@ bool PrefixIndex::Impl::SweepSome(size_t runs) {
 bool PrefixIndex::Impl::Reclaim() {
   bool any = false;
   for (bool more = true; more;) {
-    // Who waits for the lock would not get it if it were taken again at once.
-    if (any) std::this_thread::sleep_for(std::chrono::microseconds(20));
-    MutexLock lock(mutex_);
+    // No sleep: who wakes up takes a core from somebody, a query's perhaps.
+    for (int i = 0; i < kReclaimPatience && mutex_.awaited(); ++i) std::this_thread::yield();
+    WatchedLock lock(mutex_);
     any = any || places_.any_closed();
     more = SweepSome(kReclaimRuns);
     if (!more) epochs_.Collect();
@@ -359,7 +360,7 @@ bool PrefixIndex::Impl::Reclaim() {
 }
 
 ResidencyTotals PrefixIndex::Impl::HiddenDigests(WorkerId id) const {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   const auto it = hidden_of_.find(id);
   if (it == hidden_of_.end() || !slots_[it->second]->digest) return {};
   return slots_[it->second]->digest->Totals();
@@ -369,7 +370,7 @@ void PrefixIndex::Impl::ForEachResidency(
     WorkerId id,
     const std::function<void(Tier, uint8_t group, const BlockHash&, uint32_t copies)>& visit)
     const {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   map_.ForEach([&](PlaceId place, const BlockHash& hash, uint32_t copies) {
@@ -379,7 +380,7 @@ void PrefixIndex::Impl::ForEachResidency(
 }
 
 void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   WorkerState& worker = *slots_[it->second];
@@ -394,7 +395,7 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
 }
 
 Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return Status(StatusCode::kNotFound, "worker is not registered");
   WorkerState& worker = *slots_[it->second];
@@ -425,7 +426,7 @@ PlaceId PrefixIndex::Impl::OpenPlace(WorkerState& worker, Tier tier, uint8_t gro
 }
 
 std::vector<size_t> PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   const auto it = slot_of_.find(id);
   return it == slot_of_.end() ? std::vector<size_t>() : ApplyTo(*slots_[it->second], batch);
 }
@@ -537,7 +538,7 @@ std::vector<WorkerMatch> PrefixIndex::Impl::Match(std::span<const BlockHash> cha
     }
   }
   // Between two batches of all writers.
-  MutexLock lock(mutex_);
+  WatchedLock lock(mutex_);
   MatchQuery query(map_, places_, chain, shape);
   AskAll(*roster_.load(std::memory_order_relaxed), ids, query);
   KV_CHECK(query.Read());

@@ -30,7 +30,7 @@ constexpr MetricType kCounter = MetricType::Counter;
 constexpr MetricType kGauge = MetricType::Gauge;
 using W = const WorkerMetrics&;
 
-constexpr std::array kWorkerMetrics = {
+constexpr std::array kStreamMetrics = {
     WorkerMetric{"kvcast_source_batches_total", "Batches applied.", kCounter,
                  [](W w) { return w.stream.batches; }},
     WorkerMetric{"kvcast_source_gaps_total", "Gaps in the sequence numbers.", kCounter,
@@ -51,12 +51,30 @@ constexpr std::array kWorkerMetrics = {
                  kCounter, [](W w) { return w.wire.losses; }},
     WorkerMetric{"kvcast_source_replay_timeouts_total", "Replay requests not answered in time.",
                  kCounter, [](W w) { return w.stream.replay_timeouts; }},
+    WorkerMetric{"kvcast_source_snapshots_total", "States taken over whole.", kCounter,
+                 [](W w) { return w.stream.snapshots; }},
+    WorkerMetric{"kvcast_source_snapshot_failures_total", "Snapshots that could not be had.",
+                 kCounter, [](W w) { return w.stream.snapshot_failures; }},
+    WorkerMetric{"kvcast_source_digest_checks_total", "States compared with the publisher's.",
+                 kCounter, [](W w) { return w.stream.digest_checks; }},
+    WorkerMetric{"kvcast_source_digest_mismatches_total",
+                 "States that differed: each one is a bug.", kCounter,
+                 [](W w) { return w.stream.digest_mismatches; }},
+    WorkerMetric{"kvcast_source_repairs_total", "States mended by the buckets that differed.",
+                 kCounter, [](W w) { return w.stream.repairs; }},
+    WorkerMetric{"kvcast_source_repair_failures_total", "States that could not be mended so.",
+                 kCounter, [](W w) { return w.stream.repair_failures; }},
+    WorkerMetric{"kvcast_source_quarantines_total", "Times a state was wrong again and again.",
+                 kCounter, [](W w) { return w.stream.quarantines; }},
     WorkerMetric{"kvcast_source_reconnects_total", "Connections that were made again.", kCounter,
                  [](W w) { return w.stream.reconnects; }},
     WorkerMetric{"kvcast_source_bad_messages_total", "Messages with broken frames.", kCounter,
                  [](W w) { return w.stream.bad_messages; }},
     WorkerMetric{"kvcast_source_next_sequence", "First sequence number not applied yet.", kGauge,
                  [](W w) { return w.stream.next_seq; }},
+};
+
+constexpr std::array kWorkerMetrics = {
     WorkerMetric{"kvcast_wire_events_total", "Events decoded.", kCounter,
                  [](W w) { return w.wire.decode.decoded; }},
     WorkerMetric{"kvcast_wire_unknown_fields_total", "Fields skipped.", kCounter,
@@ -368,6 +386,9 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
     families.push_back(LatencyFamily("kvcast_decision_duration_seconds",
                                      "Time to choose a worker, its query included, without HTTP.",
                                      *metrics.decision_latency));
+  }
+  for (const WorkerMetric& entry : kStreamMetrics) {
+    families.push_back(FamilyOf(entry, metrics.workers));
   }
   for (const WorkerMetric& entry : kWorkerMetrics) {
     families.push_back(FamilyOf(entry, metrics.workers));

@@ -86,7 +86,9 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
 
 // False: no batch.
 bool Source::Decode(std::span<const uint8_t> payload, DecodeCounts& counts) {
-  if (!mooncake_) return DecodeBatch(payload, WireLimits(), batch_, counts).ok();
+  if (!mooncake_) {
+    return DecodeBatch(payload, WireLimits(), {.merge_removes = true}, batch_, counts).ok();
+  }
   const uint64_t bad = mooncake_->counters().bad_events;
   Result<EventBatch> batch = mooncake_->Decode(payload);
   if (!batch.ok()) {

@@ -114,6 +114,17 @@ void AddWire(CLI::App& bench, Command& command) {
       });
 }
 
+void AddPublish(CLI::App& bench, Command& command) {
+  AddBench<PublishBenchOptions>(
+      bench, command, "publish", "what publish() costs the engine's thread", RunPublishBench,
+      [](CLI::App& sub, PublishBenchOptions& options) {
+        AddNumber(sub, "--rate", options.rate, 1, 100'000, "batches per second");
+        AddNumber(sub, "--blocks", options.blocks, 1, 4096, "that a batch stores, and removes");
+        AddNumber(sub, "--seconds", options.seconds, 1, 3600, "of each case");
+        AddJson(sub, options.json);
+      });
+}
+
 void AddHash(CLI::App& bench, Command& command) {
   AddBench<HashBenchOptions>(
       bench, command, "hash", "from a prompt's tokens to block keys, against the raw digests",
@@ -170,6 +181,7 @@ void AddBenches(CLI::App& bench, Command& command) {
   AddMemory(bench, command);
   AddRemove(bench, command);
   AddWire(bench, command);
+  AddPublish(bench, command);
   AddHash(bench, command);
   AddReplay(bench, command);
   AddGrowth(bench, command);

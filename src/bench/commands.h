@@ -53,6 +53,14 @@ struct WireBenchOptions {
 };
 int RunWireBench(const WireBenchOptions& options);
 
+struct PublishBenchOptions {
+  int64_t rate = 1000;  // batches per second
+  int64_t blocks = 8;   // that a batch stores, and removes
+  int64_t seconds = 5;  // of each case
+  bool json = false;
+};
+int RunPublishBench(const PublishBenchOptions& options);
+
 struct HashBenchOptions {
   int64_t tokens = 10'000;
   int64_t rounds = 2000;

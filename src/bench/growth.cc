@@ -29,7 +29,7 @@ constexpr char kMethod[] =
     "workers, blocks of a prompt and groups. For each: Apply and the plain hash map of bench "
     "apply\n"
     "(merged removes), a query for a whole prompt over all workers and as many prefetched probes\n"
-    "(medians, by block), and the index's bytes by residency (allocator). rise: from 10^6\n"
+    "(medians, by block), and the index's bytes by residency (resident). rise: from 10^6\n"
     "residencies to --max, as a multiple of what the plain map rises by.";
 
 struct Point {
@@ -49,9 +49,9 @@ class GrowthCase {
   Result<Point> Run(double x) {
     Point point{.x = x};
     if (Status status = AddFleet(churn_.config(), index_); !status.ok()) return status;
-    const int64_t before = ReadProcessMemory(false).allocated;
+    const int64_t before = ReadProcessMemory(true).resident;
     FillIndex(churn_, index_);
-    const int64_t after = ReadProcessMemory(false).allocated;
+    const int64_t after = ReadProcessMemory(true).resident;
     point.bytes = static_cast<double>(after - before) / static_cast<double>(churn_.residencies());
     for (uint64_t turn = 0; turn < churn_.steady_turn(); ++turn) {
       TakeOps(turn);

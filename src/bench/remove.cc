@@ -23,10 +23,11 @@ constexpr char kMethod[] =
     "then Reclaim until nothing is left), while another thread asks for prompts that it and "
     "others\n"
     "hold, every --every-us microseconds. A round lasts from the call until what it held has been\n"
-    "freed, and --seconds at least; in turn with it, a round in which nobody is removed. Times of\n"
-    "queries run from when they were due, so that waiting counts; p99 is of the queries of all\n"
-    "rounds. wrong: queries begun after the call returned that name the worker, and queries that\n"
-    "lose another one.";
+    "freed, and --seconds at least; in turn with it, a round in which nobody is removed, and one\n"
+    "in which a thread turns in a loop for as long as the removal took: what the machine does to\n"
+    "queries beside any thread. Times of queries run from when they were due, so that waiting\n"
+    "counts; p99 is of the queries of all rounds. wrong: queries begun after the call returned\n"
+    "that name the worker, and queries that lose another one.";
 
 constexpr WorkerId kVictim{1'000'000};
 
@@ -66,12 +67,15 @@ class RemoveCase {
     double reclaim_s = 0;
     int64_t wrong = 0;
   };
-  Round Run(const RemoveBenchOptions& options, bool remove) {
+  // With a removal, or with a thread that turns in a loop for so long.
+  Round Run(const RemoveBenchOptions& options, bool remove, double loop_s = 0) {
     Round round;
     std::atomic<bool> ending = false;
     const std::chrono::microseconds every(options.every_us);
     std::thread asking([&] { Ask(round, ending, every); });
     const auto start = Clock::now();
+    while (NanosecondsSince(start) < loop_s * 1e9) {
+    }
     if (remove) {
       const auto call = Clock::now();
       index_.RemoveWorker(kVictim);
@@ -144,20 +148,25 @@ int RunRemoveBench(const RemoveBenchOptions& options) {
   Samples reclaims;
   Samples with;
   Samples without;
+  Samples beside_loop;
   int64_t wrong = 0;
   for (int64_t i = 0; i < options.rounds; ++i) {
     if (Status status = fleet->AddVictim(); !status.ok()) return tools::Fail(status);
     const auto quiet = fleet->Run(options, false);
     const auto removal = fleet->Run(options, true);
+    const auto loop = fleet->Run(options, false, removal.reclaim_s);
     calls.Add(removal.call_s);
     reclaims.Add(removal.reclaim_s);
     without.Add(quiet.queries);
     with.Add(removal.queries);
-    wrong += quiet.wrong + removal.wrong;
+    beside_loop.Add(loop.queries);
+    wrong += quiet.wrong + removal.wrong + loop.wrong;
   }
   report.Target("remove.query_p99_with_to_without", with.Quantile(0.99) / without.Quantile(0.99),
                 "ratio", kP99Target);
   report.Target("remove.wrong_answers", static_cast<double>(wrong), "", 0);
+  report.Figure("remove.query_p99_with_to_beside_loop",
+                with.Quantile(0.99) / beside_loop.Quantile(0.99), "ratio");
   report.Figure("remove.call", calls.median() * 1e6, "us");
   report.Figure("remove.call_max", calls.Quantile(1) * 1e6, "us");
   report.Figure("remove.reclaim", reclaims.median() * 1e3, "ms");
@@ -167,6 +176,7 @@ int RunRemoveBench(const RemoveBenchOptions& options) {
                                                                         : "99.9");
     report.Figure(name + "_with", with.Quantile(q) * 1e-3, "us");
     report.Figure(name + "_without", without.Quantile(q) * 1e-3, "us");
+    report.Figure(name + "_beside_loop", beside_loop.Quantile(q) * 1e-3, "us");
   }
   const int exit_code = report.Finish();
   return wrong == 0 ? exit_code : 1;

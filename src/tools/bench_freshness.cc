@@ -218,7 +218,8 @@ class Watcher {
 
  private:
   void OnBatch(WorkerId worker, std::span<const uint8_t> payload) {
-    if (!DecodeBatch(payload, {}, batch_, counts_).ok()) return;
+    const DecodeOptions needed{.token_ids = false, .merge_removes = true};
+    if (!DecodeBatch(payload, WireLimits(), needed, batch_, counts_).ok()) return;
     index_.Apply(worker, batch_);
     const double now = Now();
     if (batch_.ts >= begin_) samples_.push_back(static_cast<float>(now - batch_.ts));

@@ -94,7 +94,7 @@ void DemoRouter::Impl::OnBatch(WorkerId worker, Seq seq, std::span<const uint8_t
   auto batch = std::make_shared<EventBatch>();
   DecodeCounts counts;
   // A batch that cannot be decoded is missing in the audit, which then cannot call the run exact.
-  if (!DecodeBatch(payload, WireLimits{}, *batch, counts).ok()) return;
+  if (!DecodeBatch(payload, WireLimits(), {.merge_removes = true}, *batch, counts).ok()) return;
   {
     const MutexLock lock(scheme_mutex);
     detectors[worker.value].Observe(*batch);

@@ -19,7 +19,7 @@ struct Call {
   }
 };
 
-SpecGroup Group(SpecKind kind, size_t index, bool eagle = false, int64_t block_size = 16) {
+SpecGroup OneMember(SpecKind kind, size_t index, bool eagle = false, int64_t block_size = 16) {
   SpecGroup group;
   group.spec.kind = kind;
   group.spec.block_size = block_size;
@@ -52,7 +52,7 @@ constexpr SpecKind kWindow = SpecKind::kSlidingWindow;
 
 TEST(FixedPoint, FullAttentionAndOneOtherGroupAreAskedOnce) {
   Script script({96, 32});
-  const FixedPoint point = script.Run({Group(kFull, 0), Group(kWindow, 1)}, 16, 100);
+  const FixedPoint point = script.Run({OneMember(kFull, 0), OneMember(kWindow, 1)}, 16, 100);
   EXPECT_EQ(point.tokens, 32);
   EXPECT_EQ(point.longest, 96);
   EXPECT_EQ(script.calls(), (std::vector<Call>{{0, 100, false}, {1, 96, false}}));
@@ -60,7 +60,7 @@ TEST(FixedPoint, FullAttentionAndOneOtherGroupAreAskedOnce) {
 
 TEST(FixedPoint, OthersAreAskedUntilARoundChangesNothingFullAttentionOnlyOnce) {
   Script script({96, 80, 48, 32, 32, 32, 32});
-  const auto groups = {Group(kFull, 0), Group(kWindow, 1), Group(kWindow, 2, false, 8)};
+  const auto groups = {OneMember(kFull, 0), OneMember(kWindow, 1), OneMember(kWindow, 2, false, 8)};
   EXPECT_EQ(script.Run(groups, 16, 100).tokens, 32);
   EXPECT_EQ(script.calls(), (std::vector<Call>{{0, 100, false},
                                                {1, 96, false},
@@ -73,31 +73,33 @@ TEST(FixedPoint, OthersAreAskedUntilARoundChangesNothingFullAttentionOnlyOnce) {
 
 TEST(FixedPoint, EagleLooksOneBlockPastTheCandidateButNotPastTheLimit) {
   Script script({96, 64, 64});
-  script.Run({Group(kFull, 0), Group(kWindow, 1, true), Group(kWindow, 2)}, 16, 100);
+  script.Run({OneMember(kFull, 0), OneMember(kWindow, 1, true), OneMember(kWindow, 2)}, 16, 100);
   EXPECT_EQ(script.calls()[1], (Call{1, 100, true}));
   Script lower({48, 48, 48});
-  lower.Run({Group(kFull, 0), Group(kWindow, 1, true), Group(kWindow, 2)}, 16, 100);
+  lower.Run({OneMember(kFull, 0), OneMember(kWindow, 1, true), OneMember(kWindow, 2)}, 16, 100);
   EXPECT_EQ(lower.calls()[1], (Call{1, 64, true}));
 }
 
 TEST(FixedPoint, EagleOfAStateLooksNoFurther) {
   Script script({48, 48, 48});
-  script.Run({Group(kFull, 0), Group(SpecKind::kMamba, 1, true), Group(kWindow, 2)}, 16, 100);
+  script.Run({OneMember(kFull, 0), OneMember(SpecKind::kMamba, 1, true), OneMember(kWindow, 2)}, 16,
+             100);
   EXPECT_EQ(script.calls()[1], (Call{1, 48, true}));
 }
 
 TEST(FixedPoint, EagleOnAFinerGridLooksOneGridStepFurther) {
   Script script({48, 48, 48});
   const auto mla = SpecKind::kMlaAttention;
-  script.Run({Group(kFull, 0, false, 64), Group(mla, 1, true, 64), Group(kWindow, 2, false, 4)}, 4,
-             100);
+  script.Run({OneMember(kFull, 0, false, 64), OneMember(mla, 1, true, 64),
+              OneMember(kWindow, 2, false, 4)},
+             4, 100);
   EXPECT_EQ(script.calls()[1], (Call{1, 52, true}));
 }
 
 // Group 1 gave its block up at 80; group 2 then shortens to 48, where that has to be done again.
 TEST(FixedPoint, AShorterCandidateNeedsItsOwnDrop) {
   Script script({96, 80, 48, 48, 48});
-  script.Run({Group(kFull, 0), Group(kWindow, 1, true), Group(kWindow, 2)}, 16, 100);
+  script.Run({OneMember(kFull, 0), OneMember(kWindow, 1, true), OneMember(kWindow, 2)}, 16, 100);
   ASSERT_GE(script.calls().size(), 5u);
   EXPECT_EQ(script.calls()[3], (Call{1, 64, true}));
 }
@@ -105,7 +107,8 @@ TEST(FixedPoint, AShorterCandidateNeedsItsOwnDrop) {
 // Group 2 shortens by giving a block up itself: group 1 is not asked to do so again.
 TEST(FixedPoint, ADropThatShortensKeepsEarlierDrops) {
   Script script({96, 80, 48, 48, 48});
-  script.Run({Group(kFull, 0), Group(kWindow, 1, true), Group(kWindow, 2, true, 8)}, 16, 100);
+  script.Run({OneMember(kFull, 0), OneMember(kWindow, 1, true), OneMember(kWindow, 2, true, 8)}, 16,
+             100);
   ASSERT_GE(script.calls().size(), 5u);
   EXPECT_EQ(script.calls()[2], (Call{2, 88, true}));
   EXPECT_EQ(script.calls()[3], (Call{1, 48, false}));
@@ -115,7 +118,7 @@ TEST(FixedPoint, ADropThatShortensKeepsEarlierDrops) {
 TEST(FixedPoint, IsZeroWithoutGroupsOrTokens) {
   Script script({});
   EXPECT_EQ(script.Run({}, 16, 100).tokens, 0);
-  EXPECT_EQ(script.Run({Group(kFull, 0)}, 16, 0).tokens, 0);
+  EXPECT_EQ(script.Run({OneMember(kFull, 0)}, 16, 0).tokens, 0);
   EXPECT_TRUE(script.calls().empty());
 }
 

@@ -83,7 +83,7 @@ TEST(PackedGroups, DenseLayersOfADraftHeadAreTheLastGroup) {
   EXPECT_EQ(groups.block_bytes, 2 * 65536 + 2 * 2048 + 4096);
 }
 
-std::string ErrorOf(const std::vector<LayerSpec>& layers) {
+std::string PackingErrorOf(const std::vector<LayerSpec>& layers) {
   const auto groups = MakeKvCacheGroups(layers, {});
   EXPECT_FALSE(groups.ok());
   EXPECT_EQ(groups.status().code(), StatusCode::kInvalidArgument);
@@ -92,24 +92,25 @@ std::string ErrorOf(const std::vector<LayerSpec>& layers) {
 
 TEST(PackedGroups, WhatCannotBePackedIsAnError) {
   std::vector<LayerSpec> no_mla = {WindowMlaLayer("w1", 128, 64), WindowMlaLayer("w2", 64, 32)};
-  EXPECT_THAT(ErrorOf(no_mla), HasSubstr("need MLA layers"));
+  EXPECT_THAT(PackingErrorOf(no_mla), HasSubstr("need MLA layers"));
 
   std::vector<LayerSpec> layers = SmallModel();
   layers.push_back(WindowMlaLayer("wide", 128, 64, 600));
-  EXPECT_THAT(ErrorOf(layers), HasSubstr("layer wide: its page"));
+  EXPECT_THAT(PackingErrorOf(layers), HasSubstr("layer wide: its page"));
 
   layers = SmallModel();
   layers.push_back(WindowMlaLayer("odd", 128, 64, 16));
-  EXPECT_THAT(ErrorOf(layers), HasSubstr("layer odd"));
+  EXPECT_THAT(PackingErrorOf(layers), HasSubstr("layer odd"));
 
   layers = SmallModel();
   layers.push_back(MlaLayer("m", 128, 512));
-  EXPECT_THAT(ErrorOf(layers), HasSubstr("block_size must be that of all MLA layers"));
+  EXPECT_THAT(PackingErrorOf(layers), HasSubstr("block_size must be that of all MLA layers"));
 
   layers = SmallModel();
   layers.push_back(FullLayer("f"));
   layers.push_back(MambaLayer("m", 16, 100));
-  EXPECT_THAT(ErrorOf(layers), HasSubstr("block_size must be that of all layers that are not MLA"));
+  EXPECT_THAT(PackingErrorOf(layers),
+              HasSubstr("block_size must be that of all layers that are not MLA"));
 }
 
 }  // namespace

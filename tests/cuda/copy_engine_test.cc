@@ -12,12 +12,12 @@
 namespace kvcast::cuda {
 namespace {
 
+using kvcast::testing::kLoad;
+using kvcast::testing::kStore;
 using testing::FakeDriver;
 using testing::FakeGpu;
 using testing::RunOn;
 
-constexpr auto kLoad = CopyDirection::kLoad;
-constexpr auto kStore = CopyDirection::kStore;
 constexpr size_t kPage = 4096;
 constexpr size_t kPool = 64 * kPage;
 

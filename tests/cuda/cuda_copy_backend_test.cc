@@ -15,15 +15,15 @@
 namespace kvcast::cuda {
 namespace {
 
+using kvcast::testing::kLoad;
+using kvcast::testing::kStore;
 using testing::FakeDriver;
 using testing::FakeGpu;
 using testing::FakeOptions;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-constexpr auto kLoad = CopyDirection::kLoad;
-constexpr auto kStore = CopyDirection::kStore;
-constexpr size_t kPool = 3 << 20;
+constexpr size_t kPoolBytes = 3 << 20;
 constexpr size_t kBlock = 4096;
 
 // A place of memory with the blocks of a test in it.
@@ -31,7 +31,7 @@ class World {
  public:
   explicit World(CudaCopyConfig config = {}, const FakeOptions& options = {},
                  size_t registration_bytes = 0)
-      : fake(kPool, kPool, options, registration_bytes) {
+      : fake(kPoolBytes, kPoolBytes, options, registration_bytes) {
     config.host = fake.host.get();
     config.calibrate = false;
     auto created = CudaCopyBackend::Create(fake.device, config);
@@ -225,8 +225,8 @@ TEST_P(CudaCopyPathTest, MoreThanAnyRingHoldsIsCopiedWhole) {
     World world(By(GetParam().path, 512 << 10), GetParam().options);
     world.fake.driver.runs_by_itself = false;
     std::vector<CopyOp> ops;
-    for (size_t at = 0; at + 150'000 <= kPool; at += 150'000) {
-      ops.push_back(world.Op(direction, at, kPool - 150'000 - at, 149'999));
+    for (size_t at = 0; at + 150'000 <= kPoolBytes; at += 150'000) {
+      ops.push_back(world.Op(direction, at, kPoolBytes - 150'000 - at, 149'999));
     }
     const CopyTicket ticket = world.Submit(direction, ops);
     EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
@@ -314,13 +314,13 @@ TEST(CudaCopyBackend, TablesOfLaunchesUnderWayStayAsTheyAre) {
     std::vector<CopyOp> ops;
     for (size_t i = 0; i < kPieces; ++i) {
       const size_t at = (batch * kPieces + i) * kBytes;
-      ops.push_back(world.Op(kLoad, at, kPool - kBytes - at, kBytes));
+      ops.push_back(world.Op(kLoad, at, kPoolBytes - kBytes - at, kBytes));
     }
     tickets.push_back(world.Submit(kLoad, ops));
   }
   for (const CopyTicket ticket : tickets) EXPECT_EQ(world.backend->Wait(ticket), CopyState::kDone);
   for (size_t at = 0; at < 3 * kPieces * kBytes; at += kBytes) {
-    const std::byte* const from = world.host(kPool - kBytes - at);
+    const std::byte* const from = world.host(kPoolBytes - kBytes - at);
     ASSERT_TRUE(std::equal(from, from + kBytes, world.gpu(at))) << at;
   }
   EXPECT_GT(world.backend->stats().loads.table_waits, 0u);
@@ -439,14 +439,14 @@ TEST(CudaCopyBackend, NothingOfItIsLeft) {
   FakeDriver driver;
   {
     const CudaDevice device = driver.Open();
-    const auto host = PinnedPool::Create(device, {.bytes = kPool, .threads = 1}).value();
-    const auto gpu = CudaMemory::Create(device, kPool).value();
+    const auto host = PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1}).value();
+    const auto gpu = CudaMemory::Create(device, kPoolBytes).value();
     CudaCopyConfig config = By(CudaCopyPath::kStaged);
     config.host = &host;
     auto backend = CudaCopyBackend::Create(device, config);
     ASSERT_TRUE(backend.ok());
     // Under way when the backend ends.
-    const CopyOp op{host.base(), gpu.base(), kPool, 0, 0, 1};
+    const CopyOp op{host.base(), gpu.base(), kPoolBytes, 0, 0, 1};
     ASSERT_TRUE((*backend)->Submit(kLoad, {&op, 1}, nullptr).ok());
   }
   EXPECT_THAT(driver.faults, IsEmpty());
@@ -462,8 +462,8 @@ TEST(CudaCopyBackend, CostsAreMeasuredAtTheStart) {
   FakeDriver driver;
   driver.costs.row = 1e-3;  // nobody would
   const CudaDevice device = driver.Open();
-  const auto host = PinnedPool::Create(device, {.bytes = kPool, .threads = 1}).value();
-  const auto gpu = CudaMemory::Create(device, kPool).value();
+  const auto host = PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1}).value();
+  const auto gpu = CudaMemory::Create(device, kPoolBytes).value();
   CudaCopyConfig config;
   config.host = &host;
   auto backend = CudaCopyBackend::Create(device, config).value();
@@ -478,9 +478,9 @@ TEST(CudaCopyBackend, CostsAreMeasuredAtTheStart) {
 TEST(CudaCopyBackend, WithoutCostsItWorksByARuleOfThumbAndSaysWhy) {
   FakeDriver driver;
   const CudaDevice device = driver.Open();
-  const auto host = PinnedPool::Create(device, {.bytes = kPool, .threads = 1}).value();
+  const auto host = PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1}).value();
   driver.gpu_bytes = 64 << 20;  // room for the rings, none for the probes beside them
-  const auto gpu = CudaMemory::Create(device, kPool).value();
+  const auto gpu = CudaMemory::Create(device, kPoolBytes).value();
   CudaCopyConfig config;
   config.host = &host;
   config.staging_bytes = 1 << 20;
@@ -492,7 +492,7 @@ TEST(CudaCopyBackend, WithoutCostsItWorksByARuleOfThumbAndSaysWhy) {
 }
 
 TEST(CudaCopyBackend, BadConfigurationsAreNamed) {
-  FakeGpu fake(kPool, kPool);
+  FakeGpu fake(kPoolBytes, kPoolBytes);
   const auto error_of = [&](CudaCopyConfig config, bool host = true) {
     if (host) config.host = fake.host.get();
     config.calibrate = false;

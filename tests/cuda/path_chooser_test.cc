@@ -9,7 +9,7 @@
 namespace kvcast::cuda {
 namespace {
 
-constexpr size_t kKiB = 1024;
+constexpr size_t kKibibyte = 1024;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr auto kEngine = CudaCopyPath::kCopyEngine;
 constexpr auto kKernel = CudaCopyPath::kKernel;
@@ -67,18 +67,18 @@ TEST(CopyShape, CountsWhatCosts) {
 }
 
 TEST(PathChooser, LargeFragmentsGoByTheCopyEngine) {
-  EXPECT_EQ(ChoiceOf(Costs(), Runs(64, 64 * kKiB)), kEngine);
-  EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKiB)), kEngine);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(64, 64 * kKibibyte)), kEngine);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKibibyte)), kEngine);
 }
 
 TEST(PathChooser, SmallFragmentsGoByTheKernel) {
-  EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 4 * kKiB)), kKernel);
-  EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 8 * kKiB)), kKernel);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 4 * kKibibyte)), kKernel);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 8 * kKibibyte)), kKernel);
 }
 
 TEST(PathChooser, TheKernelMustWinByItsMargin) {
   // 20 KiB: 0.55 us a descriptor against 0.455 us of the kernel's link.
-  const CopyShape shape = Runs(512, 20 * kKiB);
+  const CopyShape shape = Runs(512, 20 * kKibibyte);
   EXPECT_EQ(ChoiceOf(Costs(), shape, {.kernel_margin = 0}), kKernel);
   EXPECT_EQ(ChoiceOf(Costs(), shape, {.kernel_margin = 0.3}), kEngine);
 }
@@ -86,21 +86,21 @@ TEST(PathChooser, TheKernelMustWinByItsMargin) {
 TEST(PathChooser, ASlowKernelIsNotTaken) {
   CudaCopyCosts costs = Costs();
   costs.kernel_rate = 8.5e9;  // as on some links towards the host
-  EXPECT_EQ(ChoiceOf(costs, Runs(512, 16 * kKiB)), kEngine);
+  EXPECT_EQ(ChoiceOf(costs, Runs(512, 16 * kKibibyte)), kEngine);
 }
 
 TEST(PathChooser, AFewFragmentsAreNotWorthALaunch) {
   CudaCopyCosts costs = Costs();
   costs.kernel_start = 12e-6;
-  EXPECT_EQ(ChoiceOf(costs, Runs(4, 4 * kKiB)), kEngine);
+  EXPECT_EQ(ChoiceOf(costs, Runs(4, 4 * kKibibyte)), kEngine);
 }
 
 TEST(PathChooser, LayersAreStagedWhereTheHostsSideIsWhole) {
   CudaCopyCosts costs = Costs();
   costs.kernel_rate = 25e9;
-  EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKiB)), kStaged);
-  EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKiB), {.has_staging = false}), kKernel);
-  CopyShape apart = Layers(64, 64, 4 * kKiB);
+  EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKibibyte)), kStaged);
+  EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKibibyte), {.has_staging = false}), kKernel);
+  CopyShape apart = Layers(64, 64, 4 * kKibibyte);
   apart.one_host_run_each = false;
   EXPECT_EQ(ChoiceOf(costs, apart), kKernel);
 }
@@ -108,48 +108,48 @@ TEST(PathChooser, LayersAreStagedWhereTheHostsSideIsWhole) {
 TEST(PathChooser, RowsAsOneDescriptorSaveTheKernel) {
   CudaCopyCosts costs = Costs();
   costs.kernel_rate = 25e9;
-  EXPECT_FALSE(RowsAsOneIsCheaper(costs, Layers(64, 64, 4 * kKiB)));
+  EXPECT_FALSE(RowsAsOneIsCheaper(costs, Layers(64, 64, 4 * kKibibyte)));
   costs.engine_per_row = 0.02e-6;
-  EXPECT_TRUE(RowsAsOneIsCheaper(costs, Layers(64, 64, 4 * kKiB)));
-  EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKiB)), kEngine);
+  EXPECT_TRUE(RowsAsOneIsCheaper(costs, Layers(64, 64, 4 * kKibibyte)));
+  EXPECT_EQ(ChoiceOf(costs, Layers(64, 64, 4 * kKibibyte)), kEngine);
 }
 
 TEST(PathChooser, WhatIsForcedIsDoneWhereItCanBe) {
-  EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 4 * kKiB), {.forced = kEngine}), kEngine);
-  EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKiB), {.forced = kKernel}), kKernel);
-  EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKiB), {.forced = kStaged}), kStaged);
-  CopyShape apart = Layers(64, 64, 4 * kKiB);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(512, 4 * kKibibyte), {.forced = kEngine}), kEngine);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKibibyte), {.forced = kKernel}), kKernel);
+  EXPECT_EQ(ChoiceOf(Costs(), Runs(2, 2048 * kKibibyte), {.forced = kStaged}), kStaged);
+  CopyShape apart = Layers(64, 64, 4 * kKibibyte);
   apart.one_host_run_each = false;
   EXPECT_EQ(ChoiceOf(Costs(), apart, {.forced = kStaged}), kEngine);
 }
 
 TEST(PathChooser, WithoutCostsARuleOfThumbDecides) {
-  EXPECT_EQ(ChoiceOf({}, Runs(512, 32 * kKiB)), kEngine);
-  EXPECT_EQ(ChoiceOf({}, Runs(32, 16 * kKiB)), kKernel);
-  EXPECT_EQ(ChoiceOf({}, Runs(31, 16 * kKiB)), kEngine);
-  EXPECT_EQ(ChoiceOf({}, Runs(512, 16 * kKiB), {.has_kernel = false}), kEngine);
+  EXPECT_EQ(ChoiceOf({}, Runs(512, 32 * kKibibyte)), kEngine);
+  EXPECT_EQ(ChoiceOf({}, Runs(32, 16 * kKibibyte)), kKernel);
+  EXPECT_EQ(ChoiceOf({}, Runs(31, 16 * kKibibyte)), kEngine);
+  EXPECT_EQ(ChoiceOf({}, Runs(512, 16 * kKibibyte), {.has_kernel = false}), kEngine);
 }
 
 TEST(PathChooser, AChoiceStaysUntilAnotherIsClearlyBetter) {
   PathChooser chooser({.has_staging = false, .kernel_margin = 0}, Costs());
   // 16 KiB and 31 KiB are of one class.
-  EXPECT_EQ(chooser.Choose(Runs(512, 16 * kKiB)), kKernel);
-  EXPECT_EQ(chooser.Choose(Runs(512, 26 * kKiB)), kKernel);  // the engine is 5 % cheaper
-  EXPECT_EQ(chooser.Choose(Runs(16, 31 * kKiB)), kKernel);
+  EXPECT_EQ(chooser.Choose(Runs(512, 16 * kKibibyte)), kKernel);
+  EXPECT_EQ(chooser.Choose(Runs(512, 26 * kKibibyte)), kKernel);  // the engine is 5 % cheaper
+  EXPECT_EQ(chooser.Choose(Runs(16, 31 * kKibibyte)), kKernel);
   PathChooser other({.has_staging = false, .kernel_margin = 0}, Costs());
-  EXPECT_EQ(other.Choose(Runs(512, 26 * kKiB)), kEngine);
+  EXPECT_EQ(other.Choose(Runs(512, 26 * kKibibyte)), kEngine);
 }
 
 TEST(PathChooser, SizesAreChosenForApart) {
   PathChooser chooser({}, Costs());
-  EXPECT_EQ(chooser.Choose(Runs(512, 4 * kKiB)), kKernel);
-  EXPECT_EQ(chooser.Choose(Runs(16, 256 * kKiB)), kEngine);
+  EXPECT_EQ(chooser.Choose(Runs(512, 4 * kKibibyte)), kKernel);
+  EXPECT_EQ(chooser.Choose(Runs(16, 256 * kKibibyte)), kEngine);
   const auto classes = chooser.classes();
   ASSERT_EQ(classes.size(), 2u);
-  EXPECT_EQ(classes[0].fragment_bytes, 4 * kKiB);
+  EXPECT_EQ(classes[0].fragment_bytes, 4 * kKibibyte);
   EXPECT_EQ(classes[0].choice, kKernel);
   EXPECT_EQ(classes[0].copies[static_cast<size_t>(kKernel)], 512u);
-  EXPECT_EQ(classes[0].bytes[static_cast<size_t>(kKernel)], 512 * 4 * kKiB);
+  EXPECT_EQ(classes[0].bytes[static_cast<size_t>(kKernel)], 512 * 4 * kKibibyte);
   EXPECT_EQ(classes[0].copies[static_cast<size_t>(kEngine)], 0u);
   EXPECT_EQ(classes[1].choice, kEngine);
   // What it was chosen by: 9 us and 512 descriptors.

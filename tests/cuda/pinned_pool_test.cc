@@ -11,7 +11,7 @@ namespace {
 
 using testing::FakeDriver;
 
-constexpr size_t kPage = 4096;
+constexpr size_t kPageBytes = 4096;
 
 PinnedPoolConfig Small(size_t bytes) {
   return {.bytes = bytes, .pages = HostPages::kSmall, .threads = 1};
@@ -20,11 +20,11 @@ PinnedPoolConfig Small(size_t bytes) {
 TEST(PinnedPool, IsOneRegistrationOfExactlyItsBytes) {
   FakeDriver driver;
   {
-    const auto pool = PinnedPool::Create(driver.Open(), Small(10 * kPage + 24));
+    const auto pool = PinnedPool::Create(driver.Open(), Small(10 * kPageBytes + 24));
     ASSERT_TRUE(pool.ok()) << pool.status().ToString();
     ASSERT_EQ(driver.registrations.size(), 1u);
     EXPECT_EQ(driver.registrations.begin()->first, reinterpret_cast<uintptr_t>(pool->base()));
-    EXPECT_EQ(driver.registrations.begin()->second, 10 * kPage + 24);
+    EXPECT_EQ(driver.registrations.begin()->second, 10 * kPageBytes + 24);
     EXPECT_EQ(pool->registrations(), 1u);
   }
   EXPECT_TRUE(driver.registrations.empty());
@@ -33,25 +33,25 @@ TEST(PinnedPool, IsOneRegistrationOfExactlyItsBytes) {
 
 TEST(PinnedPool, TheGpuHasAnAddressOfItsOwn) {
   FakeDriver driver;
-  const auto pool = PinnedPool::Create(driver.Open(), Small(8 * kPage));
+  const auto pool = PinnedPool::Create(driver.Open(), Small(8 * kPageBytes));
   ASSERT_TRUE(pool.ok());
-  const std::byte* const place = pool->base() + 5 * kPage + 7;
+  const std::byte* const place = pool->base() + 5 * kPageBytes + 7;
   EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->DeviceAddress(place)),
             reinterpret_cast<uintptr_t>(place) + FakeDriver::kAlias);
   EXPECT_TRUE(pool->Contains(place));
-  EXPECT_FALSE(pool->Contains(pool->base() + 8 * kPage));
+  EXPECT_FALSE(pool->Contains(pool->base() + 8 * kPageBytes));
 }
 
 TEST(PinnedPool, PartsAreRegisteredOneByOne) {
   FakeDriver driver;
-  PinnedPoolConfig config = Small(10 * kPage);
-  config.registration_bytes = 4 * kPage;
+  PinnedPoolConfig config = Small(10 * kPageBytes);
+  config.registration_bytes = 4 * kPageBytes;
   {
     const auto pool = PinnedPool::Create(driver.Open(), config);
     ASSERT_TRUE(pool.ok());
     ASSERT_EQ(driver.registrations.size(), 3u);
-    EXPECT_EQ(driver.registrations.rbegin()->second, 2 * kPage);
-    for (const size_t at : {size_t{0}, 4 * kPage - 1, 4 * kPage, 10 * kPage - 1}) {
+    EXPECT_EQ(driver.registrations.rbegin()->second, 2 * kPageBytes);
+    for (const size_t at : {size_t{0}, 4 * kPageBytes - 1, 4 * kPageBytes, 10 * kPageBytes - 1}) {
       EXPECT_EQ(reinterpret_cast<uintptr_t>(pool->DeviceAddress(pool->base() + at)),
                 reinterpret_cast<uintptr_t>(pool->base() + at) + FakeDriver::kAlias);
     }
@@ -61,21 +61,21 @@ TEST(PinnedPool, PartsAreRegisteredOneByOne) {
 
 TEST(PinnedPool, WhatCannotBePinnedIsAnErrorThatSaysSo) {
   FakeDriver driver;
-  driver.pinnable_bytes = 6 * kPage;
-  PinnedPoolConfig config = Small(10 * kPage);
+  driver.pinnable_bytes = 6 * kPageBytes;
+  PinnedPoolConfig config = Small(10 * kPageBytes);
   auto pool = PinnedPool::Create(driver.Open(), config);
   EXPECT_EQ(pool.status().code(), StatusCode::kExhausted);
   EXPECT_EQ(pool.status().message(),
             "pinning 40960 of 40960 bytes: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY (2)");
   // What was registered before the part that failed is given back.
-  config.registration_bytes = 4 * kPage;
+  config.registration_bytes = 4 * kPageBytes;
   EXPECT_FALSE(PinnedPool::Create(driver.Open(), config).ok());
   EXPECT_TRUE(driver.registrations.empty());
 }
 
 TEST(PinnedPool, LiesOnTheNodeNextToTheGpu) {
   FakeDriver driver({.numa_node = 900});  // which no machine has
-  PinnedPoolConfig config = Small(kPage);
+  PinnedPoolConfig config = Small(kPageBytes);
   EXPECT_THAT(PinnedPool::Create(driver.Open(), config).status().message(),
               ::testing::HasSubstr("NUMA node 900"));
   config.near_device = false;
@@ -85,7 +85,7 @@ TEST(PinnedPool, LiesOnTheNodeNextToTheGpu) {
 TEST(PinnedPool, AnAddressThatTheDriverWillNotTellIsAnError) {
   FakeDriver driver;
   driver.FailCall("cuMemHostGetDevicePointer", CUDA_ERROR_INVALID_VALUE);
-  EXPECT_FALSE(PinnedPool::Create(driver.Open(), Small(kPage)).ok());
+  EXPECT_FALSE(PinnedPool::Create(driver.Open(), Small(kPageBytes)).ok());
   EXPECT_TRUE(driver.registrations.empty());
 }
 
@@ -93,7 +93,7 @@ TEST(PinnedPool, BadConfigurationsAreNamed) {
   FakeDriver driver;
   const CudaDevice device = driver.Open();
   EXPECT_EQ(PinnedPool::Create(device, Small(0)).status().message(), "bytes: must be positive");
-  PinnedPoolConfig config = Small(kPage);
+  PinnedPoolConfig config = Small(kPageBytes);
   config.registration_bytes = 100;
   EXPECT_EQ(PinnedPool::Create(device, config).status().message(),
             "registration_bytes: must be whole pages");
@@ -101,7 +101,7 @@ TEST(PinnedPool, BadConfigurationsAreNamed) {
 
 TEST(PinnedPool, MovesWithItsRegistration) {
   FakeDriver driver;
-  auto first = PinnedPool::Create(driver.Open(), Small(2 * kPage)).value();
+  auto first = PinnedPool::Create(driver.Open(), Small(2 * kPageBytes)).value();
   std::byte* const base = first.base();
   {
     PinnedPool second = std::move(first);

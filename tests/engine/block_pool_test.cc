@@ -11,12 +11,6 @@ namespace {
 constexpr GroupIdx kGroup0{0};
 constexpr GroupIdx kGroup1{1};
 
-std::vector<BlockId> Allocated(BlockPool& pool, int64_t n) {
-  std::vector<BlockId> blocks;
-  pool.Allocate(n, blocks);
-  return blocks;
-}
-
 TEST(BlockPool, NeverHandsOutTheNullBlock) {
   BlockPool pool(Pool(4, 16));
   EXPECT_EQ(pool.num_free(), 3);

@@ -7,7 +7,7 @@
 namespace kvcast::engine {
 namespace {
 
-constexpr RequestSlot kSlot{0};
+constexpr RequestSlot kOnlySlot{0};
 
 size_t LeadingNulls(std::span<const BlockId> table) {
   size_t nulls = 0;
@@ -26,15 +26,15 @@ class TableOf11 {
     context.pool = &pool_;
     manager_ = std::make_unique<Manager>(context);
     std::vector<BlockId> added;
-    manager_->AllocateNew(kSlot, {.tokens = 11 * spec.block_size}, added);
+    manager_->AllocateNew(kOnlySlot, {.tokens = 11 * spec.block_size}, added);
   }
   Ids Release(int64_t processed, int64_t prompt = 0) {
-    manager_->RemoveSkipped(kSlot, processed, prompt);
-    return ToIds(manager_->table(kSlot));
+    manager_->RemoveSkipped(kOnlySlot, processed, prompt);
+    return ToIds(manager_->table(kOnlySlot));
   }
   size_t NullsAfter(int64_t processed) {
     Release(processed);
-    return LeadingNulls(manager_->table(kSlot));
+    return LeadingNulls(manager_->table(kOnlySlot));
   }
   BlockPool& pool() { return pool_; }
 

@@ -198,4 +198,10 @@ class TestEngine {
   IdLists last_new_;
 };
 
+inline std::vector<BlockId> Allocated(BlockPool& pool, int64_t n) {
+  std::vector<BlockId> blocks;
+  pool.Allocate(n, blocks);
+  return blocks;
+}
+
 }  // namespace kvcast::engine

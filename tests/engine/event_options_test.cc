@@ -15,12 +15,6 @@ PoolOptions With(const EventOptions& events) {
   return options;
 }
 
-std::vector<BlockId> Allocated(BlockPool& pool, int64_t n) {
-  std::vector<BlockId> blocks;
-  pool.Allocate(n, blocks);
-  return blocks;
-}
-
 BlockHash Hash(const CacheRequest& request, size_t index) {
   return ToEventHash(request.chain[index], EventHashForm::kInt64);
 }

@@ -8,15 +8,10 @@
 #include "kvcast/reuse.h"
 #include "src/engine/block_pool.h"
 #include "src/engine/prefix_lookup.h"
+#include "tests/engine/random_pick.h"
 
 namespace kvcast::engine {
 namespace {
-
-using Random = std::mt19937_64;
-
-int64_t Pick(Random& random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(random);
-}
 
 GroupSpec RandomGroup(Random& random, int64_t unit, bool allow_chunked) {
   GroupSpec group;

@@ -5,17 +5,12 @@
 #include <random>
 
 #include "tests/engine/engine_testing.h"
+#include "tests/engine/random_pick.h"
 
 namespace kvcast::engine {
 namespace {
 
-using Random = std::mt19937_64;
-
-int64_t Pick(Random& random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(random);
-}
-
-GroupSpec RandomGroup(Random& random, int64_t unit) {
+GroupSpec AnyGroup(Random& random, int64_t unit) {
   const int64_t size = unit << Pick(random, 0, 2);
   switch (Pick(random, 0, 4)) {
     case 0:
@@ -30,11 +25,11 @@ GroupSpec RandomGroup(Random& random, int64_t unit) {
   }
 }
 
-CacheConfig RandomConfig(Random& random) {
+CacheConfig AnyConfig(Random& random) {
   const int64_t unit = 4;
   CacheConfig config;
   const int64_t count = Pick(random, 1, 4);
-  for (int64_t i = 0; i < count; ++i) config.groups.push_back(RandomGroup(random, unit));
+  for (int64_t i = 0; i < count; ++i) config.groups.push_back(AnyGroup(random, unit));
   for (GroupSpec& group : config.groups) {
     if (group.kind == SpecKind::kMamba) group.speculative_blocks = Pick(random, 0, 2);
     const bool can = group.kind != SpecKind::kChunkedLocalAttention;
@@ -182,7 +177,7 @@ TEST(ManagerRandom, InvariantsHoldAndEventsTellWhatIsCached) {
   int configs = 0;
   for (uint64_t seed = 1; seed <= 150; ++seed) {
     Random random(seed);
-    const auto config = ValidateCacheConfig(RandomConfig(random));
+    const auto config = ValidateCacheConfig(AnyConfig(random));
     if (!config.ok()) continue;
     SCOPED_TRACE("seed " + std::to_string(seed));
     ++configs;

@@ -7,15 +7,10 @@
 #include "kvcast/kv_cache_groups.h"
 #include "kvcast/kv_cache_sizing.h"
 #include "tests/engine/engine_testing.h"
+#include "tests/engine/random_pick.h"
 
 namespace kvcast::engine {
 namespace {
-
-using Random = std::mt19937_64;
-
-int64_t Pick(Random& random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(random);
-}
 
 GroupSpec RandomSpec(Random& random, int64_t block_size) {
   switch (Pick(random, 0, 5)) {

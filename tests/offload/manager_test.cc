@@ -102,21 +102,21 @@ TEST_F(OneRun, TheWholeRunAnnouncesStoresAndEvictionsInOrder) {
   EXPECT_THAT(offload_.Events(), ElementsAre("+3 4 5", "-4 5 2", "+6 7 8", "-8"));
 }
 
-class BothPolicies : public ::testing::TestWithParam<EvictionPolicyKind> {};
-INSTANTIATE_TEST_SUITE_P(Policies, BothPolicies,
+class ManagerOfBothPolicies : public ::testing::TestWithParam<EvictionPolicyKind> {};
+INSTANTIATE_TEST_SUITE_P(Policies, ManagerOfBothPolicies,
                          ::testing::Values(EvictionPolicyKind::kLru, EvictionPolicyKind::kArc),
                          [](const auto& test) {
                            return test.param == EvictionPolicyKind::kLru ? "Lru" : "Arc";
                          });
 
-TEST_P(BothPolicies, AStoreNeverEvictsAKeyOfItsOwnInput) {
+TEST_P(ManagerOfBothPolicies, AStoreNeverEvictsAKeyOfItsOwnInput) {
   TestOffload offload(AsVllm(Pages(4, GetParam())));
   offload.Store({1, 2});
   offload.Touch({1});
   EXPECT_EQ(offload.Prepare({2, 3, 4, 5}), (Stored{{3, 4, 5}, {2, 3, 0}, {1}}));
 }
 
-TEST_P(BothPolicies, TheRemovalStandsBeforeTheStoreThatTookItsSlot) {
+TEST_P(ManagerOfBothPolicies, TheRemovalStandsBeforeTheStoreThatTookItsSlot) {
   TestOffload offload(AsVllm(Pages(2, GetParam())));
   offload.Store({1, 2});
   offload.Events();
@@ -124,7 +124,7 @@ TEST_P(BothPolicies, TheRemovalStandsBeforeTheStoreThatTookItsSlot) {
   EXPECT_THAT(offload.Events(), ElementsAre("-1", "+3"));
 }
 
-TEST_P(BothPolicies, AStoreThatCannotBeChangesNothing) {
+TEST_P(ManagerOfBothPolicies, AStoreThatCannotBeChangesNothing) {
   TestOffload offload(Pages(4, GetParam()));
   offload.Store({1, 2, 3});
   offload.Load({3});

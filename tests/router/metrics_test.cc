@@ -51,6 +51,30 @@ TEST(Metrics, GivesCountersByWorkerStateAndReason) {
   EXPECT_TRUE(HasLine(page, "# TYPE kvcast_index_residencies gauge"));
 }
 
+TEST(Metrics, SaysHowOftenAStateWasWrongAndWhatWasDone) {
+  ServiceMetrics metrics = Example();
+  SourceStatus& stream = metrics.workers[0].stream;
+  stream.snapshots = 1;
+  stream.snapshot_failures = 2;
+  stream.digest_checks = 3;
+  stream.digest_mismatches = 4;
+  stream.repairs = 5;
+  stream.repair_failures = 6;
+  stream.quarantines = 7;
+  const std::string page = RenderMetrics(metrics);
+  const auto has = [&page](const char* name, int value) {
+    return HasLine(page, "kvcast_source_" + std::string(name) +
+                             R"(_total{worker="engine \"0\""} )" + std::to_string(value));
+  };
+  EXPECT_TRUE(has("snapshots", 1)) << page;
+  EXPECT_TRUE(has("snapshot_failures", 2));
+  EXPECT_TRUE(has("digest_checks", 3));
+  EXPECT_TRUE(has("digest_mismatches", 4));
+  EXPECT_TRUE(has("repairs", 5));
+  EXPECT_TRUE(has("repair_failures", 6));
+  EXPECT_TRUE(has("quarantines", 7));
+}
+
 TEST(Metrics, SaysWhatTokenModeKnows) {
   const std::string page = RenderMetrics(Example());
   EXPECT_TRUE(HasLine(page, R"(kvcast_source_token_mode{worker="engine \"0\""} 1)")) << page;

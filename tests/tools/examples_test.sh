@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # The examples do what they say: one engine publishes, a router and a Python tail follow it.
+# So does the container, as far as that can be told without building it.
 # usage: examples_test.sh BIN_DIR SOURCE_DIR
 set -euo pipefail
 bin=$1; source=$2
@@ -15,3 +16,12 @@ grep -q 'BlockStored group 1' "$out/tail"
 
 timeout 60 "$bin/route_request" "$endpoint" "$replay" | tee "$out/route"
 grep -qx 'engine can reuse 128 of 150 tokens' "$out/route"
+
+[ -x "$bin/kvcast" ] || exit 0
+# The container's second stage installs what the program is linked with.
+while read -r library; do
+  path=$(readlink -f "$(ldd "$bin/kvcast" | awk -v name="$library" '$1 == name {print $3}')")
+  package=$( (dpkg -S "$path" 2>/dev/null || dpkg -S "${path#/usr}") | cut -d: -f1)
+  case $package in libc6 | libgcc-s1 | libasan8 | libubsan1 | libtsan2) continue ;; esac
+  grep -qw "$package" "$source/examples/deploy/Dockerfile" || { echo "not in the container: $package"; exit 1; }
+done < <(objdump -p "$bin/kvcast" | awk '$1 == "NEEDED" && $2 !~ /^ld-linux/ {print $2}')

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kVocabulary = 128000;
+constexpr int64_t kTokenIds = 128000;
 
 std::string WriteFile(const std::string& name, const std::string& content) {
   const std::string path = ::testing::TempDir() + "/" + name;
@@ -48,8 +48,8 @@ TEST(Trace, RequestsThatShareIdsShareExactlyTheirTokens) {
       R"({"timestamp": 9, "input_length": 1400, "output_length": 5, "hash_ids": [0, 1, 3]})");
   const auto trace = LoadTrace(path, 0);
   ASSERT_TRUE(trace.ok()) << trace.status().ToString();
-  const auto first = PromptTokens((*trace)[0], kVocabulary);
-  const auto second = PromptTokens((*trace)[1], kVocabulary);
+  const auto first = PromptTokens((*trace)[0], kTokenIds);
+  const auto second = PromptTokens((*trace)[1], kTokenIds);
   EXPECT_EQ(first.size(), 1500u);
   EXPECT_EQ(second.size(), 1400u);
   EXPECT_EQ(SharedTokens(first, second), 1024);

@@ -20,10 +20,9 @@ using testing::DeferredBackend;
 using ::testing::ElementsAre;
 using testing::FillWith;
 using ::testing::IsEmpty;
+using testing::kLoad;
+using testing::kStore;
 using ::testing::UnorderedElementsAre;
-
-constexpr auto kLoad = CopyDirection::kLoad;
-constexpr auto kStore = CopyDirection::kStore;
 
 std::vector<BlockId> Blocks(std::initializer_list<uint32_t> ids) {
   return {reinterpret_cast<const BlockId*>(ids.begin()),

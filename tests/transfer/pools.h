@@ -7,8 +7,12 @@
 #include <vector>
 
 #include "kvcast/block_layout.h"
+#include "kvcast/copy_backend.h"
 
 namespace kvcast::testing {
+
+inline constexpr auto kLoad = CopyDirection::kLoad;
+inline constexpr auto kStore = CopyDirection::kStore;
 
 // A byte that depends on all of a place, so that misplaced bytes show.
 inline std::byte ByteOf(uint64_t seed, uint64_t place) {

@@ -16,9 +16,8 @@ namespace kvcast {
 namespace {
 
 using testing::FillWith;
-
-constexpr auto kLoad = CopyDirection::kLoad;
-constexpr auto kStore = CopyDirection::kStore;
+using testing::kLoad;
+using testing::kStore;
 
 std::unique_ptr<CopyBackend> HostBackend() { return MakeHostCopyBackend({.threads = 2}).value(); }
 

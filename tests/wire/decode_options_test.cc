@@ -66,7 +66,7 @@ void ExpectAsPlain(std::span<const uint8_t> payload, const WireLimits& limits = 
   }
 }
 
-BlockRemoved Removed(std::vector<BlockHash> hashes) {
+BlockRemoved RemoveOf(std::vector<BlockHash> hashes) {
   return {.block_hashes = std::move(hashes), .medium = kMediumGpu, .group_idx = 0};
 }
 
@@ -93,7 +93,7 @@ EventBatch OneStep(std::mt19937_64& random) {
     } else if (random() % 20 == 0) {
       batch.events.emplace_back(AllBlocksCleared{});
     } else {
-      BlockRemoved removed = Removed({any_hash()});
+      BlockRemoved removed = RemoveOf({any_hash()});
       if (random() % 5 == 0) removed.block_hashes.push_back(any_hash());
       if (random() % 5 == 0) removed.group_idx = 1;
       if (random() % 9 == 0) removed.medium = kMediumCpu;
@@ -107,20 +107,20 @@ EventBatch OneStep(std::mt19937_64& random) {
 TEST(DecodeOptions, RemovesOfOneStepBecomeOneEvent) {
   EventBatch batch;
   for (const unsigned long long hash : {7ull, 1ull << 60, (1ull << 60) + 1, ~0ull}) {
-    batch.events.emplace_back(Removed({BlockHash(hash)}));
+    batch.events.emplace_back(RemoveOf({BlockHash(hash)}));
   }
   const Decoded decoded = DecodeWith(kMerged, Encode(batch));
   ASSERT_EQ(decoded.batch.events.size(), 1u);
   EXPECT_EQ(std::get<BlockRemoved>(decoded.batch.events[0]),
-            Removed({BlockHash(7), BlockHash(1ull << 60), BlockHash((1ull << 60) + 1),
-                     BlockHash(~0ull)}));
+            RemoveOf({BlockHash(7), BlockHash(1ull << 60), BlockHash((1ull << 60) + 1),
+                      BlockHash(~0ull)}));
   EXPECT_EQ(decoded.counts.decoded, 4u);
 }
 
 TEST(DecodeOptions, RemovesOfOtherTiersAndGroupsStayApart) {
   EventBatch batch;
   for (int i = 0; i < 3; ++i) {
-    BlockRemoved removed = Removed({BlockHash(~0ull - static_cast<uint64_t>(i))});
+    BlockRemoved removed = RemoveOf({BlockHash(~0ull - static_cast<uint64_t>(i))});
     batch.events.emplace_back(removed);
     removed.group_idx = 1;
     batch.events.emplace_back(removed);
@@ -133,9 +133,9 @@ TEST(DecodeOptions, RemovesOfOtherTiersAndGroupsStayApart) {
 
 TEST(DecodeOptions, AStoreBetweenRemovesKeepsTheirOrder) {
   EventBatch batch;
-  batch.events.emplace_back(Removed({BlockHash(~0ull)}));
+  batch.events.emplace_back(RemoveOf({BlockHash(~0ull)}));
   batch.events.emplace_back(FullStored());
-  batch.events.emplace_back(Removed({BlockHash(~1ull)}));
+  batch.events.emplace_back(RemoveOf({BlockHash(~1ull)}));
   const Payload payload = Encode(batch);
   EXPECT_EQ(DecodeWith(kMerged, payload).batch, Decode(payload).batch);
 }

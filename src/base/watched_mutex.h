@@ -1,0 +1,39 @@
+// WatchedMutex: a mutex that tells whether anybody waits for it, so that who takes it again and
+// again can let others through. std::mutex is not fair: its last owner gets it back.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+
+#include "src/base/mutex.h"
+
+namespace kvcast {
+
+class KV_CAPABILITY("mutex") WatchedMutex {
+ public:
+  void lock() KV_ACQUIRE() {
+    waiting_.fetch_add(1, std::memory_order_relaxed);
+    mutex_.lock();
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
+  }
+  void unlock() KV_RELEASE() { mutex_.unlock(); }
+  // Thread-safe; a moment later it may be otherwise.
+  bool awaited() const { return waiting_.load(std::memory_order_relaxed) > 0; }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<int> waiting_{0};
+};
+
+class KV_SCOPED_CAPABILITY WatchedLock {
+ public:
+  explicit WatchedLock(WatchedMutex& mutex) KV_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~WatchedLock() KV_RELEASE() { mutex_.unlock(); }
+  WatchedLock(const WatchedLock&) = delete;
+  WatchedLock& operator=(const WatchedLock&) = delete;
+
+ private:
+  WatchedMutex& mutex_;
+};
+
+}  // namespace kvcast

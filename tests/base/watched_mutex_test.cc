@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/base/watched_mutex.h"
+
+#include <gtest/gtest.h>
+
+#include <thread>
+
+namespace kvcast {
+namespace {
+
+TEST(WatchedMutex, IsAwaitedByWhoWaitsAndNotByWhoHasIt) {
+  WatchedMutex mutex;
+  EXPECT_FALSE(mutex.awaited());
+  bool entered = false;
+  std::thread waiting;
+  {
+    const WatchedLock lock(mutex);
+    EXPECT_FALSE(mutex.awaited());
+    waiting = std::thread([&] {
+      const WatchedLock inner(mutex);
+      entered = true;
+    });
+    while (!mutex.awaited()) std::this_thread::yield();
+    EXPECT_FALSE(entered);
+  }
+  waiting.join();
+  EXPECT_TRUE(entered);
+  EXPECT_FALSE(mutex.awaited());
+}
+
+}  // namespace
+}  // namespace kvcast
