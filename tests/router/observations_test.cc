@@ -12,7 +12,7 @@
 namespace kvcast::router {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::json;
 using testing::Batch;
 using testing::Hashes;
 using testing::Remove;
@@ -36,10 +36,10 @@ struct ObservationsTest : ::testing::Test {
     for (auto& [name, value] : query) request.query[name] = value;
     return request;
   }
-  json Events(const std::map<std::string, std::string>& query = {}) const {
+  Json Events(const std::map<std::string, std::string>& query = {}) const {
     const HttpReply reply = observations.Events(Asking(query), fleet);
     EXPECT_EQ(reply.status, 200);
-    return json::parse(reply.body);
+    return Json::parse(reply.body);
   }
 
   FleetList fleet;
@@ -49,10 +49,10 @@ struct ObservationsTest : ::testing::Test {
 TEST_F(ObservationsTest, EventsAreToldNewestFirst) {
   Note(0, 5, Batch(Store(Hashes(10, 3))));
   Note(1, 9, Batch(Remove(Hashes(20, 1), 2)));
-  const json events = Events();
+  const Json events = Events();
   EXPECT_EQ(events["next"], 2);
   ASSERT_EQ(events["events"].size(), 2u);
-  const json& newest = events["events"][0];
+  const Json& newest = events["events"][0];
   EXPECT_EQ(newest["worker"], "b");
   EXPECT_EQ(newest["seq"], 9);
   EXPECT_EQ(newest["type"], "removed");
@@ -68,7 +68,7 @@ TEST_F(ObservationsTest, NeighboursOfOneKindAndPlaceInABatchAreOneEntry) {
        Batch(Remove(Hashes(1, 1)), Remove(Hashes(2, 1)), Remove(Hashes(3, 1), 1),
              Store(Hashes(4, 2), 1), StoreIn("CPU", Hashes(4, 2))));
   Note(0, 2, Batch(StoreIn("CPU", Hashes(6, 1))));
-  const json events = Events()["events"];
+  const Json events = Events()["events"];
   ASSERT_EQ(events.size(), 5u);
   EXPECT_EQ(events[0]["blocks"], 1);
   EXPECT_EQ(events[0]["seq"], 2);
@@ -98,7 +98,7 @@ TEST_F(ObservationsTest, FiltersTakeWhatMatchesAll) {
 
 TEST_F(ObservationsTest, SinceTellsWhatIsNewAndANumberFromTheFutureAll) {
   for (uint64_t seq = 0; seq < 3; ++seq) Note(0, seq, Batch(Store(Hashes(seq, 1))));
-  const json second = Events({{"since", "2"}});
+  const Json second = Events({{"since", "2"}});
   ASSERT_EQ(second["events"].size(), 1u);
   EXPECT_EQ(second["events"][0]["seq"], 2);
   EXPECT_EQ(Events({{"since", "3"}})["events"].size(), 0u);
@@ -109,7 +109,7 @@ TEST_F(ObservationsTest, TheOldestEventsLeaveFirst) {
   for (uint64_t seq = 0; seq < Observations::kEventsMax + 10; ++seq) {
     Note(0, seq, Batch(Store(Hashes(seq, 1))));
   }
-  const json oldest = Events({{"since", "0"}, {"limit", "100000"}});
+  const Json oldest = Events({{"since", "0"}, {"limit", "100000"}});
   EXPECT_EQ(oldest["next"], Observations::kEventsMax + 10);
   EXPECT_EQ(oldest["events"].size(), 500u);  // of one reply
   EXPECT_EQ(oldest["events"][0]["seq"], Observations::kEventsMax + 9);
@@ -137,9 +137,9 @@ TEST_F(ObservationsTest, DecisionsAreKeptUpToTheirNumber) {
     observations.Note(decision, static_cast<double>(i));
   }
   const auto told = [this](const char* since) {
-    return json::parse(observations.Decisions(Asking({{"since", since}})).body);
+    return Json::parse(observations.Decisions(Asking({{"since", since}})).body);
   };
-  const json all = told("0");
+  const Json all = told("0");
   EXPECT_EQ(all["next"], Observations::kDecisionsMax + 5);
   ASSERT_EQ(all["decisions"].size(), Observations::kDecisionsMax);
   EXPECT_EQ(all["decisions"][0]["number"], 5);
