@@ -37,24 +37,18 @@ class LocatorTable {
   LocatorTable(const LocatorTable&) = delete;
   LocatorTable& operator=(const LocatorTable&) = delete;
 
+  // Where an entry can be put; until the writer's next call. nullptr: that is to be looked for.
+  using Room = std::atomic<uint64_t>*;
   // The first locator of an entry with this hash for which `is_key(locator)` holds; 0: none.
-  // `hash` must be well mixed in all 64 bits.
+  // `hash` must be well mixed in all 64 bits. The writer may ask for the room that an Insert of
+  // this hash can take if there is none.
   template <typename IsKey>
-  Locator Find(uint64_t hash, IsKey&& is_key) const {
-    return Search<false>(hash, is_key, nullptr);
-  }
+  Locator Find(uint64_t hash, IsKey&& is_key, Room* room = nullptr) const;
   // Starts to load what Find of this hash reads first. PrefetchPath: what Prefetch itself reads;
   // without it, Prefetch may wait for the memory that says where the bucket is.
   void PrefetchPath(uint64_t hash) const;
   void Prefetch(uint64_t hash) const;
 
-  // Where an entry can be put; until the writer's next call. nullptr: that is to be looked for.
-  using Room = std::atomic<uint64_t>*;
-  // Writer. As Find; where it finds nothing, `room` is for an Insert of that hash.
-  template <typename IsKey>
-  Locator FindOrRoom(uint64_t hash, IsKey&& is_key, Room& room) const {
-    return Search<true>(hash, is_key, &room);
-  }
   // Writer. REQUIRES: for Insert no entry with that key is there, for the others it is.
   void Insert(uint64_t hash, Locator locator, Room room = nullptr);
   void Erase(uint64_t hash, Locator locator);
@@ -118,8 +112,6 @@ class LocatorTable {
   static uint64_t HomeOf(uint64_t fingerprint, uint64_t size) {
     return fingerprint * size >> kFingerprintBits;
   }
-  template <bool kForRoom, typename IsKey>
-  Locator Search(uint64_t hash, IsKey&& is_key, Room* room) const;
   Shard ShardOf(uint64_t hash) const {
     return Shard(shards_[NumberOf(hash)].load(std::memory_order_acquire));
   }
@@ -176,8 +168,8 @@ inline uint32_t LocatorTable::Fingerprints::Equal(uint64_t fingerprint) const {
 }
 #endif
 
-template <bool kForRoom, typename IsKey>
-Locator LocatorTable::Search(uint64_t hash, IsKey&& is_key, Room* room) const {
+template <typename IsKey>
+Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key, Room* room) const {
   const Shard shard = ShardOf(hash);
   const uint64_t fingerprint = FingerprintOf(hash);
   const uint32_t size = shard.size();
@@ -190,7 +182,7 @@ Locator LocatorTable::Search(uint64_t hash, IsKey&& is_key, Room* room) const {
       const Locator locator = entry & ((uint64_t{1} << kLocatorBits) - 1);
       if (entry >> kLocatorBits == fingerprint && is_key(locator)) return locator;
     }
-    if (kForRoom && looked == 0) {
+    if (room != nullptr && looked == 0) {
       const uint32_t free = fingerprints.Equal(0);
       *room = free == 0 ? nullptr : &bucket.entries[static_cast<size_t>(std::countr_zero(free))];
     }

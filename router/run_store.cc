@@ -172,7 +172,7 @@ typename RunStore<Key>::Spot RunStore<Key>::FindOrInsert(const Key& key, size_t 
                                                          const Cursor& cursor) {
   const uint64_t hash = hash_(key);
   LocatorTable::Room room = nullptr;
-  if (const Locator found = table_.FindOrRoom(hash, HasKey(key), room)) return SpotOf(found);
+  if (const Locator found = table_.Find(hash, HasKey(key), &room)) return SpotOf(found);
   const Spot spot = NewSpot(key, more, cursor);
   table_.Insert(hash, LocatorOf(spot), room);
   return spot;

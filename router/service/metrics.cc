@@ -387,17 +387,12 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
                                      "Time to choose a worker, its query included, without HTTP.",
                                      *metrics.decision_latency));
   }
-  for (const WorkerMetric& entry : kStreamMetrics) {
-    families.push_back(FamilyOf(entry, metrics.workers));
-  }
-  for (const WorkerMetric& entry : kWorkerMetrics) {
-    families.push_back(FamilyOf(entry, metrics.workers));
-  }
-  for (const WorkerMetric& entry : kTokenModeMetrics) {
-    families.push_back(FamilyOf(entry, metrics.workers));
-  }
-  for (const WorkerMetric& entry : kLoadMetrics) {
-    families.push_back(FamilyOf(entry, metrics.workers));
+  const std::array<std::span<const WorkerMetric>, 4> by_worker = {kStreamMetrics, kWorkerMetrics,
+                                                                  kTokenModeMetrics, kLoadMetrics};
+  for (const std::span<const WorkerMetric> metrics_of_kind : by_worker) {
+    for (const WorkerMetric& entry : metrics_of_kind) {
+      families.push_back(FamilyOf(entry, metrics.workers));
+    }
   }
   using InTier = const GroupTally::InTier&;
   families.push_back(BlockFamily(

@@ -42,8 +42,7 @@ class MemoryCase {
       Apply(batches, turn);
       const uint64_t held = std::min((turn + 1) * Blocks(), churn_.residencies());
       if (held < churn_.residencies() / 2 || turn % every != 0) continue;
-      const Used used = Since(before_, true);
-      worst = std::max(worst, std::max(used.allocated, used.resident) / static_cast<double>(held));
+      worst = std::max(worst, Since(before_, true).larger() / static_cast<double>(held));
     }
     const uint64_t churned = turn + std::max<uint64_t>(churn_.steady_turn() / 5, 1);
     for (; turn < churned; ++turn) Apply(batches, turn);
@@ -51,8 +50,7 @@ class MemoryCase {
 
     const Used full = Since(before_, true);
     const auto held = static_cast<double>(churn_.residencies());
-    report.Target(name + ".steady", std::max(full.allocated, full.resident) / held, "bytes",
-                  target);
+    report.Target(name + ".steady", full.larger() / held, "bytes", target);
     report.Figure(name + ".steady_allocator", full.allocated / held, "bytes");
     report.Figure(name + ".steady_resident", full.resident / held, "bytes");
     report.Figure(name + ".worst_size", worst, "bytes");
@@ -67,6 +65,8 @@ class MemoryCase {
   struct Used {
     double allocated;
     double resident;
+
+    double larger() const { return std::max(allocated, resident); }
   };
 
   uint64_t Blocks() const { return static_cast<uint64_t>(churn_.config().blocks); }

@@ -79,7 +79,7 @@ TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
       const uint64_t hash = hash_of();
       LocatorTable::Room room = nullptr;
       const auto is_key = [next](Locator locator) { return locator == next; };
-      const Locator found = random() % 2 == 0 ? table.FindOrRoom(hash, is_key, room) : 0;
+      const Locator found = random() % 2 == 0 ? table.Find(hash, is_key, &room) : 0;
       EXPECT_EQ(found, 0u);
       table.Insert(hash, next, room);
       held.emplace(hash, next++);
