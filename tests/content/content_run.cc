@@ -254,6 +254,14 @@ bool ContentRun::Admit(Request& request) {
   return room;
 }
 
+// Nothing runs, so nothing but these will ever free blocks for `first`.
+void ContentRun::PreemptLoaded(const Request& first) {
+  const auto last = std::find_if(requests_.rbegin(), requests_.rend(), [&](const auto& request) {
+    return request->state == Request::State::kLoaded && request.get() != &first;
+  });
+  if (last != requests_.rend()) Preempt(**last);
+}
+
 void ContentRun::AdmitWaiting() {
   for (const auto& entry : requests_) {
     size_t running = 0;
@@ -264,9 +272,12 @@ void ContentRun::AdmitWaiting() {
     const bool loaded = request.state == Request::State::kLoaded;
     const bool waits = request.state == Request::State::kWaiting && !request.ended;
     if (!loaded && !waits) continue;
-    if (budget_ <= 0 || (waits && running >= kMaxRunning)) return;
-    if (waits && Chance(0.1)) continue;
-    if (!Admit(request)) return;
+    if (budget_ <= 0) return;
+    if (waits && (running >= kMaxRunning || Chance(0.1))) continue;
+    if (!Admit(request)) {
+      if (loaded && scheduled_.empty()) PreemptLoaded(request);
+      return;
+    }
   }
 }
 

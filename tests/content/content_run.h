@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "tests/content/computation.h"
@@ -46,6 +47,7 @@ class ContentRun {
   void ScheduleRunning();
   void AdmitWaiting();
   bool Admit(Request& request);
+  void PreemptLoaded(const Request& first);
   // As Tier::Match.
   std::optional<int64_t> Lookup(Request& request, const PrefixHit& hit);
   void TakeEvents();
@@ -64,6 +66,7 @@ class ContentRun {
   void CheckHost();
   void CheckChunk(const HostChunk& chunk);
   void CheckDrained();
+  std::string TextOf(const Request& request) const;
 
   int64_t Random(int64_t below) {
     return std::uniform_int_distribution<int64_t>(0, below - 1)(random_);

@@ -158,8 +158,22 @@ void ContentRun::Step(bool add) {
   });
 }
 
+std::string ContentRun::TextOf(const Request& request) const {
+  constexpr const char* kStates[] = {"waiting", "loading", "loaded", "running"};
+  std::string text = "\n  " + request.cache.id + (request.ended ? " ended, " : " ") +
+                     kStates[static_cast<size_t>(request.state)] + ", computed " +
+                     std::to_string(request.computed) + " of " +
+                     std::to_string(request.cache.tokens.size()) + ", blocks";
+  for (uint32_t g = 0; g < config_.groups.size(); ++g) {
+    text += " " + std::to_string(cache_->BlockTable(request.cache, GroupIdx(g)).size());
+  }
+  return text + (tier_->Knows(request) ? ", known to the tier" : "");
+}
+
 void ContentRun::CheckDrained() {
-  EXPECT_TRUE(requests_.empty()) << requests_.size() << " requests never end";
+  std::string never_end;
+  for (const auto& request : requests_) never_end += TextOf(*request);
+  EXPECT_TRUE(requests_.empty()) << "never end, after " << counts_.steps << " steps:" << never_end;
   EXPECT_TRUE(kept_.empty()) << "blocks of a late load are kept for ever";
   EXPECT_TRUE(tier_->idle()) << "a job, a fence or a reference was left";
   EXPECT_EQ(cache_->usage().free_blocks, cache_->usage().total_blocks) << "a pin was left";
