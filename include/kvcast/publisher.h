@@ -5,8 +5,8 @@
 // schemas/README.md.
 //
 // Threads: the caller encodes; one thread owns the PUB socket and one the ROUTER socket. The ring
-// of published batches is all they share. Except for inproc endpoints, which need the process-wide
-// ZeroMQ context, a publisher has a context of its own.
+// of published batches is all they share. ZeroMQ's I/O thread is the publisher's own, or see
+// PublisherConfig::shares_io_thread; inproc endpoints need the process-wide ZeroMQ context.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -52,6 +52,10 @@ struct PublisherConfig {
   // and one of bytes at once, then its answers wait. 0: no limit.
   double replay_requests_per_s = 64;
   double replay_bytes_per_s = 256 << 20;
+  // One I/O thread for all publishers of this process that say so: less work for a process with
+  // many. But one that is destroyed before the last of them sends what is queued, and frees its
+  // ports, only some time after that.
+  bool shares_io_thread = false;
 };
 
 // The endpoint of one data-parallel rank: tcp adds the rank to the port (port 0 stays 0), inproc

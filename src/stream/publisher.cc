@@ -44,10 +44,12 @@ Epoch RandomEpoch() {
 }
 
 // A context of its own makes destruction wait for exactly this publisher's messages and frees its
-// ports before it returns. Only inproc endpoints need the shared one.
-std::shared_ptr<Context> ContextFor(const std::string& endpoint, const std::string& replay) {
+// ports before it returns.
+std::shared_ptr<Context> ContextFor(const std::string& endpoint, const std::string& replay,
+                                    bool shares_io_thread) {
   const bool inproc = endpoint.starts_with("inproc://") || replay.starts_with("inproc://");
-  return inproc ? Context::Shared() : Context::CreateInBackground();
+  if (inproc) return Context::Shared();
+  return shares_io_thread ? Context::SharedInBackground() : Context::CreateInBackground();
 }
 
 Result<Socket> OpenSocket(std::shared_ptr<Context> context, int type, const std::string& endpoint,
@@ -120,7 +122,8 @@ Status Publisher::Impl::Open() {
   const Result<std::string> replay_of_rank =
       EndpointForRank(config.replay_endpoint, config.data_parallel_rank);
   if (!replay_of_rank.ok()) return replay_of_rank.status();
-  const std::shared_ptr<Context> context = ContextFor(*pub_of_rank, *replay_of_rank);
+  const std::shared_ptr<Context> context =
+      ContextFor(*pub_of_rank, *replay_of_rank, config.shares_io_thread);
   Result<Socket> pub = OpenPub(config, context, *pub_of_rank);
   if (!pub.ok()) return pub.status();
   endpoint = pub->last_endpoint();

@@ -88,16 +88,36 @@ std::shared_ptr<Context> Context::CreateInBackground() {
   return context;
 }
 
-std::shared_ptr<Context> Context::Shared() {
-  static Mutex mutex;
-  static std::weak_ptr<Context> shared;
-  MutexLock lock(mutex);
-  std::shared_ptr<Context> context = shared.lock();
-  if (context == nullptr || !context->ok()) {
-    context = Create();
-    shared = context;
+namespace {
+
+class SharedContext {
+ public:
+  template <typename Create>
+  std::shared_ptr<Context> Get(const Create& create) {
+    MutexLock lock(mutex_);
+    std::shared_ptr<Context> context = context_.lock();
+    if (context == nullptr || !context->ok()) {
+      context = create();
+      context_ = context;
+    }
+    return context;
   }
-  return context;
+
+ private:
+  Mutex mutex_;
+  std::weak_ptr<Context> context_ KV_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+std::shared_ptr<Context> Context::Shared() {
+  static SharedContext shared;
+  return shared.Get(&Context::Create);
+}
+
+std::shared_ptr<Context> Context::SharedInBackground() {
+  static SharedContext shared;
+  return shared.Get(&Context::CreateInBackground);
 }
 
 Socket::Socket(std::shared_ptr<Context> context, void* socket)

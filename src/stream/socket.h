@@ -22,6 +22,8 @@ class Context {
   // The same, with I/O threads in the background (see background.h). Throws std::system_error if no
   // thread can start.
   static std::shared_ptr<Context> CreateInBackground();
+  // One such for all who ask. Lives as long as somebody holds it.
+  static std::shared_ptr<Context> SharedInBackground();
   // The one of this process: inproc endpoints meet only inside one context. Lives as long as
   // somebody holds it.
   static std::shared_ptr<Context> Shared();

@@ -100,8 +100,9 @@ int PublishAll(const FreshnessConfig& config, const PipeEnd& in, const PipeEnd& 
   std::vector<std::unique_ptr<Publisher>> publishers;
   std::vector<Source> sources;
   for (int i = 0; i < config.sources; ++i) {
-    auto publisher = Publisher::Create(
-        {.endpoint = "tcp://127.0.0.1:0", .replay_endpoint = "tcp://127.0.0.1:0"});
+    auto publisher = Publisher::Create({.endpoint = "tcp://127.0.0.1:0",
+                                        .replay_endpoint = "tcp://127.0.0.1:0",
+                                        .shares_io_thread = true});
     if (!publisher.ok()) return 1;
     std::array<char, 128> endpoints{};
     const std::string text = (*publisher)->endpoint() + "\n" + (*publisher)->replay_endpoint();

@@ -124,8 +124,9 @@ int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& pr
   std::vector<std::unique_ptr<Publisher>> publishers;
   std::vector<Engine> engines;
   for (int i = 0; i < config.workers; ++i) {
-    auto publisher = Publisher::Create(
-        {.endpoint = "tcp://127.0.0.1:0", .replay_endpoint = "tcp://127.0.0.1:0"});
+    auto publisher = Publisher::Create({.endpoint = "tcp://127.0.0.1:0",
+                                        .replay_endpoint = "tcp://127.0.0.1:0",
+                                        .shares_io_thread = true});
     if (!publisher.ok()) return 1;
     LoadEndpoints endpoints;
     (*publisher)->endpoint().copy(endpoints.endpoint.data(), endpoints.endpoint.size() - 1);

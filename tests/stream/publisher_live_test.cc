@@ -146,6 +146,27 @@ TEST(PublisherLive, DestructionSendsWhatIsQueued) {
   EXPECT_EQ(received, kBatches);
 }
 
+TEST(PublisherLive, DestructionSendsWhatIsQueuedThroughASharedThread) {
+  constexpr uint64_t kBatches = 3000;
+  PublisherConfig config = TestPublisherConfig();
+  config.shares_io_thread = true;
+  auto first = MakePublisher(config);
+  auto last = MakePublisher(config);
+  ZmtpPeer of_first = Subscribe(*first, "");
+  ZmtpPeer of_last = Subscribe(*last, "");
+  uint64_t received = 0;
+  std::thread reader([&] {
+    while (received < kBatches && Receive(of_first).size() == 3) ++received;
+    while (received < 2 * kBatches && Receive(of_last).size() == 3) ++received;
+  });
+  PublishUpTo(*first, kBatches, /*epoch=*/0, /*size=*/4000);
+  PublishUpTo(*last, kBatches, /*epoch=*/0, /*size=*/4000);
+  first.reset();
+  last.reset();
+  reader.join();
+  EXPECT_EQ(received, 2 * kBatches);
+}
+
 TEST(PublisherLive, PortsAreFreeAfterDestruction) {
   auto publisher = MakePublisher(TestPublisherConfig());
   PublisherConfig same = TestPublisherConfig();
