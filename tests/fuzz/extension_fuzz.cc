@@ -1,10 +1,12 @@
-// Fuzz target: what a KVX1 parser takes is written back as it was; frames of any shape are parsed.
+// Fuzz target: what a KVX1 parser takes is written back as it was, and names each place once;
+// frames of any shape are parsed.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "src/base/check.h"
@@ -25,6 +27,11 @@ void CheckStatus(std::span<const uint8_t> input) {
   if (!status.ok()) return;
   KV_CHECK(residency::EncodeStatus(*status) == std::vector<uint8_t>(input.begin(), input.end()));
   KV_CHECK(status->first_held <= status->next_seq);
+  const auto in_order = [](const PlaceStatus& a, const PlaceStatus& b) {
+    return std::pair(a.digest.tier, a.digest.group) < std::pair(b.digest.tier, b.digest.group);
+  };
+  const auto& places = status->places;
+  for (size_t i = 1; i < places.size(); ++i) KV_CHECK(in_order(places[i - 1], places[i]));
 }
 
 // The first byte says how many frames there are, the next ones how long they are.

@@ -1,5 +1,5 @@
 """Planted bugs: (name, file, text, what stands there instead). Each text stands in its file once. Those that the
-simulation cannot see have a fifth part: the test program that does.
+simulation cannot see have a fifth part, the check that does: a test program, a fuzz target, or a test of ctest.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -11,6 +11,11 @@ REPLICA_TESTS = "router_replica_test"
 SIM_TESTS = "sim_test"
 REPAIR = "router/bucket_repair.cc"
 INDEX = "router/prefix_index.cc"
+READER = "src/wire/reader.cc"
+EXTENSION = "src/residency/extension.cc"
+FRAMES = "src/stream/frames.cc"
+INTEROP = "ctest tools_interop_test"
+RECORDED_FRAMES = "ctest tools_conformance_frames_test"
 
 MUTATIONS = [
     ("skip the overlap check", SOURCE,
@@ -194,4 +199,28 @@ MUTATIONS = [
      "    out.push_back({answer.snapshot->status.next_seq + 1, parts[part]});\n"),
     ("ask without pause", SOURCE,
      "  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;\n", "", SOURCE_TESTS),
+    ("read a byte behind the end of a batch", READER,
+     "  if (length > remaining()) return false;\n", "  if (length > remaining() + 1) return false;\n", "decode_fuzz"),
+    ("take the smallest negative numbers for none", READER,
+     "  value.kind = number < 0 ?", "  value.kind = number < -1 ?", "differential_fuzz"),
+    ("read a byte behind the end of a status", EXTENSION,
+     "    if (bytes_.size() < size) {\n", "    if (bytes_.size() + 1 < size) {\n", "extension_fuzz"),
+    ("take a place twice", EXTENSION,
+     "  return std::pair(a.tier, a.group) < std::pair(b.tier, b.group);\n",
+     "  return std::pair(a.tier, a.group) <= std::pair(b.tier, b.group);\n", "extension_fuzz"),
+    ("believe in any number of a reply", FRAMES,
+     "  if (*seq >= kSeqLimit) return {};\n", "", "extension_fuzz"),
+    ("take groups that no place has", "src/residency/snapshot_reader.cc",
+     "    if (group < 0 || group > kMaxGroup) {\n", "    if (group < 0) {\n", "snapshot_fuzz"),
+    ("write runs of unlike copies", "src/residency/snapshot_writer.cc",
+     "    return a.entry->copies == b.entry->copies && ", "    return ", "snapshot_fuzz"),
+    ("hold back one batch too many", "src/stream/hold_back.h",
+     "    return held_.size() < max_batches_ &&", "    return held_.size() <= max_batches_ &&", "source_fuzz"),
+    ("number batches from the other end", FRAMES,
+     "(seq >> (56 - 8 * i));", "(seq >> (8 * i));", INTEROP),
+    ("end a replay with its topic", "src/stream/replay_server.cc",
+     "  return SendReply(client, {}, kEndSeq,", "  return SendReply(client, AsFrame(topic_), kEndSeq,", INTEROP),
+    ("take four frames of a reply alone", FRAMES,
+     "  const bool known_count = frames.size() == 3 || frames.size() == 4;\n",
+     "  const bool known_count = frames.size() == 4;\n", RECORDED_FRAMES),
 ]
