@@ -108,9 +108,16 @@ bool MatchQuery::Read() {
 }
 
 // The place's mark in this reading; kNone: nobody asked for it.
-uint32_t MatchQuery::MarkOf(PlaceId place) {
+inline uint32_t MatchQuery::MarkOf(PlaceId place) {
+  if (place < scratch_.mark_of_place.size()) {
+    const Scratch::Stamped& entry = scratch_.mark_of_place[place];
+    if (entry.stamp == scratch_.stamp) return entry.value;
+  }
+  return NewMarkOf(place);
+}
+
+uint32_t MatchQuery::NewMarkOf(PlaceId place) {
   Scratch::Stamped& entry = Scratch::At(scratch_.mark_of_place, place);
-  if (entry.stamp == scratch_.stamp) return entry.value;
   entry = {scratch_.stamp, kNone};
   const std::optional<Place> where = places_.Read(place);
   if (!where) return kNone;

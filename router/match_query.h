@@ -63,6 +63,7 @@ class MatchQuery {
   static Scratch& ThreadScratch();
   std::span<const uint64_t> WordsOf(uint32_t mark) const;
   uint32_t MarkOf(PlaceId place);
+  uint32_t NewMarkOf(PlaceId place);
   void Collect(const HolderSet& holders, uint32_t offset, size_t position, uint32_t length);
   bool UntilGap() const;
   WorkerMatch Answer(const Asked& asked) const;

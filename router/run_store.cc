@@ -158,7 +158,7 @@ typename RunStore<Key>::Spot RunStore<Key>::NewSpot(const Key& key, size_t more,
     run.keys.load(std::memory_order_relaxed)[0] = key;
     run.used = 1;
     if (cursor.run != 0 && cursor.offset + 1 == kRunKeys) {
-      At(cursor.run).next.store(spot.run, std::memory_order_relaxed);
+      At(cursor.run).next.store(spot.run, std::memory_order_release);
     }
   }
   Run& run = At(spot.run);

@@ -255,15 +255,20 @@ void RunStore<Key>::Walk(std::span<const BlockHash> chain, size_t begin, bool un
     const Run& run = At(spot.run);
     const uint64_t live = run.live.load(std::memory_order_acquire) >> spot.offset;
     const Key* const keys = run.keys.load(std::memory_order_acquire) + spot.offset;
-    const uint32_t next = run.next.load(std::memory_order_relaxed);
+    const uint32_t next = run.next.load(std::memory_order_acquire);
+    const HolderSet* const holders = run.holders.load(std::memory_order_acquire);
+    __builtin_prefetch(holders);
     if (next != 0) __builtin_prefetch(&At(next));
     const size_t most =
         std::min<size_t>(chain.size() - position, static_cast<size_t>(std::countr_one(live)));
     // The first was found; it may have been given up since, by a writer whom the caller notices.
     size_t length = 1;
     while (length < most && keys[length] == KeyForm<Key>::Of(chain[position + length])) ++length;
-    visit(*run.holders.load(std::memory_order_acquire), spot.offset, position,
-          static_cast<uint32_t>(length));
+    if (next != 0) {
+      __builtin_prefetch(At(next).keys.load(std::memory_order_relaxed));
+      __builtin_prefetch(At(next).holders.load(std::memory_order_relaxed));
+    }
+    visit(*holders, spot.offset, position, static_cast<uint32_t>(length));
     position += length;
     near = {spot.run, static_cast<uint32_t>(spot.offset + length)};
     if (near.offset == kRunKeys) near = {next, 0};

@@ -18,6 +18,7 @@
 #include "kvcast/block_hash_value.h"
 #include "kvcast/cache_spec.h"
 #include "kvcast/event.h"
+#include "kvcast/group_tokens.h"
 #include "kvcast/ids.h"
 #include "kvcast/residency_digest.h"
 #include "kvcast/status.h"
@@ -109,7 +110,7 @@ struct WorkerMatch {
   int64_t with_storage_tokens = 0;
   // By group_idx: what the group, together with those of equal spec, could serve on the GPU without
   // the others; 0 for a group that takes no part.
-  std::vector<int64_t> per_group_tokens;
+  GroupTokens per_group_tokens;
   // By gpu_tokens: kFull if no prompt of this length could hit more, kMiss if it is 0.
   HitKind hit = HitKind::kMiss;
   // If not kFull: the group_idx without which the others could serve most. nullopt: none could

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -44,10 +45,14 @@ class JsonWriter {
     value ? Value(*value) : Null();
   }
   template <typename T>
-  void Value(const std::vector<T>& values) {
+  void Value(std::span<const T> values) {
     BeginArray();
     for (const T& value : values) Value(value);
     EndArray();
+  }
+  template <typename T>
+  void Value(const std::vector<T>& values) {
+    Value(std::span<const T>(values));
   }
   template <typename T>
   void Member(std::string_view name, const T& value) {

@@ -170,7 +170,7 @@ void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
   json.Member("model", answer.model);
   json.Member("name", answer.name);
   json.Member("next_seq", answer.next_seq);
-  json.Member("per_group_tokens", match.per_group_tokens);
+  json.Member("per_group_tokens", std::span<const int64_t>(match.per_group_tokens));
   json.Member("reason", answer.reason);
   json.Member("recompute_tokens", match.recompute_tokens);
   json.Member("reusable_tokens", match.gpu_tokens);

@@ -137,6 +137,7 @@ struct FreshnessBenchOptions {
   int64_t sources = 64;
   int64_t rate = 256;  // batches per second of each
   int64_t seconds = 10;
+  int64_t burst = 1;  // times the rate, for a second; 1: none
   int64_t publishers_nice = 5;
   bool json = false;
 };

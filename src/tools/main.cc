@@ -196,6 +196,9 @@ void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command&
   sub->add_option("--seconds", options.seconds, "that are measured")
       ->check(CLI::Range(int64_t{1}, int64_t{3600}))
       ->capture_default_str();
+  sub->add_option("--burst", options.burst, "times the rate, for a second in the middle; 1: none")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}))
+      ->capture_default_str();
   sub->add_option("--publishers-nice", options.publishers_nice,
                   "of the publishers, which elsewhere would not take the router's cores")
       ->check(CLI::Range(int64_t{0}, int64_t{19}))
