@@ -5,14 +5,13 @@
 #include <random>
 #include <utility>
 
+#include "src/stream/source_sockets.h"
+
 namespace kvcast::stream {
 namespace {
 
 // Messages handled before another source has its turn.
 constexpr int kMessagesPerTurn = 256;
-// Finds a peer that is gone without closing its connection.
-constexpr int kHeartbeatMs = 1000;
-constexpr int kHeartbeatTimeoutMs = 3000;
 // Between attempts to make a live connection for which no socket was left.
 constexpr int64_t kRetryMs = 1000;
 
@@ -26,10 +25,6 @@ SourceLimits LimitsOf(const SubscriberConfig& config, bool takes_snapshots) {
   return {config.hold_back_batches, config.hold_back_bytes, config.replay_timeout_ms,
           config.probe_interval_ms, config.stale_ms,        config.audit_interval_ms,
           takes_snapshots,          NextJitterSeed()};
-}
-
-void AllowIpv6(Socket& socket, const std::string& endpoint) {
-  if (endpoint.find('[') != std::string::npos) socket.SetOption(ZMQ_IPV6, 1);
 }
 
 }  // namespace
@@ -61,24 +56,17 @@ Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
 // Tried once at the start, so that a bad endpoint is an error then and not a timeout later.
 Status SourceLink::CheckReplayEndpoint() const {
   if (config_.replay_endpoint.empty()) return Status();
-  Result<Socket> trial = Socket::Create(context_, ZMQ_DEALER);
+  Result<Socket> trial = MakeReplaySocket(context_, config_.replay_endpoint, max_frame_bytes_);
   if (!trial.ok()) return trial.status();
-  trial->SetOption(ZMQ_LINGER, 0);
-  AllowIpv6(*trial, config_.replay_endpoint);
   return trial->Connect(config_.replay_endpoint);
 }
 
 // Replaces the live connection, and what it still holds. On failure the old one stays.
 Status SourceLink::ConnectLive() {
-  Result<Socket> sub = Socket::Create(context_, ZMQ_SUB);
+  Result<Socket> sub = MakeLiveSocket(
+      context_, config_.endpoint,
+      {.topic = config_.topic, .recv_hwm = recv_hwm_, .max_frame_bytes = max_frame_bytes_});
   if (!sub.ok()) return sub.status();
-  sub->SetOption(ZMQ_LINGER, 0);
-  sub->SetOption(ZMQ_RCVHWM, recv_hwm_);
-  sub->SetOption(ZMQ_MAXMSGSIZE, max_frame_bytes_);
-  sub->SetOption(ZMQ_HEARTBEAT_IVL, kHeartbeatMs);
-  sub->SetOption(ZMQ_HEARTBEAT_TIMEOUT, kHeartbeatTimeoutMs);
-  AllowIpv6(*sub, config_.endpoint);
-  sub->Subscribe(config_.topic);
   Result<Socket> monitor = sub->Monitor(ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
   if (!monitor.ok()) return monitor.status();
   if (Status status = sub->Connect(config_.endpoint); !status.ok()) return status;
@@ -267,11 +255,8 @@ void SourceLink::CloseReplay() {
 void SourceLink::Request(Frame start) {
   ++requests_;
   CloseReplay();
-  Result<Socket> dealer = Socket::Create(context_, ZMQ_DEALER);
+  Result<Socket> dealer = MakeReplaySocket(context_, config_.replay_endpoint, max_frame_bytes_);
   if (!dealer.ok()) return;
-  dealer->SetOption(ZMQ_LINGER, 0);
-  dealer->SetOption(ZMQ_MAXMSGSIZE, max_frame_bytes_);
-  AllowIpv6(*dealer, config_.replay_endpoint);
   Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_DISCONNECTED);
   if (!monitor.ok() || !dealer->Connect(config_.replay_endpoint).ok()) return;
   auto watches = WatchBoth(*dealer, *monitor);

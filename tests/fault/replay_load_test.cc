@@ -182,7 +182,6 @@ TEST(ReplayLoad, GreedyClientsWaitAndNobodyElse) {
          "B/s");
   Figure("L6", "greedy client, most of 63", static_cast<double>(most) / since.seconds(), kRate,
          "B/s");
-  Figure("L6", "modest client, answers", static_cast<double>(waits_ms.size()), kLoadS / 0.02, "");
   Figure("L6", "modest client, p50", Percentile(waits_ms, 0.5), 5, "ms");
   Figure("L6", "modest client, p99", Percentile(waits_ms, 0.99), 50, "ms");
 }

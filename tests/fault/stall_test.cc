@@ -1,0 +1,168 @@
+// One subscriber of many stands still: row L5 of tests/RELIABILITY.md.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "src/stream/source_sockets.h"
+#include "tests/fault/fault_test.h"
+
+namespace kvcast::stream {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr size_t kFollowers = 16;
+constexpr double kBatchesPerS = 1000;
+constexpr double kPhaseS = 3;
+constexpr size_t kBatchBytes = 16 << 10;
+// On both sides: the one that stalls soon misses more than they and the connection hold.
+constexpr int kQueue = 100;
+constexpr WorkerId kWorker{0};
+
+// Counts what comes in order; stands still while it is told to.
+class Follower {
+ public:
+  explicit Follower(const Publisher& publisher) {
+    subscriber_ = Subscriber::Create({.recv_hwm = kQueue},
+                                     {.on_batch =
+                                          [this](WorkerId, Seq seq, std::span<const uint8_t>) {
+                                            while (stalled_) {
+                                              std::this_thread::sleep_for(milliseconds(1));
+                                            }
+                                            out_of_order_ += seq.value != next_;
+                                            next_ = seq.value + 1;
+                                          },
+                                      .on_reset = [this](WorkerId, ResetReason) { ++resets_; }})
+                      .value();
+    EXPECT_TRUE(
+        subscriber_->Add({kWorker, publisher.endpoint(), publisher.replay_endpoint(), ""}).ok());
+  }
+  ~Follower() { stalled_ = false; }
+
+  void Stall(bool stalled) { stalled_ = stalled; }
+  uint64_t next() const { return next_; }
+  uint64_t out_of_order() const { return out_of_order_; }
+  uint64_t resets() const { return resets_; }
+  bool SyncedAt(uint64_t next) const {
+    const SourceStatus status = subscriber_->status(kWorker);
+    return status.state == SourceState::kSynced && status.next_seq >= next;
+  }
+
+ private:
+  std::atomic<bool> stalled_ = false;
+  std::atomic<uint64_t> next_ = 0;
+  std::atomic<uint64_t> out_of_order_ = 0;
+  std::atomic<uint64_t> resets_ = 0;
+  std::unique_ptr<Subscriber> subscriber_;  // last: its thread uses the rest
+};
+
+class StallTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    PublisherConfig config = TestPublisherConfig();
+    config.send_hwm = kQueue;
+    publisher_ = MakePublisher(config);
+    for (size_t i = 0; i < kFollowers; ++i) {
+      followers_.push_back(std::make_unique<Follower>(*publisher_));
+    }
+    PublishUpTo(*publisher_, 10);
+    for (const auto& follower : followers_) {
+      ASSERT_TRUE(Eventually([&] { return follower->SyncedAt(10); }));
+    }
+  }
+
+  // At the rate; batches that the slowest of the others has taken, per second.
+  double PublishFor(double seconds) {
+    const uint64_t before = publisher_->next_seq().value;
+    const Stopwatch since;
+    while (since.seconds() < seconds) {
+      const auto due = static_cast<uint64_t>(since.seconds() * kBatchesPerS);
+      PublishUpTo(*publisher_, before + due, /*epoch=*/0, kBatchBytes);
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+    const auto slowest =
+        std::min_element(followers_.begin() + 1, followers_.end(),
+                         [](const auto& a, const auto& b) { return a->next() < b->next(); });
+    return (static_cast<double>((*slowest)->next()) - static_cast<double>(before)) /
+           since.seconds();
+  }
+
+  std::unique_ptr<Publisher> publisher_;
+  std::vector<std::unique_ptr<Follower>> followers_;
+};
+
+TEST_F(StallTest, TheOthersGoOnAndTheStalledOneCatchesUp) {
+  const double before = PublishFor(kPhaseS);
+  Follower& stalled = *followers_.front();
+  stalled.Stall(true);
+  const double during = PublishFor(kPhaseS);
+  const uint64_t end = publisher_->next_seq().value;
+  EXPECT_LT(stalled.next(), end - static_cast<uint64_t>(kPhaseS * kBatchesPerS / 2));
+  stalled.Stall(false);
+  const Stopwatch since_wake;
+  EXPECT_TRUE(Eventually([&] { return stalled.SyncedAt(end); }));
+  const double caught_up = since_wake.seconds();
+  for (const auto& follower : followers_) {
+    EXPECT_TRUE(Eventually([&] { return follower->next() >= end; }));
+    EXPECT_EQ(follower->out_of_order(), 0u);
+    EXPECT_EQ(follower->resets(), 0u);
+  }
+  EXPECT_GT(publisher_->counters().replay_batches, 1000u) << "hardly anything was dropped for it";
+  EXPECT_GT(during, before / 2);
+  Figure("L5", "batches/s of the slowest other, before", before, kBatchesPerS, "/s");
+  Figure("L5", "ratio of it during the stall", during / before, 0.95, "");
+  Figure("L5", "stalled one synced after it wakes", caught_up, 2, "s");
+}
+
+// What a follower that stands still is to libzmq.
+class FullQueue : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(live_.Connect(network_.live.endpoint()).ok());
+    ASSERT_TRUE(Eventually([&] { return connected(); }));
+    EXPECT_EQ(live_.Receive(message_), RecvResult::kNone);  // and subscribes
+    std::this_thread::sleep_for(milliseconds(200));         // until the publisher knows
+    PublishUpTo(*publisher_, 5 * kQueue, /*epoch=*/0, kBatchBytes);
+    std::this_thread::sleep_for(milliseconds(300));  // until the queue is full
+  }
+  bool connected() { return ReceiveMonitorEvent(monitor_).has_value(); }
+  int Read(int most) {
+    int received = 0;
+    while (received < most && live_.Receive(message_) == RecvResult::kMessage) ++received;
+    return received;
+  }
+  void ExpectItGoesOn() {
+    EXPECT_TRUE(Eventually([&] { return Read(1000) == 0 && connected(); }));
+    EXPECT_EQ(live_.Receive(message_), RecvResult::kNone);
+    std::this_thread::sleep_for(milliseconds(200));
+    PublishUpTo(*publisher_, publisher_->next_seq().value + 1);
+    EXPECT_TRUE(Eventually([&] { return Read(1) == 1; }));
+  }
+
+  const std::unique_ptr<Publisher> publisher_ = MakePublisher(TestPublisherConfig());
+  Network network_{*publisher_};
+  Socket live_ = MakeLiveSocket(Context::Create(), network_.live.endpoint(),
+                                {.recv_hwm = kQueue, .max_frame_bytes = 1 << 20})
+                     .value();
+  Socket monitor_ = live_.Monitor(ZMQ_EVENT_HANDSHAKE_SUCCEEDED).value();
+  Multipart message_;
+};
+
+TEST_F(FullQueue, StaysFullWhileItsConnectionIsGone) {
+  network_.live.Cut();
+  std::this_thread::sleep_for(milliseconds(2500));
+  EXPECT_EQ(Read(kQueue), kQueue);
+  ExpectItGoesOn();
+}
+
+TEST_F(FullQueue, StaysFullAndItsConnectionLives) {
+  std::this_thread::sleep_for(milliseconds(6000));
+  EXPECT_EQ(Read(kQueue), kQueue);
+  std::this_thread::sleep_for(milliseconds(300));
+  EXPECT_GT(Read(10 * kQueue), 0);
+  EXPECT_FALSE(connected()) << "it was replaced";
+}
+
+}  // namespace
+}  // namespace kvcast::stream
