@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "src/tools/bench_freshness.h"
 #include "src/tools/commands.h"
@@ -40,6 +41,51 @@ json JsonOf(const QueryFigures& figures) {
 // Of what a query costs beside the load; 0 where nothing was asked.
 double Ratio(double busy, double idle) { return idle > 0 ? busy / idle : 0; }
 
+void PrintFigures(const FreshnessConfig& config, const FreshnessResult& result) {
+  std::printf(
+      "# %d sources, %d batches/s each, %d s, TCP on loopback, publishers in one process, nice "
+      "%d\n",
+      config.sources, config.batches_per_s, config.seconds, config.publishers_nice);
+  std::printf(
+      "published %llu batches, %.0f a second%s; applied %llu, lost %llu, gaps %llu; %llu of %llu "
+      "queries beside hit\n",
+      static_cast<unsigned long long>(result.published), result.rate,
+      config.burst > 1 ? " in the burst" : "", static_cast<unsigned long long>(result.applied),
+      static_cast<unsigned long long>(result.published - result.applied),
+      static_cast<unsigned long long>(result.gaps),
+      static_cast<unsigned long long>(result.busy.hits),
+      static_cast<unsigned long long>(result.busy.asked));
+  Print("visible", result.visible, 1e-6, "us");
+  Print("publish()", result.publish, 1e-6, "us");
+  Print("64 blocks, idle", result.idle.short_prompts, 1e-6, "us");
+  Print("64 blocks, busy", result.busy.short_prompts, 1e-6, "us");
+  Print("1..14000, idle", result.idle.any_prompts, 1e-6, "us");
+  Print("1..14000, busy", result.busy.any_prompts, 1e-6, "us");
+}
+
+struct Target {
+  const char* name;
+  double figure;
+  double target;
+  const char* unit;
+};
+
+// Without a burst.
+std::vector<Target> SteadyTargets(const FreshnessResult& result) {
+  const QueryFigures& busy = result.busy;
+  const QueryFigures& idle = result.idle;
+  return {
+      {"visible p99", result.visible.p99, kVisibleP99, "s"},
+      {"visible p99.9", result.visible.p999, kVisibleP999, "s"},
+      {"publish() p99", result.publish.p99, kPublishP99, "s"},
+      {"64 blocks p50", busy.short_prompts.p50, kQueryP50, "s"},
+      {"64 blocks p99", busy.short_prompts.p99, kQueryP99, "s"},
+      {"64 blocks p99 / idle", Ratio(busy.short_prompts.p99, idle.short_prompts.p99), kBusyRatio,
+       ""},
+      {"any prompt p99 / idle", Ratio(busy.any_prompts.p99, idle.any_prompts.p99), kBusyRatio, ""},
+  };
+}
+
 }  // namespace
 
 int RunFreshnessBenchCommand(const FreshnessBenchOptions& options) {
@@ -50,25 +96,7 @@ int RunFreshnessBenchCommand(const FreshnessBenchOptions& options) {
                                .burst = static_cast<int>(options.burst)};
   const auto result = RunFreshnessBench(config);
   if (!result.ok()) return Fail(result.status());
-  std::printf(
-      "# %d sources, %d batches/s each, %d s, TCP on loopback, publishers in one process, nice "
-      "%d\n",
-      config.sources, config.batches_per_s, config.seconds, config.publishers_nice);
-  std::printf(
-      "published %llu batches, %.0f a second%s; applied %llu, lost %llu, gaps %llu; %llu of %llu "
-      "queries beside hit\n",
-      static_cast<unsigned long long>(result->published), result->rate,
-      options.burst > 1 ? " in the burst" : "", static_cast<unsigned long long>(result->applied),
-      static_cast<unsigned long long>(result->published - result->applied),
-      static_cast<unsigned long long>(result->gaps),
-      static_cast<unsigned long long>(result->busy.hits),
-      static_cast<unsigned long long>(result->busy.asked));
-  Print("visible", result->visible, 1e-6, "us");
-  Print("publish()", result->publish, 1e-6, "us");
-  Print("64 blocks, idle", result->idle.short_prompts, 1e-6, "us");
-  Print("64 blocks, busy", result->busy.short_prompts, 1e-6, "us");
-  Print("1..14000, idle", result->idle.any_prompts, 1e-6, "us");
-  Print("1..14000, busy", result->busy.any_prompts, 1e-6, "us");
+  PrintFigures(config, *result);
   json targets = json::array();
   const bool lossless = result->published == result->applied;
   const auto add = [&](const char* name, double figure, double target, const char* unit) {
@@ -79,19 +107,12 @@ int RunFreshnessBenchCommand(const FreshnessBenchOptions& options) {
         {{"name", name}, {"figure", figure}, {"target", target}, {"unit", unit}, {"met", met}});
   };
   add("lost batches", static_cast<double>(result->published - result->applied), 0, "");
-  if (options.burst > 1) {
+  if (config.burst > 1) {
     add("backlog of the burst", result->backlog, kBacklog, "s");
   } else {
-    add("visible p99", result->visible.p99, kVisibleP99, "s");
-    add("visible p99.9", result->visible.p999, kVisibleP999, "s");
-    add("publish() p99", result->publish.p99, kPublishP99, "s");
-    const QueryFigures& busy = result->busy;
-    const QueryFigures& idle = result->idle;
-    add("64 blocks p50", busy.short_prompts.p50, kQueryP50, "s");
-    add("64 blocks p99", busy.short_prompts.p99, kQueryP99, "s");
-    add("64 blocks p99 / idle", Ratio(busy.short_prompts.p99, idle.short_prompts.p99), kBusyRatio,
-        "");
-    add("any prompt p99 / idle", Ratio(busy.any_prompts.p99, idle.any_prompts.p99), kBusyRatio, "");
+    for (const Target& target : SteadyTargets(*result)) {
+      add(target.name, target.figure, target.target, target.unit);
+    }
   }
   if (options.json) {
     const json report = {{"name", "freshness"},
