@@ -84,14 +84,14 @@ grep -q 'engine-1 killed by signal 9' "$out/demo" || fail 'demo with a killed en
 [ -z "$(pgrep -P $demo)" ] || fail 'demo with a killed engine: processes left'
 
 # Ctrl-C: everything ends, soon.
-"$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/demo" &
+"$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/interrupted" &
 demo=$!
-for _ in $(seq 100); do grep -q '0 %' "$out/demo" && break; sleep 0.1; done
+for _ in $(seq 100); do grep -q '0 %' "$out/interrupted" && break; sleep 0.1; done
 children=$(pgrep -P $demo)
 kill -INT $demo
 for _ in $(seq 100); do kill -0 $demo 2>/dev/null || break; sleep 0.1; done
 wait $demo; code=$?
-cp "$out/demo" "$out/err"
+cp "$out/interrupted" "$out/err"
 [ $code = 130 ] || fail "interrupted demo: exit code $code, not 130"
 for child in $children; do kill -0 "$child" 2>/dev/null && fail "interrupted demo: process $child left"; done
 
