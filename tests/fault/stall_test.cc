@@ -121,23 +121,25 @@ class FullQueue : public ::testing::Test {
   void SetUp() override {
     ASSERT_TRUE(live_.Connect(network_.live.endpoint()).ok());
     ASSERT_TRUE(Eventually([&] { return connected(); }));
-    EXPECT_EQ(live_.Receive(message_), RecvResult::kNone);  // and subscribes
-    std::this_thread::sleep_for(milliseconds(200));         // until the publisher knows
-    PublishUpTo(*publisher_, 5 * kQueue, /*epoch=*/0, kBatchBytes);
-    std::this_thread::sleep_for(milliseconds(300));  // until the queue is full
+    ExpectToReceive();
+    while (Read(1) > 0) {
+    }
+    PublishUpTo(*publisher_, publisher_->next_seq().value + 5 * kQueue, /*epoch=*/0, kBatchBytes);
+    std::this_thread::sleep_for(milliseconds(1000));  // until the queue is full
   }
   bool connected() { return ReceiveMonitorEvent(monitor_).has_value(); }
+  // A queue is full at less than its mark, as room is announced in halves of it.
   int Read(int most) {
     int received = 0;
     while (received < most && live_.Receive(message_) == RecvResult::kMessage) ++received;
     return received;
   }
-  void ExpectItGoesOn() {
-    EXPECT_TRUE(Eventually([&] { return Read(1000) == 0 && connected(); }));
-    EXPECT_EQ(live_.Receive(message_), RecvResult::kNone);
-    std::this_thread::sleep_for(milliseconds(200));
-    PublishUpTo(*publisher_, publisher_->next_seq().value + 1);
-    EXPECT_TRUE(Eventually([&] { return Read(1) == 1; }));
+  // As soon as the publisher knows of the subscription.
+  void ExpectToReceive() {
+    EXPECT_TRUE(Eventually([&] {
+      PublishUpTo(*publisher_, publisher_->next_seq().value + 1);
+      return Read(1) == 1;
+    }));
   }
 
   const std::unique_ptr<Publisher> publisher_ = MakePublisher(TestPublisherConfig());
@@ -152,13 +154,14 @@ class FullQueue : public ::testing::Test {
 TEST_F(FullQueue, StaysFullWhileItsConnectionIsGone) {
   network_.live.Cut();
   std::this_thread::sleep_for(milliseconds(2500));
-  EXPECT_EQ(Read(kQueue), kQueue);
-  ExpectItGoesOn();
+  EXPECT_GE(Read(kQueue), kQueue / 2);
+  EXPECT_TRUE(Eventually([&] { return Read(1000) == 0 && connected(); }));
+  ExpectToReceive();
 }
 
 TEST_F(FullQueue, StaysFullAndItsConnectionLives) {
   std::this_thread::sleep_for(milliseconds(6000));
-  EXPECT_EQ(Read(kQueue), kQueue);
+  EXPECT_GE(Read(kQueue), kQueue / 2);
   std::this_thread::sleep_for(milliseconds(300));
   EXPECT_GT(Read(10 * kQueue), 0);
   EXPECT_FALSE(connected()) << "it was replaced";
