@@ -16,6 +16,9 @@ EXTENSION = "src/residency/extension.cc"
 FRAMES = "src/stream/frames.cc"
 INTEROP = "ctest tools_interop_test"
 RECORDED_FRAMES = "ctest tools_conformance_frames_test"
+RELAY = "ctest tools_relay_test"
+ROUTER_API = "ctest tools_router_api_test"
+DASHBOARD = "ctest tools_dashboard_test"
 
 MUTATIONS = [
     ("skip the overlap check", SOURCE,
@@ -223,4 +226,12 @@ MUTATIONS = [
     ("take four frames of a reply alone", FRAMES,
      "  const bool known_count = frames.size() == 3 || frames.size() == 4;\n",
      "  const bool known_count = frames.size() == 4;\n", RECORDED_FRAMES),
+    ("tail other groups too", "src/tools/tail_filter.cc",
+     "    return group && of && *of != *group;\n", "    return group && !of;\n", "tools_test"),
+    ("relay without the tier in the topic", "router/service/relay_topic.cc",
+     'std::to_string(topic.rank) + "." + topic.tier + "." +', 'std::to_string(topic.rank) + "." + "GPU" + "." +', RELAY),
+    ("say not found where a method is not allowed", "router/service/http_server.cc",
+     "  refusal = HttpError(405,", "  refusal = HttpError(404,", ROUTER_API),
+    ("mark no worker as the chosen one", "router/service/dashboard/dashboard.js",
+     "    if (candidate.name === decision.worker) line.className = 'chosen';\n", "", DASHBOARD),
 ]
