@@ -6,10 +6,11 @@
 namespace kvcast::stream {
 namespace {
 
-// Seconds: a peer that is gone without closing its connection is found after their sum. The kernel
-// asks. ZeroMQ's heartbeats take a connection for dead that is not read because its queue is full,
-// and libzmq ends the process when one is due on a connection that broke meanwhile, or when the
-// queue is read after another connection has come in its place (libzmq issue 3937).
+// Seconds, but for the probes: a peer that is gone without closing its connection is found after
+// three. The kernel asks. ZeroMQ's heartbeats take a connection for dead that is not read because
+// its queue is full, and libzmq ends the process when one is due on a connection that broke
+// meanwhile, or when the queue is read after another connection has come in its place (libzmq issue
+// 3937).
 constexpr int kKeepaliveIdle = 1;
 constexpr int kKeepaliveInterval = 1;
 constexpr int kKeepaliveProbes = 2;

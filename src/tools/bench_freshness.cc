@@ -14,6 +14,7 @@
 #include "kvcast/prefix_index.h"
 #include "kvcast/subscriber.h"
 #include "kvcast/wire.h"
+#include "src/tools/event_load.h"
 #include "src/tools/forked_process.h"
 #include "src/tools/freshness_load.h"
 #include "src/tools/freshness_queries.h"
@@ -25,11 +26,7 @@ constexpr int kPatienceSeconds = 10;
 constexpr auto kIdleTime = std::chrono::seconds(2);
 
 QueryFigures FiguresOf(const QueryTimes& times) {
-  const auto quantiles = [](const bench::Samples& ns) {
-    return Quantiles{ns.Quantile(0.5) * 1e-9, ns.Quantile(0.99) * 1e-9, ns.Quantile(0.999) * 1e-9,
-                     ns.Quantile(1) * 1e-9};
-  };
-  return {quantiles(times.short_prompts), quantiles(times.any_prompts),
+  return {QuantilesOf(times.short_prompts, 1e-9), QuantilesOf(times.any_prompts, 1e-9),
           times.short_prompts.size() + times.any_prompts.size(), times.hits};
 }
 
@@ -39,7 +36,7 @@ class Watcher {
   explicit Watcher(const FreshnessConfig& config)
       : config_(config), queries_(index_, config.sources) {}
 
-  Status Start(const std::vector<SourceEndpoints>& endpoints) {
+  Status Start(const std::vector<LoadEndpoints>& endpoints) {
     samples_.reserve(static_cast<size_t>(config_.sources) *
                      static_cast<size_t>(config_.batches_per_s) *
                      static_cast<size_t>(config_.seconds + 1));
@@ -53,7 +50,7 @@ class Watcher {
       const WorkerId worker(static_cast<uint32_t>(i));
       if (Status status = index_.AddWorker(worker, {.name = "source"}); !status.ok()) return status;
       Status status = subscriber_->Add({.worker = worker,
-                                        .endpoint = endpoints[i].live.data(),
+                                        .endpoint = endpoints[i].endpoint.data(),
                                         .replay_endpoint = endpoints[i].replay.data()});
       if (!status.ok()) return status;
     }
@@ -102,11 +99,12 @@ class Watcher {
     result.applied = applied_;
     result.rate = published.rate;
     result.publish = published.publish;
-    result.idle = FiguresOf(queries_.Stop(FreshnessQueries::Phase::kIdle));
-    result.busy = FiguresOf(queries_.Stop(FreshnessQueries::Phase::kBusy));
-    std::vector<float> delays;
+    queries_.Stop();
+    result.idle = FiguresOf(queries_.idle());
+    result.busy = FiguresOf(queries_.busy());
+    bench::Samples delays;
     for (const Sample& sample : samples_) {
-      delays.push_back(sample.delay);
+      delays.Add(sample.delay);
       if (sample.published > published.burst_end) continue;
       result.backlog =
           std::max(result.backlog, sample.published + sample.delay - published.burst_end);
@@ -156,16 +154,8 @@ class Watcher {
 
 }  // namespace
 
-Quantiles QuantilesOf(std::vector<float>& seconds) {
-  if (seconds.empty()) return {};
-  const std::vector<float> sorted = [&] {
-    std::sort(seconds.begin(), seconds.end());
-    return std::exchange(seconds, {});
-  }();
-  const auto at = [&](double q) {
-    return static_cast<double>(
-        sorted[static_cast<size_t>(q * static_cast<double>(sorted.size() - 1))]);
-  };
+Quantiles QuantilesOf(const bench::Samples& samples, double seconds_of_one) {
+  const auto at = [&](double q) { return samples.Quantile(q) * seconds_of_one; };
   return {at(0.5), at(0.99), at(0.999), at(1)};
 }
 
@@ -180,8 +170,8 @@ Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config) {
   const PipeEnd& out = (*child)->to();
   const PipeEnd& in = (*child)->from();
 
-  std::vector<SourceEndpoints> endpoints(static_cast<size_t>(config.sources));
-  for (SourceEndpoints& endpoint : endpoints) {
+  std::vector<LoadEndpoints> endpoints(static_cast<size_t>(config.sources));
+  for (LoadEndpoints& endpoint : endpoints) {
     if (!in.Get(endpoint, 30'000)) return broken("no publisher came up");
   }
   Watcher watcher(config);

@@ -3,9 +3,9 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "kvcast/status.h"
+#include "src/bench/samples.h"
 
 namespace kvcast::tools {
 
@@ -29,8 +29,7 @@ struct Quantiles {
   double max = 0;
 };
 
-// Empty after it.
-Quantiles QuantilesOf(std::vector<float>& seconds);
+Quantiles QuantilesOf(const bench::Samples& samples, double seconds_of_one = 1);
 
 // Of queries for prompts that a source holds, in seconds.
 struct QueryFigures {

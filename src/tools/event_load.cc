@@ -119,6 +119,13 @@ std::vector<LoadPrompt> MakeLoadPrompts(const EventLoadConfig& config) {
   return prompts;
 }
 
+LoadEndpoints EndpointsOf(const Publisher& publisher) {
+  LoadEndpoints endpoints;
+  publisher.endpoint().copy(endpoints.endpoint.data(), endpoints.endpoint.size() - 1);
+  publisher.replay_endpoint().copy(endpoints.replay.data(), endpoints.replay.size() - 1);
+  return endpoints;
+}
+
 int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& prompts,
                 const PipeEnd& in, const PipeEnd& out) {
   std::vector<std::unique_ptr<Publisher>> publishers;
@@ -128,10 +135,7 @@ int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& pr
                                         .replay_endpoint = "tcp://127.0.0.1:0",
                                         .shares_io_thread = true});
     if (!publisher.ok()) return 1;
-    LoadEndpoints endpoints;
-    (*publisher)->endpoint().copy(endpoints.endpoint.data(), endpoints.endpoint.size() - 1);
-    (*publisher)->replay_endpoint().copy(endpoints.replay.data(), endpoints.replay.size() - 1);
-    if (!out.Put(endpoints)) return 1;
+    if (!out.Put(EndpointsOf(**publisher))) return 1;
     publishers.push_back(std::move(publisher).value());
     engines.emplace_back(config, prompts, i);
   }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kvcast/block_hash.h"
+#include "kvcast/publisher.h"
 #include "src/tools/forked_process.h"
 
 namespace kvcast::tools {
@@ -35,6 +36,8 @@ struct LoadEndpoints {
   std::array<char, 64> endpoint{};
   std::array<char, 64> replay{};
 };
+
+LoadEndpoints EndpointsOf(const Publisher& publisher);
 
 // What a publisher process has published so far.
 struct LoadCount {

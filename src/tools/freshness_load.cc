@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "kvcast/publisher.h"
+#include "src/tools/event_load.h"
 #include "src/tools/freshness_prompts.h"
 
 namespace kvcast::tools {
@@ -94,11 +95,7 @@ class Load {
       sources_.emplace_back(i);
     }
     return Fill() && std::ranges::all_of(publishers_, [&](const auto& publisher) {
-             SourceEndpoints endpoints;
-             publisher->endpoint().copy(endpoints.live.data(), endpoints.live.size() - 1);
-             publisher->replay_endpoint().copy(endpoints.replay.data(),
-                                               endpoints.replay.size() - 1);
-             return out.Put(endpoints);
+             return out.Put(EndpointsOf(*publisher));
            });
   }
 
@@ -124,7 +121,7 @@ class Load {
     EventBatch batch = sources_[source].Next(blocks);
     const double before = SteadyNow();
     if (!publishers_[source]->Publish(std::move(batch)).ok()) return false;
-    costs_.push_back(static_cast<float>(SteadyNow() - before));
+    costs_.Add(SteadyNow() - before);
     ++published_.batches;
     return true;
   }
@@ -135,7 +132,7 @@ class Load {
         if (!Publish(i, kFillBlocks)) return false;
       }
     }
-    costs_.clear();
+    costs_ = {};
     return true;
   }
 
@@ -159,7 +156,7 @@ class Load {
   const FreshnessConfig& config_;
   std::vector<std::unique_ptr<Publisher>> publishers_;
   std::vector<Source> sources_;
-  std::vector<float> costs_;
+  bench::Samples costs_;  // seconds
   Published published_;
 };
 

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 
@@ -18,11 +17,6 @@ inline double SteadyNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-struct SourceEndpoints {
-  std::array<char, 64> live{};
-  std::array<char, 64> replay{};
-};
-
 struct Published {
   uint64_t batches = 0;  // those that filled the sources included
   double rate = 0;       // of the others, in batches per second; a burst's of the burst alone
@@ -30,7 +24,7 @@ struct Published {
   Quantiles publish;
 };
 
-// Fills the sources; writes a SourceEndpoints for each, waits for a byte, publishes and says what
+// Fills the sources; writes a LoadEndpoints for each, waits for a byte, publishes and says what
 // was Published. Each batch's time stamp is SteadyNow() before publish(). Answers replays until
 // `in` ends; the exit code.
 int PublishForFreshness(const FreshnessConfig& config, const PipeEnd& in, const PipeEnd& out);

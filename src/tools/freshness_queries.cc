@@ -17,12 +17,9 @@ FreshnessQueries::FreshnessQueries(const PrefixIndex& index, int sources)
   thread_ = std::thread([this] { Run(); });
 }
 
-FreshnessQueries::~FreshnessQueries() { Stop(Phase::kNone); }
-
-const QueryTimes& FreshnessQueries::Stop(Phase phase) {
+void FreshnessQueries::Stop() {
   stopping_ = true;
   if (thread_.joinable()) thread_.join();
-  return phase == Phase::kIdle ? idle_ : busy_;
 }
 
 void FreshnessQueries::Run() {

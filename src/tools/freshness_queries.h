@@ -1,6 +1,6 @@
 // The queries of the freshness benchmark: a thread that asks for held prompts, a thousand times a
 // second, ten at a time: the first finds caches cold, as with few queries, the others warm, as with
-// many.
+// many; every other one is short.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,12 +28,10 @@ struct QueryTimes {
 
 class FreshnessQueries {
  public:
-  // Every other query is a short one.
   enum class Phase : uint8_t { kNone, kIdle, kBusy };
 
   FreshnessQueries(const PrefixIndex& index, int sources);
-  // Ends the thread.
-  ~FreshnessQueries();
+  ~FreshnessQueries() { Stop(); }
 
   // So many blocks more. One thread.
   void NoteStored(int source, uint64_t blocks) {
@@ -41,8 +39,11 @@ class FreshnessQueries {
     stored.store(stored.load(std::memory_order_relaxed) + blocks, std::memory_order_relaxed);
   }
   void Enter(Phase phase) { phase_ = phase; }
-  // Ends the thread. What was asked in the phase.
-  const QueryTimes& Stop(Phase phase);
+  // Ends the thread.
+  void Stop();
+  // REQUIRES: the thread has ended.
+  const QueryTimes& idle() const { return idle_; }
+  const QueryTimes& busy() const { return busy_; }
 
  private:
   void Run();
