@@ -45,25 +45,33 @@ class HashesOfBatch {
 class BatchAhead {
  public:
   BatchAhead(const ResidencyMap& map, std::span<const Event> events) : map_(map), hashes_(events) {
-    for (size_t i = 0; i < kPathsAhead + kLinesAhead; ++i) Step();
+    for (int i = 0; i < 3; ++i) Advance();
   }
 
   // Call it once for each hash, in order.
   void Step() {
-    const BlockHash*& slot = under_way_[steps_++ % kPathsAhead];
-    if (slot != nullptr) map_.Prefetch(*slot);
-    slot = hashes_.Next();
-    if (slot != nullptr) map_.PrefetchPath(*slot);
+    if (++steps_ % kGroup == 0) Advance();
   }
 
  private:
-  // Hashes ahead of the one in work, and how much farther ahead what leads to their lines is.
-  static constexpr size_t kLinesAhead = 12;
-  static constexpr size_t kPathsAhead = 12;
+  // Hashes that are asked for at once, so that their walks of the page table overlap. Each takes
+  // two lines, and beyond some 20 under way processors drop prefetches without a word.
+  static constexpr size_t kGroup = 8;
+
+  void Advance() {
+    for (size_t i = 0; i < size_; ++i) map_.Prefetch(*group_[i]);
+    for (size_ = 0; size_ < kGroup; ++size_) {
+      const BlockHash* const hash = hashes_.Next();
+      if (hash == nullptr) break;
+      group_[size_] = hash;
+      map_.PrefetchPath(*hash);
+    }
+  }
 
   const ResidencyMap& map_;
   HashesOfBatch hashes_;
-  std::array<const BlockHash*, kPathsAhead> under_way_{};
+  std::array<const BlockHash*, kGroup> group_{};
+  size_t size_ = 0;
   size_t steps_ = 0;
 };
 

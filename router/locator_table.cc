@@ -49,17 +49,17 @@ void LocatorTable::FreeShard(void* arena, uintptr_t word) {
 
 // The counts go up before the entry is there: a reader that sees it will find the way.
 void LocatorTable::Put(Shard shard, uint64_t entry) {
-  for (uint64_t b = HomeOf(entry >> kLocatorBits, shard.size());;) {
-    Bucket& bucket = shard.at(b);
+  const uint64_t fingerprint = entry >> kLocatorBits;
+  for (Path path(fingerprint, shard.size());;) {
+    Bucket& bucket = shard.at(path.bucket());
     const uint32_t free = bucket.fingerprints().Equal(0);
     if (free != 0) {
       bucket.entries[static_cast<size_t>(std::countr_zero(free))].store(entry,
                                                                         std::memory_order_release);
       return;
     }
-    bucket.passed.store(bucket.passed.load(std::memory_order_relaxed) + 1,
-                        std::memory_order_release);
-    if (++b == shard.size()) b = 0;
+    bucket.Pass(fingerprint);
+    KV_CHECK(path.Advance());
   }
 }
 
@@ -102,23 +102,16 @@ void LocatorTable::Insert(uint64_t hash, Locator locator, Room room) {
 // The place of the entry. With `unpass` the buckets before it are no longer passed by it.
 std::atomic<uint64_t>& LocatorTable::EntryOf(uint64_t hash, uint64_t entry, bool unpass) {
   const Shard shard = ShardOf(hash);
-  const uint32_t size = shard.size();
-  uint64_t b = HomeOf(FingerprintOf(hash), size);
-  for (uint64_t looked = 0; looked < size; ++looked) {
-    Bucket& bucket = shard.at(b);
-    for (uint32_t mask = bucket.fingerprints().Equal(entry >> kLocatorBits); mask != 0;
-         mask &= mask - 1) {
+  const uint64_t fingerprint = FingerprintOf(hash);
+  for (Path path(fingerprint, shard.size());;) {
+    Bucket& bucket = shard.at(path.bucket());
+    for (uint32_t mask = bucket.fingerprints().Equal(fingerprint); mask != 0; mask &= mask - 1) {
       std::atomic<uint64_t>& slot = bucket.entries[static_cast<size_t>(std::countr_zero(mask))];
       if (slot.load(std::memory_order_relaxed) == entry) return slot;
     }
-    if (unpass) {
-      bucket.passed.store(bucket.passed.load(std::memory_order_relaxed) - 1,
-                          std::memory_order_release);
-    }
-    if (++b == shard.size()) b = 0;
+    if (unpass) bucket.Unpass(fingerprint);
+    KV_CHECK(path.Advance() && "no such entry");
   }
-  KV_CHECK(false && "no such entry");
-  __builtin_unreachable();
 }
 
 void LocatorTable::Erase(uint64_t hash, Locator locator) {

@@ -1,11 +1,12 @@
 // LocatorTable: where the key with a hash lies, in 8 bytes a key.
 //
 // Open addressing over buckets of one cache line: seven entries, each a fingerprint of 28 bits and
-// a locator of 36, and a count of the entries that passed this bucket because it was full. An entry
-// never moves within its bucket array and a lookup that finds a bucket nobody passed is at its end,
-// so readers need no lock: they see every entry that is there for as long as they look. The table
-// is cut into shards, which grow by an eighth each. Whether the key at a locator is the one asked
-// for is the caller's to say.
+// a locator of 36, and counts of the entries that passed this bucket because it was full, by class
+// of fingerprint. What finds its home full goes to a bucket near by of its own choice, and from
+// there on to the next ones. An entry never moves within its bucket array and a lookup that finds a
+// bucket nobody of its class passed is at its end, so readers need no lock: they see every entry
+// that is there for as long as they look. The table is cut into shards, which grow by an eighth
+// each. Whether the key at a locator is the one asked for is the caller's to say.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -60,6 +61,7 @@ class LocatorTable {
   static constexpr int kEntries = 7;
   static constexpr int kLocatorBits = 36;
   static constexpr int kFingerprintBits = 28;
+  static constexpr int kNearBits = 5;  // of a fingerprint, for where to go from a full home
   static constexpr int kShardBits = 9;
   static constexpr size_t kShards = size_t{1} << kShardBits;
 
@@ -76,9 +78,27 @@ class LocatorTable {
   };
   struct alignas(64) Bucket {
     std::array<std::atomic<uint64_t>, kEntries> entries{};  // 0: free
-    std::atomic<uint64_t> passed{0};
+    std::atomic<uint64_t> passed{0};                        // four bits a class
 
     Fingerprints fingerprints() const;
+    bool PassedBy(uint64_t fingerprint) const {
+      return (passed.load(std::memory_order_acquire) >> ClassShift(fingerprint) & kMostPassed) != 0;
+    }
+    // Writer. A count that has reached its most stays there: searches go on in vain, no more.
+    void Pass(uint64_t fingerprint) { CountPassing(fingerprint, 1); }
+    void Unpass(uint64_t fingerprint) { CountPassing(fingerprint, ~uint64_t{0}); }
+
+   private:
+    static constexpr uint64_t kMostPassed = 15;
+    static int ClassShift(uint64_t fingerprint) {
+      return static_cast<int>(fingerprint >> kNearBits & 15) * 4;
+    }
+    void CountPassing(uint64_t fingerprint, uint64_t change) {
+      const uint64_t counts = passed.load(std::memory_order_relaxed);
+      const int shift = ClassShift(fingerprint);
+      if ((counts >> shift & kMostPassed) == kMostPassed) return;
+      passed.store(counts + (change << shift), std::memory_order_release);
+    }
   };
   // A shard in a word, which readers load at once: where the list of its pieces is, and in the
   // highest byte which of the sizes it has. So that of what leads to a bucket all but that list
@@ -112,6 +132,33 @@ class LocatorTable {
   static uint64_t HomeOf(uint64_t fingerprint, uint64_t size) {
     return fingerprint * size >> kFingerprintBits;
   }
+  // The buckets of a shard in the order in which a fingerprint looks for room: its home, one of
+  // those near by, which mostly lie on the same page, then those behind that.
+  class Path {
+   public:
+    Path(uint64_t fingerprint, uint32_t size)
+        : bucket_(HomeOf(fingerprint, size)), size_(size), fingerprint_(fingerprint) {}
+
+    uint64_t bucket() const { return bucket_; }
+    // False: that were all.
+    bool Advance() {
+      if (steps_++ == 0) {
+        const uint64_t near = bucket_ ^ ((fingerprint_ & ((1u << kNearBits) - 1)) | 1);
+        if (near < size_) {
+          bucket_ = near;
+          return true;
+        }
+      }
+      if (++bucket_ == size_) bucket_ = 0;
+      return steps_ <= size_;
+    }
+
+   private:
+    uint64_t bucket_;
+    uint32_t size_;
+    uint32_t steps_ = 0;
+    uint64_t fingerprint_;
+  };
   Shard ShardOf(uint64_t hash) const {
     return Shard(shards_[NumberOf(hash)].load(std::memory_order_acquire));
   }
@@ -172,9 +219,10 @@ template <typename IsKey>
 Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key, Room* room) const {
   const Shard shard = ShardOf(hash);
   const uint64_t fingerprint = FingerprintOf(hash);
-  const uint32_t size = shard.size();
-  for (uint64_t b = HomeOf(fingerprint, size), looked = 0; looked < size; ++looked) {
-    Bucket& bucket = shard.at(b);
+  if (shard.size() == 0) return 0;
+  bool at_home = true;
+  for (Path path(fingerprint, shard.size());;) {
+    Bucket& bucket = shard.at(path.bucket());
     const Fingerprints fingerprints = bucket.fingerprints();
     for (uint32_t mask = fingerprints.Equal(fingerprint); mask != 0; mask &= mask - 1) {
       const uint64_t entry = bucket.entries[static_cast<size_t>(std::countr_zero(mask))].load(
@@ -182,14 +230,13 @@ Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key, Room* room) const {
       const Locator locator = entry & ((uint64_t{1} << kLocatorBits) - 1);
       if (entry >> kLocatorBits == fingerprint && is_key(locator)) return locator;
     }
-    if (room != nullptr && looked == 0) {
+    if (room != nullptr && at_home) {
       const uint32_t free = fingerprints.Equal(0);
       *room = free == 0 ? nullptr : &bucket.entries[static_cast<size_t>(std::countr_zero(free))];
     }
-    if (bucket.passed.load(std::memory_order_acquire) == 0) return 0;
-    if (++b == size) b = 0;
+    if (!bucket.PassedBy(fingerprint) || !path.Advance()) return 0;
+    at_home = false;
   }
-  return 0;
 }
 
 inline void LocatorTable::PrefetchPath(uint64_t hash) const {
@@ -201,9 +248,10 @@ inline void LocatorTable::PrefetchPath(uint64_t hash) const {
 inline void LocatorTable::Prefetch(uint64_t hash) const {
   const Shard shard = ShardOf(hash);
   if (shard.size() == 0) return;
-  const Bucket* const home = &shard.at(HomeOf(FingerprintOf(hash), shard.size()));
-  __builtin_prefetch(home);
-  __builtin_prefetch(home + 1);  // where every fifth search goes on
+  Path path(FingerprintOf(hash), shard.size());
+  __builtin_prefetch(&shard.at(path.bucket()));
+  path.Advance();
+  __builtin_prefetch(&shard.at(path.bucket()));
 }
 
 }  // namespace kvcast::router

@@ -93,6 +93,15 @@ struct WorkerState {
   }
 };
 
+// A batch's removals since the last event of another kind, and where the last of them took from.
+struct Removals {
+  RemovalCursors cursors;
+  const BlockRemoved* last = nullptr;
+  Tier tier = Tier::kGpu;
+  uint8_t group = 0;
+  PlaceId place = router::kNoPlace;
+};
+
 // The registered workers, for readers. Never changed: who comes or goes makes another one.
 struct Roster {
   using ById = std::vector<std::pair<WorkerId, const WorkerView*>>;
@@ -180,7 +189,7 @@ class PrefixIndex::Impl {
   void ApplyEvent(WorkerState& worker, const BlockStored& event, BatchAhead& ahead)
       KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerState& worker, const BlockRemoved& event, BatchAhead& ahead,
-                  RemovalCursors& cursors) KV_REQUIRES(mutex_);
+                  Removals& removals) KV_REQUIRES(mutex_);
   void ApplyEvent(WorkerState& worker, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
   // Puts the query to `ids`, or to all.
   static void AskAll(const Roster& roster, std::span<const WorkerId> ids, MatchQuery& query);
@@ -435,14 +444,14 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
   std::vector<size_t> left_out;
   const uint64_t ops = worker.counters.stored_blocks + worker.counters.removed_blocks;
   BatchAhead ahead(map_, batch.events);
-  RemovalCursors removals;
+  Removals removals;
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];
     // No std::visit: the thread-safety analysis does not see a held lock inside a lambda.
     if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
       ApplyEvent(worker, *removed, ahead, removals);
     } else if (const auto* stored = std::get_if<BlockStored>(&event)) {
-      removals.Forget();
+      removals = {};
       if (const size_t skipped = SkipHitReport(worker, std::span(batch.events).subspan(i))) {
         for (size_t next = 0; next < skipped; ++next) left_out.push_back(i + next);
         i += skipped - 1;
@@ -487,23 +496,28 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
 }
 
 void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& event,
-                                   BatchAhead& ahead, RemovalCursors& cursors) {
-  const Tier tier = router::TierOf(event.medium);
-  if (!worker.Accept(worker.catalogue.Remove(event))) return;
-  const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
-  const PlaceId place = worker.PlaceAt(tier, group);
-  uint64_t& held = worker.residencies[static_cast<size_t>(tier)];
-  ResidencyMap::Cursor& cursor = cursors.At(place);
+                                   BatchAhead& ahead, Removals& removals) {
+  if (removals.last == nullptr || removals.last->group_idx != event.group_idx ||
+      removals.last->medium != event.medium) {
+    removals.last = nullptr;
+    if (!worker.Accept(worker.catalogue.Remove(event))) return;
+    removals.last = &event;
+    removals.tier = router::TierOf(event.medium);
+    removals.group = GroupCatalogue::GroupOf(event.group_idx);
+    removals.place = worker.PlaceAt(removals.tier, removals.group);
+  }
+  uint64_t& held = worker.residencies[static_cast<size_t>(removals.tier)];
+  ResidencyMap::Cursor& cursor = removals.cursors.At(removals.place);
   for (const BlockHash& hash : event.block_hashes) {
     ahead.Step();
-    const router::Removal removal = map_.Remove(hash, place, cursor);
+    const router::Removal removal = map_.Remove(hash, removals.place, cursor);
     if (removal == router::Removal::kNotHeld) {
       ++worker.counters.unknown_removes;
       worker.hit_reports.NoteUnknownRemove();
       continue;
     }
     ++worker.counters.removed_blocks;
-    if (worker.digest) worker.digest->Remove(tier, group, hash);
+    if (worker.digest) worker.digest->Remove(removals.tier, removals.group, hash);
     if (removal == router::Removal::kLastCopy) --held;
   }
 }

@@ -19,7 +19,6 @@ class RemovalCursors {
     if (entry.place != place) entry = {place, {}};
     return entry.cursor;
   }
-  void Forget() { entries_ = {}; }
 
  private:
   struct Entry {

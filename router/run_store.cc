@@ -184,7 +184,7 @@ HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   Run& run = At(number);
   HolderSet* const set = run.holders.load(std::memory_order_relaxed);
   const uint32_t holding = set->CountHolders();
-  HolderSet* const grown = HolderSet::New(arena_, holding + 1 + holding / 2);
+  HolderSet* const grown = HolderSet::New(arena_, holding + 1 + holding / 4);
   std::vector<uint32_t> moved(set->size(), kNoHolder);
   for (uint32_t i = 0; i < set->size(); ++i) {
     if (set->Empty(i)) continue;
@@ -310,6 +310,9 @@ void RunStore<Key>::KillMany(uint32_t number, uint64_t dead) {
   Run& run = At(number);
   const Key* const keys = run.keys.load(std::memory_order_relaxed);
   run.live.store(run.live.load(std::memory_order_relaxed) & ~dead, std::memory_order_release);
+  for (uint64_t rest = dead; rest != 0; rest &= rest - 1) {
+    table_.Prefetch(hash_(keys[std::countr_zero(rest)]));
+  }
   for (; dead != 0; dead &= dead - 1) {
     const auto offset = static_cast<uint32_t>(std::countr_zero(dead));
     table_.Erase(hash_(keys[offset]), LocatorOf({number, offset}));

@@ -17,16 +17,16 @@ namespace {
 constexpr size_t kSlabBytes = kHugePageBytes;
 constexpr size_t kHeaderBytes = 128;
 
-constexpr std::array<size_t, 54> ObjectSizes() {
-  std::array<size_t, 54> sizes{};
+constexpr std::array<size_t, 63> ObjectSizes() {
+  std::array<size_t, 63> sizes{};
   size_t size = 16;
   for (size_t& each : sizes) {
     each = size;
-    size += size < 64 ? 16 : std::max<size_t>(64, std::bit_floor(size) / 4);
+    size += size < 256 ? 16 : std::bit_floor(size) / 4;
   }
   return sizes;
 }
-constexpr std::array<size_t, 54> kObjectSizes = ObjectSizes();
+constexpr std::array<size_t, 63> kObjectSizes = ObjectSizes();
 constexpr size_t kLargest = kObjectSizes.back();
 static_assert(kLargest > kSlabBytes / 4 && kLargest <= (kSlabBytes - kHeaderBytes) / 2);
 

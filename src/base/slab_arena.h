@@ -21,8 +21,9 @@ class SlabArena {
   SlabArena(const SlabArena&) = delete;
   SlabArena& operator=(const SlabArena&) = delete;
 
-  // Sizes up to 512 are rounded up to multiples of 64, larger ones to a quarter of a power of two.
-  // Aligned to 64 bytes where `bytes` is at least 64, else to 8. Not zeroed. Throws std::bad_alloc.
+  // Sizes up to 256 are rounded up to multiples of 16, larger ones to a quarter of a power of two.
+  // Aligned to 64 bytes where `bytes` is a multiple of 64, else to 16. Not zeroed. Throws
+  // std::bad_alloc.
   void* Allocate(size_t bytes);
   void Free(void* object);
 
@@ -30,7 +31,7 @@ class SlabArena {
 
  private:
   struct Slab;
-  static constexpr size_t kSizes = 54;
+  static constexpr size_t kSizes = 63;
 
   static size_t SizeClass(size_t bytes);
   Slab* NewSlab(size_t size_class, size_t bytes);

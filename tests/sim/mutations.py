@@ -17,6 +17,7 @@ FRAMES = "src/stream/frames.cc"
 INTEROP = "ctest tools_interop_test"
 RECORDED_FRAMES = "ctest tools_conformance_frames_test"
 RELAY = "ctest tools_relay_test"
+TAIL = "ctest tools_tail_test"
 ROUTER_API = "ctest tools_router_api_test"
 DASHBOARD = "ctest tools_dashboard_test"
 
@@ -103,7 +104,16 @@ MUTATIONS = [
     ("let a run take closed blocks behind the sweep", "router/run_store.cc",
      "  DropClosed(number);\n", "", "router_index_test"),
     ("remember where a removal was beyond a store", "router/prefix_index.cc",
-     "      removals.Forget();\n", "", "router_index_test"),
+     "      removals = {};\n", "", "router_index_test"),
+    ("take a removal for one from the place before", "router/prefix_index.cc",
+     "removals.last->group_idx != event.group_idx ||\n      removals.last->medium != event.medium",
+     "removals.last->medium != event.medium", "router_index_test"),
+    ("count a full class of passers down", "router/locator_table.h",
+     "      if ((counts >> shift & kMostPassed) == kMostPassed) return;\n", "", "router_index_test"),
+    ("end a search at a bucket that another class passed", "router/locator_table.h",
+     "passed.load(std::memory_order_acquire) >> ClassShift(fingerprint) & kMostPassed",
+     "passed.load(std::memory_order_acquire) >> ClassShift(fingerprint + 32) & kMostPassed",
+     "router_index_test"),
     ("put an entry where there was room before the shard grew", "router/locator_table.cc",
      "    room = nullptr;\n", "", "router_index_test"),
     ("remove all copies at once", "router/run_store.cc",
@@ -227,11 +237,13 @@ MUTATIONS = [
      "  const bool known_count = frames.size() == 3 || frames.size() == 4;\n",
      "  const bool known_count = frames.size() == 4;\n", RECORDED_FRAMES),
     ("tail other groups too", "src/tools/tail_filter.cc",
-     "    return group && of && *of != *group;\n", "    return group && !of;\n", "tools_test"),
+     "    return group && of && *of != *group;\n", "    return group && !of;\n", TAIL),
     ("relay without the tier in the topic", "router/service/relay_topic.cc",
      'std::to_string(topic.rank) + "." + topic.tier + "." +', 'std::to_string(topic.rank) + "." + "GPU" + "." +', RELAY),
     ("say not found where a method is not allowed", "router/service/http_server.cc",
      "  refusal = HttpError(405,", "  refusal = HttpError(404,", ROUTER_API),
+    ("ask for events without the filters", "router/service/dashboard/dashboard.js",
+     "  const reply = await ask(`v1/events?${filters}`);", "  const reply = await ask('v1/events?limit=100');", DASHBOARD),
     ("mark no worker as the chosen one", "router/service/dashboard/dashboard.js",
      "    if (candidate.name === decision.worker) line.className = 'chosen';\n", "", DASHBOARD),
 ]
