@@ -41,7 +41,7 @@ int RunMemoryBench(const MemoryBenchOptions& options);
 struct RemoveBenchOptions {
   FleetOptions fleet;
   int64_t victim_blocks = 1'000'000;
-  int64_t rounds = 8;
+  int64_t rounds = 40;
   int64_t every_us = 200;  // one query
   double seconds = 0.25;   // of a round with the removal, at least, and of one without
 };

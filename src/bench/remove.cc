@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <sched.h>
+
 #include <atomic>
 #include <memory>
 #include <random>
@@ -20,16 +22,36 @@ constexpr double kP99Target = 1.1;
 
 constexpr char kMethod[] =
     "A worker that holds as many blocks as --victim says is removed from a fleet (RemoveWorker,\n"
-    "then Reclaim until nothing is left), while another thread asks for prompts that it and "
-    "others\n"
-    "hold, every --every-us microseconds. A round lasts from the call until what it held has been\n"
-    "freed, and --seconds at least; in turn with it, a round in which nobody is removed, and one\n"
-    "in which a thread turns in a loop for as long as the removal took: what the machine does to\n"
-    "queries beside any thread. Times of queries run from when they were due, so that waiting\n"
-    "counts; p99 is of the queries of all rounds. wrong: queries begun after the call returned\n"
-    "that name the worker, and queries that lose another one.";
+    "then Reclaim until nothing is left), while another thread asks for prompts that it and\n"
+    "others hold, every --every-us microseconds; each keeps to a core. A round lasts from the\n"
+    "call until what it held has been freed, and --seconds at least; in turn with it, a round in\n"
+    "which nobody is removed, and one in which a thread turns in a loop for as long as the\n"
+    "removal took: what the machine does to queries beside any thread. Times of queries run from\n"
+    "when they were due, so that waiting counts; p99 is of the queries of all rounds. wrong:\n"
+    "queries begun after the call returned that name the worker, and queries that lose another.";
 
 constexpr WorkerId kVictim{1'000'000};
+
+// Keeps the calling thread on one of the cores that the process may use, the first or the last, so
+// that of two threads neither waits for the other's share of a core. Nothing where there is only
+// one.
+void KeepToCore(bool first) {
+  static const cpu_set_t allowed = [] {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    (void)sched_getaffinity(0, sizeof(cores), &cores);
+    return cores;
+  }();
+  int chosen = -1;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed) && (!first || chosen < 0)) chosen = core;
+  }
+  if (chosen < 0) return;
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  CPU_SET(chosen, &only);
+  (void)sched_setaffinity(0, sizeof(only), &only);
+}
 
 class RemoveCase {
  public:
@@ -72,7 +94,11 @@ class RemoveCase {
     Round round;
     std::atomic<bool> ending = false;
     const std::chrono::microseconds every(options.every_us);
-    std::thread asking([&] { Ask(round, ending, every); });
+    KeepToCore(/*first=*/true);
+    std::thread asking([&] {
+      KeepToCore(/*first=*/false);
+      Ask(round, ending, every);
+    });
     const auto start = Clock::now();
     while (NanosecondsSince(start) < loop_s * 1e9) {
     }
