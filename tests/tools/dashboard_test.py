@@ -44,10 +44,10 @@ def until(what, condition, seconds=60):
     deadline = time.time() + seconds
     while time.time() < deadline:
         if condition():
-            return True
+            return
         time.sleep(0.1)
-    check(what, False, "never came true")
-    return False
+    # What comes next builds on it.
+    raise AssertionError(f"{what}: never came true")
 
 
 def browser(width, height, dark):

@@ -95,6 +95,25 @@ run = tail([(b"other", batch(CLEARED)), (b"kv.a", batch(REMOVED))], "--topic", "
 topics = {json.loads(line)["topic"] for line in run.stdout.splitlines()}
 check("topic: nothing of other topics", run.returncode == 0 and topics == {"kv.a"}, run)
 
+OTHER_TIER = dict(REMOVED, medium="CPU", block_hashes=[21])
+OTHER_GROUP = dict(REMOVED, group_idx=0, block_hashes=[31])
+NO_GROUP = {"type": "BlockRemoved", "block_hashes": [41], "medium": "GPU"}
+MIXED = [(b"kv", batch(REMOVED, OTHER_TIER, OTHER_GROUP, NO_GROUP)), (b"kv", msgpack.packb([1.5, [REMOVED], 4]))]
+
+
+def removed_with(*flags):
+    """First hashes of what is printed of MIXED, of two batches."""
+    run = tail(MIXED, "--json", "--count", "2", *flags)
+    return {event["block_hashes"][0] for line in run.stdout.splitlines()
+            for event in json.loads(line)["events"]}, run
+
+
+for flags, expected in [((), {11, 21, 31, 41}), (("--group", "1"), {11, 21}), (("--group", "0"), {31, 41}),
+                        (("--tier", "cpu"), {21}), (("--tier", "GPU", "--group", "1"), {11}),
+                        (("--rank", "4"), {11}), (("--rank", "3", "--tier", "CPU"), {21})]:
+    hashes, run = removed_with(*flags)
+    check(f"filter {flags}: {expected}, not {hashes}", run.returncode == 0 and hashes == expected, run)
+
 run = tail([(b"kv", b"\xc1 no batch"), (b"kv", batch(CLEARED))], "--count", "2")
 check("a payload that is no batch is one line on stderr, and the next one is printed",
       run.returncode == 0 and "kvcast: seq" in run.stderr and "cleared" in run.stdout, run)
