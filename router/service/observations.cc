@@ -9,6 +9,7 @@
 
 #include "kvcast/tier.h"
 #include "router/service/json_fields.h"
+#include "router/service/json_writer.h"
 #include "router/service/service_core.h"
 #include "router/service/state_json.h"
 
@@ -29,12 +30,13 @@ std::optional<uint64_t> NumberIn(const HttpRequest& request, const char* name, u
   return number;
 }
 
-bool Matches(const HttpRequest& request, const char* name, std::string_view value) {
+// Of the query; empty: not asked for.
+std::string_view Wanted(const HttpRequest& request, const char* name) {
   const auto it = request.query.find(name);
-  return it == request.query.end() || it->second.empty() || it->second == value;
+  return it == request.query.end() ? std::string_view() : std::string_view(it->second);
 }
 
-Json HashJson(const BlockHash& hash) {
+std::string HashText(const BlockHash& hash) {
   if (!hash.is_bytes()) return std::to_string(hash.integer());
   std::string hex;
   for (const uint8_t byte : hash.bytes()) {
@@ -44,17 +46,55 @@ Json HashJson(const BlockHash& hash) {
   return hex;
 }
 
-// The last of `items` from number `since` on.
-template <typename T>
-std::vector<T> Tail(const std::deque<T>& items, uint64_t seen, uint64_t since) {
-  const uint64_t first = seen - items.size();
+// Position of the first of `size` entries that is asked for.
+uint64_t PositionOf(uint64_t since, uint64_t seen, uint64_t size) {
+  const uint64_t first = seen - size;
   // A number from the future is of an earlier life of this process.
-  if (since > seen) since = first;
-  const uint64_t from = std::max(first, since);
-  return {items.begin() + static_cast<std::ptrdiff_t>(from - first), items.end()};
+  return since > seen ? 0 : std::max(first, since) - first;
 }
 
 }  // namespace
+
+struct Observations::Filter {
+  Filter(const HttpRequest& request, const FleetList& fleet) {
+    for (const auto& worker : fleet.workers) {
+      const std::string& name = worker->config.worker.name;
+      if (Takes(Wanted(request, "worker"), name)) names.emplace(worker->id, name);
+    }
+    for (size_t i = 0; i < types.size(); ++i) {
+      types[i] = Takes(Wanted(request, "type"), kTypeNames[i]);
+    }
+    for (int i = 0; i < kTiers; ++i) {
+      tiers[static_cast<size_t>(i)] =
+          Takes(Wanted(request, "tier"), TierName(static_cast<Tier>(i)));
+    }
+    group = Wanted(request, "group");
+  }
+
+  bool Matches(const Seen& seen) const {
+    return types[static_cast<size_t>(seen.type)] && tiers[static_cast<size_t>(seen.tier)] &&
+           (group.empty() || (seen.group >= 0 && group == std::to_string(seen.group))) &&
+           names.contains(seen.worker);
+  }
+
+  std::map<WorkerId, std::string_view> names;  // of the workers that are asked for
+  std::array<bool, kTypeNames.size()> types{};
+  std::array<bool, kTiers> tiers{};
+  std::string_view group;
+
+ private:
+  static bool Takes(std::string_view wanted, std::string_view value) {
+    return wanted.empty() || wanted == value;
+  }
+};
+
+template <typename T>
+std::vector<T> Observations::Tail(const Recent<T>& recent, uint64_t since, uint64_t& next) {
+  const MutexLock lock(recent.mutex);
+  next = recent.seen;
+  const uint64_t from = PositionOf(since, next, recent.entries.size());
+  return {recent.entries.begin() + static_cast<std::ptrdiff_t>(from), recent.entries.end()};
+}
 
 Observations::Seen Observations::Describe(const Event& event) {
   Seen seen;
@@ -78,12 +118,12 @@ Observations::Seen Observations::Describe(const Event& event) {
 }
 
 void Observations::Note(const FleetWorker& worker, const AppliedBatch& applied) {
-  const MutexLock lock(mutex_);
+  const MutexLock lock(events_.mutex);
   bool fresh = true;
   for (const Event& event : applied.batch.events) {
     Seen seen = Describe(event);
     if (!fresh) {
-      Seen& last = events_.back();
+      Seen& last = events_.entries.back();
       if (last.type == seen.type && last.tier == seen.tier && last.group == seen.group) {
         last.blocks += seen.blocks;
         last.tokens += seen.tokens;
@@ -94,19 +134,22 @@ void Observations::Note(const FleetWorker& worker, const AppliedBatch& applied) 
     seen.worker = worker.id;
     seen.seq = applied.seq.value;
     seen.ts = applied.batch.ts;
-    events_.push_back(std::move(seen));
-    ++events_seen_;
-    if (events_.size() > kEventsMax) events_.pop_front();
+    events_.entries.push_back(std::move(seen));
+    ++events_.seen;
+    if (events_.entries.size() > kEventsMax) events_.entries.pop_front();
   }
 }
 
 void Observations::Note(const RouteDecision& decision, double now) {
-  Decided decided{now, decision};
-  for (RouteCandidate& candidate : decided.decision.candidates) candidate.answer.chain = nullptr;
-  const MutexLock lock(mutex_);
-  ++decisions_seen_;
-  decisions_.push_back(std::move(decided));
-  if (decisions_.size() > kDecisionsMax) decisions_.pop_front();
+  const auto decided = std::make_shared<Decided>(Decided{now, decision});
+  for (RouteCandidate& candidate : decided->decision.candidates) candidate.answer.chain = nullptr;
+  std::shared_ptr<const Decided> oldest;  // freed without the lock
+  const MutexLock lock(decisions_.mutex);
+  ++decisions_.seen;
+  decisions_.entries.push_back(decided);
+  if (decisions_.entries.size() <= kDecisionsMax) return;
+  oldest = std::move(decisions_.entries.front());
+  decisions_.entries.pop_front();
 }
 
 void Observations::Sample(const ServiceCore& core) {
@@ -141,65 +184,64 @@ void Observations::Sample(const ServiceCore& core) {
                  {"full", routing.hits[static_cast<size_t>(HitKind::kFull)]},
                  {"miss", routing.hits[static_cast<size_t>(HitKind::kMiss)]},
                  {"partial_by_group", std::move(partial)}};
-  const MutexLock lock(mutex_);
-  sample["number"] = samples_seen_++;
-  samples_.push_back(std::move(sample));
-  if (samples_.size() > kSamplesMax) samples_.pop_front();
+  const MutexLock lock(samples_.mutex);
+  sample["number"] = samples_.seen++;
+  samples_.entries.push_back(std::make_shared<const Json>(std::move(sample)));
+  if (samples_.entries.size() > kSamplesMax) samples_.entries.pop_front();
+}
+
+// Newest first.
+std::vector<Observations::Seen> Observations::Select(const Filter& filter, uint64_t since,
+                                                     uint64_t limit, uint64_t& next) const {
+  std::vector<Seen> selected;
+  const MutexLock lock(events_.mutex);
+  next = events_.seen;
+  const uint64_t from = PositionOf(since, next, events_.entries.size());
+  for (size_t i = events_.entries.size(); i > from && selected.size() < limit; --i) {
+    if (filter.Matches(events_.entries[i - 1])) selected.push_back(events_.entries[i - 1]);
+  }
+  return selected;
 }
 
 HttpReply Observations::Events(const HttpRequest& request, const FleetList& fleet) const {
   const auto since = NumberIn(request, "since", 0);
   const auto limit = NumberIn(request, "limit", 100);
   if (!since || !limit) return HttpError(400, "since, limit: must be numbers");
-  std::deque<Seen> events;
+  const Filter filter(request, fleet);
   uint64_t next = 0;
-  {
-    const MutexLock lock(mutex_);
-    next = events_seen_;
-    const uint64_t first = next - events_.size();
-    const uint64_t from = *since > next ? first : std::max(first, *since);
-    events.assign(events_.begin() + static_cast<int64_t>(from - first), events_.end());
+  const auto events = Select(filter, *since, std::min(*limit, kEventsPerReply), next);
+  JsonWriter json;
+  json.BeginObject();
+  json.Key("events");
+  json.BeginArray();
+  for (const Seen& event : events) {
+    json.BeginObject();
+    json.Member("worker", filter.names.at(event.worker));
+    json.Member("seq", event.seq);
+    json.Member("time", event.ts);
+    json.Member("type", kTypeNames[static_cast<size_t>(event.type)]);
+    json.Member("tier", TierName(event.tier));
+    json.Member("group", event.group < 0 ? std::nullopt : std::optional(event.group));
+    json.Member("blocks", event.blocks);
+    json.Member("tokens", event.tokens);
+    json.Member("first_hash", event.first ? std::optional(HashText(*event.first)) : std::nullopt);
+    json.EndObject();
   }
-  std::map<WorkerId, std::string> names;
-  for (const auto& worker : fleet.workers) names[worker->id] = worker->config.worker.name;
-  Json list = Json::array();
-  const uint64_t most = std::min(*limit, kEventsPerReply);
-  for (auto it = events.rbegin(); it != events.rend() && list.size() < most; ++it) {
-    const std::string group = it->group < 0 ? "" : std::to_string(it->group);
-    const char* const type = kTypeNames[static_cast<size_t>(it->type)];
-    const auto name = names.find(it->worker);
-    if (name == names.end() || !Matches(request, "worker", name->second) ||
-        !Matches(request, "type", type) || !Matches(request, "tier", TierName(it->tier)) ||
-        !Matches(request, "group", group)) {
-      continue;
-    }
-    list.push_back({{"worker", name->second},
-                    {"seq", it->seq},
-                    {"time", it->ts},
-                    {"type", type},
-                    {"tier", TierName(it->tier)},
-                    {"group", it->group < 0 ? Json(nullptr) : Json(it->group)},
-                    {"blocks", it->blocks},
-                    {"tokens", it->tokens},
-                    {"first_hash", it->first ? HashJson(*it->first) : Json(nullptr)}});
-  }
-  return JsonReply(Dump({{"events", std::move(list)}, {"next", next}}));
+  json.EndArray();
+  json.Member("next", next);
+  json.EndObject();
+  return JsonReply(json.Take());
 }
 
 HttpReply Observations::Decisions(const HttpRequest& request) const {
   const auto since = NumberIn(request, "since", 0);
   if (!since) return HttpError(400, "since: must be a number");
-  std::vector<Decided> decisions;
   uint64_t next = 0;
-  {
-    const MutexLock lock(mutex_);
-    next = decisions_seen_;
-    decisions = Tail(decisions_, next, *since);
-  }
+  const auto decisions = Tail(decisions_, *since, next);
   Json list = Json::array();
   for (size_t i = 0; i < decisions.size(); ++i) {
-    Json json = Json::parse(RenderDecision(decisions[i].decision));
-    json["time"] = decisions[i].time;
+    Json json = Json::parse(RenderDecision(decisions[i]->decision));
+    json["time"] = decisions[i]->time;
     json["number"] = next - decisions.size() + i;
     list.push_back(std::move(json));
   }
@@ -209,14 +251,10 @@ HttpReply Observations::Decisions(const HttpRequest& request) const {
 HttpReply Observations::History(const HttpRequest& request) const {
   const auto since = NumberIn(request, "since", 0);
   if (!since) return HttpError(400, "since: must be a number");
-  std::vector<Json> samples;
   uint64_t next = 0;
-  {
-    const MutexLock lock(mutex_);
-    next = samples_seen_;
-    samples = Tail(samples_, next, *since);
-  }
-  return JsonReply(Dump({{"samples", std::move(samples)}, {"next", next}}));
+  Json list = Json::array();
+  for (const auto& sample : Tail(samples_, *since, next)) list.push_back(*sample);
+  return JsonReply(Dump({{"samples", std::move(list)}, {"next", next}}));
 }
 
 }  // namespace kvcast::router

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -21,7 +22,8 @@ namespace kvcast::router {
 
 struct ServiceCore;
 
-// Thread-safe. Writers hold a lock for as long as it takes to copy a few numbers.
+// Thread-safe. Each of the three has a lock of its own, and who reads holds it no longer than it
+// takes to copy what is asked for: decisions and batches do not wait for a dashboard.
 class Observations {
  public:
   static constexpr size_t kEventsMax = 4096;
@@ -55,19 +57,27 @@ class Observations {
     uint64_t tokens = 0;
     std::optional<BlockHash> first;
   };
+  struct Filter;
   struct Decided {
     double time = 0;
     RouteDecision decision;  // without the chains
   };
+  // The last entries, numbered from 0 on.
+  template <typename T>
+  struct Recent {
+    mutable Mutex mutex;
+    std::deque<T> entries KV_GUARDED_BY(mutex);
+    uint64_t seen KV_GUARDED_BY(mutex) = 0;  // number of the next one
+  };
+  template <typename T>
+  static std::vector<T> Tail(const Recent<T>& recent, uint64_t since, uint64_t& next);
   static Seen Describe(const Event& event);
+  std::vector<Seen> Select(const Filter& filter, uint64_t since, uint64_t limit,
+                           uint64_t& next) const;
 
-  mutable Mutex mutex_;
-  std::deque<Seen> events_ KV_GUARDED_BY(mutex_);
-  uint64_t events_seen_ KV_GUARDED_BY(mutex_) = 0;  // number of the next one
-  std::deque<Decided> decisions_ KV_GUARDED_BY(mutex_);
-  uint64_t decisions_seen_ KV_GUARDED_BY(mutex_) = 0;
-  std::deque<nlohmann::json> samples_ KV_GUARDED_BY(mutex_);
-  uint64_t samples_seen_ KV_GUARDED_BY(mutex_) = 0;
+  Recent<Seen> events_;
+  Recent<std::shared_ptr<const Decided>> decisions_;
+  Recent<std::shared_ptr<const nlohmann::json>> samples_;
 };
 
 }  // namespace kvcast::router

@@ -93,6 +93,10 @@ TEST_F(ObservationsTest, FiltersTakeWhatMatchesAll) {
   EXPECT_EQ(Events({{"tier", "CPU"}})["events"].size(), 1u);
   EXPECT_EQ(Events({{"worker", "nobody"}})["events"].size(), 0u);
   EXPECT_EQ(Events({{"worker", ""}})["events"].size(), 5u);
+  for (const char* name : {"type", "tier", "group"}) {
+    EXPECT_EQ(Events({{name, "none"}})["events"].size(), 0u) << name;
+    EXPECT_EQ(Events({{name, ""}})["events"].size(), 5u) << name;
+  }
   EXPECT_EQ(Events({{"limit", "2"}})["events"].size(), 2u);
 }
 

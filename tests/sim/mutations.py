@@ -242,6 +242,8 @@ MUTATIONS = [
      'std::to_string(topic.rank) + "." + topic.tier + "." +', 'std::to_string(topic.rank) + "." + "GPU" + "." +', RELAY),
     ("say not found where a method is not allowed", "router/service/http_server.cc",
      "  refusal = HttpError(405,", "  refusal = HttpError(404,", ROUTER_API),
+    ("tell events of all tiers", "router/service/observations.cc",
+     "tiers[static_cast<size_t>(seen.tier)] &&", "tiers.size() > 0 &&", "router_service_test"),
     ("ask for events without the filters", "router/service/dashboard/dashboard.js",
      "  const reply = await ask(`v1/events?${filters}`);", "  const reply = await ask('v1/events?limit=100');", DASHBOARD),
     ("mark no worker as the chosen one", "router/service/dashboard/dashboard.js",
