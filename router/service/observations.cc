@@ -153,7 +153,7 @@ void Observations::Note(const RouteDecision& decision, double now) {
 }
 
 void Observations::Sample(const ServiceCore& core) {
-  std::map<std::string, int64_t> held;      // "GPU sliding_window"
+  std::map<std::string, int64_t> held;      // "GPU group 1: sliding_window"
   std::map<std::string, uint64_t> removed;  // by kind, on the GPU
   uint64_t batches = 0;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
@@ -165,7 +165,8 @@ void Observations::Sample(const ServiceCore& core) {
       for (int tier = 0; tier < kTiers; ++tier) {
         const GroupTally::InTier& tally = tallies[group].tiers[static_cast<size_t>(tier)];
         if (tally.stored == 0) continue;
-        held[std::string(TierName(static_cast<Tier>(tier))) + " " + name] += tally.held;
+        held[std::string(TierName(static_cast<Tier>(tier))) + " group " + std::to_string(group) +
+             ": " + name] += tally.held;
       }
       removed[name] += tallies[group].tiers[static_cast<size_t>(Tier::kGpu)].removed;
     }

@@ -95,8 +95,11 @@ try:
     before, batches = refreshed(driver), texts(driver, "#workers tbody td:nth-child(4)")
     until("the page asks again", lambda: refreshed(driver) >= before + 3)
     until("what it shows moves", lambda: texts(driver, "#workers tbody td:nth-child(4)") != batches)
-    until("the charts have kinds of groups", lambda: "sliding window" in
-          (one(driver, "#held").get_attribute("aria-label") or ""))
+    until("what is held is told by tier and group", lambda: all(
+        f"{tier} group {group}" in (one(driver, "#held").get_attribute("aria-label") or "")
+        for tier in ("GPU", "CPU") for group in range(4)))
+    until("what is evicted by kind of group", lambda: "sliding window" in
+          (one(driver, "#evicted").get_attribute("aria-label") or ""))
     until("hits are shown", lambda: "miss" in (one(driver, "#hits").get_attribute("aria-label") or ""))
     # Filters: what is shown is what was asked for.
     def choose(name, value):
@@ -157,7 +160,8 @@ try:
             "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {
             "features": [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]})
-        driver.execute_script("scrollTo(0, 0)")
+        driver.execute_script("document.activeElement.blur(); scrollTo(0, 0);"
+                              "document.querySelector('#decisions').scrollTo(0, 0)")
         seen = refreshed(driver)
         until("drawn again", lambda: refreshed(driver) >= seen + 2)
         overflow = driver.execute_script(

@@ -237,7 +237,8 @@ check("a bad number", router.call("GET", "/v1/events?since=x")[0] == 400)
 status, reply = router.call("GET", "/v1/decisions")
 check("the booked decision", [d["request_id"] for d in reply["decisions"]] == ["r1"], reply)
 check("a bad number", router.call("GET", "/v1/decisions?since=x")[0] == 400)
-until("samples are taken", lambda: router.call("GET", "/v1/history")[1]["samples"] != [])
+until("samples tell what is held by tier, group and kind", lambda: any(
+    "GPU group 0: full_attention" in sample["held"] for sample in router.call("GET", "/v1/history")[1]["samples"]))
 check("a bad number", router.call("GET", "/v1/history?since=-1")[0] == 400)
 
 # The rest.
