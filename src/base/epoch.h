@@ -41,8 +41,6 @@ class EpochDomain {
   // Frees what no reader can see any more. Retire does so now and then.
   void Collect();
 
-  size_t retired() const { return retired_.size(); }
-
  private:
   static constexpr size_t kSlots = 128;
   static constexpr uint64_t kIdle = 0;

@@ -7,7 +7,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include <shared_mutex>
 
 #if defined(__clang__)
 #define KV_THREAD_ANNOTATION(x) __attribute__((x))
@@ -18,11 +17,8 @@
 #define KV_SCOPED_CAPABILITY KV_THREAD_ANNOTATION(scoped_lockable)
 #define KV_GUARDED_BY(x) KV_THREAD_ANNOTATION(guarded_by(x))
 #define KV_REQUIRES(...) KV_THREAD_ANNOTATION(requires_capability(__VA_ARGS__))
-#define KV_REQUIRES_SHARED(...) KV_THREAD_ANNOTATION(requires_shared_capability(__VA_ARGS__))
 #define KV_ACQUIRE(...) KV_THREAD_ANNOTATION(acquire_capability(__VA_ARGS__))
-#define KV_ACQUIRE_SHARED(...) KV_THREAD_ANNOTATION(acquire_shared_capability(__VA_ARGS__))
 #define KV_RELEASE(...) KV_THREAD_ANNOTATION(release_capability(__VA_ARGS__))
-#define KV_RELEASE_GENERIC(...) KV_THREAD_ANNOTATION(release_generic_capability(__VA_ARGS__))
 
 namespace kvcast {
 
@@ -36,16 +32,18 @@ class KV_CAPABILITY("mutex") Mutex {
   std::mutex mutex_;
 };
 
-class KV_SCOPED_CAPABILITY MutexLock {
+template <typename AnyMutex>
+class KV_SCOPED_CAPABILITY ScopedLock {
  public:
-  explicit MutexLock(Mutex& mutex) KV_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~MutexLock() KV_RELEASE() { mutex_.unlock(); }
-  MutexLock(const MutexLock&) = delete;
-  MutexLock& operator=(const MutexLock&) = delete;
+  explicit ScopedLock(AnyMutex& mutex) KV_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
+  ~ScopedLock() KV_RELEASE() { mutex_.unlock(); }
+  ScopedLock(const ScopedLock&) = delete;
+  ScopedLock& operator=(const ScopedLock&) = delete;
 
  private:
-  Mutex& mutex_;
+  AnyMutex& mutex_;
 };
+using MutexLock = ScopedLock<Mutex>;
 
 class CondVar {
  public:
@@ -67,42 +65,6 @@ class CondVar {
 
  private:
   std::condition_variable signal_;
-};
-
-// Many readers or one writer.
-class KV_CAPABILITY("shared_mutex") SharedMutex {
- public:
-  void lock() KV_ACQUIRE() { mutex_.lock(); }
-  void unlock() KV_RELEASE() { mutex_.unlock(); }
-  void lock_shared() KV_ACQUIRE_SHARED() { mutex_.lock_shared(); }
-  void unlock_shared() KV_RELEASE_GENERIC() { mutex_.unlock_shared(); }
-
- private:
-  std::shared_mutex mutex_;
-};
-
-class KV_SCOPED_CAPABILITY WriterLock {
- public:
-  explicit WriterLock(SharedMutex& mutex) KV_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~WriterLock() KV_RELEASE() { mutex_.unlock(); }
-  WriterLock(const WriterLock&) = delete;
-  WriterLock& operator=(const WriterLock&) = delete;
-
- private:
-  SharedMutex& mutex_;
-};
-
-class KV_SCOPED_CAPABILITY ReaderLock {
- public:
-  explicit ReaderLock(SharedMutex& mutex) KV_ACQUIRE_SHARED(mutex) : mutex_(mutex) {
-    mutex_.lock_shared();
-  }
-  ~ReaderLock() KV_RELEASE_GENERIC() { mutex_.unlock_shared(); }
-  ReaderLock(const ReaderLock&) = delete;
-  ReaderLock& operator=(const ReaderLock&) = delete;
-
- private:
-  SharedMutex& mutex_;
 };
 
 }  // namespace kvcast

@@ -25,15 +25,6 @@ class KV_CAPABILITY("mutex") WatchedMutex {
   std::atomic<int> waiting_{0};
 };
 
-class KV_SCOPED_CAPABILITY WatchedLock {
- public:
-  explicit WatchedLock(WatchedMutex& mutex) KV_ACQUIRE(mutex) : mutex_(mutex) { mutex_.lock(); }
-  ~WatchedLock() KV_RELEASE() { mutex_.unlock(); }
-  WatchedLock(const WatchedLock&) = delete;
-  WatchedLock& operator=(const WatchedLock&) = delete;
-
- private:
-  WatchedMutex& mutex_;
-};
+using WatchedLock = ScopedLock<WatchedMutex>;
 
 }  // namespace kvcast
