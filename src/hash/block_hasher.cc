@@ -132,7 +132,9 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
       internal::CollectBlockKeys(inputs, begin, begin + unit, cursor, keys);
       impl_->WritePreimage(&parent, block, keys.keys, keys.object_tags);
     }
-    chain.push_back(impl_->DigestPreimage());
+    // Within a cache line: the next block's preimage waits for it.
+    alignas(32) const Digest digest = impl_->DigestPreimage();
+    chain.push_back(digest);
   }
 }
 

@@ -8,7 +8,7 @@
 namespace kvcast::internal {
 
 Digest Xxh3(std::span<const uint8_t> bytes) {
-  XXH128_canonical_t canonical;
+  alignas(16) XXH128_canonical_t canonical;
   XXH128_canonicalFromHash(&canonical, XXH3_128bits(bytes.data(), bytes.size()));
   static_assert(sizeof(canonical.digest) == 16);
   Digest digest;
