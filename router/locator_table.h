@@ -140,6 +140,7 @@ class LocatorTable {
         : bucket_(HomeOf(fingerprint, size)), size_(size), fingerprint_(fingerprint) {}
 
     uint64_t bucket() const { return bucket_; }
+    bool at_home() const { return steps_ == 0; }
     // False: that were all.
     bool Advance() {
       if (steps_++ == 0) {
@@ -220,7 +221,6 @@ Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key, Room* room) const {
   const Shard shard = ShardOf(hash);
   const uint64_t fingerprint = FingerprintOf(hash);
   if (shard.size() == 0) return 0;
-  bool at_home = true;
   for (Path path(fingerprint, shard.size());;) {
     Bucket& bucket = shard.at(path.bucket());
     const Fingerprints fingerprints = bucket.fingerprints();
@@ -230,12 +230,11 @@ Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key, Room* room) const {
       const Locator locator = entry & ((uint64_t{1} << kLocatorBits) - 1);
       if (entry >> kLocatorBits == fingerprint && is_key(locator)) return locator;
     }
-    if (room != nullptr && at_home) {
+    if (room != nullptr && path.at_home()) {
       const uint32_t free = fingerprints.Equal(0);
       *room = free == 0 ? nullptr : &bucket.entries[static_cast<size_t>(std::countr_zero(free))];
     }
     if (!bucket.PassedBy(fingerprint) || !path.Advance()) return 0;
-    at_home = false;
   }
 }
 
