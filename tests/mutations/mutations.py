@@ -19,6 +19,7 @@ RECORDED_FRAMES = "ctest tools_conformance_frames_test"
 RELAY = "ctest tools_relay_test"
 TAIL = "ctest tools_tail_test"
 ROUTER_API = "ctest tools_router_api_test"
+SESSION = "ctest tools_session_test"
 DASHBOARD = "ctest tools_dashboard_test"
 
 MUTATIONS = [
@@ -253,6 +254,19 @@ MUTATIONS = [
      "router_selector_test"),
     ("keep what few groups were told before", "include/kvcast/group_tokens.h",
      "    std::fill_n(few_.begin(), groups, tokens);\n", "", "router_selector_test"),
+    ("describe another reply than is given", "schemas/openapi.json",
+     '"description": "blocks that left the GPUs, by kind of group",\n              "type": "object"',
+     '"description": "blocks that left the GPUs, by kind of group",\n              "type": "array"', ROUTER_API),
+    ("give a metric no help", "router/service/metrics.cc", '"Gaps in the sequence numbers."', '""', ROUTER_API),
+    ("take bodies of any size", "router/service/http_message.h", "max_body_bytes = 16 << 20", "max_body_bytes = 64 << 20",
+     ROUTER_API),
+    ("keep memory for each idle connection", "router/service/http_server.cc",
+     "reader(limits) {}\n\n  const uint64_t id;",
+     "reader(limits) { in.assign(16 << 10, 'x'); in.clear(); }\n\n  const uint64_t id;", ROUTER_API),
+    ("answer otherwise than the README says", "router/service/own_api.cc", '{"degraded", degraded}',
+     '{"degraded", degraded.size()}', SESSION),
+    ("write an error to the console", "router/service/dashboard/dashboard.js", "});\nloop();",
+     "});\nconsole.error('planted');\nloop();", DASHBOARD),
     ("tell events of all tiers", "router/service/observations.cc",
      "tiers[static_cast<size_t>(seen.tier)] &&", "tiers.size() > 0 &&", "router_service_test"),
     ("ask for events without the filters", "router/service/dashboard/dashboard.js",
