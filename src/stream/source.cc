@@ -625,7 +625,7 @@ void Source::BeginEpoch() {
   ring_seen_ = settled_ = false;
   quarantine_.Reset();
   tries_ = snapshot_tries_ = cuts_ = 0;
-  snapshot_due_ms_ = 0;
+  snapshot_due_ms_ = kAtOnce;
   told_due_ms_ = kNever;
 }
 

@@ -78,6 +78,8 @@ struct SourceHooks {
 class Source {
  public:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  // Before any time, and still a time to reckon with.
+  static constexpr int64_t kAtOnce = std::numeric_limits<int64_t>::min() / 2;
   // Replays without progress after which a hole is given up; snapshots after which the state is
   // forgotten.
   static constexpr int kMaxTries = 3;
@@ -235,15 +237,15 @@ class Source {
   std::optional<residency::PublisherStatus> audit_;   // to be compared once the state is that far
   SourceReason why_ = SourceReason::kNone;            // of the latest doubt
   int tries_ = 0;
-  int cuts_ = 0;              // answers cut off in a row, next_ where it was
-  int fruitless_ = 0;         // requests in a row that left next_ where it was
-  uint64_t asked_from_ = 0;   // next_ at the last one
-  int64_t retry_due_ms_ = 0;  // not before
+  int cuts_ = 0;                    // answers cut off in a row, next_ where it was
+  int fruitless_ = 0;               // requests in a row that left next_ where it was
+  uint64_t asked_from_ = 0;         // next_ at the last one
+  int64_t retry_due_ms_ = kAtOnce;  // not before
   int snapshot_tries_ = 0;
   int64_t now_ms_ = 0;
-  int64_t probe_due_ms_ = 0;
-  int64_t audit_due_ms_ = 0;
-  int64_t snapshot_due_ms_ = 0;  // not before
+  int64_t probe_due_ms_ = kAtOnce;
+  int64_t audit_due_ms_ = kAtOnce;
+  int64_t snapshot_due_ms_ = kAtOnce;  // not before
   uint64_t jitter_;
   // What a status has told is above seen_next_: due to come live by then.
   uint64_t told_next_ = 0;

@@ -37,7 +37,8 @@ class SourceLink {
   WorkerId worker() const { return config_.worker; }
   // When to call Work, if the clock is not set back.
   int64_t deadline_ms() const {
-    return ready_ || has_new_turn() ? 0 : std::min(source_.deadline_ms(), renew_due_ms_);
+    return ready_ || has_new_turn() ? Source::kAtOnce
+                                    : std::min(source_.deadline_ms(), renew_due_ms_);
   }
   bool is_due(int64_t now_ms) const { return renewal_scheduled() || now_ms >= deadline_ms(); }
   bool is_sure() const { return source_.is_sure(); }
