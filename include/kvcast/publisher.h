@@ -4,9 +4,10 @@
 // Live message: [topic][sequence number, 8 bytes big-endian][payload]. Replay: see
 // schemas/README.md.
 //
-// Threads: the caller encodes; one thread owns the PUB socket and one the ROUTER socket. The ring
-// of published batches is all they share. ZeroMQ's I/O thread is the publisher's own, or see
-// PublisherConfig::shares_io_thread; inproc endpoints need the process-wide ZeroMQ context.
+// Threads: the caller only queues; one thread encodes and sends, one answers replay requests. The
+// ring of published batches is all they share. The sending thread and ZeroMQ's I/O thread are the
+// publisher's own, or see PublisherConfig::shares_threads; inproc endpoints need the process-wide
+// ZeroMQ context.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -52,10 +53,10 @@ struct PublisherConfig {
   // and one of bytes at once, then its answers wait. 0: no limit.
   double replay_requests_per_s = 64;
   double replay_bytes_per_s = 256 << 20;
-  // One I/O thread for all publishers of this process that say so: less work for a process with
-  // many. But one that is destroyed before the last of them sends what is queued, and frees its
-  // ports, only some time after that.
-  bool shares_io_thread = false;
+  // One sending thread and one I/O thread for all publishers of this process that say so: less work
+  // for a process with many. But one that is destroyed before the last of them sends what is
+  // queued, and frees its ports, only some time after that.
+  bool shares_threads = false;
 };
 
 // The endpoint of one data-parallel rank: tcp adds the rank to the port (port 0 stays 0), inproc
@@ -88,8 +89,10 @@ class Publisher {
   static Result<std::unique_ptr<Publisher>> Create(const PublisherConfig& config);
   ~Publisher();
 
-  // Encodes the batch, gives it the next sequence number and queues it. Never blocks on a socket or
-  // a subscriber. A batch without a rank gets the publisher's. Error: the batch cannot be encoded.
+  // Gives the batch the next sequence number and queues it; it is sent within a millisecond, where
+  // there is a core for the sending thread. Never blocks on a socket or a subscriber, and encodes
+  // only when 256 batches are queued. A batch without a rank gets the publisher's. Error: the batch
+  // cannot be encoded; it has no number then.
   Result<Seq> Publish(EventBatch batch);
   // Publishes bytes as they are. Error: they are empty, which in a replay would read as its end.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);

@@ -50,7 +50,7 @@ void SimPublisher::Restart(bool large_ring, bool same_kind) {
       static_cast<size_t>(random_.Percent(60) || large_ring ? 100000 : random_.Between(1, 64));
   ring_.reset();
   if (!extended) return;
-  ring_ = std::make_unique<stream::ReplayRing>(ring_batches_, SIZE_MAX);
+  ring_ = std::make_unique<stream::ReplayRing>(ring_batches_, SIZE_MAX, dialect_);
   const residency::Epoch epoch{Mix(random_.Next()), static_cast<uint64_t>(life())};
   state_ = std::make_unique<stream::PublisherState>(epoch, *ring_, dialect_, 0);
   responder_ = std::make_unique<stream::ReplayResponder>(*ring_, state_.get());
@@ -81,8 +81,8 @@ RingEntry SimPublisher::Publish(EventBatch batch) {
   visible_end_ = seq + 1;
   RingEntry entry{seq, std::make_shared<const std::vector<uint8_t>>(std::move(payload))};
   if (ring_) {
-    KV_CHECK(ring_->Append(entry.payload) == seq);
-    overruns_ += ring_->next_seq() - ring_->first_held() == ring_batches_ ? 1 : 0;
+    KV_CHECK(ring_->Append(std::move(batch)) == seq);
+    overruns_ += seq + 1 >= ring_batches_ ? 1 : 0;
     if (random_.Percent(50)) state_->CatchUp();
     return entry;
   }

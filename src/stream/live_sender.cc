@@ -2,28 +2,27 @@
 #include "src/stream/live_sender.h"
 
 #include <utility>
-#include <vector>
-
-#include "src/base/background.h"
 
 namespace kvcast::stream {
 namespace {
 
-// Batches taken from the ring under one lock.
-constexpr size_t kSliceBatches = 256;
+// Batches sent before others have their turn.
+constexpr size_t kTurnBatches = 256;
 
 }  // namespace
 
 LiveSender::LiveSender(Socket pub, std::string topic, ReplayRing& ring)
-    : pub_(std::move(pub)), topic_(std::move(topic)), ring_(ring), thread_([this] { Run(); }) {}
+    : pub_(std::move(pub)), topic_(std::move(topic)), ring_(ring) {}
 
-void LiveSender::Run() {
-  RunInBackground();
-  std::vector<RingEntry> slice;
-  while (ring_.TakeUnsent(kSliceBatches, slice)) {
-    for (const RingEntry& entry : slice) Send(entry);
-    slice.clear();
+LiveSender::Sent LiveSender::Send() {
+  size_t sent = 0;
+  while (sent < kTurnBatches && ring_.TakeUnsent(kTurnBatches - sent, slice_)) {
+    for (const RingEntry& entry : slice_) Send(entry);
+    sent += slice_.size();
+    slice_.clear();
   }
+  if (sent == 0) return Sent::kNothing;
+  return sent < kTurnBatches ? Sent::kAll : Sent::kSome;
 }
 
 void LiveSender::Send(const RingEntry& entry) {

@@ -1,9 +1,10 @@
-// LiveSender: the thread that owns the PUB socket and sends what the ring holds unsent.
+// LiveSender: a publisher's PUB socket and what of its ring is to go there.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
-#include <thread>
+#include <vector>
 
 #include "src/stream/replay_ring.h"
 #include "src/stream/socket.h"
@@ -11,22 +12,24 @@
 namespace kvcast::stream {
 
 // A PUB socket never waits: it drops for a subscriber that is behind by its high-water mark, which
-// that subscriber sees as a gap.
+// that subscriber sees as a gap. One thread at a time.
 class LiveSender {
  public:
-  // Starts the thread. `ring` must outlive it. Throws std::system_error if no thread can start.
+  enum class Sent : uint8_t { kNothing, kAll, kSome };
+
+  // `ring` must outlive it.
   LiveSender(Socket pub, std::string topic, ReplayRing& ring);
-  // REQUIRES: the ring is closed. Hands everything unsent to the socket.
-  ~LiveSender() { thread_.join(); }
+
+  // Hands unsent batches to the socket, not without end.
+  Sent Send();
 
  private:
-  void Run();
   void Send(const RingEntry& entry);
 
   Socket pub_;
   const std::string topic_;
   ReplayRing& ring_;
-  std::thread thread_;
+  std::vector<RingEntry> slice_;
 };
 
 }  // namespace kvcast::stream

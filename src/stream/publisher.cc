@@ -12,8 +12,10 @@
 #include "src/stream/live_sender.h"
 #include "src/stream/replay_ring.h"
 #include "src/stream/replay_server.h"
+#include "src/stream/send_loop.h"
 #include "src/stream/socket.h"
 #include "src/stream/state_keeper.h"
+#include "src/wire/encodable.h"
 
 namespace kvcast {
 namespace {
@@ -46,10 +48,10 @@ Epoch RandomEpoch() {
 // A context of its own makes destruction wait for exactly this publisher's messages and frees its
 // ports before it returns.
 std::shared_ptr<Context> ContextFor(const std::string& endpoint, const std::string& replay,
-                                    bool shares_io_thread) {
+                                    bool shares_threads) {
   const bool inproc = endpoint.starts_with("inproc://") || replay.starts_with("inproc://");
   if (inproc) return Context::Shared();
-  return shares_io_thread ? Context::SharedInBackground() : Context::CreateInBackground();
+  return shares_threads ? Context::SharedInBackground() : Context::CreateInBackground();
 }
 
 Result<Socket> OpenSocket(std::shared_ptr<Context> context, int type, const std::string& endpoint,
@@ -88,22 +90,27 @@ Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& e
 // Parts in the order in which they start; they stop in reverse.
 class Publisher::Impl {
  public:
-  explicit Impl(const PublisherConfig& c) : config(c), ring(c.ring_batches, c.ring_bytes) {}
+  explicit Impl(const PublisherConfig& c)
+      : config(c), ring(c.ring_batches, c.ring_bytes, c.dialect) {}
   ~Impl() {
     keeper.reset();
-    ring.Close();
+    if (loop == nullptr) return;
+    loop->Remove(*live);
+    while (live->Send() != stream::LiveSender::Sent::kNothing) {
+    }
   }
 
   Status Open();
   Status OpenReplay(std::shared_ptr<Context> context, const std::string& endpoint_of_rank);
-  Result<Seq> Append(std::vector<uint8_t> payload);
+  // A batch or a payload.
+  template <typename Published>
+  Seq Append(Published published);
   void NoteTime(double ts);
   void PublishHeartbeat();
 
   const PublisherConfig config;
   std::string endpoint;
   std::string replay_endpoint;
-  size_t payload_size_hint = 0;
   std::atomic<uint64_t> encode_errors{0};
   std::atomic<uint64_t> heartbeats{0};
   // The batches' time less the steady clock's, in seconds; NaN before the first batch.
@@ -111,6 +118,7 @@ class Publisher::Impl {
   stream::ReplayRing ring;
   std::unique_ptr<stream::PublisherState> state;
   std::unique_ptr<stream::LiveSender> live;
+  std::shared_ptr<stream::SendLoop> loop;
   std::unique_ptr<stream::ReplayServer> replay;
   std::unique_ptr<stream::StateKeeper> keeper;
 };
@@ -123,11 +131,13 @@ Status Publisher::Impl::Open() {
       EndpointForRank(config.replay_endpoint, config.data_parallel_rank);
   if (!replay_of_rank.ok()) return replay_of_rank.status();
   const std::shared_ptr<Context> context =
-      ContextFor(*pub_of_rank, *replay_of_rank, config.shares_io_thread);
+      ContextFor(*pub_of_rank, *replay_of_rank, config.shares_threads);
   Result<Socket> pub = OpenPub(config, context, *pub_of_rank);
   if (!pub.ok()) return pub.status();
   endpoint = pub->last_endpoint();
   live = std::make_unique<stream::LiveSender>(std::move(pub).value(), config.topic, ring);
+  loop = config.shares_threads ? stream::SendLoop::Shared() : std::make_shared<stream::SendLoop>();
+  loop->Add(*live);
   if (!replay_of_rank->empty()) {
     if (Status status = OpenReplay(context, *replay_of_rank); !status.ok()) return status;
   }
@@ -155,11 +165,11 @@ Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
   return Status();
 }
 
-Result<Seq> Publisher::Impl::Append(std::vector<uint8_t> payload) {
-  if (payload.empty()) {
-    return Status(StatusCode::kInvalidArgument, "an empty payload is the end marker of a replay");
-  }
-  return Seq(ring.Append(std::make_shared<const std::vector<uint8_t>>(std::move(payload))));
+template <typename Published>
+Seq Publisher::Impl::Append(Published published) {
+  const Seq seq(ring.Append(std::move(published)));
+  loop->Notice();
+  return seq;
 }
 
 namespace {
@@ -177,9 +187,8 @@ void Publisher::Impl::PublishHeartbeat() {
   batch.ts = clock_offset_s + SteadySeconds();
   if (!(batch.ts == batch.ts)) return;
   batch.data_parallel_rank = config.data_parallel_rank;
-  std::vector<uint8_t> payload;
-  if (!EncodeBatch(batch, config.dialect, payload).ok()) return;
-  if (Append(std::move(payload)).ok()) ++heartbeats;
+  Append(std::move(batch));
+  ++heartbeats;
 }
 
 Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -198,19 +207,20 @@ Result<std::unique_ptr<Publisher>> Publisher::Create(const PublisherConfig& conf
 
 Result<Seq> Publisher::Publish(EventBatch batch) {
   if (!batch.data_parallel_rank) batch.data_parallel_rank = impl_->config.data_parallel_rank;
-  std::vector<uint8_t> payload;
-  payload.reserve(impl_->payload_size_hint);
-  if (Status status = EncodeBatch(batch, impl_->config.dialect, payload); !status.ok()) {
+  if (Status status = wire::CheckEncodable(batch); !status.ok()) {
     ++impl_->encode_errors;
     return status;
   }
-  impl_->payload_size_hint = payload.size();
   impl_->NoteTime(batch.ts);
-  return impl_->Append(std::move(payload));
+  return impl_->Append(std::move(batch));
 }
 
 Result<Seq> Publisher::PublishPayload(std::span<const uint8_t> payload) {
-  return impl_->Append({payload.begin(), payload.end()});
+  if (payload.empty()) {
+    return Status(StatusCode::kInvalidArgument, "an empty payload is the end marker of a replay");
+  }
+  return impl_->Append(
+      std::make_shared<const std::vector<uint8_t>>(payload.begin(), payload.end()));
 }
 
 Seq Publisher::next_seq() const { return Seq(impl_->ring.next_seq()); }

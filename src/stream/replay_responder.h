@@ -33,7 +33,7 @@ struct Answer {
 class ReplayResponder {
  public:
   // `state` nullptr: a publisher without KVX1. Both must outlive it.
-  ReplayResponder(const ReplayRing& ring, PublisherState* state) : ring_(ring), state_(state) {}
+  ReplayResponder(ReplayRing& ring, PublisherState* state) : ring_(ring), state_(state) {}
 
   // `start`: the request's last frame.
   Answer Begin(Frame start);
@@ -47,7 +47,7 @@ class ReplayResponder {
  private:
   Answer BeginExtended(const residency::ExtensionRequest& request);
 
-  const ReplayRing& ring_;
+  ReplayRing& ring_;
   PublisherState* const state_;
 };
 

@@ -2,7 +2,8 @@
 //
 // Bounded by count and by bytes; the oldest batch goes first, the newest always stays. It is also
 // the send queue: one consumer takes what has not been sent yet, and what left the ring before that
-// is counted.
+// is counted. A batch that comes as events is encoded by whoever reads the ring first, mostly the
+// sending thread; its producer encodes only when more wait than the queue holds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +12,10 @@
 #include <memory>
 #include <vector>
 
+#include "kvcast/event.h"
+#include "kvcast/wire.h"
 #include "src/base/mutex.h"
+#include "src/stream/encode_queue.h"
 
 namespace kvcast::stream {
 
@@ -25,52 +29,63 @@ struct RingEntry {
 
 struct RingCounters {
   uint64_t batches = 0;  // ever appended: also the next sequence number
-  uint64_t bytes = 0;    // of them
+  uint64_t bytes = 0;    // of them, encoded
   uint64_t unsent_dropped = 0;
 };
 
-// Thread-safe. No call waits for more than a short copy, except TakeUnsent, which waits for work.
+// Thread-safe. No call waits for more than a short copy and the encoding of what was appended
+// before it.
 class ReplayRing {
  public:
   // REQUIRES: max_batches > 0.
-  ReplayRing(size_t max_batches, size_t max_bytes);
+  ReplayRing(size_t max_batches, size_t max_bytes, Dialect dialect = kDefaultDialect);
 
-  // Gives the payload the next sequence number.
+  // Gives the batch the next sequence number. REQUIRES: CheckEncodable(batch).ok().
+  uint64_t Append(EventBatch batch);
   uint64_t Append(Payload payload);
 
   // Appends to `out` up to `limit` held batches from the first held one >= start on, below `end`.
-  void Read(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out) const;
+  void Read(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out);
 
-  // Waits until batches are unsent, appends up to `limit` of them to `out` and takes them as sent.
-  // False: the ring is closed and everything was taken.
+  // Appends to `out` up to `limit` unsent batches and takes them as sent. False: there is none.
   bool TakeUnsent(size_t limit, std::vector<RingEntry>& out);
   // From the next batch on, what leaves the ring before ReadOn gave it is kept for it, up to the
   // ring's bytes again; beyond that, all of that is dropped.
   void KeepForReader();
   // Appends to `out` up to `limit` batches that come next for the reader.
   void ReadOn(size_t limit, std::vector<RingEntry>& out);
-  // Append must not be called any more; TakeUnsent ends when nothing is left.
-  void Close();
 
   uint64_t next_seq() const;
   // The oldest number that is held; next_seq() if none is.
-  uint64_t first_held() const;
-  RingCounters counters() const;
+  uint64_t first_held();
+  RingCounters counters();
 
  private:
-  uint64_t first_seq() const KV_REQUIRES(mutex_) { return next_seq_ - payloads_.size(); }
+  uint64_t first_seq() const KV_REQUIRES(mutex_) { return end_seq_ - payloads_.size(); }
   bool over_bounds() const KV_REQUIRES(mutex_);
+  // Encodes what was appended so far.
+  void EncodeWaiting();
+  // False: none waited.
+  bool EncodeOldest();
+  bool EncodeOldestLocked() KV_REQUIRES(encoding_);
+  void Hold(Payload payload) KV_REQUIRES(encoding_, mutex_);
   void KeepUnread(uint64_t seq, const Payload& payload) KV_REQUIRES(mutex_);
   void CopyFrom(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out) const
       KV_REQUIRES(mutex_);
 
   const size_t max_batches_;
   const size_t max_bytes_;
+  const Dialect dialect_;
+
+  Mutex encoding_;  // before mutex_: keeps what is encoded in order
+  size_t payload_size_hint_ KV_GUARDED_BY(encoding_) = 0;
+  std::vector<Payload> dropped_ KV_GUARDED_BY(encoding_);  // to be freed without mutex_
 
   mutable Mutex mutex_;
-  CondVar unsent_;
-  std::deque<Payload> payloads_ KV_GUARDED_BY(mutex_);  // [first_seq, next_seq)
   uint64_t next_seq_ KV_GUARDED_BY(mutex_) = 0;
+  EncodeQueue waiting_ KV_GUARDED_BY(mutex_);           // up to next_seq
+  std::deque<Payload> payloads_ KV_GUARDED_BY(mutex_);  // [first_seq, end_seq)
+  uint64_t end_seq_ KV_GUARDED_BY(mutex_) = 0;
   uint64_t next_unsent_ KV_GUARDED_BY(mutex_) = 0;
   size_t held_bytes_ KV_GUARDED_BY(mutex_) = 0;
   uint64_t total_bytes_ KV_GUARDED_BY(mutex_) = 0;
@@ -79,8 +94,6 @@ class ReplayRing {
   uint64_t next_unread_ KV_GUARDED_BY(mutex_) = 0;
   std::deque<RingEntry> left_unread_ KV_GUARDED_BY(mutex_);  // they have left the ring
   size_t left_unread_bytes_ KV_GUARDED_BY(mutex_) = 0;
-  bool waiting_ KV_GUARDED_BY(mutex_) = false;
-  bool closed_ KV_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace kvcast::stream

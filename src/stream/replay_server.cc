@@ -34,7 +34,7 @@ Frame AsFrame(const std::string& text) {
 }  // namespace
 
 ReplayServer::ReplayServer(Socket router, std::shared_ptr<Waker> waker, std::string topic,
-                           ReplayLayout layout, const ReplayRing& ring, PublisherState* state,
+                           ReplayLayout layout, ReplayRing& ring, PublisherState* state,
                            const ReplayRate& rate)
     : router_(std::move(router)),
       waker_(std::move(waker)),

@@ -43,8 +43,7 @@ class ReplayServer {
   // and `state` (nullptr: no KVX1) must outlive the server. Throws std::system_error if no thread
   // can start.
   ReplayServer(Socket router, std::shared_ptr<Waker> waker, std::string topic, ReplayLayout layout,
-               const ReplayRing& ring, PublisherState* state = nullptr,
-               const ReplayRate& rate = {});
+               ReplayRing& ring, PublisherState* state = nullptr, const ReplayRate& rate = {});
   // Ends at once: replies that were not sent are lost.
   ~ReplayServer();
 

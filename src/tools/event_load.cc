@@ -133,7 +133,7 @@ int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& pr
   for (int i = 0; i < config.workers; ++i) {
     auto publisher = Publisher::Create({.endpoint = "tcp://127.0.0.1:0",
                                         .replay_endpoint = "tcp://127.0.0.1:0",
-                                        .shares_io_thread = true});
+                                        .shares_threads = true});
     if (!publisher.ok()) return 1;
     if (!out.Put(EndpointsOf(**publisher))) return 1;
     publishers.push_back(std::move(publisher).value());

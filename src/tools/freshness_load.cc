@@ -89,7 +89,7 @@ class Load {
     for (int i = 0; i < config_.sources; ++i) {
       auto publisher = Publisher::Create({.endpoint = "tcp://127.0.0.1:0",
                                           .replay_endpoint = "tcp://127.0.0.1:0",
-                                          .shares_io_thread = true});
+                                          .shares_threads = true});
       if (!publisher.ok()) return false;
       publishers_.push_back(std::move(publisher).value());
       sources_.emplace_back(i);

@@ -96,4 +96,19 @@ const char* ProblemOf(const AllBlocksCleared& event) {
   return TextFits(event.medium) ? nullptr : "text too long or not UTF-8";
 }
 
+Status TooManyEvents() { return {StatusCode::kInvalidArgument, "too many events"}; }
+
+Status BadEvent(size_t index, const char* problem) {
+  return {StatusCode::kInvalidArgument, "event " + std::to_string(index) + ": " + problem};
+}
+
+Status CheckEncodable(const EventBatch& batch) {
+  if (batch.events.size() > kMaxLength) return TooManyEvents();
+  for (size_t i = 0; i < batch.events.size(); ++i) {
+    const char* problem = std::visit([](const auto& e) { return ProblemOf(e); }, batch.events[i]);
+    if (problem != nullptr) return BadEvent(i, problem);
+  }
+  return {};
+}
+
 }  // namespace kvcast::wire

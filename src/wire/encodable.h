@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "kvcast/event.h"
+#include "kvcast/status.h"
 
 namespace kvcast::wire {
 
@@ -17,5 +18,10 @@ inline constexpr size_t kMaxLength = UINT32_MAX;
 const char* ProblemOf(const BlockStored& event);
 const char* ProblemOf(const BlockRemoved& event);
 const char* ProblemOf(const AllBlocksCleared& event);
+
+// Whether EncodeBatch takes the batch, and its error if not.
+Status CheckEncodable(const EventBatch& batch);
+Status TooManyEvents();
+Status BadEvent(size_t index, const char* problem);
 
 }  // namespace kvcast::wire

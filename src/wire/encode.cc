@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <string>
 #include <variant>
 
 #include "src/base/check.h"
@@ -71,7 +70,7 @@ void Write(Writer& out, const AllBlocksCleared& event, const Layout& layout) {
 BatchEncoder::BatchEncoder(Dialect dialect, double ts, size_t events, std::vector<uint8_t>& out)
     : layout_(LayoutOf(dialect)), out_(out), start_(out.size()), events_(events), writer_(out) {
   if (events > kMaxLength) {
-    status_ = {StatusCode::kInvalidArgument, "too many events"};
+    status_ = TooManyEvents();
     return;
   }
   writer_.ArrayHead(layout_.rank ? 3 : 2);
@@ -83,7 +82,7 @@ template <typename EventType>
 bool BatchEncoder::IsEncodable(const EventType& event) {
   const char* problem = ProblemOf(event);
   if (problem == nullptr) return true;
-  status_ = {StatusCode::kInvalidArgument, "event " + std::to_string(added_) + ": " + problem};
+  status_ = BadEvent(added_, problem);
   return false;
 }
 

@@ -50,17 +50,17 @@ TEST(PublisherBackground, AllThreadsOfAPublisherGiveWay) {
   EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
 }
 
-TEST(PublisherBackground, ASharedIoThreadIsOneForAll) {
+TEST(PublisherBackground, SharedThreadsAreThereOnce) {
   PublisherConfig config{.endpoint = "tcp://127.0.0.1:0", .heartbeat_ms = 0};
-  config.shares_io_thread = true;
+  config.shares_threads = true;
   const auto first = Publisher::Create(config);
   const size_t with_one = Policies().size();
   const auto second = Publisher::Create(config);
   ASSERT_TRUE(first.ok() && second.ok());
-  EXPECT_EQ(Policies().size(), with_one + 1);  // its sending one
-  config.shares_io_thread = false;
+  EXPECT_EQ(Policies().size(), with_one);
+  config.shares_threads = false;
   const auto alone = Publisher::Create(config);
-  EXPECT_EQ(Policies().size(), with_one + 4);  // and two of ZeroMQ
+  EXPECT_EQ(Policies().size(), with_one + 3);  // its sending one and two of ZeroMQ
 }
 
 }  // namespace

@@ -146,10 +146,10 @@ TEST(PublisherLive, DestructionSendsWhatIsQueued) {
   EXPECT_EQ(received, kBatches);
 }
 
-TEST(PublisherLive, DestructionSendsWhatIsQueuedThroughASharedThread) {
+TEST(PublisherLive, DestructionSendsWhatIsQueuedThroughSharedThreads) {
   constexpr uint64_t kBatches = 3000;
   PublisherConfig config = TestPublisherConfig();
-  config.shares_io_thread = true;
+  config.shares_threads = true;
   auto first = MakePublisher(config);
   auto last = MakePublisher(config);
   ZmtpPeer of_first = Subscribe(*first, "");

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 namespace kvcast::stream {
@@ -19,7 +20,7 @@ std::vector<uint64_t> Seqs(const std::vector<RingEntry>& entries) {
   return seqs;
 }
 
-std::vector<uint64_t> Held(const ReplayRing& ring, uint64_t start, uint64_t end = UINT64_MAX,
+std::vector<uint64_t> Held(ReplayRing& ring, uint64_t start, uint64_t end = UINT64_MAX,
                            size_t limit = 100) {
   std::vector<RingEntry> entries;
   ring.Read(start, end, limit, entries);
@@ -93,26 +94,14 @@ TEST(ReplayRing, CountsBatchesThatLeaveBeforeTheyAreSent) {
   EXPECT_EQ(ring.counters().unsent_dropped, 3u);
 }
 
-TEST(ReplayRing, SenderTakesTheRestAfterClose) {
+TEST(ReplayRing, HasNothingForTheSenderWhenAllIsSent) {
   ReplayRing ring(10, 1000);
-  ring.Append(Of(1));
-  ring.Close();
-  EXPECT_EQ(Taken(ring, 10), (Numbers{0}));
   std::vector<RingEntry> none;
   EXPECT_FALSE(ring.TakeUnsent(10, none));
-}
-
-TEST(ReplayRing, WaitingSenderWakesForBatchAndForClose) {
-  ReplayRing ring(10, 1000);
-  std::vector<RingEntry> entries;
-  std::thread sender([&] {
-    while (ring.TakeUnsent(10, entries)) {
-    }
-  });
-  for (int i = 0; i < 100; ++i) ring.Append(Of(1));
-  ring.Close();
-  sender.join();
-  EXPECT_EQ(entries.size() + ring.counters().unsent_dropped, 100u);
+  ring.Append(Of(1));
+  EXPECT_EQ(Taken(ring, 10), (Numbers{0}));
+  EXPECT_FALSE(ring.TakeUnsent(10, none));
+  EXPECT_TRUE(none.empty());
 }
 
 std::vector<uint64_t> ReadOn(ReplayRing& ring, size_t limit) {
@@ -137,6 +126,117 @@ TEST(ReplayRing, WhatIsKeptForTheReaderHasABound) {
   ring.KeepForReader();
   for (int i = 0; i < 5; ++i) ring.Append(Of(4));
   EXPECT_EQ(ReadOn(ring, 10), (Numbers{3, 4})) << "the first three were too much";
+}
+
+EventBatch Events(double ts) {
+  EventBatch batch;
+  batch.ts = ts;
+  batch.events.emplace_back(BlockRemoved{.block_hashes = {BlockHash(7)}});
+  return batch;
+}
+
+std::vector<uint8_t> Encoded(double ts) {
+  std::vector<uint8_t> payload;
+  EXPECT_TRUE(EncodeBatch(Events(ts), Dialect::kVllm8, payload).ok());
+  return payload;
+}
+
+TEST(ReplayRing, EventsAreThereAsBytesWhoeverAsks) {
+  ReplayRing ring(10, 1000, Dialect::kVllm8);
+  EXPECT_EQ(ring.Append(Events(0)), 0u);
+  EXPECT_EQ(ring.Append(Of(3)), 1u);
+  EXPECT_EQ(ring.Append(Events(2)), 2u);
+  EXPECT_EQ(ring.next_seq(), 3u);
+  std::vector<RingEntry> read;
+  ring.Read(0, 3, 10, read);
+  ASSERT_EQ(Seqs(read), (Numbers{0, 1, 2}));
+  EXPECT_EQ(*read[0].payload, Encoded(0));
+  EXPECT_EQ(*read[1].payload, *Of(3));
+  EXPECT_EQ(*read[2].payload, Encoded(2));
+  ring.Append(Events(3));
+  EXPECT_EQ(ring.counters().bytes, 3 * Encoded(0).size() + 3);
+  ring.Append(Events(4));
+  std::vector<RingEntry> taken;
+  while (ring.TakeUnsent(10, taken)) {
+  }
+  EXPECT_EQ(Seqs(taken), (Numbers{0, 1, 2, 3, 4}));
+  EXPECT_EQ(*taken[4].payload, Encoded(4));
+}
+
+TEST(ReplayRing, BoundsHoldForEventsThatWait) {
+  ReplayRing ring(3, 1000);
+  ring.KeepForReader();
+  for (int i = 0; i < 5; ++i) ring.Append(Events(i));
+  EXPECT_EQ(ring.first_held(), 2u);
+  EXPECT_EQ(ring.counters().unsent_dropped, 2u);
+  EXPECT_EQ(ReadOn(ring, 10), (Numbers{0, 1, 2, 3, 4}));
+}
+
+TEST(ReplayRing, AProducerThatIsAheadEncodesItself) {
+  constexpr size_t kBatches = 3 * EncodeQueue::kMaxBatches;
+  ReplayRing ring(kBatches, SIZE_MAX);
+  for (size_t i = 0; i < kBatches; ++i) EXPECT_EQ(ring.Append(Events(static_cast<double>(i))), i);
+  EXPECT_EQ(Held(ring, 0, kBatches, kBatches).size(), kBatches);
+  EXPECT_EQ(ring.counters().unsent_dropped, 0u);
+}
+
+TEST(ReplayRing, ProducersSenderAndReadersDoNotDisturbEachOther) {
+  constexpr uint64_t kBatches = 4000;
+  ReplayRing ring(2 * kBatches, SIZE_MAX);
+  std::vector<RingEntry> taken;
+  std::atomic<bool> ended = false;
+  const auto produce = [&ring] {
+    for (uint64_t i = 0; i < kBatches; ++i) {
+      i % 5 == 0 ? ring.Append(Of(1)) : ring.Append(Events(1));
+    }
+  };
+  std::thread sender([&] {
+    while (!ended) ring.TakeUnsent(7, taken);
+    while (ring.TakeUnsent(7, taken)) {
+    }
+  });
+  std::thread reader([&] {
+    while (!ended) {
+      const uint64_t end = ring.next_seq();
+      EXPECT_EQ(Held(ring, 0, end, SIZE_MAX).size(), end);
+    }
+  });
+  std::thread other(produce);
+  produce();
+  other.join();
+  ended = true;
+  sender.join();
+  reader.join();
+  ASSERT_EQ(taken.size(), 2 * kBatches);
+  for (uint64_t i = 0; i < taken.size(); ++i) EXPECT_EQ(taken[i].seq, i);
+}
+
+TEST(EncodeQueue, GivesBatchesBackInOrder) {
+  EncodeQueue queue;
+  double next = 0;
+  for (double ts = 0; ts < 1000; ++ts) {
+    if (queue.full()) {
+      EXPECT_EQ(queue.Pop().ts, next++);
+    }
+    queue.Push(Events(ts));
+  }
+  while (!queue.empty()) EXPECT_EQ(queue.Pop(), Events(next++));
+  EXPECT_EQ(next, 1000);
+}
+
+TEST(EncodeQueue, IsFullByWhatItHolds) {
+  EncodeQueue queue;
+  EventBatch large;
+  large.events.emplace_back(
+      BlockStored{.token_ids = std::vector<TokenId>(EncodeQueue::kMaxItems + 1)});
+  queue.Push(Events(0));
+  EXPECT_FALSE(queue.full());
+  queue.Push(large);
+  EXPECT_TRUE(queue.full());
+  queue.Pop();
+  EXPECT_TRUE(queue.full());
+  queue.Pop();
+  EXPECT_FALSE(queue.full());
 }
 
 }  // namespace

@@ -1,0 +1,157 @@
+// What is published is sent soon, also after a silence, and a silent loop does nothing.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/send_loop.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "src/stream/nap_plan.h"
+#include "tests/stream/stream_test_util.h"
+
+namespace kvcast::stream {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+TEST(NapPlan, NapsGrowUntilItSleeps) {
+  NapPlan plan;
+  EXPECT_EQ(plan.Next(true), microseconds(100));
+  EXPECT_EQ(plan.Next(false), microseconds(200));
+  EXPECT_EQ(plan.Next(false), microseconds(400));
+  EXPECT_EQ(plan.Next(false), microseconds(500));
+  EXPECT_EQ(plan.Next(false), microseconds(500));
+  EXPECT_EQ(plan.Next(true), microseconds(100));
+  microseconds awake{0};
+  for (auto nap = plan.Next(true); nap; nap = plan.Next(false)) awake += *nap;
+  EXPECT_GE(awake, NapPlan::kAwake);
+  EXPECT_LT(awake, NapPlan::kAwake + NapPlan::kLongest);
+  EXPECT_EQ(plan.Next(false), std::nullopt);
+  EXPECT_EQ(plan.Next(true), microseconds(100));
+}
+
+// A ring, the socket that it goes to, and a subscriber.
+class Outlet {
+ public:
+  explicit Outlet(const std::string& name, const std::shared_ptr<Context>& context)
+      : sender_(Pub(name, context), "", ring_), sub_(Socket::Create(context, ZMQ_SUB).value()) {
+    sub_.SetOption(ZMQ_RCVHWM, 0);
+    sub_.Subscribe("");
+    EXPECT_TRUE(sub_.Connect("inproc://" + name).ok());
+  }
+
+  LiveSender& sender() { return sender_; }
+  void Publish(SendLoop& loop) {
+    ring_.Append(EventBatch());
+    loop.Notice();
+  }
+  // How many messages have come since the start.
+  size_t Received() {
+    for (Multipart message; sub_.Receive(message) != RecvResult::kNone;) ++received_;
+    return received_;
+  }
+
+ private:
+  static Socket Pub(const std::string& name, const std::shared_ptr<Context>& context) {
+    Socket pub = Socket::Create(context, ZMQ_PUB).value();
+    pub.SetOption(ZMQ_SNDHWM, 0);
+    EXPECT_TRUE(pub.Bind("inproc://" + name).ok());
+    return pub;
+  }
+
+  ReplayRing ring_{100000, SIZE_MAX};
+  LiveSender sender_;
+  Socket sub_;
+  size_t received_ = 0;
+};
+
+int64_t ContextSwitches() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_nvcsw;
+}
+
+constexpr auto kLongSilence = 2 * NapPlan::kAwake;
+
+TEST(SendLoop, SendsWhatIsPublishedAlsoAfterASilence) {
+  const auto context = Context::Create();
+  SendLoop loop;
+  Outlet outlet("outlet", context);
+  loop.Add(outlet.sender());
+  for (size_t sent = 1; sent <= 3; ++sent) {
+    outlet.Publish(loop);
+    EXPECT_TRUE(Eventually([&] { return outlet.Received() == sent; }));
+    std::this_thread::sleep_for(kLongSilence);
+  }
+  loop.Remove(outlet.sender());
+}
+
+TEST(SendLoop, SleepsWhenNothingIsPublished) {
+  const auto context = Context::Create();
+  SendLoop loop;
+  Outlet outlet("outlet", context);
+  loop.Add(outlet.sender());
+  std::this_thread::sleep_for(kLongSilence);
+  const int64_t before = ContextSwitches();
+  std::this_thread::sleep_for(kLongSilence);
+  EXPECT_LT(ContextSwitches() - before, 50) << "naps would be a thousand";
+  loop.Remove(outlet.sender());
+}
+
+// The moment at which it falls asleep is the one to miss a batch in.
+TEST(SendLoop, MissesNothingWhileItFallsAsleep) {
+  const auto context = Context::Create();
+  SendLoop loop;
+  Outlet outlet("outlet", context);
+  loop.Add(outlet.sender());
+  size_t sent = 0;
+  for (auto silence = NapPlan::kAwake - milliseconds(10);
+       silence < NapPlan::kAwake + milliseconds(40); silence += milliseconds(4)) {
+    std::this_thread::sleep_for(silence);
+    outlet.Publish(loop);
+    ++sent;
+    ASSERT_TRUE(Eventually([&] { return outlet.Received() == sent; })) << silence.count();
+  }
+  loop.Remove(outlet.sender());
+}
+
+TEST(SendLoop, ServesOthersWhileSomeComeAndGo) {
+  constexpr size_t kBatches = 20000;
+  const auto context = Context::Create();
+  SendLoop loop;
+  Outlet stays("stays", context);
+  loop.Add(stays.sender());
+  std::thread producer([&] {
+    for (size_t i = 0; i < kBatches; ++i) stays.Publish(loop);
+  });
+  size_t left = 0;
+  for (int i = 0; i < 50; ++i) {
+    Outlet goes("goes" + std::to_string(i), context);
+    loop.Add(goes.sender());
+    for (int batch = 0; batch < 100; ++batch) goes.Publish(loop);
+    loop.Remove(goes.sender());
+    while (goes.sender().Send() != LiveSender::Sent::kNothing) {
+    }
+    left += goes.Received();
+  }
+  producer.join();
+  EXPECT_EQ(left, 50 * 100u);
+  EXPECT_TRUE(Eventually([&] { return stays.Received() == kBatches; }));
+  loop.Remove(stays.sender());
+}
+
+TEST(SendLoop, TheSharedOneEndsWithItsLastHolder) {
+  std::shared_ptr<SendLoop> loop = SendLoop::Shared();
+  EXPECT_EQ(SendLoop::Shared(), loop);
+  const std::weak_ptr<SendLoop> watched = loop;
+  loop.reset();
+  EXPECT_TRUE(watched.expired());
+  EXPECT_NE(SendLoop::Shared(), nullptr);
+}
+
+}  // namespace
+}  // namespace kvcast::stream
