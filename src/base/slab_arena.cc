@@ -116,6 +116,7 @@ void SlabArena::Release(Slab* slab) {
 
 void* SlabArena::Allocate(size_t bytes) {
   // Larger objects have slabs of their own, counted with the largest size.
+  static_assert(kObjectSizes.size() == kSizes);
   const size_t size_class = std::min(SizeClass(bytes), kSizes - 1);
   const size_t object_bytes = bytes > kLargest ? bytes : kObjectSizes[size_class];
   Slab* slab = bytes > kLargest ? nullptr : open_[size_class];

@@ -48,14 +48,12 @@ uint64_t ReplayRing::Append(Payload payload) {
 
 void ReplayRing::EncodeWaiting() {
   const uint64_t end = next_seq();
-  MutexLock encoding(encoding_);
-  while (true) {
-    {
-      MutexLock lock(mutex_);
-      if (end_seq_ >= end) return;
-    }
-    EncodeOldestLocked();
-  }
+  while (end_seq() < end) EncodeOldest();
+}
+
+uint64_t ReplayRing::end_seq() const {
+  MutexLock lock(mutex_);
+  return end_seq_;
 }
 
 bool ReplayRing::EncodeOldest() {

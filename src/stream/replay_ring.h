@@ -63,8 +63,9 @@ class ReplayRing {
  private:
   uint64_t first_seq() const KV_REQUIRES(mutex_) { return end_seq_ - payloads_.size(); }
   bool over_bounds() const KV_REQUIRES(mutex_);
-  // Encodes what was appended so far.
+  // Encodes what was appended so far, one by one: a producer may be waiting to do one itself.
   void EncodeWaiting();
+  uint64_t end_seq() const;
   // False: none waited.
   bool EncodeOldest();
   bool EncodeOldestLocked() KV_REQUIRES(encoding_);
