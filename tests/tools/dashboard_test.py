@@ -155,6 +155,17 @@ try:
         "return [...document.querySelectorAll('select, button, canvas, [role=region]')].every("
         "e => (e.labels && e.labels.length) || e.textContent.trim() || e.getAttribute('aria-label'))"))
 
+    # Contrast of text against its own background, as WCAG counts it.
+    contrast = """
+      const lum = c => { const v = c.map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
+                         return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
+      const rgb = s => s.match(/[\\d.]+/g).map(Number);
+      const back = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
+                          if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
+      return [...document.querySelectorAll('h1,h2,h3,th,dt,dd,.tag,label,button,p')].map(e => {
+        const a = lum(rgb(getComputedStyle(e).color)), b = lum(back(e));
+        return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.textContent]; }).filter(x => x[0] < 4.5)"""
+
     def picture(name, width, dark):
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
@@ -167,6 +178,8 @@ try:
         overflow = driver.execute_script(
             "return document.documentElement.scrollWidth - document.documentElement.clientWidth")
         check(f"nothing is wider than the page: {name}", overflow <= 0, overflow)
+        low = driver.execute_script(contrast)
+        check(f"text can be read: {name}", low == [], low[:5])
         full = driver.execute_script("return document.documentElement.scrollHeight")
         driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
             "width": width, "height": full, "deviceScaleFactor": 1, "mobile": width < 600})
@@ -176,17 +189,6 @@ try:
     for name, width, dark in (("desk-light", 1280, False), ("desk-dark", 1280, True),
                               ("phone-light", 390, False), ("phone-dark", 390, True)):
         picture(name, width, dark)
-    # Contrast of text against its own background, as WCAG counts it.
-    low = driver.execute_script("""
-      const lum = c => { const v = c.map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
-                         return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
-      const rgb = s => s.match(/[\\d.]+/g).map(Number);
-      const back = e => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor);
-                          if (c.length < 4 || c[3] === 1) return c; } return [255, 255, 255]; };
-      return [...document.querySelectorAll('h1,h2,h3,th,dt,dd,.tag,label,button,p')].map(e => {
-        const a = lum(rgb(getComputedStyle(e).color)), b = lum(back(e));
-        return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.textContent]; }).filter(x => x[0] < 4.5)""")
-    check("text can be read", low == [], low[:5])
     # Pause stops the questions.
     one(driver, "#pause").click()
     time.sleep(1.5)
