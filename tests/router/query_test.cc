@@ -79,6 +79,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "lora_name and cache_salt are part of the hashes already"},
         BadBody{R"({"hashes": [1], "hash_block_size": 0})",
                 "hash_block_size: must be a positive integer"},
+        BadBody{R"({"hashes": [1], "hash_block_size": 16.5})",
+                "hash_block_size: must be a positive integer"},
         BadBody{R"({"hashes": [1], "prompt_tokens": 18446744073709551615})",
                 "prompt_tokens: must be a positive integer"}));
 

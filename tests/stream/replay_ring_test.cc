@@ -182,12 +182,15 @@ TEST(ReplayRing, AProducerThatIsAheadEncodesItself) {
 
 TEST(ReplayRing, ProducersSenderAndReadersDoNotDisturbEachOther) {
   constexpr uint64_t kBatches = 4000;
-  ReplayRing ring(2 * kBatches, SIZE_MAX);
+  ReplayRing ring(2 * kBatches, SIZE_MAX, Dialect::kVllm8);
   std::vector<RingEntry> taken;
+  std::vector<double> ts_of(2 * kBatches);  // by number
   std::atomic<bool> ended = false;
-  const auto produce = [&ring] {
-    for (uint64_t i = 0; i < kBatches; ++i) {
-      i % 5 == 0 ? ring.Append(Of(1)) : ring.Append(Events(1));
+  const auto produce = [&](double ts) {
+    for (uint64_t i = 0; i < kBatches; ++i, ++ts) {
+      const bool as_bytes = i % 5 == 0;
+      const auto bytes = std::make_shared<const std::vector<uint8_t>>(Encoded(ts));
+      ts_of[as_bytes ? ring.Append(bytes) : ring.Append(Events(ts))] = ts;
     }
   };
   std::thread sender([&] {
@@ -201,14 +204,17 @@ TEST(ReplayRing, ProducersSenderAndReadersDoNotDisturbEachOther) {
       EXPECT_EQ(Held(ring, 0, end, SIZE_MAX).size(), end);
     }
   });
-  std::thread other(produce);
-  produce();
+  std::thread other(produce, 1.0 * kBatches);
+  produce(0);
   other.join();
   ended = true;
   sender.join();
   reader.join();
   ASSERT_EQ(taken.size(), 2 * kBatches);
-  for (uint64_t i = 0; i < taken.size(); ++i) EXPECT_EQ(taken[i].seq, i);
+  for (uint64_t i = 0; i < taken.size(); ++i) {
+    EXPECT_EQ(taken[i].seq, i);
+    EXPECT_EQ(*taken[i].payload, Encoded(ts_of[i]));
+  }
 }
 
 TEST(EncodeQueue, GivesBatchesBackInOrder) {
