@@ -103,6 +103,7 @@ class Publisher {
   // As bound, port 0 resolved. replay_endpoint is empty if there is no replay.
   const std::string& endpoint() const;
   const std::string& replay_endpoint() const;
+  // Encodes first what is queued, as its bytes count.
   PublisherCounters counters() const;
 
  private:

@@ -72,9 +72,10 @@ bool ReplayRing::EncodeOldestLocked() {
   payload.reserve(payload_size_hint_);
   KV_CHECK(EncodeBatch(batch, dialect_, payload).ok());
   payload_size_hint_ = payload.size();
+  auto shared = std::make_shared<const std::vector<uint8_t>>(std::move(payload));
   {
     MutexLock lock(mutex_);
-    Hold(std::make_shared<const std::vector<uint8_t>>(std::move(payload)));
+    Hold(std::move(shared));
   }
   dropped_.clear();
   return true;

@@ -4,33 +4,15 @@
 #include <algorithm>
 
 #include "src/base/background.h"
+#include "src/base/shared_one.h"
 #include "src/stream/nap_plan.h"
 
 namespace kvcast::stream {
-namespace {
-
-class SharedLoop {
- public:
-  std::shared_ptr<SendLoop> Get() {
-    MutexLock lock(mutex_);
-    std::shared_ptr<SendLoop> loop = loop_.lock();
-    if (loop == nullptr) {
-      loop = std::make_shared<SendLoop>();
-      loop_ = loop;
-    }
-    return loop;
-  }
-
- private:
-  Mutex mutex_;
-  std::weak_ptr<SendLoop> loop_ KV_GUARDED_BY(mutex_);
-};
-
-}  // namespace
 
 std::shared_ptr<SendLoop> SendLoop::Shared() {
-  static SharedLoop shared;
-  return shared.Get();
+  static SharedOne<SendLoop> shared;
+  return shared.Get([] { return std::make_shared<SendLoop>(); },
+                    [](const SendLoop&) { return true; });
 }
 
 SendLoop::SendLoop() : thread_([this] { Run(); }) {}

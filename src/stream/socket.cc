@@ -13,7 +13,7 @@
 
 #include "src/base/background.h"
 #include "src/base/check.h"
-#include "src/base/mutex.h"
+#include "src/base/shared_one.h"
 
 namespace kvcast::stream {
 namespace {
@@ -88,36 +88,15 @@ std::shared_ptr<Context> Context::CreateInBackground() {
   return context;
 }
 
-namespace {
-
-class SharedContext {
- public:
-  template <typename Create>
-  std::shared_ptr<Context> Get(const Create& create) {
-    MutexLock lock(mutex_);
-    std::shared_ptr<Context> context = context_.lock();
-    if (context == nullptr || !context->ok()) {
-      context = create();
-      context_ = context;
-    }
-    return context;
-  }
-
- private:
-  Mutex mutex_;
-  std::weak_ptr<Context> context_ KV_GUARDED_BY(mutex_);
-};
-
-}  // namespace
-
 std::shared_ptr<Context> Context::Shared() {
-  static SharedContext shared;
-  return shared.Get(&Context::Create);
+  static SharedOne<Context> shared;
+  return shared.Get(&Context::Create, [](const Context& context) { return context.ok(); });
 }
 
 std::shared_ptr<Context> Context::SharedInBackground() {
-  static SharedContext shared;
-  return shared.Get(&Context::CreateInBackground);
+  static SharedOne<Context> shared;
+  return shared.Get(&Context::CreateInBackground,
+                    [](const Context& context) { return context.ok(); });
 }
 
 Socket::Socket(std::shared_ptr<Context> context, void* socket)

@@ -1,0 +1,32 @@
+// SharedOne: the one object of a kind that all who ask share, for as long as any of them holds it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "src/base/mutex.h"
+
+namespace kvcast {
+
+// Thread-safe.
+template <typename T>
+class SharedOne {
+ public:
+  // What is there if `is_usable(object)`, else what `create()` gives.
+  template <typename Create, typename IsUsable>
+  std::shared_ptr<T> Get(const Create& create, const IsUsable& is_usable) {
+    MutexLock lock(mutex_);
+    std::shared_ptr<T> one = one_.lock();
+    if (one == nullptr || !is_usable(*one)) {
+      one = create();
+      one_ = one;
+    }
+    return one;
+  }
+
+ private:
+  Mutex mutex_;
+  std::weak_ptr<T> one_ KV_GUARDED_BY(mutex_);
+};
+
+}  // namespace kvcast
