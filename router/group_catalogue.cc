@@ -21,7 +21,7 @@ Status Invalid(size_t group, std::string_view what) {
 
 Status CheckGroup(const GroupSpec& spec, size_t index, int64_t unit) {
   if (!InRange(spec.block_size, kMaxBlockSize)) return Invalid(index, "block_size: out of range");
-  if (unit > 0 && spec.block_size % unit != 0) {
+  if (TakesPart(spec) && unit > 0 && spec.block_size % unit != 0) {
     return Invalid(index, "block_size: not a multiple of hash_block_size");
   }
   if (IsWindowKind(spec.kind) && !InRange(spec.sliding_window, kMaxWindow)) {
@@ -43,11 +43,20 @@ Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
   if (config.hash_block_size < 0 || config.hash_block_size > kMaxBlockSize) {
     return Status(StatusCode::kInvalidArgument, "hash_block_size: out of range");
   }
+  if (config.hash_lookahead_tokens < 0 || config.hash_lookahead_tokens > kMaxLookahead) {
+    return Status(StatusCode::kInvalidArgument, "lookahead: out of range");
+  }
   if (config.alignment < 0 || config.alignment > kMaxWindow) {
     return Status(StatusCode::kInvalidArgument, "alignment: out of range");
   }
   if (!InRange(config.blocks_per_chunk, kMaxBlocksPerChunk)) {
     return Status(StatusCode::kInvalidArgument, "blocks_per_chunk: out of range");
+  }
+  if (const int64_t replay = config.replay_tokens.value_or(0); replay < 0 || replay > kMaxWindow) {
+    return Status(StatusCode::kInvalidArgument, "replay_tokens: out of range");
+  }
+  if (config.hash_lookahead_tokens < 0 || config.hash_lookahead_tokens > kMaxBlockSize) {
+    return Status(StatusCode::kInvalidArgument, "hash_lookahead_tokens: out of range");
   }
   GroupCatalogue catalogue;
   catalogue.registered_ = !config.groups.empty();
@@ -59,7 +68,7 @@ Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
       return status;
     }
     catalogue.groups_.push_back({config.groups[i], Source::kRegistered});
-    catalogue.NoteBlockSize(config.groups[i].block_size);
+    if (TakesPart(config.groups[i])) catalogue.NoteBlockSize(config.groups[i].block_size);
   }
   if (catalogue.unit_ > 0 && config.alignment % catalogue.unit_ != 0) {
     return Status(StatusCode::kInvalidArgument, "alignment: not a multiple of hash_block_size");
@@ -77,7 +86,7 @@ std::optional<size_t> GroupCatalogue::Resolve(const std::optional<int64_t>& grou
 
 GroupCatalogue::Verdict GroupCatalogue::KindVerdict(size_t index) const {
   if (index >= groups_.size() || groups_[index].source == Source::kUnseen) return Verdict::kIndex;
-  return IsCacheableKind(groups_[index].spec.kind) ? Verdict::kIndex : Verdict::kUnknownKind;
+  return TakesPart(groups_[index].spec) ? Verdict::kIndex : Verdict::kUnknownKind;
 }
 
 GroupCatalogue::Verdict GroupCatalogue::Store(const BlockStored& event, Tier tier) {
@@ -105,7 +114,7 @@ bool GroupCatalogue::SizeFits(const Group& group, int64_t block_size) const {
 
 GroupCatalogue::Verdict GroupCatalogue::CheckRegistered(const Group& group,
                                                         const BlockStored& event) {
-  if (!IsCacheableKind(group.spec.kind)) return Verdict::kUnknownKind;
+  if (!TakesPart(group.spec)) return Verdict::kUnknownKind;
   if (!SizeFits(group, event.block_size)) return Verdict::kBad;
   NoteBlockSize(event.block_size);
   return Verdict::kIndex;
@@ -187,7 +196,8 @@ int64_t GroupCatalogue::AlignmentByRule() const {
   const int64_t unreachable = unit_ * kUnreachableUnits;
   int64_t alignment = unit_;
   for (const Group& group : groups_) {
-    if (!group.known()) continue;
+    // A scheduler aligns to all groups of a cache, those outside prefix caching included.
+    if (!group.known() && group.spec.prefix_cacheable) continue;
     const int64_t factor = group.spec.block_size / std::gcd(alignment, group.spec.block_size);
     if (alignment > unreachable / factor) return unreachable;
     alignment *= factor;
@@ -202,6 +212,23 @@ void GroupCatalogue::UpdateAlignment() {
   } else {
     alignment_ = std::lcm(fixed_alignment_, unit_);
   }
+}
+
+bool GroupCatalogue::one_hash_per_block() const {
+  return std::ranges::all_of(groups_, [this](const Group& group) {
+    return !group.known() ||
+           (group.spec.kind != SpecKind::kMamba && group.spec.block_size == unit_);
+  });
+}
+
+bool GroupCatalogue::has_full_kind() const {
+  return std::ranges::any_of(
+      groups_, [](const Group& group) { return group.known() && IsFullKind(group.spec.kind); });
+}
+
+bool GroupCatalogue::assumes_kinds() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const Group& group) { return group.source == Source::kAssumed; });
 }
 
 std::vector<GroupSpec> GroupCatalogue::Specs() const {

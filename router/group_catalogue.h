@@ -46,6 +46,17 @@ class GroupCatalogue {
 
   // By group_idx; kUnknown where no store was seen.
   std::vector<GroupSpec> Specs() const;
+  // Whether a group that takes part was announced without its kind.
+  bool assumes_kinds() const;
+  // nullopt: nothing is known of the group.
+  std::optional<GroupSpec> SpecOf(uint8_t group) const {
+    if (group >= groups_.size() || groups_[group].source == Source::kUnseen) return std::nullopt;
+    return groups_[group].spec;
+  }
+  // Whether no block of a known group can be cached under two hashes, as a Mamba state and a block
+  // of several hash units can.
+  bool one_hash_per_block() const;
+  bool has_full_kind() const;
   // Tokens per hash; 0: not known yet.
   int64_t unit() const { return unit_; }
   // Alignment of hits, a multiple of unit(); 0: not known yet.
@@ -60,7 +71,7 @@ class GroupCatalogue {
     GroupSpec spec{.kind = SpecKind::kUnknown, .block_size = 0};
     Source source = Source::kUnseen;
 
-    bool known() const { return source != Source::kUnseen && IsCacheableKind(spec.kind); }
+    bool known() const { return source != Source::kUnseen && TakesPart(spec); }
   };
 
   std::optional<size_t> Resolve(const std::optional<int64_t>& group_idx) const;

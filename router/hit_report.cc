@@ -45,7 +45,7 @@ class RootRun {
   // True if it has a store of every group that takes part in lookups.
   bool Complete(const std::vector<GroupSpec>& specs) const {
     for (size_t i = 0; i < specs.size(); ++i) {
-      if (IsCacheableKind(specs[i].kind) && store_of_group_[i] == nullptr) return false;
+      if (TakesPart(specs[i]) && store_of_group_[i] == nullptr) return false;
     }
     return stores_ > 0;
   }
@@ -83,7 +83,8 @@ GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, Pla
 }  // namespace
 
 HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
-                        const GroupCatalogue& catalogue, const ResidencyMap& map) {
+                        const GroupCatalogue& catalogue, const ResidencyMap& map,
+                        int64_t replay_tokens) {
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
   if (first == nullptr || RootSpan(*first) == 0 || catalogue.alignment() == 0) return {};
   // What a request computed is new at its end, in every group; what it hit is there in all.
@@ -93,7 +94,7 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   }
   const std::vector<GroupSpec> specs = catalogue.Specs();
   const RootRun run(events, specs);
-  if (!run.Complete(specs)) return {};
+  if (!run.Complete(specs) || run.span() <= replay_tokens) return {};
 
   HitReport report{.events = run.stores()};
   std::vector<GroupResidency> groups;

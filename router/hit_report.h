@@ -47,19 +47,23 @@ class HitReportState {
     if (report.reading == HitReportReading::kNo || contradicted_) return false;
     if (report.reading == HitReportReading::kYes) seen_ = true;
     if (reports_ == HitReports::kUnknown) return false;
-    if (report.reading == HitReportReading::kMaybe && seen_) doubtful_blocks_ += report.blocks;
-    return seen_;
+    if (report.reading == HitReportReading::kMaybe) doubtful_blocks_ += report.blocks;
+    return true;
   }
   // Under the right reading every removed block is known, but for doubtful ones. More than those,
   // and the stores that were left out have been copies: they are counted from now on.
   void NoteUnknownRemove() {
-    if (!seen_ || reports_ == HitReports::kUnknown) return;
+    if (reports_ == HitReports::kUnknown || (!seen_ && doubtful_blocks_ == 0)) return;
     if (doubtful_blocks_ == 0) contradicted_ = true;
     if (doubtful_blocks_ > 0) --doubtful_blocks_;
   }
+  // What the worker holds was taken from its publisher, which counts reports as copies.
+  void NoteForeignCopies() { contradicted_ |= reports_ != HitReports::kUnknown; }
   // The cache is empty.
   void Clear() { *this = HitReportState(reports_); }
-  bool none() const { return !seen_; }
+  // Whether what is counted is what there is. An engine that is known to send reports is believed
+  // until its removes contradict that.
+  bool certain() const { return reports_ == HitReports::kUnknown ? !seen_ : !contradicted_; }
 
  private:
   HitReports reports_;
@@ -71,7 +75,9 @@ class HitReportState {
 // Whether the leading events are a hit report of the worker whose places on the GPU are `places`,
 // by group (kNoPlace or beyond the end: it holds nothing there). Costs no more than a look at the
 // first events' shape and one probe of the map where they are not.
+// `replay_tokens`: a prefix of no more tokens is no hit (WorkerConfig::replay_tokens).
 HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
-                        const GroupCatalogue& catalogue, const ResidencyMap& map);
+                        const GroupCatalogue& catalogue, const ResidencyMap& map,
+                        int64_t replay_tokens = 0);
 
 }  // namespace kvcast::router

@@ -2,8 +2,6 @@
 #include "router/key_readings.h"
 
 #include <algorithm>
-#include <optional>
-#include <string>
 #include <utility>
 
 namespace kvcast::router {
@@ -31,6 +29,58 @@ std::optional<SentKeys> KeysOf(const BlockStored& event, size_t index) {
   if (event.lora_name) return SentKeys{{ExtraKey::Text(*event.lora_name)}, false};
   if (event.lora_id) return std::nullopt;
   return SentKeys{{}, false};
+}
+
+// The adapter's name stands first, and the event names the adapter besides.
+bool IsAdapter(const BlockStored& event, const ExtraKeys& keys, size_t index) {
+  const auto* text = std::get_if<std::string>(&keys[index].value);
+  return index == 0 && text != nullptr && event.lora_name && *text == *event.lora_name;
+}
+
+// nullopt: not a key of any kind.
+std::optional<KeyKind> KindOfKey(const BlockStored& event, const ExtraKeys& keys, size_t index) {
+  if (IsAdapter(event, keys, index)) return KeyKind::kLora;
+  if (IsText(keys[index])) return KeyKind::kSalt;
+  if (ItemIdentifier(keys[index]) != nullptr) return KeyKind::kImages;
+  if (std::holds_alternative<Bytes>(keys[index].value)) return KeyKind::kEmbeddings;
+  return std::nullopt;
+}
+
+ExtraKey List(std::string_view source, std::vector<ExtraKey> keys) {
+  keys.insert(keys.begin(), ExtraKey::Text(std::string(source)));
+  return {ExtraKeyList{std::move(keys)}};
+}
+
+std::optional<ExtraKey> TagKey(const BlockStored& event, const ExtraKeys& keys, size_t index,
+                               const LoraPaths& paths) {
+  const std::optional<KeyKind> kind = KindOfKey(event, keys, index);
+  if (!kind) return std::nullopt;
+  switch (*kind) {
+    case KeyKind::kLora: {
+      const auto path = paths.find(*event.lora_name);
+      if (path == paths.end()) return std::nullopt;
+      return List("lora", {keys[index], ExtraKey::Text(path->second)});
+    }
+    case KeyKind::kSalt:
+      return List("cache_salt", {keys[index]});
+    case KeyKind::kImages:
+      return List("mm", std::get<ExtraKeyList>(keys[index].value).items);
+    default:
+      return List("prompt_embeds", {keys[index]});
+  }
+}
+
+// The keys in the form that is hashed; nullopt: they have none.
+std::optional<ExtraKeys> InForm(const BlockStored& event, const ExtraKeys& keys,
+                                ExtraKeyScheme form, const LoraPaths& paths) {
+  if (form == ExtraKeyScheme::kBare) return keys;
+  ExtraKeys tagged;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    std::optional<ExtraKey> key = TagKey(event, keys, i, paths);
+    if (!key) return std::nullopt;
+    tagged.push_back(*std::move(key));
+  }
+  return tagged;
 }
 
 // Items of one block whose identifier is the same object get the same tag.
@@ -74,28 +124,84 @@ KeyReadings OfOneUnit(const ExtraKeys& keys, bool certain) {
   return read;
 }
 
+ExtraKeys AdapterKeys(const BlockStored& event) {
+  if (!event.lora_name) return {};
+  return {ExtraKey::Text(*event.lora_name)};
+}
+
+// The adapter and, in the first block of a prompt, a salt: keys that say those of every unit.
+bool AreTexts(const BlockStored& event, const ExtraKeys& keys, bool first_of_prompt) {
+  const ExtraKeys adapter = AdapterKeys(event);
+  const size_t most = adapter.size() + (first_of_prompt ? 1 : 0);
+  return keys.size() >= adapter.size() && keys.size() <= most &&
+         std::equal(adapter.begin(), adapter.end(), keys.begin()) &&
+         std::all_of(keys.begin(), keys.end(), IsText);
+}
+
 // LoRA name: every unit; salt: the first of the prompt. Items and embeddings are not told by unit.
 KeyReadings OfManyUnits(const BlockStored& event, size_t index, const SentKeys& sent) {
-  const ExtraKeys& keys = sent.keys;
-  ExtraKeys lora;
-  if (event.lora_name) lora.push_back(ExtraKey::Text(*event.lora_name));
   const bool at_root = index == 0 && !event.parent_block_hash;
-  const size_t most = lora.size() + (at_root ? 1 : 0);
-  const bool known = keys.size() >= lora.size() && keys.size() <= most &&
-                     std::equal(lora.begin(), lora.end(), keys.begin()) &&
-                     std::all_of(keys.begin(), keys.end(), IsText);
-  if (!known) return {{}, false};
-  return {{{keys, std::move(lora), {}}}, sent.certain};
+  if (!AreTexts(event, sent.keys, at_root)) return {{}, false};
+  return {{{sent.keys, AdapterKeys(event), {}}}, sent.certain};
+}
+
+bool Convert(const BlockStored& event, ExtraKeyScheme form, const LoraPaths& paths,
+             KeyReading& reading) {
+  std::optional<ExtraKeys> first = InForm(event, reading.first, form, paths);
+  std::optional<ExtraKeys> rest = InForm(event, reading.rest, form, paths);
+  if (!first || !rest) return false;
+  reading.first = *std::move(first);
+  reading.rest = *std::move(rest);
+  return true;
 }
 
 }  // namespace
 
-KeyReadings ReadKeys(const BlockStored& event, size_t index, int64_t units) {
+KeyKindSet KindsOf(const BlockStored& event, size_t index) {
+  KeyKindSet kinds;
+  if (event.lookahead) kinds |= SetOf(KeyKind::kLookahead);
+  if (event.extra_keys) {
+    if (index >= event.extra_keys->size()) return kinds;
+    const auto& keys = (*event.extra_keys)[index];
+    for (size_t i = 0; keys && i < keys->size(); ++i) {
+      if (const auto kind = KindOfKey(event, *keys, i)) kinds |= SetOf(*kind);
+    }
+  } else if (event.lora_name) {
+    kinds |= SetOf(KeyKind::kLora);
+  }
+  return kinds.none() ? SetOf(KeyKind::kPlain) : kinds;
+}
+
+KeyReadings ReadKeys(const BlockStored& event, size_t index, int64_t units, ExtraKeyScheme form,
+                     const LoraPaths& paths) {
   const std::optional<SentKeys> sent = KeysOf(event, index);
   if (!sent) return {{}, false};
   if (sent->keys.empty() && !event.lora_name) return {{KeyReading{}}, sent->certain};
-  if (units == 1) return OfOneUnit(sent->keys, sent->certain);
-  return OfManyUnits(event, index, *sent);
+  KeyReadings read =
+      units == 1 ? OfOneUnit(sent->keys, sent->certain) : OfManyUnits(event, index, *sent);
+  for (KeyReading& reading : read.readings) {
+    if (!Convert(event, form, paths, reading)) return {{}, false};
+  }
+  return read;
+}
+
+std::optional<KeyReading> ReadSpanKeys(const BlockStored& event, ExtraKeyScheme form,
+                                       const LoraPaths& paths) {
+  KeyReading reading{AdapterKeys(event), AdapterKeys(event), {}};
+  for (size_t i = 0; i < event.block_hashes.size(); ++i) {
+    const std::optional<SentKeys> sent = KeysOf(event, i);
+    // A salt is one of the prompt's first block, which is then the first that is announced.
+    const bool may_be_first = i == 0 && !event.parent_block_hash;
+    if (!sent || !AreTexts(event, sent->keys, may_be_first)) return std::nullopt;
+    if (i == 0) reading.first = sent->keys;
+  }
+  if (!Convert(event, form, paths, reading)) return std::nullopt;
+  return reading;
+}
+
+std::optional<std::string> UntoldAdapter(const BlockStored& event, const LoraPaths& paths) {
+  if (!event.lora_name || paths.contains(*event.lora_name)) return std::nullopt;
+  return event.lora_name;
 }
 
 }  // namespace kvcast::router

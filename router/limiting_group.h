@@ -15,6 +15,7 @@ namespace kvcast::router {
 // serve the longest prefix; the first of equals. nullopt: none of them alone could serve more than
 // the hit. `reuse` is ReusablePrefix of the same arguments.
 std::optional<size_t> LimitingGroup(std::span<const GroupResidency> groups, const Reuse& reuse,
-                                    int64_t unit, int64_t alignment, int64_t max_tokens);
+                                    int64_t unit, int64_t alignment, int64_t max_tokens,
+                                    int64_t eagle_limit);
 
 }  // namespace kvcast::router

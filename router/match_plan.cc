@@ -11,8 +11,13 @@
 namespace kvcast::router {
 namespace {
 
-bool TakesPart(const GroupSpec& spec, MatchPolicy policy) {
-  return policy == MatchPolicy::kFullOnly ? IsFullKind(spec.kind) : IsCacheableKind(spec.kind);
+bool IsAsked(const GroupSpec& spec, MatchPolicy policy) {
+  return TakesPart(spec) && (policy != MatchPolicy::kFullOnly || IsFullKind(spec.kind));
+}
+
+int64_t EagleUnits(const WorkerRules& worker, const QueryShape& shape) {
+  if (shape.policy != MatchPolicy::kExact) return shape.units;
+  return EagleLimit(worker.rules, worker.groups.size(), shape.units, shape.prompt_units);
 }
 
 // A window or chunk that the events did not give: to ask for every block promises too little, never
@@ -25,11 +30,11 @@ bool SizeUnknown(const GroupSpec& spec) {
 }  // namespace
 
 MatchPlan::MatchPlan(const WorkerRules& worker, const QueryShape& shape)
-    : shape_(shape), worker_(&worker) {
+    : shape_(shape), worker_(&worker), eagle_units_(EagleUnits(worker, shape)) {
   part_of_group_.assign(worker.groups.size(), -1);
   for (size_t i = 0; i < worker.groups.size(); ++i) {
     const GroupSpec& spec = worker.groups[i];
-    if (!TakesPart(spec, shape.policy)) continue;
+    if (!IsAsked(spec, shape.policy)) continue;
     part_of_group_[i] = static_cast<int>(parts_.size());
     full_kinds_only_ = full_kinds_only_ && IsFullKind(spec.kind);
     AddGroup(spec);
@@ -40,9 +45,9 @@ void MatchPlan::AddGroup(GroupSpec spec) {
   if (SizeUnknown(spec)) spec.kind = SpecKind::kFullAttention;
   GroupResidency& part = parts_.emplace_back();
   part.spec = spec;
-  part.blocks.Resize(shape_.units * shape_.unit / spec.block_size);
+  part.blocks.Resize(eagle_units_ * shape_.unit / spec.block_size);
   const bool partial = spec.block_size > shape_.unit;
-  if (partial) part.partial_ends.Resize(shape_.units);
+  if (partial) part.partial_ends.Resize(eagle_units_);
 }
 
 void MatchPlan::Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions) {
@@ -64,7 +69,7 @@ void MatchPlan::MarkOne(size_t part_index, Tier tier, int64_t position) {
     if (ends_block) MarkOffloaded(part_index, tier, end / units_per_block - 1);
     return;
   }
-  if (position >= shape_.units) return;
+  if (position >= eagle_units_) return;
   if (ends_block) {
     part.blocks.Set(end / units_per_block - 1);
   } else if (position < part.partial_ends.size()) {
@@ -95,7 +100,8 @@ int64_t MatchPlan::WithOffload(const std::vector<Bitmap>& blocks, int64_t local_
     return ReusableWithMirroredPool(groups, {.unit = shape_.unit,
                                              .alignment = worker_->alignment,
                                              .prompt_tokens = shape_.prompt_tokens,
-                                             .local_tokens = local_tokens});
+                                             .local_tokens = local_tokens,
+                                             .rules = worker_->rules});
   }
   return ReusableWithOffload(groups,
                              {.unit = shape_.unit,
@@ -117,7 +123,8 @@ void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
     match.hit = match.gpu_tokens == most ? HitKind::kFull : HitKind::kPartial;
   }
   if (match.hit == HitKind::kFull) return;
-  const auto part = LimitingGroup(parts_, reuse, shape_.unit, worker_->alignment, max_tokens);
+  const auto part = LimitingGroup(parts_, reuse, shape_.unit, worker_->alignment, max_tokens,
+                                  eagle_units_ * shape_.unit);
   if (!part) return;
   const auto group =
       std::find(part_of_group_.begin(), part_of_group_.end(), static_cast<int>(*part));
@@ -139,6 +146,12 @@ int64_t MatchPlan::Promise(const Reuse& reuse) const {
   return reuse.tokens;
 }
 
+// A hit that would be computed again as a whole is none.
+void MatchPlan::Replay(WorkerMatch& match) const {
+  if (match.gpu_tokens <= worker_->replay_tokens) match.gpu_tokens = 0;
+  match.replay_tokens = std::min(match.gpu_tokens, worker_->replay_tokens);
+}
+
 WorkerMatch MatchPlan::Evaluate() const {
   WorkerMatch match;
   match.worker = worker_->id;
@@ -146,10 +159,11 @@ WorkerMatch MatchPlan::Evaluate() const {
   match.per_group_tokens.assign(part_of_group_.size(), 0);
   // No group to ask is no promise, not the empty AND.
   if (parts_.empty()) return match;
-  const Reuse reuse =
-      ReusablePrefix(parts_, shape_.unit, worker_->alignment, shape_.units * shape_.unit);
+  const Reuse reuse = ReusablePrefix(parts_, shape_.unit, worker_->alignment,
+                                     shape_.units * shape_.unit, eagle_units_ * shape_.unit);
   match.gpu_tokens = Promise(reuse);
-  match.recompute_tokens = shape_.prompt_tokens - match.gpu_tokens;
+  if (shape_.policy == MatchPolicy::kExact) Replay(match);
+  match.recompute_tokens = shape_.prompt_tokens - match.gpu_tokens + match.replay_tokens;
   for (size_t i = 0; i < part_of_group_.size(); ++i) {
     if (part_of_group_[i] < 0) continue;
     match.per_group_tokens[i] = reuse.per_group_tokens[static_cast<size_t>(part_of_group_[i])];

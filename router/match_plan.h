@@ -40,11 +40,13 @@ class MatchPlan {
   void MarkOne(size_t part, Tier tier, int64_t position);
   void MarkOffloaded(size_t part, Tier tier, int64_t block);
   int64_t Promise(const Reuse& reuse) const;
+  void Replay(WorkerMatch& match) const;
   void Judge(const Reuse& reuse, WorkerMatch& match) const;
   int64_t WithOffload(const std::vector<Bitmap>& blocks, int64_t local_tokens) const;
 
   QueryShape shape_;
   const WorkerRules* worker_;
+  int64_t eagle_units_;  // leading hashes that a lookup may see: those that can serve a hit or more
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part
   bool full_kinds_only_ = true;

@@ -20,6 +20,8 @@ struct MatchQuery::Scratch {
   std::vector<Asked> asked;
   std::vector<Mark> marks;
   std::vector<uint64_t> words;
+  std::vector<ResidencyMap::Piece> pieces;
+  std::vector<uint64_t> seen;  // by asked: positions that an earlier piece has
 
   static Stamped& At(std::vector<Stamped>& table, size_t i) {
     if (i >= table.size()) table.resize(std::max(i + 1, 2 * table.size()));
@@ -47,12 +49,15 @@ MatchQuery::Scratch& MatchQuery::ThreadScratch() {
 }
 
 MatchQuery::MatchQuery(const ResidencyMap& map, const PlaceTable& places,
-                       std::span<const BlockHash> chain, const QueryShape& shape)
+                       const PromptBlocks& prompt, const QueryShape& shape)
     : map_(map),
       places_(places),
-      chain_(chain.first(static_cast<size_t>(shape.prompt_units))),
+      contents_(prompt.contents.first(
+          std::min(prompt.contents.size(), static_cast<size_t>(shape.prompt_units)))),
+      chain_(prompt.hashes.first(
+          std::min(prompt.hashes.size(), static_cast<size_t>(shape.prompt_units)))),
       shape_(shape),
-      words_((chain_.size() + 63) / 64),
+      words_((static_cast<size_t>(shape.prompt_units) + 63) / 64),
       scratch_(ThreadScratch()) {
   ++scratch_.stamp;
 }
@@ -90,13 +95,20 @@ bool MatchQuery::Read() {
     asked.version = EvenVersion(*asked.view);
     asked.rules = asked.view->rules.load(std::memory_order_acquire);
     asked.certain = asked.view->certain.load(std::memory_order_acquire);
+    asked.unnamed_gpu = asked.view->unnamed_gpu.load(std::memory_order_acquire);
+    asked.ambiguous_names = asked.view->ambiguous.load(std::memory_order_acquire);
+    asked.ambiguous = false;
     asked.first_mark = kNone;
     Scratch::At(scratch_.asked_of_slot, asked.view->slot) = {reading, i};
   }
-  map_.Walk(chain_, UntilGap(),
-            [&](const HolderSet& holders, uint32_t offset, size_t position, uint32_t length) {
-              Collect(holders, offset, position, length);
-            });
+  if (!contents_.empty()) CollectContents();
+  if (!chain_.empty()) {
+    // Beside contents, what is found by hash may fill the gaps of what is found by content.
+    const bool until_gap = contents_.empty() && UntilGap();
+    map_.WalkHashes(chain_, until_gap, !contents_.empty(),
+                    [&](const HolderSet& holders, uint32_t offset, size_t position,
+                        uint32_t length) { Collect(holders, offset, position, length); });
+  }
   bool all = true;
   for (Asked& asked : scratch_.asked) {
     if (asked.settled) continue;
@@ -148,6 +160,89 @@ void MatchQuery::Collect(const HolderSet& holders, uint32_t offset, size_t posit
   }
 }
 
+// As Collect, for blocks of several units.
+void MatchQuery::CollectSpread(const ResidencyMap::Piece& piece) {
+  for (uint32_t i = 0; i < piece.length; ++i) {
+    Collect(*piece.holders, i, piece.position + i * size_t{piece.step}, 1);
+  }
+}
+
+void MatchQuery::CollectContents() {
+  scratch_.pieces.clear();
+  size_t reached = 0;
+  bool overlap = false;
+  // Without a chain nothing else fills a gap.
+  map_.WalkContents(
+      contents_, shape_.unit, chain_.empty() && UntilGap(), [&](const ResidencyMap::Piece& piece) {
+        overlap = overlap || piece.position < reached;
+        reached = std::max(reached, piece.position + piece.length * size_t{piece.step});
+        scratch_.pieces.push_back(piece);
+      });
+  for (const ResidencyMap::Piece& piece : scratch_.pieces) {
+    if (piece.step == 1) {
+      Collect(*piece.holders, 0, piece.position, piece.length);
+    } else {
+      CollectSpread(piece);
+    }
+  }
+  if (overlap) FindAmbiguities();
+  DropAmbiguous();
+}
+
+// A worker that is met at one position in two runs has two hashes of that content, unless their
+// blocks have different sizes.
+void MatchQuery::FindAmbiguities() {
+  std::vector<std::pair<uint32_t, size_t>> found;  // asked, position
+  std::vector<uint32_t> strides;
+  for (const ResidencyMap::Piece& piece : scratch_.pieces) strides.push_back(piece.step);
+  std::sort(strides.begin(), strides.end());
+  strides.erase(std::unique(strides.begin(), strides.end()), strides.end());
+  for (const uint32_t step : strides) {
+    scratch_.seen.assign(scratch_.asked.size() * words_, 0);
+    std::vector<std::pair<uint32_t, size_t>> own;  // of the piece in work
+    for (const ResidencyMap::Piece& piece : scratch_.pieces) {
+      if (piece.step != step) continue;
+      own.clear();
+      const uint32_t size = piece.holders->size();
+      for (uint32_t i = 0; i < size; ++i) {
+        uint64_t bits = piece.holders->bits(i) & BitRange(0, piece.length);
+        if (bits == 0) continue;
+        const uint32_t mark = MarkOf(piece.holders->place(i));
+        if (mark == kNone) continue;
+        const uint32_t asked = scratch_.marks[mark].asked;
+        for (; bits != 0; bits &= bits - 1) {
+          const size_t position =
+              piece.position + static_cast<size_t>(std::countr_zero(bits)) * step;
+          const uint64_t word = scratch_.seen[asked * words_ + position / 64];
+          if ((word >> position % 64 & 1) != 0) found.emplace_back(asked, position);
+          own.emplace_back(asked, position);
+        }
+      }
+      for (const auto& [asked, position] : own) {
+        scratch_.seen[asked * words_ + position / 64] |= uint64_t{1} << position % 64;
+      }
+    }
+  }
+  for (const auto& [asked, position] : found) Drop(scratch_.asked[asked], position);
+}
+
+// A block with contradicting names is not counted.
+void MatchQuery::Drop(Asked& asked, size_t position) {
+  asked.ambiguous = true;
+  for (uint32_t mark = asked.first_mark; mark != kNone; mark = scratch_.marks[mark].next) {
+    scratch_.words[mark * words_ + position / 64] &= ~(uint64_t{1} << position % 64);
+  }
+}
+
+void MatchQuery::DropAmbiguous() {
+  for (Asked& asked : scratch_.asked) {
+    if (asked.settled || asked.ambiguous_names == nullptr) continue;
+    for (size_t i = 0; i < contents_.size(); ++i) {
+      if (asked.ambiguous_names->HasContent(contents_[i])) Drop(asked, i);
+    }
+  }
+}
+
 std::vector<WorkerMatch> MatchQuery::Answers() const {
   std::vector<WorkerMatch> answers;
   answers.reserve(scratch_.asked.size());
@@ -155,8 +250,40 @@ std::vector<WorkerMatch> MatchQuery::Answers() const {
     if (asked.rules->unit != shape_.unit && asked.rules->unit != 0) continue;
     answers.push_back(Answer(asked));
     answers.back().certain = asked.certain;
+    answers.back().ambiguous = asked.ambiguous;
+    answers.back().unnamed_gpu = asked.unnamed_gpu;
+    answers.back().untold = UntoldOf(asked, answers.back());
   }
   return answers;
+}
+
+// The unknown properties of the worker that could change the answer.
+uint32_t MatchQuery::UntoldOf(const Asked& asked, const WorkerMatch& match) const {
+  uint32_t untold = asked.rules->untold;
+  if (untold == 0) return 0;
+  // No kind serves a prompt of which nothing is held, but for chunks among known kinds.
+  if (asked.first_mark == kNone && asked.rules->nothing_without_blocks) return 0;
+  const auto drop = [&untold](Untold property) { untold &= ~static_cast<uint32_t>(property); };
+  // These only take from a hit, but where the prompt ends with a unit: an engine that drops a block
+  // looks at that unit too.
+  if (match.gpu_tokens == 0) {
+    drop(Untold::kReplay);
+    if (shape_.prompt_units == shape_.units) {
+      drop(Untold::kGroups);
+      drop(Untold::kEagle);
+    }
+  }
+  if (asked.rules->shortest_hit > 0 && match.gpu_tokens >= asked.rules->shortest_hit) {
+    drop(Untold::kReplay);
+  }
+  // A group of unknown size is asked for every block, so that it promises too little.
+  if (match.hit == HitKind::kFull) {
+    drop(Untold::kWindow);
+    drop(Untold::kChunkSize);
+  }
+  // The releases differ where the prompt ends with a unit.
+  if (shape_.prompt_units == shape_.units) drop(Untold::kRelease);
+  return untold;
 }
 
 WorkerMatch MatchQuery::Answer(const Asked& asked) const {

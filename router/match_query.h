@@ -1,4 +1,4 @@
-// MatchQuery: one query's reading of the index: who holds which hashes of a chain.
+// MatchQuery: one query's reading of the index: which workers hold which blocks of a prompt.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kvcast/prefix_index.h"
+#include "router/ambiguous_names.h"
 #include "router/match_plan.h"
 #include "router/residency_map.h"
 #include "router/worker_rules.h"
@@ -24,12 +25,17 @@ struct WorkerView {
   std::atomic<uint64_t> version{0};
   std::atomic<const WorkerRules*> rules{nullptr};
   std::atomic<bool> certain{true};
+  std::atomic<uint64_t> unnamed_gpu{0};
+  std::atomic<bool> has_named{false};
+  std::atomic<bool> has_unnamed{false};
+  std::atomic<const AmbiguousNames*> ambiguous{nullptr};  // nullptr: none
 };
 
 // REQUIRES: the thread is pinned while it lives. Uses memory of the thread: one at a time.
 class MatchQuery {
  public:
-  MatchQuery(const ResidencyMap& map, const PlaceTable& places, std::span<const BlockHash> chain,
+  // The prompt's names are those of shape.prompt_units.
+  MatchQuery(const ResidencyMap& map, const PlaceTable& places, const PromptBlocks& prompt,
              const QueryShape& shape);
   ~MatchQuery();
 
@@ -47,6 +53,9 @@ class MatchQuery {
     const WorkerRules* rules = nullptr;
     uint64_t version = 0;
     bool certain = true;
+    bool ambiguous = false;
+    uint64_t unnamed_gpu = 0;
+    const AmbiguousNames* ambiguous_names = nullptr;
     bool settled = false;
     uint32_t first_mark = kNone;
   };
@@ -65,13 +74,20 @@ class MatchQuery {
   uint32_t MarkOf(PlaceId place);
   uint32_t NewMarkOf(PlaceId place);
   void Collect(const HolderSet& holders, uint32_t offset, size_t position, uint32_t length);
+  void CollectSpread(const ResidencyMap::Piece& piece);
+  void CollectContents();
+  void FindAmbiguities();
+  void DropAmbiguous();
+  void Drop(Asked& asked, size_t position);
   bool UntilGap() const;
   WorkerMatch Answer(const Asked& asked) const;
+  uint32_t UntoldOf(const Asked& asked, const WorkerMatch& match) const;
   WorkerMatch LeadingRun(const Asked& asked) const;
 
   const ResidencyMap& map_;
   const PlaceTable& places_;
-  const std::span<const BlockHash> chain_;  // of the prompt's units
+  const std::span<const ContentKey> contents_;  // of the prompt's units; empty: by hash alone
+  const std::span<const BlockHash> chain_;      // of the prompt's units; empty: by content alone
   const QueryShape shape_;
   const size_t words_;  // of a mark
   Scratch& scratch_;

@@ -60,8 +60,11 @@ int64_t ReusableWithMirroredPool(std::span<const GroupResidency> groups,
   const int64_t max_tokens =
       (query.prompt_tokens - 1 - query.local_tokens) / query.unit * query.unit;
   if (behind.empty() || max_tokens <= 0) return query.local_tokens;
+  const int64_t hashed_tokens =
+      (query.prompt_tokens - query.local_tokens) / query.unit * query.unit;
+  const int64_t eagle_limit = EagleLimit(query.rules, groups.size(), max_tokens, hashed_tokens);
   return query.local_tokens +
-         ReusablePrefix(behind, query.unit, query.alignment, max_tokens).tokens;
+         ReusablePrefix(behind, query.unit, query.alignment, max_tokens, eagle_limit).tokens;
 }
 
 }  // namespace kvcast::router

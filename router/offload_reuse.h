@@ -41,6 +41,7 @@ struct MirroredPoolQuery {
   int64_t alignment = 0;      // of the engine's hits; a multiple of unit
   int64_t prompt_tokens = 0;  // > 0
   int64_t local_tokens = 0;   // the hit on the GPU
+  EngineRules rules = EngineRules::kMain2026August;
 };
 
 // As ReusableWithOffload, by the engine's own rule over the blocks that `groups` hold on lower

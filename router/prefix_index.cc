@@ -1,44 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/prefix_index.h"
-
-#include <algorithm>
-#include <array>
-#include <memory>
-#include <numeric>
-#include <optional>
 #include <thread>
-#include <unordered_map>
 #include <utility>
 #include <variant>
 
-#include "router/batch_ahead.h"
-#include "router/group_catalogue.h"
-#include "router/hit_report.h"
-#include "router/match_query.h"
-#include "router/place_table.h"
-#include "router/removal_cursors.h"
-#include "router/residency_map.h"
-#include "router/seeded_hash.h"
-#include "router/worker_rules.h"
-#include "src/base/check.h"
-#include "src/base/epoch.h"
-#include "src/base/slab_arena.h"
-#include "src/base/watched_mutex.h"
+#include "router/prefix_index_impl.h"
 
 namespace kvcast {
 
+using router::AmbiguousNames;
 using router::BatchAhead;
 using router::GroupCatalogue;
+using router::IdleNames;
 using router::MatchQuery;
 using router::PlaceId;
 using router::PlaceTable;
 using router::QueryShape;
 using router::RemovalCursors;
+using router::Removals;
 using router::ResidencyMap;
+using router::Roster;
 using router::WorkerRules;
 using router::WorkerSlot;
+using router::WorkerState;
 using router::WorkerView;
-using Verdict = GroupCatalogue::Verdict;
 
 namespace {
 
@@ -56,161 +40,14 @@ void DeleteObject(void* /*context*/, uintptr_t object) {
   delete reinterpret_cast<T*>(object);
 }
 
-// A worker, or a hidden generation of one, as writers see it.
-struct WorkerState {
-  WorkerState(WorkerId worker, WorkerSlot slot, const WorkerConfig& with)
-      : id(worker),
-        view(std::make_unique<WorkerView>(worker, slot)),
-        config(with),
-        hit_reports(with.hit_reports) {
-    if (config.digests) digest.emplace();
-  }
-
-  WorkerId id;
-  std::unique_ptr<WorkerView> view;
-  WorkerConfig config;
-  GroupCatalogue catalogue;
-  uint64_t catalogue_changes = 0;  // that the view's rules know of
-  IndexCounters counters;
-  std::array<uint64_t, kTiers> residencies{};
-  router::HitReportState hit_reports;
-  std::optional<ResidencyDigest> digest;
-  std::array<std::vector<PlaceId>, kTiers> places;  // by tier and group
-
-  uint64_t total() const {
-    return std::accumulate(residencies.begin(), residencies.end(), uint64_t{0});
-  }
-  PlaceId PlaceAt(Tier tier, uint8_t group) const {
-    const std::vector<PlaceId>& of_tier = places[static_cast<size_t>(tier)];
-    return group < of_tier.size() ? of_tier[group] : router::kNoPlace;
-  }
-  // Counts what became of an event; whether it changes residency.
-  bool Accept(Verdict verdict) {
-    if (verdict == Verdict::kBad) ++counters.bad_events;
-    if (verdict == Verdict::kUnknownKind) ++counters.unknown_kinds;
-    if (verdict == Verdict::kIndexAssumed) ++counters.assumed_kinds;
-    return verdict == Verdict::kIndex || verdict == Verdict::kIndexAssumed;
-  }
-};
-
-// A batch's removals since the last event of another kind, and where the last of them took from.
-struct Removals {
-  RemovalCursors cursors;
-  const BlockRemoved* last = nullptr;
-  Tier tier = Tier::kGpu;
-  uint8_t group = 0;
-  PlaceId place = router::kNoPlace;
-};
-
-// The registered workers, for readers. Never changed: who comes or goes makes another one.
-struct Roster {
-  using ById = std::vector<std::pair<WorkerId, const WorkerView*>>;
-
-  std::vector<const WorkerView*> by_order;  // of registration
-  ById by_id;                               // sorted
-
-  const WorkerView* Find(WorkerId id) const {
-    const auto it = PositionOf(id);
-    return it != by_id.end() && it->first == id ? it->second : nullptr;
-  }
-  ById::const_iterator PositionOf(WorkerId id) const {
-    return std::lower_bound(by_id.begin(), by_id.end(), id,
-                            [](const auto& entry, WorkerId value) { return entry.first < value; });
-  }
-  // The same with `view` in place of what it has of that worker; nullptr: with nothing there.
-  std::unique_ptr<Roster> With(WorkerId id, const WorkerView* view) const {
-    auto roster = std::make_unique<Roster>(*this);
-    const auto it = roster->by_id.begin() + (PositionOf(id) - by_id.begin());
-    const bool known = it != roster->by_id.end() && it->first == id;
-    if (!known && view != nullptr) {
-      roster->by_id.emplace(it, id, view);
-      roster->by_order.push_back(view);
-    } else if (known) {
-      auto& order = roster->by_order;
-      const auto at = std::find(order.begin(), order.end(), it->second);
-      if (view != nullptr) {
-        *at = it->second = view;
-      } else {
-        order.erase(at);
-        roster->by_id.erase(it);
-      }
-    }
-    return roster;
-  }
-};
-
 }  // namespace
-
-// Writers take turns; readers take no lock. A reader finds the workers in the roster and what they
-// hold in the map, and knows from a worker's version whether it has read it between two batches; if
-// not, it reads that worker again.
-class PrefixIndex::Impl {
- public:
-  ~Impl();
-  Status AddWorker(WorkerId id, const WorkerConfig& config);
-  void RemoveWorker(WorkerId id);
-  void ClearWorker(WorkerId id, bool forget_groups);
-  Status LearnUnit(WorkerId id, int64_t unit);
-  std::vector<size_t> Apply(WorkerId id, const EventBatch& batch);
-  void BeginHidden(WorkerId id);
-  void ApplyHidden(WorkerId id, const EventBatch& batch);
-  void SwapHidden(WorkerId id);
-  void DropHidden(WorkerId id);
-  bool Reclaim();
-  ResidencyTotals HiddenDigests(WorkerId id) const;
-  void ForEachResidency(WorkerId id, const std::function<void(Tier, uint8_t group, const BlockHash&,
-                                                              uint32_t copies)>& visit) const;
-  std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, const QueryShape& shape,
-                                 std::span<const WorkerId> ids) const;
-  // What `read` says of the worker; `absent` if there is none.
-  template <typename T, typename Read>
-  T ReadWorker(WorkerId id, T absent, Read read) const {
-    WatchedLock lock(mutex_);
-    const auto it = slot_of_.find(id);
-    return it == slot_of_.end() ? absent : read(*slots_[it->second]);
-  }
-
- private:
-  // Ends a change of the worker: queries see all of it from here on, and saw nothing of it before.
-  void Commit(WorkerState& worker) KV_REQUIRES(mutex_);
-  WorkerSlot TakeSlot() KV_REQUIRES(mutex_);
-  WorkerState& Enter(WorkerId id, const WorkerConfig& config, GroupCatalogue catalogue)
-      KV_REQUIRES(mutex_);
-  void Leave(WorkerSlot slot) KV_REQUIRES(mutex_);
-  // Shows readers the worker, or that it is gone.
-  void Show(WorkerId id, const WorkerView* view) KV_REQUIRES(mutex_);
-  void ForgetHidden(WorkerId id) KV_REQUIRES(mutex_);
-  std::vector<size_t> ApplyTo(WorkerState& worker, const EventBatch& batch) KV_REQUIRES(mutex_);
-  void ClearTier(WorkerState& worker, Tier tier) KV_REQUIRES(mutex_);
-  bool SweepSome(size_t runs) KV_REQUIRES(mutex_);
-  PlaceId OpenPlace(WorkerState& worker, Tier tier, uint8_t group) KV_REQUIRES(mutex_);
-  // Number of leading events that repeat what the index has, and are to be left out.
-  size_t SkipHitReport(WorkerState& worker, std::span<const Event> events) KV_REQUIRES(mutex_);
-  void ApplyEvent(WorkerState& worker, const BlockStored& event, BatchAhead& ahead)
-      KV_REQUIRES(mutex_);
-  void ApplyEvent(WorkerState& worker, const BlockRemoved& event, BatchAhead& ahead,
-                  Removals& removals) KV_REQUIRES(mutex_);
-  void ApplyEvent(WorkerState& worker, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
-  // Puts the query to `ids`, or to all.
-  static void AskAll(const Roster& roster, std::span<const WorkerId> ids, MatchQuery& query);
-
-  mutable WatchedMutex mutex_;
-  SlabArena arena_;
-  mutable EpochDomain epochs_;
-  PlaceTable places_{epochs_};
-  ResidencyMap map_{router::ProcessSeed(), arena_, epochs_, places_};
-  std::unordered_map<WorkerId, WorkerSlot> slot_of_ KV_GUARDED_BY(mutex_);
-  std::vector<std::unique_ptr<WorkerState>> slots_ KV_GUARDED_BY(mutex_);
-  std::vector<WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
-  std::unordered_map<WorkerId, WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
-  std::vector<PlaceId> closing_ KV_GUARDED_BY(mutex_);  // by the change in work
-  std::atomic<const Roster*> roster_{new Roster};
-};
 
 PrefixIndex::Impl::~Impl() {
   delete roster_.load(std::memory_order_relaxed);
   for (const std::unique_ptr<WorkerState>& worker : slots_) {
-    if (worker) delete worker->view->rules.load(std::memory_order_relaxed);
+    if (!worker) continue;
+    delete worker->view->rules.load(std::memory_order_relaxed);
+    delete worker->view->ambiguous.load(std::memory_order_relaxed);
   }
 }
 
@@ -220,7 +57,12 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   const WorkerRules* rules = known;
   if (worker.catalogue_changes != worker.catalogue.changes() || known == nullptr) {
     worker.catalogue_changes = worker.catalogue.changes();
-    rules = new WorkerRules(worker.id, worker.config, worker.catalogue);
+    rules = new WorkerRules(worker.id, worker.config, worker.catalogue, worker.shown);
+  }
+  const AmbiguousNames* const ambiguous_before = view.ambiguous.load(std::memory_order_relaxed);
+  const AmbiguousNames* ambiguous = ambiguous_before;
+  if (std::exchange(worker.ambiguous_changed, false)) {
+    ambiguous = worker.ambiguous.empty() ? nullptr : new AmbiguousNames(worker.ambiguous);
   }
   // Readers wait from here to the end of the version's change, and for nothing else.
   const uint64_t version = view.version.load(std::memory_order_relaxed);
@@ -228,12 +70,21 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   for (const PlaceId place : closing_) places_.Close(place);
   map_.Publish();
   view.rules.store(rules, std::memory_order_release);
-  view.certain.store(worker.hit_reports.none(), std::memory_order_release);
+  view.certain.store(worker.hit_reports.certain(), std::memory_order_release);
+  view.ambiguous.store(ambiguous, std::memory_order_release);
+  view.has_unnamed.store(worker.total_unnamed() > 0, std::memory_order_release);
+  view.has_named.store(worker.named_blocks > 0, std::memory_order_release);
+  view.unnamed_gpu.store(worker.unnamed[static_cast<size_t>(Tier::kGpu)],
+                         std::memory_order_release);
   view.version.store(version + 2, std::memory_order_release);
   closing_.clear();
   map_.Tidy();
   if (known != nullptr && known != rules) {
     epochs_.Retire(DeleteObject<const WorkerRules>, nullptr, reinterpret_cast<uintptr_t>(known));
+  }
+  if (ambiguous_before != nullptr && ambiguous_before != ambiguous) {
+    epochs_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
+                   reinterpret_cast<uintptr_t>(ambiguous_before));
   }
 }
 
@@ -273,6 +124,7 @@ WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
   slots_[slot] = std::make_unique<WorkerState>(id, slot, config);
   WorkerState& worker = *slots_[slot];
   worker.catalogue = std::move(catalogue);
+  worker.number = ++states_;
   Commit(worker);
   return worker;
 }
@@ -287,6 +139,10 @@ void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   closing_.clear();
   epochs_.Retire(DeleteObject<const WorkerRules>, nullptr,
                  reinterpret_cast<uintptr_t>(worker.view->rules.load(std::memory_order_relaxed)));
+  if (const auto* ambiguous = worker.view->ambiguous.load(std::memory_order_relaxed)) {
+    epochs_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
+                   reinterpret_cast<uintptr_t>(ambiguous));
+  }
   epochs_.Retire(DeleteObject<WorkerView>, nullptr,
                  reinterpret_cast<uintptr_t>(worker.view.release()));
   slots_[slot].reset();
@@ -299,7 +155,10 @@ void PrefixIndex::Impl::BeginHidden(WorkerId id) {
   if (it == slot_of_.end()) return;
   ForgetHidden(id);
   const WorkerState& worker = *slots_[it->second];
+  // Entering may move the list of slots, and not the workers.
   WorkerState& hidden = Enter(id, worker.config, worker.catalogue);
+  hidden.elder = slots_[it->second].get();
+  hidden.rule_refuted = worker.rule_refuted;
   hidden_of_.emplace(id, hidden.view->slot);
 }
 
@@ -326,7 +185,21 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   const auto hidden = hidden_of_.find(id);
   if (hidden == hidden_of_.end()) return;
   WorkerSlot& slot = slot_of_.at(id);
-  slots_[hidden->second]->counters = slots_[slot]->counters;
+  WorkerState& elder = *slots_[slot];
+  WorkerState& younger = *slots_[hidden->second];
+  younger.elder = nullptr;
+  younger.counters = elder.counters;
+  younger.idle = std::move(elder.idle);
+  younger.parked.TakeAll(elder.parked);
+  younger.named_blocks += elder.named_blocks;
+  younger.shown = elder.shown;
+  if (younger.has_gpu_copies) younger.hit_reports.NoteForeignCopies();
+  younger.evidence = std::move(elder.evidence);
+  younger.evidence.ForgetBlocks();
+  younger.catalogue_changes = ~uint64_t{0};
+  younger.ambiguous.AddAll(elder.ambiguous);
+  younger.ambiguous_changed = true;
+  Commit(younger);
   const WorkerSlot old = std::exchange(slot, hidden->second);
   hidden_of_.erase(hidden);
   Show(id, slots_[slot]->view.get());
@@ -399,7 +272,9 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
     KV_CHECK(catalogue.ok());
     worker.catalogue = std::move(catalogue).value();
     worker.catalogue_changes = ~uint64_t{0};
+    ForgetNames(worker);
   }
+  worker.evidence.ForgetBlocks();
   Commit(worker);
 }
 
@@ -416,13 +291,35 @@ Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
 }
 
 void PrefixIndex::Impl::ClearTier(WorkerState& worker, Tier tier) {
-  if (tier == Tier::kGpu) worker.hit_reports.Clear();
+  if (tier == Tier::kGpu) {
+    worker.hit_reports.Clear();
+    worker.evidence.ForgetBlocks();
+  }
   if (worker.digest) worker.digest->Clear(tier);
   for (const PlaceId place : worker.places[static_cast<size_t>(tier)]) {
     if (place != router::kNoPlace) closing_.push_back(place);
   }
   worker.places[static_cast<size_t>(tier)].clear();
+  worker.own.clear();
+  for (const std::vector<PlaceId>& of_tier : worker.places) {
+    for (const PlaceId place : of_tier) {
+      if (place != router::kNoPlace) worker.own.push_back(place);
+    }
+  }
   worker.residencies[static_cast<size_t>(tier)] = 0;
+  worker.unnamed[static_cast<size_t>(tier)] = 0;
+}
+
+void PrefixIndex::Impl::ForgetNames(WorkerState& worker) {
+  worker.idle.Clear();
+  worker.parked.Clear();
+  worker.ambiguous = {};
+  worker.ambiguous_changed = true;
+  worker.rule_refuted = false;
+  worker.named_blocks = 0;
+  worker.shown = {};
+  worker.evidence = {};
+  worker.catalogue_changes = ~uint64_t{0};
 }
 
 PlaceId PrefixIndex::Impl::OpenPlace(WorkerState& worker, Tier tier, uint8_t group) {
@@ -430,6 +327,7 @@ PlaceId PrefixIndex::Impl::OpenPlace(WorkerState& worker, Tier tier, uint8_t gro
   if (places.size() <= group) places.resize(group + size_t{1}, router::kNoPlace);
   if (places[group] == router::kNoPlace) {
     places[group] = places_.Open({.slot = worker.view->slot, .group = group, .tier = tier});
+    worker.own.push_back(places[group]);
   }
   return places[group];
 }
@@ -443,6 +341,7 @@ std::vector<size_t> PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batc
 std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventBatch& batch) {
   std::vector<size_t> left_out;
   const uint64_t ops = worker.counters.stored_blocks + worker.counters.removed_blocks;
+  if (worker.evidence.open()) NoteNews(worker, batch);
   BatchAhead ahead(map_, batch.events);
   Removals removals;
   for (size_t i = 0; i < batch.events.size(); ++i) {
@@ -470,8 +369,9 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
 }
 
 size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
-  const router::HitReport report = router::ReadHitReport(
-      events, worker.places[static_cast<size_t>(Tier::kGpu)], worker.catalogue, map_);
+  const router::HitReport report =
+      router::ReadHitReport(events, worker.places[static_cast<size_t>(Tier::kGpu)],
+                            worker.catalogue, map_, worker.config.replay_tokens.value_or(0));
   if (!worker.hit_reports.Skips(report)) return 0;
   worker.counters.reannounced_blocks += report.blocks;
   return report.events;
@@ -483,16 +383,49 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
   if (!worker.Accept(worker.catalogue.Store(event, tier))) return;
   const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
   const PlaceId place = OpenPlace(worker, tier, group);
-  uint64_t& held = worker.residencies[static_cast<size_t>(tier)];
   ResidencyMap::Cursor cursor;
-  if (event.parent_block_hash) map_.Seek(*event.parent_block_hash, cursor);
+  const router::SpanStart start = StartOf(worker, event, cursor);
+  ReadContent(worker, event, tier, group, start);
+  if (content_.bad) ++worker.counters.bad_stores;
+  if (tier == Tier::kGpu) NoteLookahead(worker, event);
+  const auto stride = static_cast<uint32_t>(event.block_size);
+  const bool looks = worker.evidence.open() && tier == Tier::kGpu && !event.block_hashes.empty();
+  bool added_first = false;
+  const bool placed = content_.dense && (start.at_root || start.end > 0);
+  const auto end = [&](size_t i) {
+    return placed ? start.end + static_cast<uint32_t>(i + 1) * stride : uint32_t{0};
+  };
   size_t more = event.block_hashes.size();
-  for (const BlockHash& hash : event.block_hashes) {
+  for (size_t i = 0; i < event.block_hashes.size(); ++i) {
     ahead.Step();
-    if (map_.Add(hash, place, --more, cursor)) ++held;
+    const BlockHash& hash = event.block_hashes[i];
+    const ContentKey content = content_.contents[i];
+    const router::BlockName name =
+        content == kUnnamed ? router::BlockName() : router::BlockName{content, stride, end(i)};
+    const bool added =
+        Hold(worker, {hash, name, tier, group, place, --more, content_.dense}, cursor);
+    if (i == 0) added_first = added;
     if (worker.digest) worker.digest->Add(tier, group, hash);
   }
+  if (looks && worker.evidence.open()) NoteReuse(worker, event, group, start, added_first);
   worker.counters.stored_blocks += event.block_hashes.size();
+  const auto& parent = event.parent_block_hash;
+  const bool waits = content_.reason == UnnamedReason::kUnknownParent && parent && !start.at_root &&
+                     start.parent == kUnnamed && content_.parent == kUnnamed &&
+                     router::HasUsableTokens(event) && !event.block_hashes.empty();
+  if (waits) worker.parked.Park(FingerprintOf(*parent), event);
+  const ContentKey told_parent = content_.parent;
+  // Naming what waits uses the store's content up.
+  std::vector<ContentKey> contents;
+  if (!worker.parked.empty()) contents = content_.contents;
+  if (parent && told_parent != kUnnamed) {
+    ResidencyMap::Cursor before;
+    Learn(worker, *parent, {told_parent, stride}, false, before);
+    NameParked(worker, *parent, told_parent);
+  }
+  for (size_t i = 0; i < contents.size(); ++i) {
+    if (contents[i] != kUnnamed) NameParked(worker, event.block_hashes[i], contents[i]);
+  }
 }
 
 void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& event,
@@ -510,7 +443,8 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
   ResidencyMap::Cursor& cursor = removals.cursors.At(removals.place);
   for (const BlockHash& hash : event.block_hashes) {
     ahead.Step();
-    const router::Removal removal = map_.Remove(hash, removals.place, cursor);
+    router::BlockName name;
+    const router::Removal removal = map_.Remove(hash, removals.place, cursor, &name);
     if (removal == router::Removal::kNotHeld) {
       ++worker.counters.unknown_removes;
       worker.hit_reports.NoteUnknownRemove();
@@ -518,7 +452,18 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     }
     ++worker.counters.removed_blocks;
     if (worker.digest) worker.digest->Remove(removals.tier, removals.group, hash);
-    if (removal == router::Removal::kLastCopy) --held;
+    if (removal != router::Removal::kLastCopy) continue;
+    --held;
+    if (removals.tier == Tier::kGpu && worker.evidence.open()) {
+      worker.evidence.NoteRemoved(FingerprintOf(hash), removals.group);
+      // What is gone without a name cannot be known again.
+      if (!name.named()) worker.evidence.Close();
+    }
+    if (name.named()) {
+      worker.idle.Put(FingerprintOf(hash), name.content);
+    } else {
+      --worker.unnamed[static_cast<size_t>(removals.tier)];
+    }
   }
 }
 
@@ -537,13 +482,33 @@ void PrefixIndex::Impl::AskAll(const Roster& roster, std::span<const WorkerId> i
   }
 }
 
-std::vector<WorkerMatch> PrefixIndex::Impl::Match(std::span<const BlockHash> chain,
+PromptShape PrefixIndex::Impl::ShapeOf(WorkerId id) const {
+  const EpochDomain::Pin pin(epochs_);
+  const WorkerView* const view = roster_.load(std::memory_order_acquire)->Find(id);
+  if (view == nullptr) return {};
+  const WorkerRules& rules = *view->rules.load(std::memory_order_acquire);
+  return {.unit = rules.unit,
+          .lookahead = rules.lookahead,
+          .has_unnamed = view->has_unnamed.load(std::memory_order_acquire),
+          .has_named = view->has_named.load(std::memory_order_acquire)};
+}
+
+ContentKey PrefixIndex::Impl::ContentOf(WorkerId id, const BlockHash& hash) {
+  WatchedLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return kUnnamed;
+  ResidencyMap::Cursor cursor;
+  const auto name = map_.NameOf(hash, slots_[it->second]->own, cursor);
+  return name ? name->content : kUnnamed;
+}
+
+std::vector<WorkerMatch> PrefixIndex::Impl::Match(const PromptBlocks& prompt,
                                                   const QueryShape& shape,
                                                   std::span<const WorkerId> ids) const {
   const EpochDomain::Pin pin(epochs_);
   for (int reading = 0; reading < kReadings;) {
     const Roster* const roster = roster_.load(std::memory_order_acquire);
-    MatchQuery query(map_, places_, chain, shape);
+    MatchQuery query(map_, places_, prompt, shape);
     AskAll(*roster, ids, query);
     while (reading++ < kReadings) {
       if (query.Read()) return query.Answers();
@@ -553,13 +518,13 @@ std::vector<WorkerMatch> PrefixIndex::Impl::Match(std::span<const BlockHash> cha
   }
   // Between two batches of all writers.
   WatchedLock lock(mutex_);
-  MatchQuery query(map_, places_, chain, shape);
+  MatchQuery query(map_, places_, prompt, shape);
   AskAll(*roster_.load(std::memory_order_relaxed), ids, query);
   KV_CHECK(query.Read());
   return query.Answers();
 }
 
-PrefixIndex::PrefixIndex() : impl_(std::make_unique<Impl>()) {}
+PrefixIndex::PrefixIndex(const ContentKeys& keys) : impl_(std::make_unique<Impl>(keys)) {}
 PrefixIndex::~PrefixIndex() = default;
 
 Status PrefixIndex::AddWorker(WorkerId worker, const WorkerConfig& config) {
@@ -599,17 +564,33 @@ std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain, in
                                             int64_t prompt_tokens,
                                             std::span<const WorkerId> workers,
                                             MatchPolicy policy) const {
-  if (unit <= 0 || unit > kMaxBlockSize) return {};
-  prompt_tokens = std::max<int64_t>(prompt_tokens, 1);
-  const int64_t length = std::ssize(chain);
-  return impl_->Match(chain,
+  return Match({.unit = unit, .prompt_tokens = prompt_tokens, .hashes = chain}, workers, policy);
+}
+
+std::vector<WorkerMatch> PrefixIndex::Match(const PromptBlocks& prompt,
+                                            std::span<const WorkerId> workers,
+                                            MatchPolicy policy) const {
+  const int64_t unit = prompt.unit;
+  if (unit <= 0 || unit > kMaxBlockSize || prompt.lookahead < 0) return {};
+  const int64_t tokens = std::max<int64_t>(prompt.prompt_tokens, 1);
+  const int64_t given = std::max(std::ssize(prompt.contents), std::ssize(prompt.hashes));
+  const int64_t units = std::min(given, std::max<int64_t>(0, tokens - prompt.lookahead) / unit);
+  return impl_->Match(prompt,
                       {.unit = unit,
-                       .units = std::min(length, (prompt_tokens - 1) / unit),
-                       .prompt_units = std::min(length, prompt_tokens / unit),
-                       .prompt_tokens = prompt_tokens,
+                       .units = std::min(units, (tokens - 1) / unit),
+                       .prompt_units = units,
+                       .prompt_tokens = tokens,
                        .policy = policy},
                       workers);
 }
+
+const ContentKeys& PrefixIndex::keys() const { return impl_->keys(); }
+
+ContentKey PrefixIndex::ContentOf(WorkerId worker, const BlockHash& hash) const {
+  return impl_->ContentOf(worker, hash);
+}
+
+PromptShape PrefixIndex::ShapeOf(WorkerId worker) const { return impl_->ShapeOf(worker); }
 
 std::vector<GroupSpec> PrefixIndex::Groups(WorkerId worker) const {
   return impl_->ReadWorker(worker, std::vector<GroupSpec>(),
@@ -625,8 +606,41 @@ IndexCounters PrefixIndex::counters(WorkerId worker) const {
   return impl_->ReadWorker(worker, IndexCounters(), [](const WorkerState& state) {
     IndexCounters counters = state.counters;
     counters.residencies = state.total();
+    if (state.catalogue.one_hash_per_block()) {
+      counters.whole_gpu_blocks = state.residencies[static_cast<size_t>(Tier::kGpu)];
+    }
+    counters.unnamed = state.total_unnamed();
+    counters.dropped_stores = state.parked.dropped();
+    counters.unnamed_gpu = state.unnamed[static_cast<size_t>(Tier::kGpu)];
+    counters.forgotten_names = state.idle.forgotten();
     return counters;
   });
+}
+
+std::string_view UntoldName(Untold property) {
+  switch (property) {
+    case Untold::kKinds:
+      return "kinds";
+    case Untold::kWindow:
+      return "window";
+    case Untold::kChunkSize:
+      return "chunk_size";
+    case Untold::kGroups:
+      return "groups";
+    case Untold::kEagle:
+      return "eagle";
+    case Untold::kReplay:
+      return "replay";
+    case Untold::kRelease:
+      break;
+  }
+  return "release";
+}
+
+std::string_view UnnamedReasonName(UnnamedReason reason) {
+  constexpr std::array<std::string_view, kUnnamedReasons> kNames = {
+      "no_tokens", "unknown_parent", "sparse", "hidden_content", "ambiguous"};
+  return kNames[static_cast<size_t>(reason)];
 }
 
 }  // namespace kvcast

@@ -1,8 +1,11 @@
-// ResidencyMap: block hash -> which places hold it, with copy counts, for hashes of all forms.
+// ResidencyMap: blocks by hash and by content, and the places that hold them, with copy counts, for
+// hashes of all forms.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "kvcast/block_hash_value.h"
@@ -20,6 +23,13 @@ class ResidencyMap {
     RunStore<uint64_t>::Cursor unsigned_int;
     RunStore<uint64_t>::Cursor negative_int;
     RunStore<BlockHash>::Cursor byte_string;
+    // Of the block that it was last on: a block that follows it may have another one.
+    BlockHash::Form last = BlockHash::Form::kUnsigned;
+
+    // Where it stays, to go on with another place.
+    void ForgetPlace() {
+      unsigned_int.next_bits = negative_int.next_bits = byte_string.next_bits = nullptr;
+    }
   };
 
  private:
@@ -54,21 +64,38 @@ class ResidencyMap {
         negative_ints_(seed, arena, epochs, places),
         byte_strings_(seed, arena, epochs, places) {}
 
-  // Adds one copy. True: the place did not hold the hash. `more` hashes will follow this one.
-  bool Add(const BlockHash& hash, PlaceId place, size_t more, Cursor& cursor) {
+  // See RunStore.
+  Addition Add(const BlockHash& hash, const BlockName& name, const Holding& holding, size_t more,
+               bool follows, Cursor& cursor) {
+    follows = follows && cursor.last == hash.form();
+    cursor.last = hash.form();
     return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
-      return store.Add(key, place, more, at);
+      return store.Add(key, name, holding, more, follows, at);
     });
   }
-  Removal Remove(const BlockHash& hash, PlaceId place, Cursor& cursor) {
+  Removal Remove(const BlockHash& hash, PlaceId place, Cursor& cursor, BlockName* name = nullptr) {
     return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
-      return store.Remove(key, place, at);
+      return store.Remove(key, place, at, name);
     });
   }
-  // Puts the cursor on the hash, so that what is added next comes to lie behind it.
-  void Seek(const BlockHash& hash, Cursor& cursor) {
-    Dispatch(hash, cursor,
-             [](const auto& store, const auto& key, auto& at) { store.Seek(key, at); });
+  uint32_t TakeCopies(const BlockHash& hash, PlaceId place) {
+    Cursor cursor;
+    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto&) {
+      return store.TakeCopies(key, place);
+    });
+  }
+  std::optional<BlockName> NameOf(const BlockHash& hash, SourcePlaces own, Cursor& cursor) {
+    cursor.last = hash.form();
+    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
+      return store.NameOf(key, own, at);
+    });
+  }
+  // Puts the cursor on the block, so that what is added next comes to lie behind it.
+  void Seek(const BlockHash& hash, ContentKey content, Cursor& cursor) {
+    cursor.last = hash.form();
+    Dispatch(hash, cursor, [content](const auto& store, const auto& key, auto& at) {
+      store.Seek(key, content, at);
+    });
   }
   bool Holds(const BlockHash& hash, PlaceId place) const {
     return Visit(hash, [&](const auto& store, const auto& key) { return store.Holds(key, place); });
@@ -102,9 +129,10 @@ class ResidencyMap {
     byte_strings_.ForEach(visit);
   }
 
-  // See RunStore::Walk. Positions are those of `chain`.
+  // See RunStore::WalkHashes. Positions are those of `chain`.
   template <typename Visitor>
-  void Walk(std::span<const BlockHash> chain, bool until_gap, Visitor&& visit) const {
+  void WalkHashes(std::span<const BlockHash> chain, bool until_gap, bool unnamed_only,
+                  Visitor&& visit) const {
     for (size_t begin = 0; begin < chain.size();) {
       const BlockHash::Form form = chain[begin].form();
       size_t end = begin + 1;
@@ -112,18 +140,72 @@ class ResidencyMap {
       size_t reached = begin;
       const auto noted = [&](const HolderSet& holders, uint32_t offset, size_t position,
                              uint32_t length) {
-        reached = position + length;
+        reached = std::max(reached, position + length);
         visit(holders, offset, position, length);
       };
       Visit(chain[begin], [&](const auto& store, const auto&) {
-        store.Walk(chain.first(end), begin, until_gap, noted);
+        store.WalkHashes(chain.first(end), begin, until_gap, unnamed_only, noted);
       });
       if (until_gap && reached < end) return;
       begin = end;
     }
   }
 
+  // A piece of a prompt that lies in one run: bit i of a holder is the block that ends with unit
+  // position + i * step of the prompt.
+  struct Piece {
+    const HolderSet* holders;
+    size_t position;
+    uint32_t length;
+    uint32_t step;  // units a block
+  };
+  // Calls `visit(Piece)` for every run that begins with a prefix of the prompt. contents[i] names
+  // its first (i + 1) * unit tokens. `until_gap`: ends at the first unit that no run reaches.
+  template <typename Visitor>
+  void WalkContents(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
+                    Visitor&& visit) const {
+    constexpr size_t kAhead = 12;  // table lines under way
+    // Hashes of all forms may lie in one chain.
+    const bool any[] = {unsigned_ints_.any_named(), negative_ints_.any_named(),
+                        byte_strings_.any_named()};
+    const auto prefetch = [&](ContentKey content) {
+      if (any[0]) unsigned_ints_.PrefetchHead(content);
+      if (any[1]) negative_ints_.PrefetchHead(content);
+      if (any[2]) byte_strings_.PrefetchHead(content);
+    };
+    if (!any[0] && !any[1] && !any[2]) return;
+    const size_t size = contents.size();
+    for (size_t i = 0; i < std::min(kAhead, size); ++i) prefetch(contents[i]);
+    size_t reached = 0;
+    for (size_t position = 0; position < size; ++position) {
+      if (position + kAhead < size) prefetch(contents[position + kAhead]);
+      const auto take = [&](const auto& run) {
+        const auto piece = PieceOf(run, contents, unit, position);
+        if (!piece) return;
+        reached = std::max(reached, position + (piece->length - 1) * size_t{piece->step} + 1);
+        visit(*piece);
+      };
+      if (any[0]) unsigned_ints_.VisitRunsFrom(contents[position], take);
+      if (any[1]) negative_ints_.VisitRunsFrom(contents[position], take);
+      if (any[2]) byte_strings_.VisitRunsFrom(contents[position], take);
+      if (until_gap && reached <= position) return;
+    }
+  }
+
  private:
+  // What of a run that begins at `position` lies in the prompt.
+  template <typename Run>
+  static std::optional<Piece> PieceOf(const Run& run, std::span<const ContentKey> contents,
+                                      int64_t unit, size_t position) {
+    if (run.stride % unit != 0) return std::nullopt;
+    __builtin_prefetch(run.holders);
+    const auto step = static_cast<uint32_t>(run.stride / unit);
+    const size_t most = std::min<size_t>(run.slots, (contents.size() - position - 1) / step + 1);
+    uint32_t length = 1;
+    while (length < most && run.contents[length] == contents[position + length * step]) ++length;
+    return Piece{run.holders, position, length, step};
+  }
+
   RunStore<uint64_t> unsigned_ints_;
   RunStore<uint64_t> negative_ints_;
   RunStore<BlockHash> byte_strings_;

@@ -11,10 +11,38 @@ namespace kvcast::router {
 namespace {
 
 constexpr uint32_t kLeastKeys = 8;  // a run has room for
+// Slots in a row that no place holds, for which a run of named blocks is cut in two.
+constexpr uint32_t kCutGap = kLeastKeys;
 
 uint32_t RoomFor(size_t keys) {
   return static_cast<uint32_t>(
       std::min<size_t>(64, (keys + kLeastKeys - 1) / kLeastKeys * kLeastKeys));
+}
+
+// The bits of `word` at the places where `mask` has bits, side by side.
+uint64_t Pack(uint64_t word, uint64_t mask) {
+  uint64_t packed = 0;
+  for (uint32_t offset = 0; mask != 0; mask &= mask - 1, ++offset) {
+    packed |= (word >> std::countr_zero(mask) & 1) << offset;
+  }
+  return packed;
+}
+
+// Cuts bits into stretches between gaps of kCutGap; calls `visit(mask of a stretch)`.
+template <typename Visit>
+void ForEachStretch(uint64_t live, Visit&& visit) {
+  while (live != 0) {
+    const auto begin = static_cast<uint32_t>(std::countr_zero(live));
+    uint32_t end = begin;  // of the last bit
+    for (uint64_t rest = live; rest != 0; rest &= rest - 1) {
+      const auto bit = static_cast<uint32_t>(std::countr_zero(rest));
+      if (bit > end + kCutGap) break;
+      end = bit;
+    }
+    const uint64_t stretch = BitRange(begin, end - begin + 1);
+    visit(stretch);
+    live &= ~stretch;
+  }
 }
 
 }  // namespace
@@ -27,6 +55,8 @@ RunStore<Key>::~RunStore() {
     // The others were retired with what they had.
     if (run.live.load(std::memory_order_relaxed) == 0) continue;
     FreeKeys(&arena_, reinterpret_cast<uintptr_t>(run.keys.load(std::memory_order_relaxed)));
+    ContentKey* const contents = run.contents.load(std::memory_order_relaxed);
+    if (contents != nullptr) arena_.Free(contents);
     arena_.Free(run.holders.load(std::memory_order_relaxed));
   }
   // What is retired looks at nothing of the runs but its own memory and free_runs_.
@@ -69,6 +99,13 @@ void RunStore<Key>::RetireHolders(HolderSet* holders) {
   epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(holders));
 }
 
+template <typename Key>
+void RunStore<Key>::RetireContents(ContentKey* contents) {
+  if (contents != nullptr) {
+    epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(contents));
+  }
+}
+
 // Moves the cursor to the key if it lies beside it, in the same run.
 template <typename Key>
 bool RunStore<Key>::StepTo(const Key& key, bool backwards, Cursor& cursor) const {
@@ -105,7 +142,12 @@ void RunStore<Key>::AddSegment() {
 }
 
 template <typename Key>
-uint32_t RunStore<Key>::NewRun(uint32_t capacity) {
+ContentKey* RunStore<Key>::NewContents(uint32_t capacity) {
+  return new (arena_.Allocate(capacity * sizeof(ContentKey))) ContentKey[capacity];
+}
+
+template <typename Key>
+uint32_t RunStore<Key>::NewRun(uint32_t capacity, uint32_t stride) {
   if (free_runs_.empty()) {
     KV_CHECK(runs_ < uint32_t{1} << 30);
     if (runs_ / kSegmentRuns >= segments_) AddSegment();
@@ -115,8 +157,11 @@ uint32_t RunStore<Key>::NewRun(uint32_t capacity) {
   free_runs_.pop_back();
   Run& run = At(number);
   run.used = 0;
+  run.owner = run.end = 0;
   run.capacity = static_cast<uint8_t>(capacity);
   run.next.store(0, std::memory_order_relaxed);
+  run.stride.store(stride, std::memory_order_relaxed);
+  run.contents.store(stride == 0 ? nullptr : NewContents(capacity), std::memory_order_release);
   run.keys.store(NewKeys(capacity), std::memory_order_release);
   run.holders.store(HolderSet::New(arena_, 1), std::memory_order_release);
   return number;
@@ -127,55 +172,106 @@ void RunStore<Key>::GrowKeys(Run& run, uint32_t capacity) {
   Key* const old = run.keys.load(std::memory_order_relaxed);
   Key* const keys = NewKeys(capacity);
   std::copy_n(old, run.used, keys);
+  if (ContentKey* const old_contents = run.contents.load(std::memory_order_relaxed)) {
+    ContentKey* const contents = NewContents(capacity);
+    std::copy_n(old_contents, run.used, contents);
+    run.contents.store(contents, std::memory_order_release);
+    RetireContents(old_contents);
+  }
   run.keys.store(keys, std::memory_order_release);
   run.capacity = static_cast<uint8_t>(capacity);
   RetireKeys(old);
 }
 
-// A place for a key that nobody holds: behind the cursor if that is free, else at the start of a
-// new run.
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::NewSpot(const Key& key, size_t more,
-                                                    const Cursor& cursor) {
-  Spot spot;
-  if (cursor.run != 0 && cursor.offset + 1 < kRunKeys) {
-    Run& run = At(cursor.run);
-    const uint32_t next = cursor.offset + 1;
-    if (next == run.used) {
-      if (run.used == run.capacity) {
-        GrowKeys(run, RoomFor(std::max<size_t>(2 * size_t{run.capacity}, run.used + 1 + more)));
-      }
-      run.keys.load(std::memory_order_relaxed)[run.used++] = key;
-      spot = {cursor.run, next};
-    } else if ((run.live.load(std::memory_order_relaxed) >> next & 1) == 0 && next < run.used &&
-               run.keys.load(std::memory_order_relaxed)[next] == key) {
-      spot = {cursor.run, next};  // back at its old position
+BlockName RunStore<Key>::NameAt(Spot spot) const {
+  const Run& run = At(spot.run);
+  const uint32_t stride = run.stride.load(std::memory_order_relaxed);
+  if (stride == 0) return {};
+  return {run.contents.load(std::memory_order_relaxed)[spot.offset], stride,
+          run.end == 0 ? 0 : run.end + spot.offset * stride};
+}
+
+// A slot behind the cursor, if it is free or was this block's. REQUIRES: the run is of the name's
+// stride.
+template <typename Key>
+typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Key& key, const BlockName& name,
+                                                       size_t more, const Cursor& cursor) {
+  if (cursor.offset + 1 >= kRunKeys) return {};
+  Run& run = At(cursor.run);
+  const uint32_t next = cursor.offset + 1;
+  if (next == run.used) {
+    if (run.used == run.capacity) {
+      GrowKeys(run, RoomFor(std::max<size_t>(2 * size_t{run.capacity}, run.used + 1 + more)));
     }
+    if (name.named()) run.contents.load(std::memory_order_relaxed)[run.used] = name.content;
+    run.keys.load(std::memory_order_relaxed)[run.used++] = key;
+    return {cursor.run, next};
   }
-  if (spot.run == 0) {
-    spot = {NewRun(RoomFor(1 + more)), 0};
-    Run& run = At(spot.run);
-    run.keys.load(std::memory_order_relaxed)[0] = key;
-    run.used = 1;
-    if (cursor.run != 0 && cursor.offset + 1 == kRunKeys) {
-      At(cursor.run).next.store(spot.run, std::memory_order_release);
-    }
-  }
+  const bool was_there = (run.live.load(std::memory_order_relaxed) >> next & 1) == 0 &&
+                         run.keys.load(std::memory_order_relaxed)[next] == key &&
+                         IsNamed(run, next, name);
+  return was_there ? Spot{cursor.run, next} : Spot{};
+}
+
+// The first slot of a run that begins with this block, which no place holds now.
+template <typename Key>
+typename RunStore<Key>::Spot RunStore<Key>::DeadHead(const Key& key, const BlockName& name) const {
+  return SpotOf(heads_.Find(hash_(name.content), [&](Locator locator) {
+    const Run& run = At(SpotOf(locator).run);
+    return run.stride.load(std::memory_order_relaxed) == name.stride && IsNamed(run, 0, name) &&
+           run.keys.load(std::memory_order_relaxed)[0] == key &&
+           (run.live.load(std::memory_order_relaxed) & 1) == 0;
+  }));
+}
+
+template <typename Key>
+typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Key& key, const BlockName& name,
+                                                    size_t more, const Cursor& cursor) {
+  const Spot spot = {NewRun(RoomFor(1 + more), name.stride), 0};
   Run& run = At(spot.run);
-  run.live.store(run.live.load(std::memory_order_relaxed) | uint64_t{1} << spot.offset,
-                 std::memory_order_release);
+  run.keys.load(std::memory_order_relaxed)[0] = key;
+  if (name.named()) run.contents.load(std::memory_order_relaxed)[0] = name.content;
+  run.used = 1;
+  run.end = name.end;
+  if (cursor.run != 0 && cursor.offset + 1 == kRunKeys) {
+    At(cursor.run).next.store(spot.run, std::memory_order_release);
+  }
   return spot;
 }
 
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::FindOrInsert(const Key& key, size_t more,
-                                                         const Cursor& cursor) {
-  const uint64_t hash = hash_(key);
-  LocatorTable::Room room = nullptr;
-  if (const Locator found = table_.Find(hash, HasKey(key), &room)) return SpotOf(found);
-  const Spot spot = NewSpot(key, more, cursor);
-  table_.Insert(hash, LocatorOf(spot), room);
-  return spot;
+void RunStore<Key>::Enliven(Spot spot) {
+  Run& run = At(spot.run);
+  run.live.store(run.live.load(std::memory_order_relaxed) | uint64_t{1} << spot.offset,
+                 std::memory_order_release);
+}
+
+// REQUIRES: the run has its first slot.
+template <typename Key>
+void RunStore<Key>::InsertHead(uint32_t number) {
+  const BlockName name = NameAt({number, 0});
+  heads_.Insert(hash_(name.content), LocatorOf({number, 0}));
+  named_runs_.fetch_add(1, std::memory_order_release);
+}
+
+template <typename Key>
+bool RunStore<Key>::HoldsAny(const Run& run, SourcePlaces own) {
+  const HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
+  return std::any_of(own.begin(), own.end(), [&](PlaceId place) {
+    const uint32_t holder = holders.Find(place);
+    return holder < holders.size() && holders.next(holder) != 0;
+  });
+}
+
+template <typename Key>
+bool RunStore<Key>::OwnsRival(const Key& key, const BlockName& name, const Holding& holding) const {
+  return heads_.Find(hash_(name.content), [&](Locator locator) {
+    const Run& run = At(SpotOf(locator).run);
+    return run.owner == holding.source &&
+           run.stride.load(std::memory_order_relaxed) == name.stride && IsNamed(run, 0, name) &&
+           !(run.keys.load(std::memory_order_relaxed)[0] == key) && HoldsAny(run, holding.own);
+  }) != 0;
 }
 
 // Makes room for one more holder.
@@ -220,32 +316,90 @@ void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
   dirty_.push_back({spot.run, holder});
 }
 
+// Whether the source holds, behind the cursor, another hash of this content.
 template <typename Key>
-bool RunStore<Key>::Add(const Key& key, PlaceId place, size_t more, Cursor& cursor) {
-  if (cursor.next_bits == nullptr || !StepTo(key, false, cursor)) {
-    const Spot spot = FindOrInsert(key, more, cursor);
-    if (spot.run == cursor.run && cursor.next_bits != nullptr) {
-      cursor.offset = spot.offset;
+bool RunStore<Key>::HoldsNextOtherwise(const Key& key, const BlockName& name, SourcePlaces own,
+                                       const Cursor& cursor) const {
+  const Spot next = {cursor.run, cursor.offset + 1};
+  const Run& run = At(cursor.run);
+  return name.named() && next.offset < run.used &&
+         run.stride.load(std::memory_order_relaxed) == name.stride &&
+         IsNamed(run, next.offset, name) &&
+         !(run.keys.load(std::memory_order_relaxed)[next.offset] == key) && IsHeldByAny(next, own);
+}
+
+template <typename Key>
+Addition RunStore<Key>::Add(const Key& key, const BlockName& name, const Holding& holding,
+                            size_t more, bool follows, Cursor& cursor) {
+  const SourcePlaces own = holding.own;
+  const bool beside = cursor.next_bits != nullptr && !HasTwins() && cursor.offset + 1 < kRunKeys &&
+                      IsAt(*cursor.at, cursor.offset + 1, key) &&
+                      IsNamed(*cursor.at, cursor.offset + 1, name);
+  if (beside) {
+    ++cursor.offset;
+  } else {
+    Spot found;
+    bool twin = false;
+    bool other_name = false;
+    LocatorTable::Room room = nullptr;
+    FindWhere(
+        key,
+        [&](Spot spot) {
+          if (IsNamed(At(spot.run), spot.offset, name)) {
+            found = spot;
+            return !HasTwins();
+          }
+          twin = true;
+          other_name = other_name || IsHeldByAny(spot, own);
+          return false;
+        },
+        &room);
+    if (other_name) return Addition::kOtherName;
+    if (found.run == 0) {
+      bool inserts = false;
+      const bool behind = (!name.named() || follows) && cursor.run != 0 &&
+                          At(cursor.run).stride.load(std::memory_order_relaxed) == name.stride;
+      if (behind) {
+        if (HoldsNextOtherwise(key, name, own, cursor)) return Addition::kOtherHash;
+        found = SpotBehind(key, name, more, cursor);
+      }
+      if (found.run == 0 && name.named()) {
+        if (OwnsRival(key, name, holding)) return Addition::kOtherHash;
+        found = DeadHead(key, name);
+      }
+      if (found.run == 0) {
+        found = NewHead(key, name, more, cursor);
+        At(found.run).owner = holding.source;
+        inserts = name.named();
+      }
+      Enliven(found);
+      if (inserts) InsertHead(found.run);
+      table_.Insert(hash_(key), LocatorOf(found), room);
+      if (twin) twins_.fetch_add(1, std::memory_order_release);
+    }
+    if (found.run == cursor.run && cursor.next_bits != nullptr) {
+      cursor.offset = found.offset;
     } else {
-      Enter(spot, place, cursor);
+      Enter(found, holding.place, cursor);
     }
   }
   const uint64_t bit = uint64_t{1} << cursor.offset;
   if ((*cursor.next_bits & bit) == 0) {
     *cursor.next_bits |= bit;
-    return true;
+    if (holding.copies > 1) AddExtra(key, holding.place, holding.copies - 1);
+    return Addition::kFirst;
   }
-  AddExtra(key, place);
-  return false;
+  if (holding.repeats_count) AddExtra(key, holding.place, holding.copies);
+  return Addition::kCopy;
 }
 
 template <typename Key>
-void RunStore<Key>::AddExtra(const Key& key, PlaceId place) {
+void RunStore<Key>::AddExtra(const Key& key, PlaceId place, uint32_t copies) {
   if (extras_of_place_.size() <= place) extras_of_place_.resize(place + size_t{1});
   uint32_t& extra = extra_copies_[{place, key}];
   if (extra == 0) ++extras_of_place_[place];
-  // One less than the largest number, so that the count of all copies is one too.
-  if (extra < ~uint32_t{0} - 1) ++extra;
+  // At most one less than the largest number, so that the count of all copies is one too.
+  extra += std::min(copies, ~uint32_t{0} - 1 - extra);
 }
 
 // Whether there was one.
@@ -262,24 +416,41 @@ bool RunStore<Key>::RemoveExtra(const Key& key, PlaceId place) {
 }
 
 template <typename Key>
-Removal RunStore<Key>::Remove(const Key& key, PlaceId place, Cursor& cursor) {
-  if (!StepTo(key, true, cursor)) {
-    const Spot spot = Find(key);
+Removal RunStore<Key>::Remove(const Key& key, PlaceId place, Cursor& cursor, BlockName* name) {
+  if (!StepTo(key, true, cursor) || (*cursor.next_bits >> cursor.offset & 1) == 0) {
+    const Spot spot = FindHeld(key, place);
     if (spot.run == 0) return Removal::kNotHeld;
     if (spot.run == cursor.run) {
       cursor.offset = spot.offset;
     } else {
-      const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
-      if (holders.Find(place) == holders.size()) return Removal::kNotHeld;
       Enter(spot, place, cursor);
       lost_.push_back(spot.run);
     }
   }
-  const uint64_t bit = uint64_t{1} << cursor.offset;
-  if ((*cursor.next_bits & bit) == 0) return Removal::kNotHeld;
+  if (name != nullptr) *name = NameAt({cursor.run, cursor.offset});
   if (RemoveExtra(key, place)) return Removal::kCopiesLeft;
-  *cursor.next_bits &= ~bit;
+  *cursor.next_bits &= ~(uint64_t{1} << cursor.offset);
   return Removal::kLastCopy;
+}
+
+template <typename Key>
+uint32_t RunStore<Key>::TakeCopies(const Key& key, PlaceId place) {
+  const Spot spot = FindHeld(key, place);
+  if (spot.run == 0) return 0;
+  uint32_t copies = 1;
+  if (place < extras_of_place_.size() && extras_of_place_[place] != 0) {
+    const auto extra = extra_copies_.find({place, key});
+    if (extra != extra_copies_.end()) {
+      copies += extra->second;
+      extra_copies_.erase(extra);
+      --extras_of_place_[place];
+    }
+  }
+  Cursor cursor;
+  Enter(spot, place, cursor);
+  lost_.push_back(spot.run);
+  *cursor.next_bits &= ~(uint64_t{1} << cursor.offset);
+  return copies;
 }
 
 template <typename Key>
@@ -316,6 +487,9 @@ void RunStore<Key>::KillMany(uint32_t number, uint64_t dead) {
   for (; dead != 0; dead &= dead - 1) {
     const auto offset = static_cast<uint32_t>(std::countr_zero(dead));
     table_.Erase(hash_(keys[offset]), LocatorOf({number, offset}));
+    if (!HasTwins()) continue;
+    const bool has_twin = FindWhere(keys[offset], [](Spot) { return true; }).run != 0;
+    if (has_twin) twins_.fetch_sub(1, std::memory_order_release);
   }
 }
 
@@ -327,48 +501,71 @@ void RunStore<Key>::Settle(uint32_t number) {
   if (living > 0 && (run.capacity <= kLeastKeys || living * 4 > run.capacity)) return;
   // The sweep may have passed where the run moves to: what it is to find must not move with it.
   DropClosed(number);
-  run.live.load(std::memory_order_relaxed) == 0 ? FreeRun(number) : Rewrite(number);
+  const uint64_t live = run.live.load(std::memory_order_relaxed);
+  if (live == 0) return FreeRun(number);
+  if (run.stride.load(std::memory_order_relaxed) == 0) {
+    CopySlots(number, live);
+    return FreeRun(number);
+  }
+  // The slots between named blocks stay, so that the run remains a piece of one chain.
+  uint32_t room = 0;
+  ForEachStretch(live, [&](uint64_t stretch) {
+    room += RoomFor(static_cast<size_t>(std::popcount(stretch)));
+  });
+  if (room * 2 > run.capacity) return;
+  ForEachStretch(live, [&](uint64_t stretch) { CopySlots(number, stretch); });
+  FreeRun(number);
 }
 
+// Makes a run of these slots, in whose place the tables find it. The old one is still to be freed.
 template <typename Key>
-void RunStore<Key>::Rewrite(uint32_t number) {
-  const uint64_t live = At(number).live.load(std::memory_order_relaxed);
-  const auto living = static_cast<uint32_t>(std::popcount(live));
-  const uint32_t by = NewRun(RoomFor(living));
+void RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
+  const uint32_t stride = At(number).stride.load(std::memory_order_relaxed);
+  const uint32_t by = NewRun(RoomFor(static_cast<size_t>(std::popcount(slots))), stride);
   Run& from = At(number);
   Run& to = At(by);
+  to.owner = from.owner;
+  to.end = from.end == 0 ? 0 : from.end + static_cast<uint32_t>(std::countr_zero(slots)) * stride;
   const Key* const old_keys = from.keys.load(std::memory_order_relaxed);
+  const ContentKey* const old_contents = from.contents.load(std::memory_order_relaxed);
   Key* const keys = to.keys.load(std::memory_order_relaxed);
-  for (uint64_t rest = live; rest != 0; rest &= rest - 1) {
-    keys[to.used++] = old_keys[std::countr_zero(rest)];
+  ContentKey* const contents = to.contents.load(std::memory_order_relaxed);
+  for (uint64_t rest = slots; rest != 0; rest &= rest - 1) {
+    const int offset = std::countr_zero(rest);
+    if (stride != 0) contents[to.used] = old_contents[offset];
+    keys[to.used++] = old_keys[offset];
   }
   const HolderSet& old_holders = *from.holders.load(std::memory_order_relaxed);
   HolderSet* const holders =
       HolderSet::New(arena_, std::max<uint32_t>(1, old_holders.CountHolders()));
   for (uint32_t i = 0; i < old_holders.size(); ++i) {
-    uint64_t packed = 0;
-    uint32_t offset = 0;
-    for (uint64_t rest = live; rest != 0; rest &= rest - 1, ++offset) {
-      packed |= (old_holders.next(i) >> std::countr_zero(rest) & 1) << offset;
-    }
+    const uint64_t packed = Pack(old_holders.next(i), slots);
     if (packed != 0) holders->Append(old_holders.place(i), packed, packed);
   }
   arena_.Free(to.holders.load(std::memory_order_relaxed));
   to.holders.store(holders, std::memory_order_release);
-  to.live.store(BitRange(0, living), std::memory_order_release);
+  const uint64_t live = from.live.load(std::memory_order_relaxed) & slots;
+  to.live.store(Pack(live, slots), std::memory_order_release);
   uint32_t offset = 0;
-  for (uint64_t rest = live; rest != 0; rest &= rest - 1, ++offset) {
+  for (uint64_t rest = slots; rest != 0; rest &= rest - 1, ++offset) {
     const auto old_offset = static_cast<uint32_t>(std::countr_zero(rest));
+    if ((live >> old_offset & 1) == 0) continue;
     table_.Replace(hash_(keys[offset]), LocatorOf({number, old_offset}), LocatorOf({by, offset}));
   }
-  FreeRun(number);
+  if (stride != 0) InsertHead(by);
 }
 
 template <typename Key>
 void RunStore<Key>::FreeRun(uint32_t number) {
   Run& run = At(number);
+  if (run.stride.load(std::memory_order_relaxed) != 0) {
+    const ContentKey first = run.contents.load(std::memory_order_relaxed)[0];
+    heads_.Erase(hash_(first), LocatorOf({number, 0}));
+    named_runs_.fetch_sub(1, std::memory_order_release);
+  }
   run.live.store(0, std::memory_order_release);
   RetireKeys(run.keys.load(std::memory_order_relaxed));
+  RetireContents(run.contents.load(std::memory_order_relaxed));
   RetireHolders(run.holders.load(std::memory_order_relaxed));
   // A reader that came by way of this number must not find another run there.
   epochs_.Retire(
@@ -379,19 +576,25 @@ void RunStore<Key>::FreeRun(uint32_t number) {
 }
 
 template <typename Key>
-void RunStore<Key>::Seek(const Key& key, Cursor& cursor) const {
-  const Spot spot = Find(key);
+std::optional<BlockName> RunStore<Key>::NameOf(const Key& key, SourcePlaces own,
+                                               Cursor& cursor) const {
+  cursor = {};
+  const Spot spot = FindWhere(key, [&](Spot found) { return IsHeldByAny(found, own); });
+  if (spot.run == 0) return std::nullopt;
+  cursor = {spot.run, spot.offset, &At(spot.run), nullptr};
+  return NameAt(spot);
+}
+
+template <typename Key>
+void RunStore<Key>::Seek(const Key& key, ContentKey content, Cursor& cursor) const {
+  const Spot spot = FindWhere(key, [&](Spot found) { return NameAt(found).content == content; });
   cursor = {};
   if (spot.run != 0) cursor = {spot.run, spot.offset, &At(spot.run), nullptr};
 }
 
 template <typename Key>
 bool RunStore<Key>::Holds(const Key& key, PlaceId place) const {
-  const Spot spot = Find(key);
-  if (spot.run == 0) return false;
-  const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
-  const uint32_t holder = holders.Find(place);
-  return holder < holders.size() && (holders.next(holder) >> spot.offset & 1) != 0;
+  return FindHeld(key, place).run != 0;
 }
 
 // Takes from closed places what they hold here. True: they held something.

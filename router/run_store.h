@@ -1,16 +1,26 @@
-// RunStore: keys of one form, and who holds them, in runs.
+// RunStore: block hashes of one form, the content they name, and the places that hold them, in
+// runs.
 //
-// Blocks of a prompt are stored, asked for and removed next to each other. So keys that were stored
-// one after the other lie side by side, up to 64 in a run; a run has one bitmap for each place that
-// holds any of its keys, and a table finds a key that no neighbour leads to. Neighbourhood is where
-// to look first and nothing more: an answer never depends on it.
+// Blocks of a prompt are stored, asked for and removed next to each other. So blocks that were
+// stored one after the other lie side by side, up to 64 in a run; a run has one bitmap for each
+// place that holds any of them.
+//
+// A slot of a run is a pair of a hash and a content key. Sources that say the same of a hash share
+// its slot; a source that says something else of it has a slot of its own, so that no source's word
+// changes what another one holds. Hashes whose content is not known lie in runs of their own, where
+// neighbourhood is a place to look first and nothing more.
+//
+// A run of named blocks is a piece of one content chain: the block at offset i + 1 ends `stride`
+// tokens behind the block at offset i. A prompt that contains a later block therefore contains the
+// first one too, and one table entry a run, for the content of its first slot, finds them all. A
+// table of all hashes finds a block by its hash.
 //
 // A batch is prepared where readers do not look: keys without holders, and bits that are next. Then
 // Publish lets them see it, a word at a time and no more work than that, and Tidy gives back what
-// nobody holds any more.
+// no place holds any more.
 //
-// A key's position in a run is its own for as long as the run lives, and its bit in `live` says
-// whether anybody holds it. A run that has lost most of its keys is written anew, smaller.
+// A slot belongs to its block for as long as the run lives, and its bit in `live` says whether any
+// place holds it. A run that has lost most of its blocks is replaced by smaller ones.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,12 +28,14 @@
 #include <atomic>
 #include <bit>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "kvcast/block_hash_value.h"
+#include "kvcast/content_key.h"
 #include "router/holder_set.h"
 #include "router/locator_table.h"
 #include "router/place_table.h"
@@ -33,6 +45,34 @@
 namespace kvcast::router {
 
 enum class Removal : uint8_t { kNotHeld, kCopiesLeft, kLastCopy };
+
+// The name that a hash stands for.
+struct BlockName {
+  ContentKey content = kUnnamed;  // of the prefix that the block ends
+  uint32_t stride = 0;            // tokens of the block; 0: unnamed
+  uint32_t end = 0;               // tokens of the prefix; 0: not known
+
+  bool named() const { return stride != 0; }
+};
+
+enum class Addition : uint8_t {
+  kFirst,      // the place did not hold the hash
+  kCopy,       // it did
+  kOtherName,  // nothing was added: the source holds the hash under another name
+  kOtherHash,  // nothing was added: the source holds another hash of this content
+};
+
+// The open places of one source.
+using SourcePlaces = std::span<const PlaceId>;
+
+// The place that a block is added to, as one of its source.
+struct Holding {
+  SourcePlaces own;
+  PlaceId place = kNoPlace;
+  uint32_t source = 0;  // a number that no other source has, or had
+  uint32_t copies = 1;
+  bool repeats_count = true;  // copies that come to others are counted
+};
 
 // Key: uint64_t for the forms of hashes that are integers, BlockHash for byte strings. KeyForm
 // picks what is stored of a hash.
@@ -70,20 +110,29 @@ class RunStore {
         epochs_(epochs),
         places_(places),
         table_(arena, epochs),
+        heads_(arena, epochs),
         extra_copies_(0, PlaceKeyHash{{seed}}) {}
   ~RunStore();
   RunStore(const RunStore&) = delete;
   RunStore& operator=(const RunStore&) = delete;
 
   // Until Publish, readers do not see what Add and Remove change; the writer's other calls do.
-  // Adds a copy. True: the place did not hold the key. `more` keys will follow this one.
-  bool Add(const Key& key, PlaceId place, size_t more, Cursor& cursor);
-  Removal Remove(const Key& key, PlaceId place, Cursor& cursor);
+  // `more` blocks will follow this one. `follows`: the block continues the content of the block
+  // that the cursor is on.
+  Addition Add(const Key& key, const BlockName& name, const Holding& holding, size_t more,
+               bool follows, Cursor& cursor);
+  // `name`, if given, becomes what the hash named there. Unchanged if it was not held.
+  Removal Remove(const Key& key, PlaceId place, Cursor& cursor, BlockName* name = nullptr);
+  // Takes away all copies of the place, and gives back how many they were.
+  uint32_t TakeCopies(const Key& key, PlaceId place);
   void Publish();
   // REQUIRES: all is published.
   void Tidy();
-  // Puts the cursor on the key if anybody holds it, else nowhere.
-  void Seek(const Key& key, Cursor& cursor) const;
+  // The name under which one of the places holds the key, with the cursor on it; nullopt: none
+  // does.
+  std::optional<BlockName> NameOf(const Key& key, SourcePlaces own, Cursor& cursor) const;
+  // Puts the cursor on the slot of that key and content if any place holds it, else nowhere.
+  void Seek(const Key& key, ContentKey content, Cursor& cursor) const;
   bool Holds(const Key& key, PlaceId place) const;
   void PrefetchPath(const Key& key) const { table_.PrefetchPath(hash_(key)); }
   void Prefetch(const Key& key) const { table_.Prefetch(hash_(key)); }
@@ -100,25 +149,44 @@ class RunStore {
 
   // Readers. For every stretch of `chain` whose keys lie side by side, from position `begin` on:
   // `visit(holders, offset, position, length)`: bit offset + i of a holder is chain[position + i].
-  // Keys that nobody holds are passed over, or with `until_gap` end the walk.
+  // Keys that no place holds are passed over, or with `until_gap` end the walk. `unnamed_only`:
+  // only blocks whose content is not known.
   template <typename Visit>
-  void Walk(std::span<const BlockHash> chain, size_t begin, bool until_gap, Visit&& visit) const;
+  void WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap, bool unnamed_only,
+                  Visit&& visit) const;
+  // The runs that begin with this content: `visit(RunView)`. A prompt of that content may go
+  // on otherwise.
+  struct RunView {
+    const ContentKey* contents;
+    uint32_t slots;   // of them, as far as any place holds one
+    uint32_t stride;  // tokens
+    const HolderSet* holders;
+  };
+  template <typename Visit>
+  void VisitRunsFrom(ContentKey content, Visit&& visit) const;
+  void PrefetchHead(ContentKey content) const { heads_.Prefetch(hash_(content)); }
+  bool any_named() const { return named_runs_.load(std::memory_order_acquire) != 0; }
 
-  uint64_t size() const { return table_.size(); }  // writer: distinct keys
+  uint64_t size() const { return table_.size(); }  // writer: slots that are held
 
  private:
   static constexpr uint32_t kNoHolder = ~uint32_t{0};
   static constexpr uint32_t kRunBits = 6;
   static constexpr size_t kSegmentRuns = 1024;
 
-  // 32 bytes. Readers look at `live` first: a bit that they see there is of a key that they see.
+  // 48 bytes. Readers look at `live` first: a bit that they see there is of a slot that they see,
+  // and so are the slots below it.
   struct Run {
     std::atomic<uint64_t> live{0};
     std::atomic<Key*> keys{nullptr};
+    std::atomic<ContentKey*> contents{nullptr};  // nullptr: the run's blocks are unnamed
     std::atomic<HolderSet*> holders{nullptr};
-    std::atomic<uint32_t> next{0};  // the run that was begun behind this one, if it is there yet
-    uint8_t used = 0;               // writer
-    uint8_t capacity = 0;           // writer; of keys
+    std::atomic<uint32_t> next{0};    // the run that was begun behind this one, if it is there yet
+    std::atomic<uint32_t> stride{0};  // tokens of each block; 0: unnamed
+    uint8_t used = 0;                 // writer
+    uint8_t capacity = 0;             // writer; of slots
+    uint32_t owner = 0;               // writer; Holding::source that began the run
+    uint32_t end = 0;                 // writer; BlockName::end of the first slot
   };
   struct Spot {
     uint32_t run = 0;
@@ -151,40 +219,79 @@ class RunStore {
     return (run.live.load(std::memory_order_acquire) >> offset & 1) != 0 &&
            run.keys.load(std::memory_order_acquire)[offset] == key;
   }
-  bool StepTo(const Key& key, bool backwards, Cursor& cursor) const;
-  auto HasKey(const Key& key) const {
-    return [this, &key](Locator locator) {
-      const Spot spot = SpotOf(locator);
-      return At(spot.run).keys.load(std::memory_order_acquire)[spot.offset] == key;
-    };
+  bool IsNamed(const Run& run, uint32_t offset, const BlockName& name) const {
+    return run.stride.load(std::memory_order_relaxed) == 0
+               ? !name.named()
+               : run.contents.load(std::memory_order_relaxed)[offset] == name.content;
   }
-  Spot Find(const Key& key) const { return SpotOf(table_.Find(hash_(key), HasKey(key))); }
-  Spot FindOrInsert(const Key& key, size_t more, const Cursor& cursor);
-  Spot NewSpot(const Key& key, size_t more, const Cursor& cursor);
-  uint32_t NewRun(uint32_t capacity);
+  bool StepTo(const Key& key, bool backwards, Cursor& cursor) const;
+  // The first slot of the key for which `is_it(spot)` holds.
+  template <typename IsIt>
+  Spot FindWhere(const Key& key, IsIt&& is_it, LocatorTable::Room* room = nullptr) const {
+    return SpotOf(table_.Find(
+        hash_(key),
+        [&](Locator locator) {
+          const Spot spot = SpotOf(locator);
+          return At(spot.run).keys.load(std::memory_order_acquire)[spot.offset] == key &&
+                 is_it(spot);
+        },
+        room));
+  }
+  Spot FindHeld(const Key& key, PlaceId place) const {
+    return FindWhere(key, [&](Spot spot) { return IsHeld(spot, place); });
+  }
+  bool HasTwins() const { return twins_.load(std::memory_order_acquire) != 0; }
+  bool IsHeld(Spot spot, PlaceId place) const {
+    const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
+    const uint32_t holder = holders.Find(place);
+    return holder < holders.size() && (holders.next(holder) >> spot.offset & 1) != 0;
+  }
+  bool IsHeldByAny(Spot spot, SourcePlaces own) const {
+    return std::any_of(own.begin(), own.end(), [&](PlaceId place) { return IsHeld(spot, place); });
+  }
+  static bool HoldsAny(const Run& run, SourcePlaces own);
+  // Whether the source holds something in a run of its own that begins with this content under
+  // another hash. A source has one such run for a content, so that a walk over a prompt meets no
+  // more of them than there are sources. Runs of others do not count, whatever it holds there.
+  bool OwnsRival(const Key& key, const BlockName& name, const Holding& holding) const;
+  bool HoldsNextOtherwise(const Key& key, const BlockName& name, SourcePlaces own,
+                          const Cursor& cursor) const;
+  Spot SpotBehind(const Key& key, const BlockName& name, size_t more, const Cursor& cursor);
+  Spot DeadHead(const Key& key, const BlockName& name) const;
+  Spot NewHead(const Key& key, const BlockName& name, size_t more, const Cursor& cursor);
+  void Enliven(Spot spot);
+  BlockName NameAt(Spot spot) const;
+  void InsertHead(uint32_t run);
+  uint32_t NewRun(uint32_t capacity, uint32_t stride);
   void GrowKeys(Run& run, uint32_t capacity);
   void AddSegment();
   uint32_t HolderOf(uint32_t run, PlaceId place);
   HolderSet& GrowHolders(uint32_t run);
   void Enter(Spot spot, PlaceId place, Cursor& cursor);
-  void AddExtra(const Key& key, PlaceId place);
+  void AddExtra(const Key& key, PlaceId place, uint32_t copies);
   bool RemoveExtra(const Key& key, PlaceId place);
   void KillMany(uint32_t run, uint64_t dead);
   void Settle(uint32_t run);
-  void Rewrite(uint32_t run);
   void FreeRun(uint32_t run);
   bool DropClosed(uint32_t run);
   Key* NewKeys(uint32_t capacity);
   static void FreeKeys(void* arena, uintptr_t keys);
   static void FreeInArena(void* arena, uintptr_t object);
+  ContentKey* NewContents(uint32_t capacity);
   void RetireKeys(Key* keys);
+  void RetireContents(ContentKey* contents);
+  void CopySlots(uint32_t number, uint64_t slots);
   void RetireHolders(HolderSet* holders);
 
   SeededHash hash_;
   SlabArena& arena_;
   EpochDomain& epochs_;
   const PlaceTable& places_;
-  LocatorTable table_;
+  LocatorTable table_;  // every slot that is held, by its hash
+  LocatorTable heads_;  // every run of named blocks, by the content of its first slot
+  // Slots that share their hash with another one, but for one of each hash.
+  std::atomic<uint64_t> twins_{0};
+  std::atomic<uint64_t> named_runs_{0};
   std::atomic<Directory*> directory_{nullptr};
   size_t segments_ = 0;
   size_t directory_size_ = 0;
@@ -227,31 +334,44 @@ void RunStore<Key>::ForEach(Visit&& visit) const {
 
 template <typename Key>
 template <typename Visit>
-void RunStore<Key>::Walk(std::span<const BlockHash> chain, size_t begin, bool until_gap,
-                         Visit&& visit) const {
+void RunStore<Key>::VisitRunsFrom(ContentKey content, Visit&& visit) const {
+  heads_.Find(hash_(content), [&](Locator locator) {
+    const Run& run = At(SpotOf(locator).run);
+    const uint64_t live = run.live.load(std::memory_order_acquire);
+    const uint32_t stride = run.stride.load(std::memory_order_acquire);
+    if (live == 0 || stride == 0) return false;
+    const ContentKey* const contents = run.contents.load(std::memory_order_acquire);
+    if (contents[0] == content) {
+      visit(RunView{contents, static_cast<uint32_t>(std::bit_width(live)), stride,
+                    run.holders.load(std::memory_order_acquire)});
+    }
+    return false;
+  });
+}
+
+template <typename Key>
+template <typename Visit>
+void RunStore<Key>::WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap,
+                               bool unnamed_only, Visit&& visit) const {
   constexpr size_t kAhead = 12;  // table lines under way while keys are not there
   size_t fetched = begin;
   bool missed = false;
   Spot near;  // where the next key lies if it lies behind the last one
-  for (size_t position = begin; position < chain.size();) {
-    const Key& first = KeyForm<Key>::Of(chain[position]);
-    Spot spot = near;
-    if (near.run == 0 || !IsAt(At(near.run), near.offset, first)) {
-      if (missed) {
-        const size_t until = std::min(chain.size(), position + kAhead);
-        for (fetched = std::max(fetched, position + 1); fetched < until; ++fetched) {
-          Prefetch(KeyForm<Key>::Of(chain[fetched]));
-        }
-      }
-      spot = Find(first);
-      missed = spot.run == 0;
-      if (missed) {
-        if (until_gap) return;
-        near = {};
-        ++position;
-        continue;
-      }
-    }
+  const auto wanted = [&](Spot spot) {
+    return !unnamed_only || At(spot.run).stride.load(std::memory_order_acquire) == 0;
+  };
+  // A hash may have several slots, each with holders of its own.
+  const bool twins = !unnamed_only && HasTwins();
+  std::vector<Spot> seen;  // with twins: slots of this position that were part of a stretch
+  struct Stretch {
+    uint32_t run;
+    uint32_t offset;
+    size_t begin;
+    size_t end;
+  };
+  std::vector<Stretch> stretches;
+  // The slots from `spot` on that hold the chain from `position` on.
+  const auto visit_from = [&](Spot spot, size_t position) {
     const Run& run = At(spot.run);
     const uint64_t live = run.live.load(std::memory_order_acquire) >> spot.offset;
     const Key* const keys = run.keys.load(std::memory_order_acquire) + spot.offset;
@@ -269,9 +389,49 @@ void RunStore<Key>::Walk(std::span<const BlockHash> chain, size_t begin, bool un
       __builtin_prefetch(At(next).holders.load(std::memory_order_relaxed));
     }
     visit(*holders, spot.offset, position, static_cast<uint32_t>(length));
-    position += length;
     near = {spot.run, static_cast<uint32_t>(spot.offset + length)};
     if (near.offset == kRunKeys) near = {next, 0};
+    return length;
+  };
+  for (size_t position = begin; position < chain.size();) {
+    const Key& first = KeyForm<Key>::Of(chain[position]);
+    if (twins) {
+      seen.clear();
+      FindWhere(first, [&](Spot spot) {
+        seen.push_back(spot);
+        return false;
+      });
+      if (seen.empty() && until_gap) return;
+      std::erase_if(stretches, [&](const Stretch& s) { return s.end <= position; });
+      for (const Spot spot : seen) {
+        const bool covered = std::any_of(stretches.begin(), stretches.end(), [&](const Stretch& s) {
+          return s.run == spot.run && s.offset + (position - s.begin) == spot.offset;
+        });
+        if (covered) continue;
+        const size_t length = visit_from(spot, position);
+        stretches.push_back({spot.run, spot.offset, position, position + length});
+      }
+      ++position;
+      continue;
+    }
+    Spot spot = near;
+    if (near.run == 0 || !IsAt(At(near.run), near.offset, first) || !wanted(near)) {
+      if (missed) {
+        const size_t until = std::min(chain.size(), position + kAhead);
+        for (fetched = std::max(fetched, position + 1); fetched < until; ++fetched) {
+          Prefetch(KeyForm<Key>::Of(chain[fetched]));
+        }
+      }
+      spot = FindWhere(first, wanted);
+      missed = spot.run == 0;
+      if (missed) {
+        if (until_gap) return;
+        near = {};
+        ++position;
+        continue;
+      }
+    }
+    position += visit_from(spot, position);
   }
 }
 

@@ -2,10 +2,10 @@
 #include "router/scheme_search.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "kvcast/prefix_index.h"
-#include "router/key_readings.h"
 
 namespace kvcast::router {
 namespace {
@@ -52,7 +52,46 @@ Status Check(const SchemeDetectorConfig& config) {
   return {};
 }
 
+using LookaheadRoom = std::array<TokenId, kMaxHashLookahead>;
+
+// The tokens behind position `end` of the span that a hash covers: those of the span, and behind it
+// those of the last block.
+std::span<const TokenId> TokensBehind(const BlockStored& event, size_t end, LookaheadRoom& room) {
+  if (!event.lookahead) return {};
+  const std::span<const TokenId> tokens = *event.token_ids;
+  const auto width = static_cast<size_t>(event.lookahead->width);
+  if (end + width <= tokens.size()) return tokens.subspan(end, width);
+  const auto inside = tokens.subspan(end);
+  const auto behind = std::span(event.lookahead->token_ids).last(width);
+  const auto at = std::copy(inside.begin(), inside.end(), room.begin());
+  std::copy_n(behind.begin(), width - inside.size(), at);
+  return std::span(room).first(width);
+}
+
+// Tagged keys differ from bare ones where there are any.
+bool HasForms(const BlockProbe& probe) {
+  const size_t blocks = probe.incomplete ? probe.event.block_hashes.size() : 1;
+  KeyKindSet kinds;
+  for (size_t i = 0; i < blocks; ++i) kinds |= KindsOf(probe.event, probe.index + i);
+  return (kinds & KeyedKinds()).any();
+}
+
 }  // namespace
+
+bool IsLookaheadConsistent(const BlockStored& event) {
+  if (!event.lookahead) return true;
+  const auto width = static_cast<size_t>(event.lookahead->width);
+  const auto size = static_cast<size_t>(event.block_size);
+  const std::span<const TokenId> tokens = *event.token_ids;
+  const std::span<const TokenId> sent = event.lookahead->token_ids;
+  if (tokens.size() != event.block_hashes.size() * size) return true;  // Which block is which?
+  LookaheadRoom room;
+  for (size_t i = 0; i + 1 < event.block_hashes.size(); ++i) {
+    const auto behind = TokensBehind(event, (i + 1) * size, room);
+    if (!std::ranges::equal(behind, sent.subspan(i * width, width))) return false;
+  }
+  return true;
+}
 
 SchemeSearch::SchemeSearch(const SchemeDetectorConfig& config)
     : registered_algorithm_(config.algorithm),
@@ -61,7 +100,8 @@ SchemeSearch::SchemeSearch(const SchemeDetectorConfig& config)
       registration_(
           InWords(config.algorithm,
                   config.none_hash.empty() ? config.seed.value_or("") : NameOf(config.none_hash),
-                  registered_seed_, config.hash_block_size)) {}
+                  registered_seed_, config.hash_block_size)),
+      lora_paths_(config.lora_paths) {}
 
 Result<SchemeSearch> SchemeSearch::Create(const SchemeDetectorConfig& config) {
   if (const Status status = Check(config); !status.ok()) return status;
@@ -93,28 +133,79 @@ Status SchemeSearch::AddFamily(HashAlgorithm algorithm, const SchemeDetectorConf
   return status;
 }
 
-std::optional<Digest> SchemeSearch::Hash(BlockHasher& hasher, const Digest& parent,
-                                         const BlockProbe& probe, int64_t unit) {
-  const int64_t units = probe.event.block_size / unit;
-  const auto size = static_cast<size_t>(probe.event.block_size);
+Digest SchemeSearch::HashBlock(BlockHasher& hasher, const Digest& parent, const BlockStored& event,
+                               size_t index, int64_t unit, const KeyReading& keys,
+                               ExtraKeyScheme form) {
+  const auto size = static_cast<size_t>(event.block_size);
   const auto step = static_cast<size_t>(unit);
-  const auto tokens = std::span(*probe.event.token_ids).subspan(probe.index * size, size);
-  const BlockHash& sent = probe.event.block_hashes[probe.index];
-  const auto form = sent.is_bytes() ? EventHashForm::kBytes : EventHashForm::kInt64;
-  for (const KeyReading& reading : ReadKeys(probe.event, probe.index, units).readings) {
-    Digest digest =
-        hasher.HashBlock(&parent, tokens.first(step), reading.first, reading.object_tags);
-    for (size_t at = step; at < size; at += step) {
-      const Digest before = digest;
-      digest = hasher.HashBlock(&before, tokens.subspan(at, step), reading.rest);
-    }
-    hashes_ += static_cast<uint64_t>(units);
-    if (ToEventHash(digest, form) == sent) return digest;
+  const std::span<const TokenId> tokens = *event.token_ids;
+  LookaheadRoom room;
+  Digest digest = parent;
+  for (size_t at = index * size; at < (index + 1) * size; at += step) {
+    const Digest before = digest;
+    const BlockForm block{form, TokensBehind(event, at + step, room)};
+    const bool first = at == index * size;
+    digest =
+        hasher.HashBlock(&before, tokens.subspan(at, step), first ? keys.first : keys.rest,
+                         first ? std::span(keys.object_tags) : std::span<const uint32_t>(), block);
+    ++hashes_;
+  }
+  return digest;
+}
+
+std::optional<Digest> SchemeSearch::HashSpan(BlockHasher& hasher, const Digest& parent,
+                                             const BlockStored& event, int64_t unit,
+                                             ExtraKeyScheme form) {
+  std::optional<KeyReading> keys = ReadSpanKeys(event, form, lora_paths_);
+  const size_t blocks = event.token_ids->size() / static_cast<size_t>(event.block_size);
+  if (!keys || static_cast<int64_t>(blocks) * (event.block_size / unit) > kMaxTestedUnits) {
+    return std::nullopt;
+  }
+  size_t fits = 0;
+  Digest digest = parent;
+  for (size_t i = 0; i < blocks && blocks - i >= event.block_hashes.size() - fits; ++i) {
+    digest = HashBlock(hasher, digest, event, i, unit, *keys, form);
+    keys->first = keys->rest;
+    const BlockHash& sent = event.block_hashes[fits];
+    const auto wire = sent.is_bytes() ? EventHashForm::kBytes : EventHashForm::kInt64;
+    if (ToEventHash(digest, wire) == sent) ++fits;
+    if (fits == event.block_hashes.size()) return digest;
   }
   return std::nullopt;
 }
 
-std::optional<Digest> SchemeSearch::Fit(const ChainScheme& scheme, const BlockProbe& probe) {
+std::optional<Digest> SchemeSearch::HashInForm(BlockHasher& hasher, const Digest& parent,
+                                               const BlockProbe& probe, int64_t unit,
+                                               ExtraKeyScheme form) {
+  const BlockStored& event = probe.event;
+  if (probe.incomplete) return HashSpan(hasher, parent, event, unit, form);
+  const BlockHash& sent = event.block_hashes[probe.index];
+  const auto wire = sent.is_bytes() ? EventHashForm::kBytes : EventHashForm::kInt64;
+  const int64_t units = event.block_size / unit;
+  for (const KeyReading& keys : ReadKeys(event, probe.index, units, form, lora_paths_).readings) {
+    const Digest digest = HashBlock(hasher, parent, event, probe.index, unit, keys, form);
+    if (ToEventHash(digest, wire) == sent) return digest;
+  }
+  return std::nullopt;
+}
+
+std::optional<Fit> SchemeSearch::Hash(BlockHasher& hasher, const Digest& parent,
+                                      const BlockProbe& probe, int64_t unit) {
+  const bool has_forms = HasForms(probe);
+  const bool bare_first = !has_forms || preferred_ == ExtraKeyScheme::kBare;
+  const ExtraKeyScheme first = bare_first ? ExtraKeyScheme::kBare : ExtraKeyScheme::kTagged;
+  if (const auto digest = HashInForm(hasher, parent, probe, unit, first)) {
+    return Fit{*digest, first};
+  }
+  if (!has_forms) return std::nullopt;
+  const ExtraKeyScheme other = bare_first ? ExtraKeyScheme::kTagged : ExtraKeyScheme::kBare;
+  if (const auto digest = HashInForm(hasher, parent, probe, unit, other)) {
+    return Fit{*digest, other};
+  }
+  return std::nullopt;
+}
+
+std::optional<Fit> SchemeSearch::TryScheme(const ChainScheme& scheme, const BlockProbe& probe) {
   const int64_t unit = scheme.hash_block_size;
   if (probe.event.block_size % unit != 0) return std::nullopt;
   if (probe.event.block_size / unit > kMaxUnitsPerBlock) return std::nullopt;
@@ -130,17 +221,18 @@ std::optional<Digest> SchemeSearch::Fit(const ChainScheme& scheme, const BlockPr
 std::optional<SchemeSearch::Found> SchemeSearch::FindAtUnit(const BlockProbe& probe, int64_t unit) {
   for (const HashAlgorithm algorithm : kAlgorithms) {
     Family& family = FamilyOf(algorithm);
+    if (hashes_ >= search_end_) return std::nullopt;
     if (probe.parent) {
-      const auto digest = Hash(family.hasher, *probe.parent, probe, unit);
-      if (digest) return Found{{algorithm, "", {}, unit}, *digest};
+      const auto fit = Hash(family.hasher, *probe.parent, probe, unit);
+      if (fit) return Found{{algorithm, "", {}, unit}, *fit};
       continue;
     }
     for (const Candidate& candidate : family.candidates) {
-      const auto digest = Hash(family.hasher, candidate.none_hash, probe, unit);
-      if (!digest) continue;
+      if (hashes_ >= search_end_) return std::nullopt;
+      const auto fit = Hash(family.hasher, candidate.none_hash, probe, unit);
+      if (!fit) continue;
       const auto none_hash = candidate.none_hash.bytes();
-      return Found{{algorithm, candidate.seed, {none_hash.begin(), none_hash.end()}, unit},
-                   *digest};
+      return Found{{algorithm, candidate.seed, {none_hash.begin(), none_hash.end()}, unit}, *fit};
     }
   }
   return std::nullopt;
@@ -148,6 +240,7 @@ std::optional<SchemeSearch::Found> SchemeSearch::FindAtUnit(const BlockProbe& pr
 
 std::optional<SchemeSearch::Found> SchemeSearch::Find(const BlockProbe& probe) {
   const int64_t size = probe.event.block_size;
+  search_end_ = probe.incomplete ? hashes_ + kMaxSpanSearch : UINT64_MAX;
   // The unit is mostly the block.
   for (int64_t units = 1; units <= std::min(kMaxUnitsPerBlock, size); ++units) {
     if (size % units != 0) continue;

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "kvcast/cache_spec.h"
-#include "kvcast/token_keys.h"
+#include "kvcast/prefix_index.h"
 
 namespace kvcast::router {
 

@@ -5,22 +5,64 @@
 
 namespace kvcast::router {
 
+namespace {
+
+uint32_t Bit(Untold property) { return static_cast<uint32_t>(property); }
+
+uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
+                  const GroupCatalogue& catalogue) {
+  uint32_t untold = 0;
+  bool eagle = false;
+  for (const GroupSpec& group : rules.groups) {
+    if (!TakesPart(group)) continue;
+    if (IsWindowKind(group.kind) && group.sliding_window == 0) untold |= Bit(Untold::kWindow);
+    const bool chunked = group.kind == SpecKind::kChunkedLocalAttention;
+    if (chunked && group.chunk_size == 0) untold |= Bit(Untold::kChunkSize);
+    eagle = eagle || group.eagle;
+  }
+  if (catalogue.assumes_kinds()) untold |= Bit(Untold::kKinds);
+  if (eagle && rules.groups.size() > 1 && !config.rules) untold |= Bit(Untold::kRelease);
+  // Groups that are registered are all that there are, with all that is to be known of them.
+  if (!config.groups.empty()) return untold;
+  const bool reuse_shown = rules.shortest_hit > 0;
+  if (!reuse_shown) untold |= Bit(Untold::kGroups);
+  const bool drop_known = config.eagle.has_value() || rules.lookahead > 0 || reuse_shown;
+  if (!drop_known) untold |= Bit(Untold::kEagle);
+  // The group whose windows are computed again announces nothing.
+  if (!config.replay_tokens) untold |= Bit(Untold::kReplay);
+  return untold;
+}
+
+}  // namespace
+
 WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
-                         const GroupCatalogue& catalogue)
+                         const GroupCatalogue& catalogue, const Shown& shown)
     : id(worker),
       offload_rule(config.offload_rule),
       blocks_per_chunk(config.blocks_per_chunk),
       unit(catalogue.unit()),
       alignment(catalogue.alignment()),
-      groups(catalogue.Specs()) {
+      rules(config.rules.value_or(EngineRules::kMain2026August)),
+      replay_tokens(config.replay_tokens.value_or(0)),
+      groups(catalogue.Specs()),
+      lookahead(std::max(config.hash_lookahead_tokens, shown.lookahead)),
+      shortest_hit(shown.shortest_hit) {
+  for (GroupSpec& group : groups) {
+    const bool chunked = group.kind == SpecKind::kChunkedLocalAttention;
+    if (chunked && group.chunk_size == 0) group.chunk_size = config.chunk_size;
+    if (config.groups.empty() && config.eagle) group.eagle = *config.eagle;
+    // The hash of a block says what follows it, so that the block need not be dropped.
+    if (lookahead > 0) group.eagle = false;
+  }
+  untold = UntoldOf(*this, config, catalogue);
   nothing_without_blocks = std::none_of(groups.begin(), groups.end(), [](const GroupSpec& spec) {
-    return spec.kind == SpecKind::kChunkedLocalAttention;
+    return spec.kind == SpecKind::kChunkedLocalAttention && TakesPart(spec);
   });
-  leading_run =
-      !groups.empty() && unit > 0 && alignment > 0 &&
-      std::all_of(groups.begin(), groups.end(), [&](const GroupSpec& spec) {
-        return spec == groups[0] && IsFullKind(spec.kind) && !spec.eagle && spec.block_size == unit;
-      });
+  leading_run = !groups.empty() && unit > 0 && alignment > 0 && replay_tokens == 0 &&
+                std::all_of(groups.begin(), groups.end(), [&](const GroupSpec& spec) {
+                  return spec == groups[0] && IsFullKind(spec.kind) && TakesPart(spec) &&
+                         !spec.eagle && spec.block_size == unit;
+                });
 }
 
 }  // namespace kvcast::router

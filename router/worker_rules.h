@@ -12,13 +12,21 @@
 namespace kvcast::router {
 
 struct WorkerRules {
-  WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupCatalogue& catalogue);
+  // Properties other than groups that the stream has shown.
+  struct Shown {
+    int64_t lookahead = 0;     // tokens behind a block that its hash covers
+    int64_t shortest_hit = 0;  // see ReuseEvidence; 0: none
+  };
+  WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupCatalogue& catalogue,
+              const Shown& shown);
 
   WorkerId id;
   OffloadRule offload_rule = OffloadRule::kConnector;
-  int64_t blocks_per_chunk = 1;   // offloaded as one
-  int64_t unit = 0;               // tokens per hash; 0: not known yet
-  int64_t alignment = 0;          // of hits
+  int64_t blocks_per_chunk = 1;  // offloaded as one
+  int64_t unit = 0;              // tokens per hash; 0: not known yet
+  int64_t alignment = 0;         // of hits
+  EngineRules rules = EngineRules::kMain2026August;
+  int64_t replay_tokens = 0;      // of a hit, computed again
   std::vector<GroupSpec> groups;  // by group_idx
   // Nobody's answer is more than 0 who holds nothing of the prompt. Only chunked attention can say
   // of a group that it could serve what it does not hold.
@@ -26,6 +34,9 @@ struct WorkerRules {
   // The reusable prefix, and each group's, is the run of leading blocks that all groups hold, in
   // steps of `alignment`: one block per hash, groups of one full kind, no draft head.
   bool leading_run = false;
+  int64_t lookahead = 0;
+  int64_t shortest_hit = 0;  // tokens; hits from there on are not taken for none. 0: not known
+  uint32_t untold = 0;       // Untold bits
 };
 
 }  // namespace kvcast::router

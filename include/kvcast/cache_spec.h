@@ -64,9 +64,17 @@ struct GroupSpec {
   // R-SWA (reported as full attention): decode sees the prompt and this many last tokens. 0: off.
   int64_t reference_window = 0;
   bool eagle = false;  // the last hit block must be recomputed for the draft head
+  // False: the group takes no part in prefix caching: no events, no lookups, no limit on a hit
+  // (scratch groups; windows that are computed again behind a hit). CacheManager refuses it.
+  bool prefix_cacheable = true;
 
   friend bool operator==(const GroupSpec&, const GroupSpec&) = default;
 };
+
+// Whether the group takes part in prefix caching.
+constexpr bool TakesPart(const GroupSpec& group) {
+  return group.prefix_cacheable && IsCacheableKind(group.kind);
+}
 
 // Whose caching rules apply. Each generation of vLLM has those of the one before, and more.
 enum class EngineRules : uint8_t {
@@ -80,6 +88,11 @@ enum class EngineRules : uint8_t {
   // end
   // of a prompt is cached inside its block.
   kMain2026August,
+  // v0.32: a group that drops a block for its draft head sees every hashed block of the prompt (see
+  // EagleLimit). CacheManager caches by the rules of kMain2026August under this one and the next.
+  kV032,
+  // v0.33: with lookahead hashes no group drops a block.
+  kV033,
 };
 
 // The cache of one engine: groups that share one pool of blocks.
@@ -90,7 +103,8 @@ struct CacheConfig {
   // Tokens that may be scheduled but not processed yet; enters the admission cap of window groups.
   int64_t max_in_flight_tokens = 8192;
   int64_t max_encoder_tokens = 0;  // of one request; cross attention
-  // Tokens per hash. 0: greatest common divisor of the block sizes.
+  // Tokens per hash. 0: greatest common divisor of the block sizes of the groups that take part in
+  // prefix caching.
   int64_t hash_block_size = 0;
   // Alignment of hits and of what is cached. 0: least common multiple of the block sizes.
   int64_t scheduler_block_size = 0;
@@ -123,6 +137,16 @@ bool PartialHitsEnabled(const CacheConfig& config);
 // Grid of hit lengths in tokens: the hash unit with partial hits, else scheduler_block_size.
 // REQUIRES: a validated config.
 int64_t HitAlignment(const CacheConfig& config);
+
+// How far a lookup looks for the unit behind a hit that a group with a draft head gives up, in
+// tokens. A lookup of several groups looks at all `hashed_tokens` of the prompt from v0.32 on;
+// every other one at those of the longest hit, `max_tokens`. `groups`: of the cache, those that
+// take no part included.
+constexpr int64_t EagleLimit(EngineRules rules, size_t groups, int64_t max_tokens,
+                             int64_t hashed_tokens) {
+  if (rules < EngineRules::kV032 || groups < 2 || hashed_tokens < max_tokens) return max_tokens;
+  return hashed_tokens;
+}
 
 // Blocks that one sequence of `group` can hold at a time, or nullopt where that grows with the
 // sequence: window cdiv(min(W-1+X+I, L), bs)+1, chunked cdiv(min(C+I, L), bs). One formula for

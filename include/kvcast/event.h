@@ -25,6 +25,16 @@ inline constexpr char kMediumGpu[] = "GPU";
 inline constexpr char kMediumCpu[] = "CPU";
 inline constexpr char kMediumStorage[] = "STORAGE";
 
+// Tokens behind blocks that their hashes cover too (vLLM 0.33, lookahead hashes).
+struct LookaheadTokens {
+  // Tokens per block hash: L. 0 where the store names no block, so that its width is not known.
+  int64_t width = 0;
+  // The tokens behind block i are [i * width, (i + 1) * width).
+  std::vector<TokenId> token_ids;
+
+  friend bool operator==(const LookaheadTokens&, const LookaheadTokens&) = default;
+};
+
 // Blocks whose KV became reusable.
 struct BlockStored {
   // In order of position. May be empty, and may be fewer than the token span holds ("sparse"):
@@ -57,6 +67,8 @@ struct BlockStored {
   std::optional<std::vector<std::pair<std::string, ExtraKey>>> metadata;
   // Absolute position of the first token, where a producer sends it (AMD ATOM, map events).
   std::optional<int64_t> token_offset;
+  // `lookahead_token_ids`, flattened. nullopt: not sent, the hashes cover their blocks alone.
+  std::optional<LookaheadTokens> lookahead;
 
   friend bool operator==(const BlockStored&, const BlockStored&) = default;
 };

@@ -1,22 +1,30 @@
 // The prefix index: which blocks each worker holds, per tier and group, and what that is worth for
 // a prompt.
 //
-// Engine-hash mode: the index is keyed by the hashes that the events carry, and a query brings the
-// engine's own hash chain for the prompt. Token ids, parents and positions of events are not
-// needed, so sparse stores, late joins and mixed block sizes need no special case.
+// A block has two names: the hash that the events carry, and its content key (content_key.h), which
+// is made of the tokens that a store brings and the name of the block before. Events find a block
+// by its hash. A query by content brings the content keys of its prompt and needs no knowledge of
+// how an engine hashes; a query by hash brings the engine's own hash chain. Blocks whose content is
+// not known (no tokens, unknown parent, positions that the event does not tell) are found by hash
+// alone.
+//
+// The events of one worker decide no answer about another worker.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvcast/block_hash_value.h"
 #include "kvcast/cache_spec.h"
+#include "kvcast/content_key.h"
 #include "kvcast/event.h"
 #include "kvcast/group_tokens.h"
 #include "kvcast/ids.h"
@@ -52,11 +60,30 @@ enum class OffloadRule : uint8_t {
   kMirroredPool,
 };
 
+// Which blocks of a window group the engine caches. With it, the positions of a sparse store's
+// hashes can often be proved; without it only hashes that other events name are placed.
+struct SparseRule {
+  EngineRules rules = EngineRules::kMain2026August;
+  int64_t alignment = 0;                      // scheduler_block_size, tokens; > 0
+  std::optional<int64_t> retention_interval;  // as CacheConfig::retention_interval
+};
+
+// Why the content of a block that was stored is not known.
+enum class UnnamedReason : uint8_t {
+  kNoTokens,       // only stores without tokens, or whose tokens do not fit their hashes, name it
+  kUnknownParent,  // its store follows a block whose content is not known
+  kSparse,         // its store names fewer hashes than its tokens hold, which block is not known
+  kHiddenContent,  // extra keys that cannot be told from tokens, such as a LoRA id without name
+  kAmbiguous,      // the worker gave the hash two contents, or its content two hashes
+};
+inline constexpr int kUnnamedReasons = 5;
+// "no_tokens", "unknown_parent", ...
+std::string_view UnnamedReasonName(UnnamedReason reason);
+
 // What is known of a worker when it is registered. Groups are also learned from its events.
 struct WorkerConfig {
   std::string name;
-  // Groups by group_idx; empty: learn kind, window and block size from the events. Chunk size and
-  // EAGLE are not on the wire: an engine that has either must be registered with its groups.
+  // Groups by group_idx; empty: learn kind, window and block size from the events.
   std::vector<GroupSpec> groups;
   int64_t hash_block_size = 0;  // tokens per hash of the chain; 0: gcd of the known block sizes
   // Hits are multiples of it: the engine's scheduler_block_size, or its hash_block_size where
@@ -69,6 +96,25 @@ struct WorkerConfig {
   int64_t blocks_per_chunk = 1;
   OffloadRule offload_rule = OffloadRule::kConnector;
   HitReports hit_reports = HitReports::kUnknown;
+  // What the events do not say of groups that are learned from them: whether they drop a block for
+  // a draft head (EAGLE, MTP without lookahead hashes), and the chunk of chunked local attention.
+  // nullopt and 0: not known.
+  std::optional<bool> eagle;
+  int64_t chunk_size = 0;
+  // The release's rules. nullopt: those that promise least.
+  std::optional<EngineRules> rules;
+  // Tokens behind a block that its hash covers too. More than 0: no group drops a block for its
+  // draft head, and a query's chain ends where so many tokens no longer follow.
+  int64_t hash_lookahead_tokens = 0;
+  // Of a hit the last so many tokens are computed again, and a hit of no more than these is none
+  // (vLLM's bounded replay of sliding windows). 0: off. nullopt: not known, taken for off.
+  std::optional<int64_t> replay_tokens;
+  std::optional<SparseRule> sparse_rule;  // nullopt: not known
+  // The parent hash 0 means root unless the worker holds a block of that hash (LMCache, Mooncake).
+  bool zero_parent_is_root = false;
+  // A store of a block that the group holds in that tier already is no second copy, and one remove
+  // takes it (SGLang's maps, LMCache). vLLM's stores are copies.
+  bool repeats_are_refreshes = false;
   // Keep digests of what the worker holds; see PrefixIndex::Digests.
   bool digests = false;
 };
@@ -94,6 +140,18 @@ struct IndexCounters {
   // "full" sends them (not applied).
   uint64_t reannounced_blocks = 0;
   uint64_t residencies = 0;  // (tier, group, hash) entries now
+  // Of them, on the GPU; each fills a block of the engine. 0 where a block can have several hashes.
+  uint64_t whole_gpu_blocks = 0;
+  // Stored blocks that stayed unnamed, by reason.
+  std::array<uint64_t, kUnnamedReasons> unnamed_blocks{};
+  uint64_t unnamed = 0;          // (tier, group, hash) entries whose content is not known, now
+  uint64_t unnamed_gpu = 0;      // of them, on the GPU
+  uint64_t named_late = 0;       // blocks whose content became known after their store
+  uint64_t ambiguous = 0;        // hashes and contents that the worker said two things of
+  uint64_t bad_stores = 0;       // tokens, hashes or sizes that do not fit together
+  uint64_t rules_refuted = 0;    // sparse rules that a store contradicted; not used since
+  uint64_t dropped_stores = 0;   // that waited for the block before them and had to make room
+  uint64_t forgotten_names = 0;  // names of evicted blocks that had to make room
 };
 
 // How much of what a prompt could hit at most is on the GPU.
@@ -116,12 +174,57 @@ struct WorkerMatch {
   // If not kFull: the group_idx without which the others could serve most. nullopt: none could
   // serve more, or no single group is in the way.
   std::optional<int64_t> limiting_group;
-  int64_t recompute_tokens = 0;  // of the prompt, not in gpu_tokens
-  // False: since its cache was last empty, the worker has stored again what it could have hit. With
-  // HitReports::kExpected that is left out (IndexCounters::reannounced_blocks): were they copies,
-  // the answer is rather too short than too long. With kUnknown it is counted: were they reports,
-  // the answer is rather too long.
+  int64_t replay_tokens = 0;     // of gpu_tokens, computed again
+  int64_t recompute_tokens = 0;  // of the prompt: not in gpu_tokens, or computed again
+  // False: since its cache was last empty, the worker has stored again what it could have hit, and
+  // that may be a report or a copy. With HitReports::kUnknown it is counted: were they reports, the
+  // answer is rather too long. With kExpected it is left out (IndexCounters::reannounced_blocks)
+  // and costs no certainty, until removes contradict that reading.
   bool certain = true;
+  // Of a query by content: the worker said two things of a block of the prompt. What it says of
+  // that block is not counted.
+  bool ambiguous = false;
+  // Blocks of the worker on the GPU whose content is not known. A query by content does not find
+  // them, unless it brings the worker's hash chain too.
+  uint64_t unnamed_gpu = 0;
+  // Untold bits that could change gpu_tokens.
+  uint32_t untold = 0;
+};
+
+// Properties of a worker that an answer depends on, and that neither its events nor its
+// registration have told. A bit mask.
+enum class Untold : uint32_t {
+  kKinds = 1,      // of the groups: neither sent nor registered
+  kWindow = 2,     // of a sliding-window group
+  kChunkSize = 4,  // of a chunked-local group
+  kGroups = 8,     // whether there are groups that have not been announced yet
+  kEagle = 16,     // whether a block is dropped for a draft head
+  kReplay = 32,    // whether windows beside MLA groups are computed again
+  kRelease = 64,   // how far a lookup that drops a block looks
+};
+inline constexpr int kUntoldProperties = 7;
+// "kinds", "window", "chunk_size", ...
+std::string_view UntoldName(Untold property);
+
+// The properties of a worker that a query needs before it asks.
+struct PromptShape {
+  int64_t unit = 0;          // tokens per hash; 0: not known yet, or no such worker
+  int64_t lookahead = 0;     // tokens behind a block that its hash covers
+  bool has_unnamed = false;  // it holds blocks whose content is not known
+  bool has_named = false;    // it has said what some hash names
+};
+
+// A prompt, as the index is asked for it. Borrows what it names.
+struct PromptBlocks {
+  int64_t unit = 0;           // tokens between two keys, and between two hashes
+  int64_t prompt_tokens = 0;  // at least 1
+  // Tokens behind a prefix that its name covers: with n of them a prompt of t tokens has
+  // (t - n) / unit names.
+  int64_t lookahead = 0;
+  // contents[i] names the first (i + 1) * unit tokens. Empty: the workers are asked by hash alone.
+  std::span<const ContentKey> contents;
+  // The engine's chain. Beside contents it finds blocks whose content is not known.
+  std::span<const BlockHash> hashes;
 };
 
 // Thread-safe. One writer per worker at a time (the order of a worker's batches is its meaning);
@@ -129,7 +232,8 @@ struct WorkerMatch {
 // query has met in the act several times in a row.
 class PrefixIndex {
  public:
-  PrefixIndex();
+  // `keys`, which must outlive the index, are those of its queries.
+  explicit PrefixIndex(const ContentKeys& keys = ContentKeys::OfProcess());
   ~PrefixIndex();
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
@@ -188,6 +292,18 @@ class PrefixIndex {
   std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, int64_t unit,
                                  int64_t prompt_tokens, std::span<const WorkerId> workers = {},
                                  MatchPolicy policy = MatchPolicy::kExact) const;
+
+  // The same by content, by hash, or both. The prompt is cut to what a prompt of its tokens can
+  // have.
+  std::vector<WorkerMatch> Match(const PromptBlocks& prompt, std::span<const WorkerId> workers = {},
+                                 MatchPolicy policy = MatchPolicy::kExact) const;
+  const ContentKeys& keys() const;
+
+  // The content that the worker gave a block that it holds; kUnnamed: none.
+  ContentKey ContentOf(WorkerId worker, const BlockHash& hash) const;
+
+  // Takes no lock, as Match.
+  PromptShape ShapeOf(WorkerId worker) const;
 
   // What is known of the worker's groups now, by group_idx; kUnknown where nothing is.
   std::vector<GroupSpec> Groups(WorkerId worker) const;

@@ -77,7 +77,7 @@ int64_t HighestBoundary(const Bitmap& usable, int64_t step);
 struct Reuse {
   int64_t tokens = 0;  // the reusable prefix
   // Per group, in input order, the longest prefix that this group, together with the groups of
-  // equal spec, could serve if there were no others.
+  // equal spec, could serve if there were no others; 0 for a group that takes no part.
   std::vector<int64_t> per_group_tokens;
 };
 
@@ -86,10 +86,10 @@ struct Reuse {
 // of them hold it), and where a rule depends on how far a lookup looks (EAGLE, hits inside blocks)
 // the groups are asked in vLLM's order, full attention first, each within what those before it
 // left.
-// Groups of a kind that is never cacheable do not take part (their per-group figure is max_tokens).
 // An engine looks up with max_tokens = prompt tokens - 1: the last token is always computed.
-// REQUIRES: unit divides alignment and every block size.
+// `eagle_limit`: see EagleLimit; below max_tokens it counts as max_tokens.
+// REQUIRES: unit divides alignment and the block size of every group that takes part.
 Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t unit, int64_t alignment,
-                     int64_t max_tokens);
+                     int64_t max_tokens, int64_t eagle_limit = 0);
 
 }  // namespace kvcast

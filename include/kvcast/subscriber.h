@@ -27,6 +27,10 @@ struct SourceConfig {
   std::string endpoint;         // where the publisher's PUB listens
   std::string replay_endpoint;  // its ROUTER; empty: gaps cannot be closed
   std::string topic;            // subscription prefix; empty: all
+  // The publisher connects its PUB to `endpoint`, and the source binds it: a tcp endpoint with an
+  // address of this machine and a port. Whatever connects there is taken for the publisher. The
+  // replay endpoint is connected to in any case.
+  bool bind = false;
 };
 
 // What is known of the source's state here. "The state" is what its sink was given: batches since
@@ -49,6 +53,7 @@ std::string_view SourceStateName(SourceState state);
 enum class SourceReason : uint8_t {
   kNone,
   kJoining,
+  kUnheard,       // no live connection for kUnheardMs
   kGap,           // a number was passed over
   kReconnected,   // the live connection was made anew: the publisher may be another one
   kUnproven,      // a batch came that could be of another epoch
@@ -61,6 +66,9 @@ enum class SourceReason : uint8_t {
   kSilent,
 };
 std::string_view SourceReasonName(SourceReason reason);
+
+// Of waiting for the first live connection; then the reason is kUnheard.
+inline constexpr int64_t kUnheardMs = 10000;
 
 // Why the state learned so far must be forgotten.
 enum class ResetReason : uint8_t {
@@ -77,6 +85,7 @@ struct SourceStatus {
   // ms while a gap is closed, then half, a quarter after 5 s and nothing after 30 s. Quarantined
   // ones count nothing.
   double weight = 0;
+  bool bound = false;            // SourceConfig::bind
   bool extended = false;         // the publisher speaks KVX1: epochs, digests, snapshots
   uint64_t first_seq = 0;        // first one applied since the last reset
   uint64_t next_seq = 0;         // first sequence number not applied yet
@@ -101,6 +110,9 @@ struct SourceStatus {
   uint64_t quarantines = 0;
 };
 
+// For the operator, one line: what to look at while the reason is kUnheard. Else empty.
+std::string_view SourceHint(const SourceStatus& status);
+
 // What became of a batch.
 enum class BatchResult : uint8_t {
   kApplied,
@@ -108,6 +120,7 @@ enum class BatchResult : uint8_t {
   kUndecodable,  // nothing of it could be read
   kImpossible,   // applied, but it cannot happen to the state that it was applied to
   kRefuted,      // applied, and proves that the state is wrong
+  kComplete,     // applied, and proves that the state lacks nothing that was missed before
 };
 
 // Called on the subscriber's thread; must not block for long. The payload is borrowed for the call.
@@ -177,7 +190,7 @@ class Subscriber {
 
   // The source is followed from its first batch if replay can give it. The publisher need not be
   // there yet. Errors: kInvalidArgument for a bad endpoint, kFailedPrecondition if the worker is
-  // followed already.
+  // followed already, kUnavailable if the endpoint cannot be bound.
   Status Add(const SourceConfig& source);
   // When it returns, the sink is not called for this worker any more. Waits for a sink call in
   // progress, so hold no lock that the sink takes; may be called by the sink itself.

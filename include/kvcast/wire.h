@@ -27,7 +27,7 @@ struct WireLimits {
   uint32_t max_events = 65536;
   uint32_t max_hashes = 65536;         // an event
   uint32_t max_hash_bytes = 256;       // real producers send up to 256 bytes
-  uint32_t max_tokens = 1u << 20;      // an event, pairs counted as two
+  uint32_t max_tokens = 1u << 20;      // an event, pairs counted as two, lookahead included
   uint32_t max_extra_keys = 1u << 18;  // an event: entries, items of entries, metadata pairs
   uint32_t max_depth = 8;              // nesting, the batch being 1; never more than 64
   uint32_t max_string_bytes = 1024;    // tags, media, names, extra keys
@@ -65,7 +65,8 @@ struct DecodeCounts {
 
 // What the reader of a batch does without. What is valid does not depend on it, nor do the counts.
 struct DecodeOptions {
-  // False: token ids are passed over. token_ids then has as many elements as were sent, all 0.
+  // False: token ids are passed over. token_ids and lookahead then have as many elements as were
+  // sent, all 0.
   bool token_ids = true;
   // True: removes that follow each other in the batch and differ in nothing but their hashes become
   // one event with all of these, in order. vLLM sends an event for each block that it evicts.
@@ -100,7 +101,8 @@ enum class Dialect : uint8_t {
   kSglang3,
   kSglang4,  // positional arrays
   kSglang5,  // maps
-  kKvcast1,  // maps: vllm-11, and token_offset of stores and medium of clears
+  // Maps: vllm-11, with lookahead_token_ids and token_offset of stores and medium of clears.
+  kKvcast1,
 };
 // What kvcast publishes unless told otherwise.
 inline constexpr Dialect kDefaultDialect = Dialect::kVllm10;
@@ -113,7 +115,7 @@ std::optional<Dialect> ParseDialect(std::string_view name);
 // Appends the payload of `batch` to `out`, byte-equal to what that producer's encoder writes.
 // Fields that the dialect does not have are left out. Not ok (nothing appended): the batch holds
 // what no decoder would take back: text that is not UTF-8, a negative block size or window, tokens
-// that do not fill their positions, or a length of 2^32 and more. Thread-safe.
+// that do not fill their positions or blocks, or a length of 2^32 and more. Thread-safe.
 Status EncodeBatch(const EventBatch& batch, Dialect dialect, std::vector<uint8_t>& out);
 
 }  // namespace kvcast

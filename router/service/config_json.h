@@ -6,7 +6,7 @@
 //                        expected_token, queued_request, affinity_token; see
 //                        routing_desk.h
 //   relay, relay_redact  endpoint of the relay, and whether it leaves out token ids; see relay.h
-//   allow_remote         true: http and relay may listen beyond loopback
+//   allow_remote         true: http, relay and bound sources may listen beyond loopback
 //   temperature          of decisions
 //   speculative_ms       how long a routed prefix is expected; 0: no speculation
 //   booking_lifetime_ms  of requests whose end no feedback tells

@@ -97,7 +97,6 @@ void Fleet::Drop(const FleetWorker& worker) {
     view_ = std::move(next);
   }
   index_.RemoveWorker(worker.id);
-  index_.RemoveWorker(worker.source->token_worker());
 }
 
 Status Fleet::Add(const RouterSource& config) {
@@ -118,7 +117,7 @@ Status Fleet::Add(const RouterSource& config) {
   }
   Publish(worker);
   const Status followed =
-      subscriber_->Add({id, config.endpoint, config.replay_endpoint, config.topic});
+      subscriber_->Add({id, config.endpoint, config.replay_endpoint, config.topic, config.bind});
   if (followed.ok()) return followed;
   Drop(*worker);
   return Status(followed.code(), config.worker.name + ": " + followed.message());

@@ -184,23 +184,27 @@ constexpr std::array kServiceMetrics = {
                   [](M m) { return m.http.held_bytes; }},
 };
 
-constexpr std::array kTokenModeMetrics = {
-    WorkerMetric{"kvcast_source_token_mode", "1 if token mode answers queries by tokens.", kGauge,
-                 [](W w) { return uint64_t{w.tokens.serving}; }},
-    WorkerMetric{"kvcast_token_mode_hashes", "Engine hashes that token mode remembers.", kGauge,
-                 [](W w) { return w.tokens.keys.hashes; }},
-    WorkerMetric{"kvcast_token_mode_resolved_hashes_total", "Hashes whose content was learned.",
-                 kCounter, [](W w) { return w.tokens.keys.resolved; }},
-    WorkerMetric{"kvcast_token_mode_conflicts_total", "Hashes and contents given up as ambiguous.",
-                 kCounter, [](W w) { return w.tokens.keys.conflicts; }},
-    WorkerMetric{"kvcast_token_mode_bad_stores_total", "Stores whose fields do not fit together.",
-                 kCounter, [](W w) { return w.tokens.keys.bad_stores; }},
-    WorkerMetric{"kvcast_token_mode_refused_hashes_total", "Hashes for which there was no room.",
-                 kCounter, [](W w) { return w.tokens.keys.refused_hashes; }},
-    WorkerMetric{"kvcast_token_mode_parked_stores", "Stores that wait for others.", kGauge,
-                 [](W w) { return w.tokens.keys.parked_stores; }},
-    WorkerMetric{"kvcast_token_mode_dropped_stores_total", "Waiting stores dropped for room.",
-                 kCounter, [](W w) { return w.tokens.keys.parked_dropped; }},
+constexpr std::array kNamingMetrics = {
+    WorkerMetric{"kvcast_unnamed_blocks", "Places held whose content is not known.", kGauge,
+                 [](W w) { return w.index.unnamed; }},
+    WorkerMetric{"kvcast_named_late_blocks_total",
+                 "Blocks whose content became known after their store.", kCounter,
+                 [](W w) { return w.index.named_late; }},
+    WorkerMetric{"kvcast_ambiguous_names_total",
+                 "Hashes with two contents, and contents with two hashes.", kCounter,
+                 [](W w) { return w.index.ambiguous; }},
+    WorkerMetric{"kvcast_bad_stores_total", "Stores whose fields do not fit together.", kCounter,
+                 [](W w) { return w.index.bad_stores; }},
+    WorkerMetric{"kvcast_dropped_stores_total",
+                 "Stores that waited for the block before them and had to make room.", kCounter,
+                 [](W w) { return w.index.dropped_stores; }},
+    WorkerMetric{"kvcast_sparse_rules_refuted_total", "Sparse rules that a store contradicted.",
+                 kCounter, [](W w) { return w.index.rules_refuted; }},
+    WorkerMetric{"kvcast_forgotten_names_total", "Names of evicted blocks that had to make room.",
+                 kCounter, [](W w) { return w.index.forgotten_names; }},
+    WorkerMetric{"kvcast_source_scheme_contradictions_total",
+                 "Stores whose hash does not fit the proven scheme.", kCounter,
+                 [](W w) { return w.scheme.contradictions; }},
 };
 
 ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
@@ -343,15 +347,14 @@ MetricFamily SchemeSkipFamily(const std::vector<WorkerMetrics>& workers) {
   return family;
 }
 
-MetricFamily UnresolvedFamily(const std::vector<WorkerMetrics>& workers) {
+MetricFamily UnnamedFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{
-      "kvcast_token_mode_unresolved", "Places held whose content is not known.", kGauge, {}};
+      "kvcast_unnamed_stored_blocks_total", "Stored blocks that stayed unnamed.", kCounter, {}};
   for (const WorkerMetrics& worker : workers) {
-    for (size_t i = 0; i < kUnresolvedReasons; ++i) {
-      const std::string_view reason = UnresolvedName(static_cast<Unresolved>(i));
+    for (size_t i = 0; i < kUnnamedReasons; ++i) {
+      const std::string_view reason = UnnamedReasonName(static_cast<UnnamedReason>(i));
       Labels labels = {{"worker", worker.name}, {"reason", std::string(reason)}};
-      family.metric.push_back(
-          Sample(kGauge, std::move(labels), worker.tokens.keys.unresolved_held[i]));
+      family.metric.push_back(Sample(kCounter, std::move(labels), worker.index.unnamed_blocks[i]));
     }
   }
   return family;
@@ -388,7 +391,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
                                      *metrics.decision_latency));
   }
   const std::array<std::span<const WorkerMetric>, 4> by_worker = {kStreamMetrics, kWorkerMetrics,
-                                                                  kTokenModeMetrics, kLoadMetrics};
+                                                                  kNamingMetrics, kLoadMetrics};
   for (const std::span<const WorkerMetric> metrics_of_kind : by_worker) {
     for (const WorkerMetric& entry : metrics_of_kind) {
       families.push_back(FamilyOf(entry, metrics.workers));
@@ -410,7 +413,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   families.push_back(SchemeStateFamily(metrics.workers));
   families.push_back(SchemeInfoFamily(metrics.workers));
   families.push_back(SchemeSkipFamily(metrics.workers));
-  families.push_back(UnresolvedFamily(metrics.workers));
+  families.push_back(UnnamedFamily(metrics.workers));
   std::ostringstream page;
   prometheus::TextSerializer().Serialize(page, families);
   return page.str();

@@ -26,7 +26,6 @@ struct WorkerMetrics {
   IndexCounters index;
   SchemeVerdict verdict;
   SchemeCounters scheme;
-  TokenFeedStatus tokens;
   std::optional<double> event_age_seconds;
   std::vector<GroupSpec> groups;  // by group_idx
   std::vector<GroupTally> tallies;

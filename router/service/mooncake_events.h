@@ -3,9 +3,9 @@
 // [timestamp_ms, [{"event_type": "stored", "seq_hashes": [...], ...}, ...], rank]
 //
 // They come from an object store, not from an engine: no block is on the GPU, a repeated store says
-// only that the object is there, and "cleared" empties every tier. The events go through TokenKeys
-// with repeats_are_refreshes. An object that comes without block hashes cannot be told apart from
-// others and is left out.
+// only that the object is there, and "cleared" empties every tier. The events are named by their
+// tokens with repeats_are_refreshes. An object that comes without block hashes cannot be told apart
+// from others and is left out.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

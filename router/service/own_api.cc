@@ -56,6 +56,10 @@ HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
   if (!json.ok()) return ErrorReply(json.status());
   const auto source = SourceFromJson(*json);
   if (!source.ok()) return ErrorReply(source.status());
+  if (ListensBeyondLoopback(*source) && !core.allow_remote) {
+    return HttpError(400, source->worker.name + ": bind: " + source->endpoint +
+                              " is not loopback; that takes allow_remote");
+  }
   if (Status status = core.fleet->Add(*source); !status.ok()) return ErrorReply(status);
   return JsonReply(Dump(SourceToJson(*source)), 201);
 }
@@ -102,7 +106,7 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   WorkerMetrics metrics = {
       worker.config.worker.name, source.State(stream.state),     stream,
       source.counters(),         core.index.counters(worker.id), source.verdict(),
-      source.scheme_counters(),  source.token_status()};
+      source.scheme_counters()};
   if (const auto ts = source.last_batch_ts()) {
     metrics.event_age_seconds = std::max(0.0, core.now() - *ts);
   }

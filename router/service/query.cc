@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/query.h"
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <optional>
@@ -13,8 +14,8 @@
 namespace kvcast::router {
 namespace {
 
-// An object, its arrays and their elements: nothing deeper has a meaning here.
-constexpr int kQueryDepth = 3;
+// An object, its arrays, their elements and what is in these: nothing deeper has a meaning here.
+constexpr int kQueryDepth = 4;
 
 std::string At(const std::string& member, size_t index) {
   return member + "[" + std::to_string(index) + "]";
@@ -29,10 +30,59 @@ Status ReadRouteMember(const std::string& name, const Json& value, Query& query)
   return BadField("unknown member: " + name.substr(0, kMaxQueryTextBytes));
 }
 
+Status ReadItems(const Json& json, const std::string& name, Query& query) {
+  if (!json.is_array() || json.size() > kMaxQueryItems) {
+    return BadField(name + ": must be an array of at most " + std::to_string(kMaxQueryItems));
+  }
+  for (const Json& value : json) {
+    const std::string at = At(name, query.inputs.mm_items.size());
+    MultimodalItem& item = query.inputs.mm_items.emplace_back();
+    if (!value.is_object() || value.size() != 3 || !value.contains("identifier") ||
+        !value.contains("offset") || !value.contains("length")) {
+      return BadField(at + ": must be an object of identifier, offset and length");
+    }
+    Status status = ReadText(value["identifier"], at + ".identifier", item.identifier);
+    if (status.ok()) status = ReadInteger(value["offset"], at + ".offset", 0, item.offset);
+    if (status.ok()) status = ReadInteger(value["length"], at + ".length", 1, item.length);
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+Status ReadDigests(const Json& json, const std::string& name, Query& query) {
+  if (!json.is_array() || json.size() > kMaxQueryDigestSizes) {
+    return BadField(name + ": must be an array of at most " + std::to_string(kMaxQueryDigestSizes));
+  }
+  for (const Json& value : json) {
+    const std::string at = At(name, query.inputs.embedding_digests.size());
+    PromptEmbeddingDigests& of_size = query.inputs.embedding_digests.emplace_back();
+    if (!value.is_object() || value.size() != 2 || !value.contains("block_size") ||
+        !value.contains("digests") || !value["digests"].is_array()) {
+      return BadField(at + ": must be an object of block_size and an array of digests");
+    }
+    Status status = ReadInteger(value["block_size"], at + ".block_size", 1, of_size.unit);
+    if (!status.ok()) return status;
+    for (const Json& digest : value["digests"]) {
+      const auto bytes =
+          digest.is_string() ? BytesFromHex(digest.get_ref<const std::string&>()) : std::nullopt;
+      auto& read = of_size.digests.emplace_back();
+      if (!bytes || bytes->size() != read.size()) {
+        return BadField(At(at + ".digests", of_size.digests.size() - 1) +
+                        ": not the hex digits of " + std::to_string(read.size()) + " bytes");
+      }
+      std::copy(bytes->begin(), bytes->end(), read.begin());
+    }
+  }
+  return Status();
+}
+
 Status ReadMember(const std::string& name, const Json& value, QueryForm form, Query& query) {
   if (name == "tokens") return ReadQueryTokens(value, name, query);
   if (name == "hashes") return ReadQueryHashes(value, name, query);
   if (name == "lora_name") return ReadText(value, name, query.inputs.lora_name);
+  if (name == "lora_path") return ReadText(value, name, query.inputs.lora_path);
+  if (name == "mm_items") return ReadItems(value, name, query);
+  if (name == "prompt_embeds_digests") return ReadDigests(value, name, query);
   if (name == "cache_salt") return ReadText(value, name, query.inputs.cache_salt);
   if (name == "prompt_tokens") return ReadInteger(value, name, 1, query.prompt_tokens);
   if (name == "hash_block_size") return ReadInteger(value, name, 1, query.hash_block_size);
@@ -52,8 +102,10 @@ Status CheckCombination(const Json& body) {
   if (by_tokens && (body.contains("hash_block_size") || body.contains("prompt_tokens"))) {
     return BadField("hash_block_size and prompt_tokens go with hashes only");
   }
-  if (!by_tokens && (body.contains("lora_name") || body.contains("cache_salt"))) {
-    return BadField("lora_name and cache_salt are part of the hashes already");
+  for (const char* name :
+       {"lora_name", "lora_path", "cache_salt", "mm_items", "prompt_embeds_digests"}) {
+    if (by_tokens || !body.contains(name)) continue;
+    return BadField(std::string(name) + " is part of the hashes already");
   }
   return Status();
 }
@@ -73,6 +125,11 @@ bool FillPrompt(const NumberArray& array, bool by_tokens, Query& query) {
   query.tokens.assign(array.numbers.begin(), array.numbers.end());
   query.prompt_tokens = std::ssize(query.tokens);
   return true;
+}
+
+// Whether what the index holds is all that the stream has told, up to some number.
+bool HasWholeState(SourceState state) {
+  return state != SourceState::kConnecting && state != SourceState::kCleared;
 }
 
 void WriteScheme(const SchemeVerdict& verdict, JsonWriter& json) {
@@ -101,6 +158,18 @@ std::string_view HitName(HitKind hit) {
       break;
   }
   return "miss";
+}
+
+std::string_view NamedByName(NamedBy by) {
+  switch (by) {
+    case NamedBy::kContent:
+      return "content";
+    case NamedBy::kScheme:
+      return "scheme";
+    case NamedBy::kHashes:
+      break;
+  }
+  return "hashes";
 }
 
 Status ReadQueryTokens(const Json& tokens, const std::string& member, Query& query) {
@@ -160,19 +229,20 @@ void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
                  const std::function<void(JsonWriter&)>& more) {
   const WorkerMatch& match = answer.match;
   json.BeginObject();
-  json.Member("certain", match.certain);
+  json.Member("certain", match.certain && HasWholeState(answer.state));
   json.Member("event_age_seconds", answer.event_age_seconds);
   json.Member("exact", answer.exact);
   json.Member("hash_block_size", answer.hash_block_size);
   json.Member("hit", HitName(match.hit));
   json.Member("limiting_group", match.limiting_group);
-  json.Member("mode", answer.token_mode ? "token" : "engine_hash");
   json.Member("model", answer.model);
   json.Member("name", answer.name);
+  json.Member("named_by", NamedByName(answer.named_by));
   json.Member("next_seq", answer.next_seq);
   json.Member("per_group_tokens", std::span<const int64_t>(match.per_group_tokens));
   json.Member("reason", answer.reason);
   json.Member("recompute_tokens", match.recompute_tokens);
+  json.Member("replay_tokens", match.replay_tokens);
   json.Member("reusable_tokens", match.gpu_tokens);
   json.Member("reusable_with_cpu_tokens", match.with_cpu_tokens);
   json.Member("reusable_with_storage_tokens", match.with_storage_tokens);

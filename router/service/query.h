@@ -4,7 +4,11 @@
 //   tokens   array of token ids, the whole prompt
 //   hashes   array of block hashes: integers, or strings of hex digits for byte hashes
 // and optionally
-//   lora_name, cache_salt            strings; with tokens only
+//   lora_name, lora_path, cache_salt strings; with tokens only, as the next two
+//   mm_items                         array of {identifier, offset, length}, by offset: multimodal
+//                                    items of the prompt
+//   prompt_embeds_digests            array of {block_size, digests}: SHA-256 of the embeddings of
+//                                    each whole block, as strings of hex digits
 //   hash_block_size, prompt_tokens   integers; with hashes only. By default every worker's own unit
 //                                    and a prompt that goes on after the last hash
 //   workers                          array of names; absent: all
@@ -28,6 +32,7 @@
 
 #include "kvcast/block_hash.h"
 #include "kvcast/prefix_index.h"
+#include "kvcast/prompt_contents.h"
 #include "kvcast/scheme_detector.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
@@ -54,6 +59,8 @@ struct Query {
 // Bounds of a query besides that on the body.
 inline constexpr size_t kMaxQueryTextBytes = 1024;  // names and salts
 inline constexpr size_t kMaxQueryHashBytes = 256;
+inline constexpr size_t kMaxQueryItems = 4096;  // multimodal
+inline constexpr size_t kMaxQueryDigestSizes = 16;
 inline constexpr double kMaxTemperature = 100;
 
 enum class QueryForm : uint8_t { kQuery, kRoute };
@@ -81,6 +88,14 @@ std::string_view HitName(HitKind hit);  // "full", "partial", "miss"
 
 using SharedChain = std::shared_ptr<const std::vector<BlockHash>>;
 
+// The names by which the blocks of an answer were found.
+enum class NamedBy : uint8_t {
+  kContent,  // content keys
+  kScheme,   // the engine's hash chain, computed from the tokens
+  kHashes,   // the hashes of the query
+};
+std::string_view NamedByName(NamedBy by);  // "content", "scheme", "hashes"
+
 struct QueryAnswer {
   std::string name;
   std::string model;
@@ -93,12 +108,12 @@ struct QueryAnswer {
   // right as the two clocks agree.
   std::optional<double> event_age_seconds;
   SchemeVerdict scheme;
-  bool token_mode = false;  // answered by content instead of by the engine's hashes
+  NamedBy named_by = NamedBy::kContent;
   // Proven to be what the engine's own lookup would say at next_seq or later: the stream is synced,
-  // the match is certain, and for a query by tokens the scheme matched; or, in token mode, the
-  // content of all its blocks and the kinds of its groups are known.
+  // the match is certain, and nothing that is not known of the worker could change it.
   bool exact = false;
-  std::string reason;  // why not
+  std::string reason;              // why not
+  bool reuse_contradicts = false;  // exact but for what engines said of earlier answers
   // What the index was asked for the worker; nullptr: nothing could be asked.
   SharedChain chain;
 };
@@ -106,8 +121,8 @@ struct QueryAnswer {
 // {"workers": [{"name", "model", "reusable_tokens", "reusable_with_cpu_tokens",
 // "reusable_with_storage_tokens", "recompute_tokens", "hit": "full"|"partial"|"miss",
 // "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "weight",
-// "next_seq", "event_age_seconds": x|null, "mode": "engine_hash"|"token", "exact", "reason",
-// "scheme":
+// "next_seq", "event_age_seconds": x|null, "named_by": "content"|"scheme"|"hashes", "exact",
+// "reason", "scheme":
 // {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; see WorkerMatch for their
 // meaning. The scheme's algorithm, seed and unit as far as they are known.
 // `more` writes further members.

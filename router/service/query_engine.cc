@@ -2,51 +2,168 @@
 #include "router/service/query_engine.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
 namespace kvcast::router {
 namespace {
 
-std::vector<BlockHash> ChainOf(const HashScheme& scheme, int64_t unit, const Query& query) {
-  std::vector<BlockHash> chain;
-  // A hasher per query: it is not shared between threads, and its cost is that of a few blocks.
-  Result<BlockHasher> hasher = BlockHasher::FromNoneHash(scheme.algorithm, scheme.none_hash);
-  if (!hasher.ok()) return chain;
-  std::vector<Digest> digests;
-  hasher->ExtendChain(query.tokens, unit, query.inputs, digests);
-  chain.reserve(digests.size());
-  for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, scheme.form));
-  return chain;
-}
-
-// Why the answer is not proven; empty: it is.
-std::string WhyInexact(const QueryAnswer& answer, const TokenFeedStatus& tokens, bool by_tokens) {
-  if (answer.state != SourceState::kSynced) {
-    return "the stream is " + std::string(SourceStateName(answer.state));
+// The reason, and the member of the source that settles it.
+std::string WhyUntold(Untold property) {
+  switch (property) {
+    case Untold::kKinds:
+      return "the kinds of the groups are neither sent nor registered: tell groups";
+    case Untold::kWindow:
+      return "the window of a group is not known: tell groups";
+    case Untold::kChunkSize:
+      return "the chunk size of a group is not known: tell chunk_size";
+    case Untold::kGroups:
+      return "no reuse seen yet that shows that all groups were announced: tell groups";
+    case Untold::kEagle:
+      return "not known whether the engine drops a block for a draft head: tell eagle";
+    case Untold::kReplay:
+      return "not known whether hits so short are taken for none: tell replay_tokens";
+    case Untold::kRelease:
+      break;
   }
-  if (answer.token_mode) return WhyShort(tokens);
-  if (!by_tokens || answer.scheme.state == SchemeState::kMatched) return "";
-  return "hash scheme: " + answer.scheme.reason;
+  return "not known how far a lookup that drops a block looks: tell release";
 }
 
-// The same of the match itself.
-std::string WhyNoProof(const QueryAnswer& answer, bool assumed_kinds, const Query& query) {
-  if (answer.hash_block_size == 0) return "the query's hash unit is not the worker's";
-  if (query.by_tokens && !answer.token_mode &&
-      answer.hash_block_size != answer.scheme.scheme->hash_block_size) {
-    return "the worker's block sizes do not fit its hash unit";
+// Why the match is not proven; empty: it is.
+std::string WhyNoProof(const QueryAnswer& answer, const WorkerMatch& match, bool by_chain,
+                       const IndexCounters& counters) {
+  if (match.ambiguous) return "ambiguous: the worker gave a hash two contents, or a content two";
+  if (match.untold != 0) {
+    return WhyUntold(static_cast<Untold>(match.untold & -match.untold));
   }
-  if (assumed_kinds) return "token mode: the kinds of the groups are neither sent nor registered";
-  return answer.match.certain ? "" : "the worker repeats announcements";
+  const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.unnamed_gpu > 0 &&
+                      match.hit != HitKind::kFull;
+  if (hidden) {
+    std::string reasons;
+    for (size_t i = 0; i < kUnnamedReasons; ++i) {
+      if (counters.unnamed_blocks[i] == 0) continue;
+      reasons += (reasons.empty() ? "" : ", ") +
+                 std::string(UnnamedReasonName(static_cast<UnnamedReason>(i)));
+    }
+    return "blocks whose content is not known: " + reasons;
+  }
+  return match.certain ? "" : "the worker repeats announcements";
 }
 
-// Who answers in the index.
-WorkerId WorkerOf(const Source& source, const QueryAnswer& answer) {
-  return answer.token_mode ? source.token_worker() : source.id();
+// Hashes and tokens of the source do not belong together. An adapter whose path changes looks like
+// that, and is no such thing.
+bool IsContradicted(const Source& source, const SchemeVerdict& verdict) {
+  const SchemeCounters counters = source.scheme_counters();
+  for (size_t i = 0; i < kKeyKinds; ++i) {
+    const auto kind = static_cast<KeyKind>(i);
+    if (kind != KeyKind::kLora && counters.kinds[i].contradictions > 0 &&
+        verdict.of(kind).proof == KeyProof::kRefuted) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// What a difference that repeats looks like. `block`: tokens of the smallest unit of a hit.
+std::string WhyContradicted(int64_t difference, int64_t block) {
+  std::string text = "feedback: requests reuse " + std::to_string(std::abs(difference)) +
+                     (difference < 0 ? " tokens less than promised" : " tokens more than promised");
+  if (difference == -block) {
+    text += ", as where a block is dropped for a draft head: tell eagle";
+  } else if (difference < 0) {
+    text += ", as where a group announces nothing: tell groups, or replay_tokens";
+  } else {
+    text += ", as where another release looks further: tell release";
+  }
+  return text;
+}
+
+// The form of extra keys that any kind of them has proven: engines hash all kinds in one form.
+std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
+  for (const KeyKindState& kind : verdict.kinds) {
+    if (kind.proof == KeyProof::kTagged) return ExtraKeyScheme::kTagged;
+    if (kind.proof == KeyProof::kBare) return ExtraKeyScheme::kBare;
+  }
+  return std::nullopt;
+}
+
+// The reason against an answer by the engine's own chain; empty: none.
+std::string WhyNoScheme(const SchemeVerdict& verdict, const HashInputs& inputs) {
+  if (verdict.state != SchemeState::kMatched) return "hash scheme: " + verdict.reason;
+  const std::string kinds = WhyUnprovenForm(verdict, inputs);
+  return kinds.empty() ? "" : "hash scheme: " + kinds;
 }
 
 }  // namespace
+
+bool QueryEngine::ChainKey::operator<(const ChainKey& other) const {
+  const auto tie = [](const auto& key) {
+    return std::tie(key.scheme, key.form.extra_keys, key.form.lookahead, key.lora_path);
+  };
+  return tie(*this) < tie(other);
+}
+
+bool QueryEngine::Cohort::operator<(const Cohort& other) const {
+  const auto tie = [](const auto& cohort) {
+    return std::tie(cohort.unit, cohort.lookahead, cohort.by_content, cohort.chain);
+  };
+  return tie(*this) < tie(other);
+}
+
+class QueryEngine::PromptNames {
+ public:
+  PromptNames(const ContentKeys& keys, const Query& query) : keys_(keys), query_(query) {}
+
+  const std::vector<ContentKey>& Contents(int64_t unit, int64_t lookahead) {
+    const auto [it, added] = contents_.try_emplace({unit, lookahead});
+    if (added) {
+      it->second = PromptContents(keys_, query_.tokens, unit, lookahead, query_.inputs);
+    }
+    return it->second;
+  }
+  const SharedChain& Chain(const ChainKey& key, int64_t unit) {
+    SharedChain& chain = chains_[{key, unit}];
+    if (!chain) chain = std::make_shared<const std::vector<BlockHash>>(ChainOf(key, unit));
+    return chain;
+  }
+  // The names of the prompt in the form that speculative prefixes compare.
+  const SharedChain& Names(int64_t unit, int64_t lookahead) {
+    SharedChain& names = names_[{unit, lookahead}];
+    if (!names) {
+      std::vector<BlockHash> made;
+      for (const ContentKey content : Contents(unit, lookahead)) {
+        made.push_back(BlockHash::FromUnsigned(content));
+      }
+      names = std::make_shared<const std::vector<BlockHash>>(std::move(made));
+    }
+    return names;
+  }
+
+ private:
+  std::vector<BlockHash> ChainOf(const ChainKey& key, int64_t unit) const {
+    std::vector<BlockHash> chain;
+    // A hasher per query: it is not shared between threads, and its cost is that of a few blocks.
+    Result<BlockHasher> hasher =
+        BlockHasher::FromNoneHash(key.scheme.algorithm, key.scheme.none_hash);
+    if (!hasher.ok()) return chain;
+    HashInputs inputs = query_.inputs;
+    inputs.lora_path = key.lora_path;
+    std::vector<Digest> digests;
+    hasher->ExtendChain(query_.tokens, unit, inputs, digests, key.form);
+    chain.reserve(digests.size());
+    for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, key.scheme.form));
+    return chain;
+  }
+
+  const ContentKeys& keys_;
+  const Query& query_;
+  std::map<std::pair<int64_t, int64_t>, std::vector<ContentKey>> contents_;
+  std::map<std::pair<ChainKey, int64_t>, SharedChain> chains_;
+  std::map<std::pair<int64_t, int64_t>, SharedChain> names_;
+};
 
 QueryEngine::QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now)
     : index_(index), status_of_(std::move(status_of)), now_(std::move(now)) {}
@@ -67,33 +184,6 @@ Result<std::vector<const Source*>> QueryEngine::Select(const std::vector<std::st
   return selected;
 }
 
-QueryEngine::Cohorts QueryEngine::Group(const std::vector<const Source*>& selected,
-                                        const std::vector<QueryAnswer>& answers,
-                                        const Query& query) const {
-  Cohorts cohorts;
-  for (size_t i = 0; i < selected.size(); ++i) {
-    const Source& source = *selected[i];
-    const WorkerId worker = WorkerOf(source, answers[i]);
-    ChainKey key{.scheme = {}, .unit = index_.hash_block_size(worker)};
-    const bool other_unit = query.hash_block_size != 0 && query.hash_block_size != key.unit;
-    if (key.unit == 0 || other_unit) continue;
-    if (answers[i].token_mode) {
-      key.tokens_per_position = source.token_status().tokens_per_position;
-    } else if (query.by_tokens) {
-      key.scheme = source.scheme();
-    }
-    cohorts[key].push_back(worker);
-  }
-  return cohorts;
-}
-
-std::vector<BlockHash> QueryEngine::MakeChain(const ChainKey& key, const Query& query) {
-  if (key.tokens_per_position > 0) {
-    return ContentChain(query.tokens, key.unit, query.inputs, key.tokens_per_position);
-  }
-  return query.by_tokens ? ChainOf(key.scheme, key.unit, query) : query.hashes;
-}
-
 QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) const {
   QueryAnswer answer;
   answer.name = source.name();
@@ -109,10 +199,90 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
     answer.event_age_seconds = std::max(0.0, now_() - *ts);
   }
   answer.scheme = source.verdict();
-  const TokenFeedStatus tokens = source.token_status();
-  answer.token_mode = query.by_tokens && tokens.serving;
-  answer.reason = WhyInexact(answer, tokens, query.by_tokens);
+  if (answer.state != SourceState::kSynced) {
+    answer.reason = "the stream is " + std::string(SourceStateName(answer.state));
+    if (answer.state == SourceState::kCleared && source.gpu_blocks() > 0) {
+      const IndexCounters counters = index_.counters(source.id());
+      answer.reason += ": " + std::to_string(counters.whole_gpu_blocks) + " of " +
+                       std::to_string(source.gpu_blocks()) + " GPU blocks are known";
+    }
+    if (const auto hint = SourceHint(status); !hint.empty()) {
+      answer.reason.append(": ").append(hint);
+    }
+  } else if (query.by_tokens && IsContradicted(source, answer.scheme)) {
+    answer.reason = "contradiction: hashes and tokens of the stream do not belong together";
+  }
   return answer;
+}
+
+QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& answer,
+                                       const Query& query) const {
+  const PromptShape shape = index_.ShapeOf(source.id());
+  Plan plan{.cohort = {.unit = shape.unit,
+                       .lookahead = shape.lookahead,
+                       .by_content = false,
+                       .chain = std::nullopt},
+            .named_by = NamedBy::kHashes,
+            .reason = ""};
+  if (!query.by_tokens) return plan;
+  HashInputs inputs = query.inputs;
+  if (inputs.lora_path.empty()) inputs.lora_path = source.lora_path(inputs.lora_name);
+  const auto form = ProvenForm(answer.scheme, inputs);
+  const bool matched = answer.scheme.state == SchemeState::kMatched && form &&
+                       answer.scheme.scheme && answer.scheme.scheme->hash_block_size == shape.unit;
+  const auto chain = [&](const ChainForm& of) {
+    return ChainKey{source.scheme(), of, inputs.lora_path};
+  };
+  // The path of an adapter is part of what its blocks hold, and no event names it.
+  const auto key_form = KeyFormOf(answer.scheme);
+  const bool path_decides = !inputs.lora_name.empty() && key_form != ExtraKeyScheme::kBare;
+  const bool computable =
+      answer.scheme.state == SchemeState::kMatched || answer.scheme.state == SchemeState::kUnknown;
+  if (path_decides && computable && !inputs.lora_path.empty()) {
+    HashInputs others = inputs;
+    others.lora_name.clear();
+    others.lora_path.clear();
+    const auto proven = ProvenForm(answer.scheme, others);
+    const ChainForm with_path = {ExtraKeyScheme::kTagged, shape.lookahead};
+    plan.named_by = NamedBy::kScheme;
+    plan.cohort.chain = chain(with_path);
+    // A request knows its path. What an operator told may be the path of another adapter.
+    plan.proven_by_hit = query.inputs.lora_path.empty() || !key_form;
+    if (!proven) plan.reason = WhyNoScheme(answer.scheme, others);
+    return plan;
+  }
+  if (!shape.has_named && (shape.has_unnamed || shape.unit > 0)) {
+    // Nothing of the stream says which content a hash names.
+    plan.named_by = NamedBy::kScheme;
+    ChainForm likely = LikelyForm(answer.scheme);
+    likely.lookahead = shape.lookahead;
+    plan.cohort.chain = chain(form ? *form : likely);
+    if (!matched) plan.reason = WhyNoScheme(answer.scheme, inputs);
+    if (!matched && plan.reason.empty()) {
+      plan.reason = "hash scheme: the stores' unit is not the worker's";
+    }
+    return plan;
+  }
+  plan.named_by = NamedBy::kContent;
+  plan.cohort.by_content = true;
+  if (path_decides) {
+    plan.reason = "the LoRA path decides and is not known: tell lora_paths, or lora_path";
+  }
+  if (shape.has_unnamed && matched) plan.cohort.chain = chain(*form);
+  return plan;
+}
+
+// Whether the worker has a hit for the prompt under any path of the adapter.
+bool QueryEngine::HitsByContent(const Source& source, const Cohort& cohort, const Query& query,
+                                PromptNames& names) const {
+  const WorkerId id = source.id();
+  const PromptBlocks prompt{.unit = cohort.unit,
+                            .prompt_tokens = query.prompt_tokens,
+                            .lookahead = cohort.lookahead,
+                            .contents = names.Contents(cohort.unit, cohort.lookahead),
+                            .hashes = {}};
+  const std::vector<WorkerMatch> matches = index_.Match(prompt, {&id, 1});
+  return matches.empty() || matches[0].gpu_tokens > 0 || matches[0].unnamed_gpu > 0;
 }
 
 Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
@@ -121,35 +291,76 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
   if (!selected.ok()) return selected.status();
   // Before the index is asked: what counts as applied must be in the answer.
   std::vector<QueryAnswer> answers;
-  for (const Source* source : *selected) answers.push_back(Describe(*source, query));
+  std::vector<Plan> plans;
+  std::map<Cohort, std::vector<WorkerId>> cohorts;
+  for (const Source* source : *selected) {
+    answers.push_back(Describe(*source, query));
+    plans.push_back(PlanFor(*source, answers.back(), query));
+    const Cohort& cohort = plans.back().cohort;
+    const bool other_unit = query.hash_block_size != 0 && query.hash_block_size != cohort.unit;
+    if (cohort.unit != 0 && !other_unit) cohorts[cohort].push_back(source->id());
+  }
+  PromptNames names(index_.keys(), query);
   struct Matched {
     WorkerMatch match;
     int64_t unit = 0;
     SharedChain chain;
   };
   std::unordered_map<WorkerId, Matched> matched;
-  for (const auto& [key, workers] : Group(*selected, answers, query)) {
-    const auto chain = std::make_shared<const std::vector<BlockHash>>(MakeChain(key, query));
-    const int64_t prompt_tokens =
-        query.prompt_tokens == 0 ? std::ssize(*chain) * key.unit + 1 : query.prompt_tokens;
-    for (WorkerMatch& match : index_.Match(*chain, key.unit, prompt_tokens, workers)) {
-      matched[match.worker] = {std::move(match), key.unit, chain};
+  for (const auto& [cohort, workers] : cohorts) {
+    SharedChain chain;
+    PromptBlocks prompt{.unit = cohort.unit,
+                        .prompt_tokens = query.prompt_tokens,
+                        .lookahead = query.by_tokens ? cohort.lookahead : 0,
+                        .contents = {},
+                        .hashes = query.hashes};
+    if (cohort.by_content) {
+      prompt.contents = names.Contents(cohort.unit, cohort.lookahead);
+      chain = names.Names(cohort.unit, cohort.lookahead);
+    }
+    if (cohort.chain) {
+      const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
+      prompt.hashes = *hashes;
+      if (!chain) chain = hashes;
+    }
+    if (!query.by_tokens) chain = std::make_shared<const std::vector<BlockHash>>(query.hashes);
+    if (prompt.prompt_tokens == 0) {
+      prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.unit + 1;
+    }
+    for (WorkerMatch& match : index_.Match(prompt, workers)) {
+      matched[match.worker] = {std::move(match), cohort.unit, chain};
     }
   }
   for (size_t i = 0; i < answers.size(); ++i) {
     QueryAnswer& answer = answers[i];
     const Source& source = *(*selected)[i];
-    const WorkerId worker = WorkerOf(source, answer);
-    if (const auto it = matched.find(worker); it != matched.end()) {
+    answer.named_by = plans[i].named_by;
+    const auto it = matched.find(source.id());
+    if (it != matched.end()) {
       answer.match = it->second.match;
       answer.hash_block_size = it->second.unit;
       answer.chain = it->second.chain;
-      answer.match.worker = source.id();
     }
     // A proof must still hold: the source may have been reset in between.
     if (answer.reason.empty()) answer.reason = Describe(source, query).reason;
-    const bool assumed = answer.token_mode && index_.counters(worker).assumed_kinds > 0;
-    if (answer.reason.empty()) answer.reason = WhyNoProof(answer, assumed, query);
+    if (answer.reason.empty()) answer.reason = plans[i].reason;
+    if (answer.reason.empty() && it == matched.end()) {
+      answer.reason = "the query's hash unit is not the worker's";
+    }
+    if (answer.reason.empty() && plans[i].proven_by_hit && answer.match.gpu_tokens == 0 &&
+        HitsByContent(source, plans[i].cohort, query, names)) {
+      answer.reason = "blocks of this LoRA name have other hashes than its path gives";
+    }
+    if (answer.reason.empty()) {
+      const IndexCounters counters =
+          answer.match.unnamed_gpu > 0 ? index_.counters(source.id()) : IndexCounters();
+      answer.reason = WhyNoProof(answer, answer.match, plans[i].cohort.chain.has_value(), counters);
+    }
+    const auto difference = source.reuse_contradiction();
+    if (answer.reason.empty() && difference) {
+      answer.reuse_contradicts = true;
+      answer.reason = WhyContradicted(*difference, answer.hash_block_size);
+    }
     answer.exact = answer.reason.empty();
   }
   return answers;

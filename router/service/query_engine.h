@@ -1,10 +1,15 @@
 // QueryEngine: from a query to one answer per worker.
+//
+// A query by tokens asks by content, which needs no knowledge of how an engine hashes. The engine's
+// own hashes are computed only where content does not decide: for blocks whose content is not
+// known, for LoRA adapters whose path enters the hash, and for sources that send no tokens.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -30,22 +35,40 @@ class QueryEngine {
   Result<std::vector<QueryAnswer>> Answer(const Query& query, const SourceList& sources) const;
 
  private:
-  // Workers that one hash chain serves.
+  // How the engine hashes the prompt.
   struct ChainKey {
-    HashScheme scheme;            // engine-hash mode
-    int tokens_per_position = 0;  // token mode; 0: not
-    int64_t unit = 0;
-    friend auto operator<=>(const ChainKey&, const ChainKey&) = default;
+    HashScheme scheme;
+    ChainForm form;
+    std::string lora_path;
+    bool operator<(const ChainKey& other) const;
   };
-  using Cohorts = std::map<ChainKey, std::vector<WorkerId>>;
+  // Workers that are asked in one way.
+  struct Cohort {
+    int64_t unit = 0;
+    int64_t lookahead = 0;
+    bool by_content = false;
+    std::optional<ChainKey> chain;  // of a query by tokens
+    bool operator<(const Cohort& other) const;
+  };
+  // How one worker is asked, and why the answer will not be exact; empty: no reason yet.
+  struct Plan {
+    Cohort cohort;
+    NamedBy named_by = NamedBy::kContent;
+    std::string reason;
+    // A hit shows that the chain is the engine's: no other hash agrees. Without one, the answer is
+    // proven if nothing of the prompt is held under the adapter's name.
+    bool proven_by_hit = false;
+  };
+  // The names of one query's prompt, each made once.
+  class PromptNames;
 
   static Result<std::vector<const Source*>> Select(const std::vector<std::string>& names,
                                                    const SourceList& sources);
   // The source as it is now: all but the match.
   QueryAnswer Describe(const Source& source, const Query& query) const;
-  Cohorts Group(const std::vector<const Source*>& selected, const std::vector<QueryAnswer>& answers,
-                const Query& query) const;
-  static std::vector<BlockHash> MakeChain(const ChainKey& key, const Query& query);
+  bool HitsByContent(const Source& source, const Cohort& cohort, const Query& query,
+                     PromptNames& names) const;
+  Plan PlanFor(const Source& source, const QueryAnswer& answer, const Query& query) const;
 
   const PrefixIndex& index_;
   StatusOf status_of_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/relay.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -64,6 +65,10 @@ void Redact(EventBatch& batch) {
     stored->cache_salt.reset();
     stored->metadata.reset();
     stored->session_id.reset();
+    // Their number stays: it says how hits are counted.
+    if (stored->lookahead) {
+      std::fill(stored->lookahead->token_ids.begin(), stored->lookahead->token_ids.end(), 0);
+    }
   }
 }
 

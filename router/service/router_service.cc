@@ -48,6 +48,11 @@ Status CheckAddresses(const RouterOptions& options) {
   if (!IsLoopbackAddress(options.http.address)) return refused("http: " + options.http.address);
   const std::string& relay = options.relay.endpoint;
   if (!relay.empty() && !IsLoopbackEndpoint(relay)) return refused("relay: " + relay);
+  for (const RouterSource& source : options.sources) {
+    if (ListensBeyondLoopback(source)) {
+      return refused(source.worker.name + ": bind: " + source.endpoint);
+    }
+  }
   return Status();
 }
 
@@ -135,6 +140,7 @@ Status RouterService::Impl::Start(const RouterOptions& options) {
   if (Status status = CheckAddresses(options); !status.ok()) return status;
   core_.now = options.now ? options.now : SystemSeconds;
   core_.steady_ms = SteadyMs;
+  core_.allow_remote = options.allow_remote;
   core_.desk = std::make_unique<RoutingDesk>(options.routing,
                                              options.random ? options.random : SystemRandom());
   if (!options.relay.endpoint.empty()) {

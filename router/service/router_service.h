@@ -38,7 +38,8 @@ struct RouterOptions {
 class RouterService {
  public:
   // Not ok: a source that cannot be followed (the message names it), two of one name, or an address
-  // that cannot be listened on, or is not loopback without allow_remote. Nothing runs then.
+  // (a bound source's too) that cannot be listened on, or is not loopback without allow_remote.
+  // Nothing runs then.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 

@@ -109,6 +109,12 @@ Status ReadFeedbackMember(const std::string& name, const Json& value, std::strin
   if (name == "request_id") return ReadText(value, name, feedback.request_id);
   if (name == "event") return ReadText(value, name, event);
   if (name == "reused_tokens") return ReadInteger(value, name, 0, feedback.reused_tokens);
+  if (name == "next_seq") {
+    int64_t next_seq = 0;
+    const Status status = ReadInteger(value, name, 0, next_seq);
+    if (status.ok()) feedback.next_seq = static_cast<uint64_t>(next_seq);
+    return status;
+  }
   if (name == "worker") return ReadText(value, name, feedback.worker);
   if (name == "queued_requests") return ReadInteger(value, name, 0, feedback.queued_requests);
   return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
@@ -141,6 +147,9 @@ Result<Feedback> ParseFeedback(std::string_view body) {
   if (json->contains("queued_requests") != load) return BadField("queued_requests: goes with load");
   if (json->contains("reused_tokens") != (feedback.event == Feedback::Event::kAdmitted)) {
     return BadField("reused_tokens: goes with admitted");
+  }
+  if (feedback.next_seq && feedback.event != Feedback::Event::kAdmitted) {
+    return BadField("next_seq: goes with admitted");
   }
   return feedback;
 }
@@ -223,8 +232,11 @@ void RoutingDesk::Book(const Query& query, const RouteDecision& decision, int64_
   }
   counters_.speculative_choices += chosen.speculative_tokens > match.gpu_tokens;
   Release(decision.request_id);
-  Booking booking{
-      .worker = match.worker, .name = chosen.answer.name, .predicted_tokens = match.gpu_tokens};
+  Booking booking{.worker = match.worker,
+                  .name = chosen.answer.name,
+                  .predicted_tokens = match.gpu_tokens,
+                  .next_seq = chosen.answer.next_seq,
+                  .comparable = chosen.answer.exact || chosen.answer.reuse_contradicts};
   const int64_t reusable = std::max(match.gpu_tokens, chosen.speculative_tokens);
   booking.prefill_tokens = std::max<int64_t>(query.prompt_tokens - reusable, 0);
   booking.decode_blocks = CeilDiv(query.prompt_tokens, std::max<int64_t>(unit, 16));
@@ -289,7 +301,8 @@ Result<RoutingDesk::Admission> RoutingDesk::Admit(const std::string& request_id,
     return Status(StatusCode::kNotFound, "unknown request " + request_id);
   }
   Booking& booking = it->second;
-  const Admission admission{booking.name, booking.predicted_tokens};
+  const Admission admission{booking.name, booking.predicted_tokens, booking.next_seq,
+                            booking.comparable && !booking.compared};
   if (std::exchange(booking.compared, true)) return admission;
   const int64_t error = booking.predicted_tokens - reused_tokens;
   ++counters_.compared;

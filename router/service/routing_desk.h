@@ -94,8 +94,13 @@ struct Feedback {
   std::string worker;           // kLoad, kReuse
   int64_t promised_tokens = 0;  // kReuse
   int64_t queued_requests = 0;  // kLoad
+  // kAdmitted: the number of the batch that the worker was to publish next when it looked the
+  // request up. nullopt: not told.
+  std::optional<uint64_t> next_seq;
+  bool comparable = true;  // see Source::NoteReuse
 };
-// {"request_id", "event": "admitted", "reused_tokens"}, {"request_id", "event": "first_token" or
+// {"request_id", "event": "admitted", "reused_tokens", maybe "next_seq"}, {"request_id", "event":
+// "first_token" or
 // "finished"}, {"worker", "event": "load", "queued_requests"}, or, of a request that was not routed
 // here, {"worker", "promised_tokens", "cached_tokens"}.
 Result<Feedback> ParseFeedback(std::string_view body);
@@ -116,6 +121,8 @@ class RoutingDesk {
   struct Admission {
     std::string worker;
     int64_t promised_tokens = 0;
+    uint64_t next_seq = 0;  // of the answer that chose the worker
+    bool comparable = false;
   };
   Result<Admission> Admit(const std::string& request_id, int64_t reused_tokens);
   void SetQueue(WorkerId worker, int64_t queued_requests);
@@ -132,6 +139,8 @@ class RoutingDesk {
     WorkerId worker;
     std::string name;
     int64_t predicted_tokens = 0;
+    uint64_t next_seq = 0;
+    bool comparable = false;  // see Source::NoteReuse
     int64_t prefill_tokens = 0;
     int64_t decode_blocks = 0;
     bool decoding = false;

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "router/service/http_listener.h"
+
 namespace kvcast::router {
 
 Result<std::vector<QueryAnswer>> ServiceCore::Ask(const Query& query, const FleetView& view) {
@@ -54,6 +56,7 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
     const auto booked = desk->Admit(told.request_id, told.reused_tokens);
     if (!booked.ok()) return booked.status();
     told.worker = booked->worker;
+    told.comparable = booked->comparable && (!told.next_seq || *told.next_seq == booked->next_seq);
     told.promised_tokens = booked->promised_tokens;
   } else if (told.event == Feedback::Event::kFirstToken ||
              told.event == Feedback::Event::kFinished) {
@@ -66,9 +69,14 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
     desk->SetQueue(worker->id, told.queued_requests);
     return false;
   }
-  const bool refuted = worker->source->NoteReuse(told.promised_tokens, told.reused_tokens);
+  const bool refuted =
+      worker->source->NoteReuse(told.promised_tokens, told.reused_tokens, told.comparable);
   if (refuted) fleet->Contradict(worker->id);
   return refuted;
+}
+
+bool ListensBeyondLoopback(const RouterSource& source) {
+  return source.bind && !IsLoopbackEndpoint(source.endpoint);
 }
 
 HttpReply ErrorReply(const Status& status) {

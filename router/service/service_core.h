@@ -30,6 +30,7 @@ struct ServiceCore {
   std::unique_ptr<QueryEngine> queries;
   std::function<double()> now;         // seconds since the epoch
   std::function<int64_t()> steady_ms;  // monotonic
+  bool allow_remote = false;           // see RouterOptions
   std::atomic<uint64_t> answered{0};
   std::atomic<uint64_t> refused{0};
   std::atomic<bool> draining{false};
@@ -46,6 +47,9 @@ struct ServiceCore {
   // True: this and what was told before refute what is known of the worker, which is learned anew.
   Result<bool> Take(const Feedback& feedback);
 };
+
+// Whether to follow it takes RouterOptions::allow_remote.
+bool ListensBeyondLoopback(const RouterSource& source);
 
 // 400, 404, 409 or 503 with the status's message.
 HttpReply ErrorReply(const Status& status);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/source.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
+
+#include "kvcast/tier.h"
 
 namespace kvcast::router {
 namespace {
@@ -27,12 +30,7 @@ SchemeDetectorConfig DetectorConfig(const RouterSource& source) {
   config.seeds.insert(config.seeds.end(), source.candidate_seeds.begin(),
                       source.candidate_seeds.end());
   config.none_hashes = source.candidate_none_hashes;
-  return config;
-}
-
-TokenKeysConfig TokenModeOf(const RouterSource& source) {
-  TokenKeysConfig config = source.token_mode;
-  config.repeats_are_refreshes |= source.format == EventFormat::kMooncake;
+  config.lora_paths = source.lora_paths;
   return config;
 }
 
@@ -60,6 +58,7 @@ Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& 
   if (!detector.ok()) return detector.status();
   WorkerConfig worker = config.worker;
   worker.digests = !config.replay_endpoint.empty();
+  worker.repeats_are_refreshes |= config.format == EventFormat::kMooncake;
   if (Status status = index.AddWorker(id, worker); !status.ok()) {
     return Status(status.code(), config.worker.name + ": " + status.message());
   }
@@ -77,9 +76,8 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
       gpu_blocks_(config.gpu_blocks),
       unit_registered_(config.worker.hash_block_size > 0),
       assumed_(std::move(assumed)),
+      lora_paths_(config.lora_paths),
       detector_(std::move(detector)),
-      tokens_(WorkerId(id.value | kTokenWorkerBit), config.worker, TokenModeOf(config),
-              /*await_verdict=*/config.format == EventFormat::kEngine, index),
       verdict_(detector_.verdict()) {
   if (config.format == EventFormat::kMooncake) mooncake_.emplace(config.mooncake);
 }
@@ -114,7 +112,6 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   if (!decoded) {
     // Removes may have been among it: what stays could be promised for ever.
     replica_.Reset(/*restart=*/false);
-    tokens_.OnLoss();
     return BatchResult::kUndecodable;
   }
   NoteHashForm();
@@ -122,8 +119,6 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   NoteScheme();
   const uint64_t unknown_removes = index_.counters(id_).unknown_removes;
   const std::vector<size_t> left_out = replica_.Apply(seq.value, batch_);
-  tokens_.OnVerdict(detector_.verdict());
-  tokens_.OnBatch(batch_);
   {
     MutexLock lock(mutex_);
     last_batch_ts_ = batch_.ts;
@@ -132,20 +127,41 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   if (observer_) observer_({seq, batch_, left_out});
   if (replica_.Exceeds(gpu_blocks_)) return BatchResult::kRefuted;
   if (LosesTruth(counts)) return BatchResult::kDoubtful;
-  const bool possible = index_.counters(id_).unknown_removes == unknown_removes;
-  return possible ? BatchResult::kApplied : BatchResult::kImpossible;
+  const IndexCounters now = index_.counters(id_);
+  if (now.unknown_removes != unknown_removes) return BatchResult::kImpossible;
+  return IsComplete(now) ? BatchResult::kComplete : BatchResult::kApplied;
 }
 
-bool Source::NoteReuse(int64_t promised_tokens, int64_t cached_tokens) {
+// Whether the batch, or the state that it left, shows that the index lacks nothing.
+bool Source::IsComplete(const IndexCounters& now) const {
+  if (gpu_blocks_ > 0 && now.whole_gpu_blocks >= static_cast<uint64_t>(gpu_blocks_)) return true;
+  const bool cleared = std::ranges::any_of(batch_.events, [](const Event& event) {
+    const auto* clear = std::get_if<AllBlocksCleared>(&event);
+    return clear != nullptr && TierOf(clear->medium) == Tier::kGpu;
+  });
+  if (!cleared) return false;
+  // A clear says nothing of other tiers.
   MutexLock lock(mutex_);
+  return std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {
+    return std::any_of(group.tiers.begin() + 1, group.tiers.end(),
+                       [](const GroupTally::InTier& tier) { return tier.stored > 0; });
+  });
+}
+
+bool Source::NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable) {
+  MutexLock lock(mutex_);
+  if (comparable) feedback_.Compare(cached_tokens - promised_tokens);
   return feedback_.Note(promised_tokens, cached_tokens);
 }
 
-// A snapshot has no tokens: token mode learns anew.
+std::optional<int64_t> Source::reuse_contradiction() const {
+  MutexLock lock(mutex_);
+  return feedback_.contradiction();
+}
+
 bool Source::CommitSnapshot(const PublisherStatus& status) {
   if (!replica_.CommitSnapshot(status)) return false;
   inexact_ = false;
-  tokens_.OnLoss();
   BlockTally held;
   index_.ForEachResidency(id_, [&held](Tier tier, uint8_t group, const BlockHash&,
                                        uint32_t copies) { held.Hold(tier, group, copies); });
@@ -165,11 +181,9 @@ void Source::OnReset(ResetReason reason) {
     replica_.Reset(/*restart=*/true);
     inexact_ = false;
     detector_.Restart();
-    tokens_.OnRestart();
     NoteScheme();
   } else {
     replica_.Reset(/*restart=*/false);
-    tokens_.OnLoss();
   }
 }
 
@@ -211,6 +225,11 @@ HashScheme Source::scheme() const {
   }
   scheme.form = form_;
   return scheme;
+}
+
+std::string Source::lora_path(const std::string& name) const {
+  const auto it = lora_paths_.find(name);
+  return it == lora_paths_.end() ? std::string() : it->second;
 }
 
 SchemeVerdict Source::verdict() const {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,18 +18,14 @@
 #include "kvcast/scheme_detector.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
-#include "kvcast/token_keys.h"
 #include "kvcast/wire.h"
 #include "router/replica.h"
 #include "router/reuse_feedback.h"
 #include "router/service/block_tally.h"
 #include "router/service/mooncake_events.h"
-#include "router/service/token_feed.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
-
-inline constexpr uint32_t kTokenWorkerBit = uint32_t{1} << 31;
 
 // What the payloads of a source hold.
 enum class EventFormat : uint8_t {
@@ -41,8 +38,10 @@ struct RouterSource {
   std::string endpoint;         // where its publisher's PUB listens
   std::string replay_endpoint;  // its ROUTER; empty: gaps cannot be closed
   std::string topic;            // subscription prefix; empty: all
-  // The most copies that a group can have on the GPU: the engine's blocks. More of them prove that
-  // removes were missed. 0: not known. Checked where there is a replay endpoint.
+  bool bind = false;            // its PUB connects; see SourceConfig
+  // The engine's GPU blocks that can hold prefixes: of vLLM num_gpu_blocks - 1, as it never uses
+  // block 0. A group with more copies proves that removes were missed (checked where there is a
+  // replay endpoint). So many known blocks prove that nothing is missing. 0: not known.
   int64_t gpu_blocks = 0;
   WorkerConfig worker;  // name (unique, not empty), groups, hash unit, alignment
   // How the engine hashes; for queries by tokens. Verified; what is not given is found out.
@@ -61,8 +60,8 @@ struct RouterSource {
   int64_t data_parallel_rank = 0;
   EventFormat format = EventFormat::kEngine;
   MooncakeConfig mooncake;  // format kMooncake
-  // For an engine that no scheme fits. Its groups and hash unit are the worker's.
-  TokenKeysConfig token_mode;
+  // Path of each LoRA adapter, by name: vLLM hashes it since 0.31 and announces it nowhere.
+  std::map<std::string, std::string> lora_paths;
 };
 
 // What two workers must share for one hash chain to serve both, besides the unit.
@@ -90,8 +89,7 @@ struct AppliedBatch {
 
 class Source {
  public:
-  // Registers the worker with `index`, which must outlive the source. Ids from kTokenWorkerBit on
-  // are taken by the sources' token mode.
+  // Registers the worker with `index`, which must outlive the source.
   static Result<std::unique_ptr<Source>> Create(WorkerId id, const RouterSource& config,
                                                 PrefixIndex& index);
 
@@ -119,16 +117,20 @@ class Source {
 
   // Thread-safe from here on.
   // What the engine really had of what was promised for a request. True: this and the answers
-  // before it refute the source's state.
-  bool NoteReuse(int64_t promised_tokens, int64_t cached_tokens);
+  // before it refute the source's state. `comparable`: nothing but reuse_contradiction() can have
+  // spoken against the answer, and no batch lay between it and the engine's lookup.
+  bool NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable);
+  // See ReuseFeedback::contradiction.
+  std::optional<int64_t> reuse_contradiction() const;
+  // GPU blocks that can hold prefixes, as told; 0: not told.
+  int64_t gpu_blocks() const { return gpu_blocks_; }
   // What the stores have, or as long as that is not known what is registered, by default vLLM's own
   // scheme. The form of hash is taken from the first store; integers until then.
   HashScheme scheme() const;
   SchemeVerdict verdict() const;
   SchemeCounters scheme_counters() const;
-  // The worker that answers queries by tokens if token mode serves them, and how that stands.
-  WorkerId token_worker() const { return tokens_.worker(); }
-  TokenFeedStatus token_status() const { return tokens_.status(); }
+  // The path of an adapter; empty: not told.
+  std::string lora_path(const std::string& name) const;
   SourceCounters counters() const;
   std::vector<GroupTally> group_tallies() const;
   // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
@@ -142,6 +144,7 @@ class Source {
   Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
          HashScheme assumed);
   bool Decode(std::span<const uint8_t> payload, DecodeCounts& counts);
+  bool IsComplete(const IndexCounters& now) const;
   void NoteHashForm();
   void NoteScheme();
   void LearnUnit(int64_t unit);
@@ -154,11 +157,11 @@ class Source {
   const int64_t gpu_blocks_;
   const bool unit_registered_;
   const HashScheme assumed_;  // until the scheme is known
+  const std::map<std::string, std::string> lora_paths_;
   std::function<void(const AppliedBatch&)> observer_;
   // The subscriber's thread.
   EventBatch batch_;
   SchemeDetector detector_;
-  TokenFeed tokens_;
   std::optional<MooncakeEvents> mooncake_;  // if that is the format
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};
   std::atomic<bool> inexact_{false};

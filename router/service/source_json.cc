@@ -12,7 +12,9 @@ namespace kvcast::router {
 namespace {
 
 // How a flag's text becomes the member's JSON.
-enum class Shape : uint8_t { kText, kInteger, kBool, kTexts, kGroups };
+enum class Shape : uint8_t { kText, kInteger, kBool, kTexts, kGroups, kPairs };
+
+constexpr size_t kMaxLoraPaths = 4096;
 
 struct Member {
   const char* name;
@@ -23,13 +25,18 @@ struct Member {
 using S = RouterSource&;
 using N = const std::string&;
 
-constexpr std::array<std::pair<const char*, EngineRules>, 3> kRules = {
-    {{"v0.21", EngineRules::kV021},
-     {"2026-05", EngineRules::kMain2026May},
-     {"2026-08", EngineRules::kMain2026August}}};
+struct NamedRules {
+  const char* name;
+  EngineRules rules;
+};
+constexpr NamedRules kRules[] = {{"v0.21", EngineRules::kV021},
+                                 {"2026-05", EngineRules::kMain2026May},
+                                 {"2026-08", EngineRules::kMain2026August},
+                                 {"v0.32", EngineRules::kV032},
+                                 {"v0.33", EngineRules::kV033}};
 
 SparseRule& RuleOf(RouterSource& source) {
-  auto& rule = source.token_mode.sparse_rule;
+  auto& rule = source.worker.sparse_rule;
   return rule ? *rule : rule.emplace();
 }
 
@@ -81,13 +88,28 @@ Status ReadReportsHits(const Json& json, N name, S source) {
   return Status();
 }
 
-Status ReadRules(const Json& json, N name, S source) {
-  for (const auto& [text, rules] : kRules) {
-    if (json != text) continue;
-    RuleOf(source).rules = rules;
+Status ReadRules(const Json& json, N name, EngineRules& rules) {
+  std::string names;
+  for (const NamedRules& known : kRules) {
+    names += (names.empty() ? "\"" : ", \"") + std::string(known.name) + "\"";
+    if (json != known.name) continue;
+    rules = known.rules;
     return Status();
   }
-  return BadField(name + ": must be \"v0.21\", \"2026-05\" or \"2026-08\"");
+  return BadField(name + ": must be one of " + names);
+}
+
+Status ReadLoraPaths(const Json& json, N name, S source) {
+  if (!json.is_object() || json.size() > kMaxLoraPaths) {
+    return BadField(name + ": must be an object of at most " + std::to_string(kMaxLoraPaths) +
+                    " members");
+  }
+  for (const auto& [adapter, path] : json.items()) {
+    Status status =
+        ReadText(path, name + "." + adapter.substr(0, kMaxTextBytes), source.lora_paths[adapter]);
+    if (!status.ok()) return status;
+  }
+  return Status();
 }
 
 Status ReadInstance(const Json& json, N name, S source) {
@@ -121,6 +143,8 @@ Status ReadGroup(const Json& json, N at, GroupSpec& group) {
       status = ReadInteger(value, member, 1, group.chunk_size);
     } else if (name == "eagle") {
       status = ReadBool(value, member, group.eagle);
+    } else if (name == "prefix_cacheable") {
+      status = ReadBool(value, member, group.prefix_cacheable);
     } else {
       status = BadField("unknown member: " + member.substr(0, kMaxTextBytes));
     }
@@ -148,6 +172,7 @@ constexpr Member kMembers[] = {
     {"replay_endpoint", Shape::kText,
      [](auto& j, N n, S s) { return ReadText(j, n, s.replay_endpoint); }},
     {"topic", Shape::kText, [](auto& j, N n, S s) { return ReadText(j, n, s.topic); }},
+    {"bind", Shape::kBool, [](auto& j, N n, S s) { return ReadBool(j, n, s.bind); }},
     {"model", Shape::kText, [](auto& j, N n, S s) { return ReadText(j, n, s.model); }},
     {"instance_id", Shape::kText, ReadInstance},
     {"routing_group", Shape::kText,
@@ -183,11 +208,23 @@ constexpr Member kMembers[] = {
      [](auto& j, N n, S s) {
        return ReadInteger(j, n, 0, RuleOf(s).retention_interval.emplace());
      }},
-    {"sparse_rules", Shape::kText, ReadRules},
+    {"sparse_rules", Shape::kText,
+     [](auto& j, N n, S s) { return ReadRules(j, n, RuleOf(s).rules); }},
+    {"release", Shape::kText,
+     [](auto& j, N n, S s) { return ReadRules(j, n, s.worker.rules.emplace()); }},
+    {"eagle", Shape::kBool,
+     [](auto& j, N n, S s) { return ReadBool(j, n, s.worker.eagle.emplace()); }},
+    {"chunk_size", Shape::kInteger,
+     [](auto& j, N n, S s) { return ReadInteger(j, n, 1, s.worker.chunk_size); }},
+    {"lookahead", Shape::kInteger,
+     [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.worker.hash_lookahead_tokens); }},
+    {"replay_tokens", Shape::kInteger,
+     [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.worker.replay_tokens.emplace()); }},
+    {"lora_paths", Shape::kPairs, ReadLoraPaths},
     {"zero_parent_is_root", Shape::kBool,
-     [](auto& j, N n, S s) { return ReadBool(j, n, s.token_mode.zero_parent_is_root); }},
+     [](auto& j, N n, S s) { return ReadBool(j, n, s.worker.zero_parent_is_root); }},
     {"repeats_are_refreshes", Shape::kBool,
-     [](auto& j, N n, S s) { return ReadBool(j, n, s.token_mode.repeats_are_refreshes); }},
+     [](auto& j, N n, S s) { return ReadBool(j, n, s.worker.repeats_are_refreshes); }},
 };
 
 const Member* FindMember(std::string_view name) {
@@ -234,6 +271,14 @@ Json ValueFromText(Shape shape, const std::string& text) {
   if (shape == Shape::kBool)
     return text == "true" || text == "false" ? Json(text == "true") : Json(text);
   if (shape == Shape::kText) return text;
+  if (shape == Shape::kPairs) {
+    Json pairs = Json::object();
+    for (const std::string& part : Split(text, '+')) {
+      const size_t colon = std::min(part.find(':'), part.size());
+      pairs[part.substr(0, colon)] = part.substr(std::min(colon + 1, part.size()));
+    }
+    return pairs;
+  }
   Json list = Json::array();
   for (const std::string& part : Split(text, '+')) {
     list.push_back(shape == Shape::kGroups ? GroupFromText(part) : Json(part));
@@ -262,12 +307,20 @@ Json GroupsToJson(const std::vector<GroupSpec>& groups) {
     PutIf(group.sliding_window > 0, object, "sliding_window", group.sliding_window);
     PutIf(group.chunk_size > 0, object, "chunk_size", group.chunk_size);
     PutIf(group.eagle, object, "eagle", true);
+    PutIf(!group.prefix_cacheable, object, "prefix_cacheable", false);
     list.push_back(std::move(object));
   }
   return list;
 }
 
-void PutTokenMode(const TokenKeysConfig& config, Json& object) {
+const char* NameOf(EngineRules rules) {
+  for (const NamedRules& known : kRules) {
+    if (known.rules == rules) return known.name;
+  }
+  return "";
+}
+
+void PutStoreRules(const WorkerConfig& config, Json& object) {
   PutIf(config.zero_parent_is_root, object, "zero_parent_is_root", true);
   PutIf(config.repeats_are_refreshes, object, "repeats_are_refreshes", true);
   if (!config.sparse_rule) return;
@@ -275,9 +328,7 @@ void PutTokenMode(const TokenKeysConfig& config, Json& object) {
   if (config.sparse_rule->retention_interval) {
     object["sparse_retention"] = *config.sparse_rule->retention_interval;
   }
-  for (const auto& [text, rules] : kRules) {
-    if (rules == config.sparse_rule->rules) object["sparse_rules"] = text;
-  }
+  object["sparse_rules"] = NameOf(config.sparse_rule->rules);
 }
 
 }  // namespace
@@ -292,7 +343,7 @@ Result<RouterSource> SourceFromJson(const Json& object) {
   }
   if (source.worker.name.empty()) return BadField("name: needed");
   if (source.endpoint.empty()) return BadField("endpoint: needed");
-  const auto& rule = source.token_mode.sparse_rule;
+  const auto& rule = source.worker.sparse_rule;
   if (rule && rule->alignment == 0) return BadField("sparse_alignment: needed by the sparse rule");
   return source;
 }
@@ -331,6 +382,7 @@ Json SourceToJson(const RouterSource& source) {
                  {"format", source.format == EventFormat::kEngine ? "engine" : "mooncake"}};
   PutIf(!source.replay_endpoint.empty(), object, "replay_endpoint", source.replay_endpoint);
   PutIf(!source.topic.empty(), object, "topic", source.topic);
+  PutIf(source.bind, object, "bind", true);
   PutIf(!source.model.empty(), object, "model", source.model);
   PutIf(!source.instance.empty(), object, "instance_id", source.instance);
   if (source.format == EventFormat::kMooncake) object["tenant_id"] = source.mooncake.tenant_id;
@@ -349,7 +401,13 @@ Json SourceToJson(const RouterSource& source) {
   PutIf(worker.blocks_per_chunk > 1, object, "blocks_per_chunk", worker.blocks_per_chunk);
   PutIf(worker.offload_rule == OffloadRule::kMirroredPool, object, "offload_rule", "mirrored_pool");
   PutIf(worker.hit_reports == HitReports::kExpected, object, "reports_hits", true);
-  PutTokenMode(source.token_mode, object);
+  PutStoreRules(worker, object);
+  if (worker.rules) object["release"] = NameOf(*worker.rules);
+  if (worker.eagle) object["eagle"] = *worker.eagle;
+  PutIf(worker.chunk_size > 0, object, "chunk_size", worker.chunk_size);
+  PutIf(worker.hash_lookahead_tokens > 0, object, "lookahead", worker.hash_lookahead_tokens);
+  if (worker.replay_tokens) object["replay_tokens"] = *worker.replay_tokens;
+  PutIf(!source.lora_paths.empty(), object, "lora_paths", source.lora_paths);
   return object;
 }
 

@@ -5,20 +5,28 @@
 //   endpoint               needed; where the publisher's PUB listens
 //   replay_endpoint        its ROUTER; without it gaps cannot be closed
 //   topic                  subscription prefix
+//   bind                   true: the publisher connects to `endpoint` (vLLM's does for
+//                          tcp://127.0.0.1:PORT), and the router listens there
 //   model, instance_id, routing_group, data_parallel_rank    for selection and display
 //   format                 "engine" (default) or "mooncake", with tenant_id and backend_id
 //   hash_algorithm, hash_seed, none_hash (hex)   verified; what is not given is found out
 //   candidate_seeds, candidate_none_hashes       tried besides the well-known ones
 //   groups                 by group_idx: {"kind", "block_size", "sliding_window", "chunk_size",
-//                          "eagle"}; in a flag KIND:BLOCK_SIZE[:WINDOW or CHUNK][:eagle], joined by
-//                          +
+//                          "eagle", "prefix_cacheable"}; in a flag
+//                          KIND:BLOCK_SIZE[:WINDOW or CHUNK][:eagle], joined by +
+//   eagle, chunk_size      of groups that are learned: whether they drop a block for a draft head;
+//                          the chunk of chunked local attention
+//   release                "v0.21", "2026-05", "2026-08", "v0.32" or "v0.33"
+//   lookahead              tokens behind a block that its hash covers; absent: learned
+//   replay_tokens          of a hit, computed again (bounded replay)
+//   lora_paths             {name: path} of LoRA adapters; in a flag NAME:PATH, joined by +
 //   hash_block_size, alignment, blocks_per_chunk, offload_rule ("connector", "mirrored_pool")
 //   gpu_blocks             the most blocks that a group can have on the GPU; more refute the state
 //   reports_hits           true: the engine announces hits again (kv_cache_report_mode "full")
-//   sparse_alignment       with it the positions of sparse stores can be proved in token mode;
+//   sparse_alignment       with it the positions of sparse stores can be proved
 //   sparse_retention       tokens between retained boundaries; absent: dense
-//   sparse_rules           "v0.21", "2026-05" or "2026-08" (default)
-//   zero_parent_is_root, repeats_are_refreshes   of token mode
+//   sparse_rules           as release; default "2026-08"
+//   zero_parent_is_root, repeats_are_refreshes   see WorkerConfig
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

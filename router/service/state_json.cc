@@ -36,7 +36,7 @@ Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) 
   const SourceCounters counters = worker.source->counters();
   const SchemeVerdict verdict = worker.source->verdict();
   const WorkerLoad load = core.desk->load(worker.id);
-  const bool token_mode = worker.source->token_status().serving;
+  const IndexCounters index = core.index.counters(worker.id);
   Json age = nullptr;
   if (const auto ts = worker.source->last_batch_ts()) age = std::max(0.0, now - *ts);
   Json json = {{"name", worker.config.worker.name},
@@ -46,9 +46,12 @@ Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) 
                {"data_parallel_rank", worker.config.data_parallel_rank},
                {"endpoint", worker.config.endpoint},
                {"state", SourceStateName(worker.source->State(stream.state))},
+               {"hint", SourceHint(stream)},
                {"next_seq", stream.next_seq},
                {"event_age_seconds", std::move(age)},
-               {"mode", token_mode ? "token" : "engine_hash"},
+               {"named_by", core.index.ShapeOf(worker.id).has_named ? "content" : "scheme"},
+               {"unnamed_blocks", index.unnamed},
+               {"ambiguous", index.ambiguous},
                {"scheme", SchemeStateName(verdict.state)},
                {"scheme_reason", verdict.reason},
                {"gaps", stream.gaps},
@@ -56,7 +59,7 @@ Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) 
                {"batches", stream.batches},
                {"restarts", counters.restarts},
                {"rejected_events", counters.decode.rejected_total()},
-               {"residencies", core.index.counters(worker.id).residencies}};
+               {"residencies", index.residencies}};
   json["load"] = {{"active_prefill_tokens", load.active_prefill_tokens},
                   {"decode_blocks", load.decode_blocks},
                   {"queued_requests", load.queued_requests}};

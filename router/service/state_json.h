@@ -9,9 +9,10 @@
 namespace kvcast::router {
 
 // {"workers": [{"name", "model", "instance_id", "routing_group", "data_parallel_rank", "endpoint",
-//   "state", "next_seq", "event_age_seconds": x|null, "mode", "scheme": {...}, "gaps", "lost",
-//   "restarts", "load": {...}, "residencies", "groups": [{"group", "kind", "block_size",
-//   "sliding_window", "tiers": {"GPU": {"held", "stored", "removed"}, ...}}]}],
+//   "state", "hint", "next_seq", "event_age_seconds": x|null, "named_by": "content"|"scheme",
+//   "unnamed_blocks", "ambiguous", "scheme", "scheme_reason", "gaps", "lost", "batches",
+//   "restarts", "rejected_events", "residencies", "load": {...}, "groups": [{"group", "kind",
+//   "block_size", "sliding_window", "tiers": {"GPU": {"held", "stored", "removed"}, ...}}]}],
 //  "routing": {...}, "queries", "bad_queries"}
 nlohmann::json StateJson(const ServiceCore& core);
 

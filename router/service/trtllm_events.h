@@ -2,8 +2,8 @@
 //
 // {"event_id": 7, "window_size": 4096, "attention_dp_rank": 0, "data": {"type": "stored", ...}}
 //
-// A window size is a group. Hashes cannot be recomputed: the events go through TokenKeys. What the
-// JSON does not carry, LoRA and salts among it, cannot be told apart by the router.
+// A window size is a group. Hashes cannot be recomputed: the events are named by their tokens. What
+// the JSON does not carry, LoRA and salts among it, cannot be told apart by the router.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -88,9 +88,13 @@ int64_t LeastCommonMultiple(const std::vector<GroupSpec>& groups) {
   return lcm;
 }
 
+// Of the groups that take part in prefix caching; of all if none does.
 int64_t GreatestCommonDivisor(const std::vector<GroupSpec>& groups) {
+  const bool any = std::any_of(groups.begin(), groups.end(), TakesPart);
   int64_t gcd = 0;
-  for (const GroupSpec& group : groups) gcd = std::gcd(gcd, group.block_size);
+  for (const GroupSpec& group : groups) {
+    if (!any || TakesPart(group)) gcd = std::gcd(gcd, group.block_size);
+  }
   return gcd;
 }
 
@@ -118,7 +122,7 @@ Status CheckGranularity(const CacheConfig& config) {
   if (!scheduler.ok() || !config.enable_caching) return scheduler;
   for (size_t i = 0; i < config.groups.size(); ++i) {
     const GroupSpec& group = config.groups[i];
-    if (!IsCacheableKind(group.kind)) continue;
+    if (!TakesPart(group)) continue;
     const std::string name = "groups[" + std::to_string(i) + "].block_size";
     const Status status =
         CheckMultiple(name, group.block_size, "hash_block_size", config.hash_block_size);
@@ -198,7 +202,7 @@ bool PartialHitsEnabled(const CacheConfig& config) {
   const int64_t unit = config.hash_block_size;
   bool states_inside_blocks = false;
   for (const GroupSpec& group : config.groups) {
-    if (!IsCacheableKind(group.kind)) continue;
+    if (!TakesPart(group)) continue;
     const bool is_mamba = group.kind == SpecKind::kMamba;
     if (!is_mamba && !IsFullKind(group.kind) && group.block_size != unit) return false;
     const bool aligned = is_mamba && group.mamba_mode == MambaMode::kAlign;

@@ -10,10 +10,11 @@ namespace {
 class Iteration {
  public:
   Iteration(std::span<const SpecGroup> groups, int64_t alignment, int64_t max_tokens,
-            const GroupSearch& search)
+            int64_t eagle_limit, const GroupSearch& search)
       : groups_(groups),
         alignment_(alignment),
         max_tokens_(max_tokens),
+        eagle_limit_(eagle_limit),
         search_(search),
         full_hits_(groups.size(), kNotSearched),
         eagle_verified_(groups.size(), false) {}
@@ -53,11 +54,7 @@ class Iteration {
   int64_t SearchGroup(size_t index, int64_t tokens) {
     const GroupSpec& spec = groups_[index].spec;
     const bool drop = spec.eagle && !eagle_verified_[index];
-    int64_t limit = tokens;
-    // A dropping search needs the unit behind the candidate too. States are never dropped.
-    if (drop && spec.kind != SpecKind::kMamba) {
-      limit = std::min(tokens + DropUnit(spec, alignment_), max_tokens_);
-    }
+    const int64_t limit = drop ? DropLimit(spec, alignment_, tokens, eagle_limit_) : tokens;
     const int64_t hit = search_(index, limit, drop);
     if (drop) {
       eagle_verified_[index] = true;
@@ -70,6 +67,7 @@ class Iteration {
   std::span<const SpecGroup> groups_;
   const int64_t alignment_;
   const int64_t max_tokens_;
+  const int64_t eagle_limit_;
   const GroupSearch& search_;
   std::vector<int64_t> full_hits_;
   std::vector<bool> eagle_verified_;
@@ -78,9 +76,9 @@ class Iteration {
 }  // namespace
 
 FixedPoint FindFixedPoint(std::span<const SpecGroup> groups, int64_t alignment, int64_t max_tokens,
-                          const GroupSearch& search) {
+                          int64_t eagle_limit, const GroupSearch& search) {
   if (groups.empty() || max_tokens <= 0) return {};
-  return Iteration(groups, alignment, max_tokens, search).Run();
+  return Iteration(groups, alignment, max_tokens, std::max(eagle_limit, max_tokens), search).Run();
 }
 
 }  // namespace kvcast::internal

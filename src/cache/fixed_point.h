@@ -24,7 +24,17 @@ struct FixedPoint {
   int64_t longest = 0;  // the longest hit of any single search on the way
 };
 
+// A search that drops may look up to `eagle_limit` (see EagleLimit), which is at least max_tokens.
 FixedPoint FindFixedPoint(std::span<const SpecGroup> groups, int64_t alignment, int64_t max_tokens,
-                          const GroupSearch& search);
+                          int64_t eagle_limit, const GroupSearch& search);
+
+// What such a search looks at for a candidate of `tokens`: the unit behind it too. States are never
+// dropped.
+inline int64_t DropLimit(const GroupSpec& spec, int64_t alignment, int64_t tokens,
+                         int64_t eagle_limit) {
+  if (spec.kind == SpecKind::kMamba) return tokens;
+  const int64_t with_unit = tokens + DropUnit(spec, alignment);
+  return with_unit < eagle_limit ? with_unit : eagle_limit;
+}
 
 }  // namespace kvcast::internal

@@ -33,7 +33,7 @@ GroupResidency CommonResidency(const SpecGroup& group, std::span<const GroupResi
 }  // namespace
 
 Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t unit, int64_t alignment,
-                     int64_t max_tokens) {
+                     int64_t max_tokens, int64_t eagle_limit) {
   KV_CHECK(unit > 0 && alignment > 0 && alignment % unit == 0);
   std::vector<const GroupSpec*> specs;
   for (const GroupResidency& group : groups) specs.push_back(&group.spec);
@@ -47,11 +47,16 @@ Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t unit, int64
     return HighestBoundary(usable, alignment / unit) * unit;
   };
   max_tokens = std::max<int64_t>(0, max_tokens);
+  eagle_limit = std::max(eagle_limit, max_tokens);
   Reuse reuse;
-  reuse.tokens = internal::FindFixedPoint(spec_groups, alignment, max_tokens, search).tokens;
-  reuse.per_group_tokens.assign(groups.size(), max_tokens);
-  for (size_t i = 0; i < spec_groups.size(); ++i) {
-    const int64_t alone = search(i, max_tokens, spec_groups[i].spec.eagle);
+  reuse.tokens =
+      internal::FindFixedPoint(spec_groups, alignment, max_tokens, eagle_limit, search).tokens;
+  reuse.per_group_tokens.assign(groups.size(), 0);
+  for (size_t i = 0; i < spec_groups.size() && max_tokens > 0; ++i) {
+    const GroupSpec& spec = spec_groups[i].spec;
+    const int64_t limit =
+        spec.eagle ? internal::DropLimit(spec, alignment, max_tokens, eagle_limit) : max_tokens;
+    const int64_t alone = search(i, limit, spec.eagle);
     for (const size_t member : spec_groups[i].members) reuse.per_group_tokens[member] = alone;
   }
   return reuse;

@@ -17,7 +17,7 @@ std::vector<SpecGroup> GroupBySpec(std::span<const GroupSpec* const> specs) {
   std::vector<SpecGroup> groups;
   for (size_t i = 0; i < specs.size(); ++i) {
     const GroupSpec& spec = *specs[i];
-    if (!IsCacheableKind(spec.kind)) continue;
+    if (!TakesPart(spec)) continue;
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const SpecGroup& group) {
       return SameSpec(group.spec, spec);
     });

@@ -15,8 +15,8 @@ struct SpecGroup {
   std::vector<size_t> members;  // positions in the input
 };
 
-// The cacheable groups by spec, in order of their first member, but full attention first: its scan
-// from the left gives the others a tight bound.
+// The groups that take part in prefix caching by spec, in order of their first member, but full
+// attention first: its scan from the left gives the others a tight bound.
 std::vector<SpecGroup> GroupBySpec(std::span<const GroupSpec* const> specs);
 
 // What a hit of this group leaves to be computed again for a draft head: a step of the grid of hits

@@ -164,6 +164,11 @@ Result<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheConfig& co
   if (ReservedBlocks(*valid) > valid->num_blocks) {
     return Status(StatusCode::kInvalidArgument, "num_blocks is too small for the sink tokens");
   }
+  for (size_t i = 0; i < valid->groups.size(); ++i) {
+    if (valid->groups[i].prefix_cacheable) continue;
+    return Status(StatusCode::kInvalidArgument,
+                  "groups[" + std::to_string(i) + "].prefix_cacheable must be true");
+  }
   auto impl = std::make_unique<Impl>(*std::move(valid), std::move(hasher), events);
   return std::unique_ptr<CacheManager>(new CacheManager(std::move(impl)));
 }

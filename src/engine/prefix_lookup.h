@@ -24,13 +24,18 @@ class PrefixLookup {
   // `chain` begins behind them, and the hit counts from there.
   PrefixHit Find(std::span<const Digest> chain, int64_t max_tokens, int64_t tokens_before = 0);
 
-  // Per group, the longest prefix that it, looked up with the groups of its spec, could serve.
+  // Per group, the longest prefix that it, looked up with the groups of its spec, could serve; 0
+  // for a group that takes no part.
   std::vector<int64_t> FindPerGroup(std::span<const Digest> chain, int64_t max_tokens);
 
  private:
   void Begin(std::span<const Digest> chain, int64_t tokens_before);
 
+  int64_t LimitOfEagle(std::span<const Digest> chain, int64_t max_tokens) const;
+
   size_t num_groups_;
+  EngineRules rules_;
+  int64_t hash_unit_;
   int64_t alignment_;
   std::vector<internal::SpecGroup> groups_;
   std::vector<GroupLookup> lookups_;  // one per spec group

@@ -50,6 +50,10 @@ class Fold {
     Add(static_cast<uint64_t>(key.value.index()));
     std::visit([this](const auto& value) { Add(value); }, key.value);
   }
+  void Add(const LookaheadTokens& lookahead) {
+    Add(lookahead.width);
+    Add(lookahead.token_ids);
+  }
   void Add(const std::pair<std::string, ExtraKey>& entry) {
     Add(entry.first);
     Add(entry.second);
@@ -95,10 +99,10 @@ size_t HashOf(Kind kind, const Fields&... fields) {
 size_t EventHash::operator()(const BlockStored& event) const noexcept {
   const auto& [hashes, parent, tokens, per_position, block_size, lora_id, medium, lora_name,
                extra_keys, group, kind, window, locality, ownership, session, salt, metadata,
-               offset] = event;
+               offset, lookahead] = event;
   return HashOf(kStored, hashes, parent, tokens, per_position, block_size, lora_id, medium,
                 lora_name, extra_keys, group, kind, window, locality, ownership, session, salt,
-                metadata, offset);
+                metadata, offset, lookahead);
 }
 
 size_t EventHash::operator()(const BlockRemoved& event) const noexcept {

@@ -27,22 +27,28 @@ struct BlockHasher::Impl {
   // The block at hand.
   ByteBuffer preimage;
   BlockKeys keys;
-  // Blocks with no keys but `shared_lora`.
+  // Blocks with no keys but those of the adapter `shared_name`.
   BlockTemplate shared;
-  std::string shared_lora;
+  std::string shared_name;
+  std::string shared_path;
+  ChainForm shared_form;
 
   Digest DigestPreimage() {
     return sha256 ? (*sha256)(preimage.bytes()) : internal::Xxh3(preimage.bytes());
   }
-  void WritePreimage(const Digest* parent, std::span<const TokenId> tokens, const ExtraKeys& extra,
-                     std::span<const uint32_t> object_tags) {
+  void WritePreimage(const Digest* parent, std::span<const TokenId> tokens,
+                     const internal::BlockExtra& extra) {
     internal::WriteBlockPreimage(form, (parent ? *parent : none_hash).bytes(), tokens, extra,
-                                 object_tags, preimage);
+                                 preimage);
   }
-  void SetSharedKeys(const std::string& lora_name) {
-    if (lora_name == shared_lora) return;
-    shared.SetKeys(lora_name.empty() ? ExtraKeys{} : ExtraKeys{ExtraKey::Text(lora_name)});
-    shared_lora = lora_name;
+  void SetSharedKeys(const HashInputs& inputs, const ChainForm& chain) {
+    const bool same_adapter =
+        inputs.lora_name == shared_name && (shared_name.empty() || inputs.lora_path == shared_path);
+    if (same_adapter && chain == shared_form) return;
+    shared.SetKeys(internal::SharedKeys(inputs, chain.extra_keys), chain);
+    shared_name = inputs.lora_name;
+    shared_path = inputs.lora_path;
+    shared_form = chain;
   }
 };
 
@@ -99,38 +105,47 @@ HashAlgorithm BlockHasher::algorithm() const { return impl_->algorithm; }
 const Digest& BlockHasher::none_hash() const { return impl_->none_hash; }
 
 Digest BlockHasher::HashBlock(const Digest* parent, std::span<const TokenId> tokens,
-                              const ExtraKeys& extra, std::span<const uint32_t> object_tags) {
-  impl_->WritePreimage(parent, tokens, extra, object_tags);
+                              const ExtraKeys& extra, std::span<const uint32_t> object_tags,
+                              const BlockForm& form) {
+  impl_->WritePreimage(parent, tokens, {extra, object_tags, form});
   return impl_->DigestPreimage();
 }
 
 std::string BlockHasher::Preimage(const Digest* parent, std::span<const TokenId> tokens,
-                                  const ExtraKeys& extra, std::span<const uint32_t> object_tags) {
-  impl_->WritePreimage(parent, tokens, extra, object_tags);
+                                  const ExtraKeys& extra, std::span<const uint32_t> object_tags,
+                                  const BlockForm& form) {
+  impl_->WritePreimage(parent, tokens, {extra, object_tags, form});
   return std::string(impl_->preimage.view());
 }
 
 void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
-                              const HashInputs& inputs, std::vector<Digest>& chain) {
+                              const HashInputs& inputs, std::vector<Digest>& chain,
+                              const ChainForm& form) {
   KV_CHECK(unit > 0);
+  KV_CHECK(form.lookahead >= 0 && form.lookahead <= kMaxHashLookahead);
   const auto step = static_cast<size_t>(unit);
-  const size_t units = tokens.size() / step;
+  const auto ahead = static_cast<size_t>(form.lookahead);
+  const auto units = static_cast<size_t>(HashedUnits(std::ssize(tokens), unit, form.lookahead));
   if (chain.size() >= units) return;
   ReserveChain(chain, units);
-  impl_->SetSharedKeys(inputs.lora_name);
+  impl_->SetSharedKeys(inputs, form);
   const bool shared_fits = impl_->shared.Fits(step);
+  const bool shared_only = internal::HasSharedKeysOnly(inputs);
   // A chain that is continued starts at the last multimodal item, as in the engine.
   size_t cursor = chain.empty() || inputs.mm_items.empty() ? 0 : inputs.mm_items.size() - 1;
   for (size_t i = chain.size(); i < units; ++i) {
     const auto begin = static_cast<int64_t>(i * step);
     const auto block = tokens.subspan(i * step, step);
+    const auto behind = tokens.subspan((i + 1) * step, ahead);
     const Digest& parent = i == 0 ? impl_->none_hash : chain[i - 1];
-    if (shared_fits && !internal::MayHaveOwnKeys(inputs, begin, begin + unit, cursor)) {
-      impl_->shared.Write(parent, block, impl_->preimage);
+    const internal::HashedRange range{begin, begin + unit, form.lookahead};
+    if (shared_fits && (shared_only || !internal::MayHaveOwnKeys(inputs, range, cursor))) {
+      impl_->shared.Write(parent, block, behind, impl_->preimage);
     } else {
       BlockKeys& keys = impl_->keys;
-      internal::CollectBlockKeys(inputs, begin, begin + unit, cursor, keys);
-      impl_->WritePreimage(&parent, block, keys.keys, keys.object_tags);
+      if (!internal::CollectBlockKeys(inputs, range, form.extra_keys, cursor, keys)) return;
+      impl_->WritePreimage(&parent, block,
+                           {keys.keys, keys.object_tags, {form.extra_keys, behind}});
     }
     // Within a cache line: the next block's preimage waits for it.
     alignas(32) const Digest digest = impl_->DigestPreimage();

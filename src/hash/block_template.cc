@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/block_template.h"
 
+#include <array>
+
 #include "src/base/check.h"
 #include "src/hash/cbor_int.h"
 #include "src/hash/pickle_int.h"
@@ -23,34 +25,45 @@ uint8_t* PutDigest(uint8_t* at, const Digest& digest) {
 
 }  // namespace
 
-void BlockTemplate::SetKeys(const ExtraKeys& keys) {
+void BlockTemplate::SetKeys(const ExtraKeys& keys, const ChainForm& form) {
   // What stands after the tokens does not depend on parent or tokens, so a block with any will do.
-  const TokenId token = 0;
+  const std::array<TokenId, 1 + kMaxHashLookahead> tokens{};
+  lookahead_ = static_cast<size_t>(form.lookahead);
+  const BlockForm block{form.extra_keys, std::span(tokens).first(lookahead_)};
   ByteBuffer whole;
-  const size_t tail_start = WriteBlockPreimage(form_, {}, {&token, 1}, keys, {}, whole);
+  const PreimageParts parts =
+      WriteBlockPreimage(form_, {}, std::span(tokens).first(1), {keys, {}, block}, whole);
+  const size_t tail_end = lookahead_ == 0 ? whole.size() : parts.lookahead_begin;
+  const size_t end_begin = lookahead_ == 0 ? whole.size() : parts.lookahead_end;
   tail_.Clear();
-  tail_.Put(whole.at(tail_start), whole.size() - tail_start);
+  tail_.Put(whole.at(parts.tokens_end), tail_end - parts.tokens_end);
   tail_.Room(kShortTail);  // A short tail is read as kShortTail bytes.
+  end_.Clear();
+  end_.Put(whole.at(end_begin), whole.size() - end_begin);
 }
 
 bool BlockTemplate::Fits(size_t tokens) const {
-  const size_t most = kHeadMax + tokens * kPickleIntMax + tail_.size();
+  const size_t most = kHeadMax + (tokens + lookahead_) * kPickleIntMax + tail_.size() + end_.size();
   return tokens > 0 && (form_ == Serialisation::kCbor || most < kPickleFrameTarget);
 }
 
 std::span<const uint8_t> BlockTemplate::Write(const Digest& parent, std::span<const TokenId> tokens,
+                                              std::span<const TokenId> lookahead,
                                               ByteBuffer& out) const {
   KV_DCHECK(Fits(tokens.size()));
+  KV_DCHECK(lookahead.size() == lookahead_);
   out.Clear();
-  uint8_t* const start =
-      out.Room(kHeadMax + tokens.size() * kPickleIntMax + tail_.size() + kShortTail);
+  uint8_t* const start = out.Room(kHeadMax + (tokens.size() + lookahead_) * kPickleIntMax +
+                                  tail_.size() + kShortTail + end_.size());
   const bool pickle = form_ == Serialisation::kPickle;
-  out.SetEnd(pickle ? PutPickle(start, parent, tokens) : PutCbor(start, parent, tokens));
+  out.SetEnd(pickle ? PutPickle(start, parent, tokens, lookahead)
+                    : PutCbor(start, parent, tokens, lookahead));
   return out.bytes();
 }
 
 uint8_t* BlockTemplate::PutPickle(uint8_t* at, const Digest& parent,
-                                  std::span<const TokenId> tokens) const {
+                                  std::span<const TokenId> tokens,
+                                  std::span<const TokenId> lookahead) const {
   constexpr uint8_t kProtocol[] = {0x80, 5};
   constexpr uint8_t kFrame = 0x95, kShortBytes = 'C', kMemoize = 0x94, kMark = '(', kTuple = 't';
   constexpr uint8_t kTupleOfOne = 0x85;
@@ -67,12 +80,17 @@ uint8_t* BlockTemplate::PutPickle(uint8_t* at, const Digest& parent,
   *at++ = marked ? kTuple : static_cast<uint8_t>(kTupleOfOne + tokens.size() - 1);
   *at++ = kMemoize;
   at = PutTail(at);
+  if (!lookahead.empty()) {
+    at = PutPickleInts(at, lookahead);
+    std::memcpy(at, end_.bytes().data(), end_.size());
+    at += end_.size();
+  }
   StoreLittle<uint64_t>(length, static_cast<uint64_t>(at - length - 8));
   return at;
 }
 
-uint8_t* BlockTemplate::PutCbor(uint8_t* at, const Digest& parent,
-                                std::span<const TokenId> tokens) const {
+uint8_t* BlockTemplate::PutCbor(uint8_t* at, const Digest& parent, std::span<const TokenId> tokens,
+                                std::span<const TokenId> lookahead) const {
   constexpr uint8_t kArrayOfThree = kCborArray | 3;
   constexpr uint8_t kShortBytesMax = 23;
   *at++ = kArrayOfThree;
@@ -84,7 +102,9 @@ uint8_t* BlockTemplate::PutCbor(uint8_t* at, const Digest& parent,
   }
   at = PutDigest(at, parent);
   at = PutCborHead(at, kCborArray, tokens.size());
-  return PutTail(PutCborInts(at, tokens));
+  at = PutTail(PutCborInts(at, tokens));
+  // Nothing ends an array, so nothing stands behind the lookahead.
+  return lookahead.empty() ? at : PutCborInts(at, lookahead);
 }
 
 uint8_t* BlockTemplate::PutTail(uint8_t* at) const {

@@ -28,16 +28,51 @@ void Append(BlockKeys& block, ExtraKey key, uint32_t object_tag = 0) {
   block.object_tags.push_back(object_tag);
 }
 
-void AppendMultimodal(const std::vector<MultimodalItem>& items, int64_t begin, int64_t end,
-                      size_t& cursor, BlockKeys& block) {
-  if (items.empty() || End(items.back()) <= begin) return;
+ExtraKey Tagged(std::string_view source, ExtraKey key) {
+  return {ExtraKeyList{{ExtraKey::Text(std::string(source)), std::move(key)}}};
+}
+
+ExtraKey LoraKey(const HashInputs& inputs, ExtraKeyScheme scheme) {
+  if (scheme == ExtraKeyScheme::kBare) return ExtraKey::Text(inputs.lora_name);
+  return {ExtraKeyList{{ExtraKey::Text("lora"), ExtraKey::Text(inputs.lora_name),
+                        ExtraKey::Text(inputs.lora_path)}}};
+}
+
+ExtraKey ItemKey(const std::string& identifier, int64_t offset, ExtraKeyScheme scheme) {
+  if (scheme == ExtraKeyScheme::kBare) return ExtraKey::Item(identifier, offset);
+  return {ExtraKeyList{{ExtraKey::Text("mm"), ExtraKey::Text(identifier), ExtraKey::Int(offset)}}};
+}
+
+ExtraKey SaltKey(const std::string& salt, ExtraKeyScheme scheme) {
+  ExtraKey key = ExtraKey::Text(salt);
+  return scheme == ExtraKeyScheme::kBare ? key : Tagged("cache_salt", std::move(key));
+}
+
+ExtraKey EmbeddingsKey(std::span<const uint8_t> digest, ExtraKeyScheme scheme) {
+  ExtraKey key = ExtraKey::Binary({reinterpret_cast<const char*>(digest.data()), digest.size()});
+  return scheme == ExtraKeyScheme::kBare ? key : Tagged("prompt_embeds", std::move(key));
+}
+
+// The last position that the hash covers, and one.
+int64_t CoveredEnd(const HashedRange& range) {
+  int64_t end;
+  return __builtin_add_overflow(range.end, range.lookahead, &end) ? INT64_MAX : end;
+}
+
+void AppendMultimodal(const std::vector<MultimodalItem>& items, const HashedRange& range,
+                      ExtraKeyScheme scheme, size_t& cursor, BlockKeys& block) {
+  if (items.empty() || End(items.back()) <= range.begin) return;
+  const size_t first = cursor;
+  const int64_t end = CoveredEnd(range);
   for (; cursor < items.size() && items[cursor].offset < end; ++cursor) {
     const MultimodalItem& item = items[cursor];
     const int64_t item_end = End(item);
-    if (item_end <= begin) continue;
-    Append(block, ExtraKey::Item(item.identifier, OffsetFrom(begin, item)), item.object_tag);
-    if (item_end > end) return;
+    if (item_end <= range.begin) continue;
+    Append(block, ItemKey(item.identifier, OffsetFrom(range.begin, item), scheme), item.object_tag);
+    if (item_end > end) break;
   }
+  // An item that goes on behind the block is one of the next block too.
+  while (range.lookahead > 0 && cursor > first && End(items[cursor - 1]) > range.end) --cursor;
 }
 
 // The bytes of the rows [begin, end) that exist. Past the last row the engine hashes an empty
@@ -51,34 +86,64 @@ std::span<const uint8_t> Rows(const PromptEmbeddings& embeddings, int64_t begin,
   return {data + first * embeddings.row_bytes, (last - first) * embeddings.row_bytes};
 }
 
-}  // namespace
-
-bool MayHaveOwnKeys(const HashInputs& inputs, int64_t begin, int64_t end, size_t cursor) {
-  const auto& items = inputs.mm_items;
-  return inputs.prompt_embeddings || (begin == 0 && !inputs.cache_salt.empty()) ||
-         (cursor < items.size() && items[cursor].offset < end && End(items.back()) > begin);
+// The given digest of a range that is a unit of the prompt.
+const std::array<uint8_t, 32>* GivenDigest(const std::vector<PromptEmbeddingDigests>& given,
+                                           const HashedRange& range) {
+  for (const auto& [unit, digests] : given) {
+    if (unit <= 0 || unit != range.end - range.begin || range.begin % unit != 0) continue;
+    const auto index = static_cast<size_t>(range.begin / unit);
+    if (range.begin >= 0 && index < digests.size()) return &digests[index];
+  }
+  return nullptr;
 }
 
-void CollectBlockKeys(const HashInputs& inputs, int64_t begin, int64_t end, size_t& cursor,
+bool AppendEmbeddings(const HashInputs& inputs, const HashedRange& range, ExtraKeyScheme scheme,
                       BlockKeys& block) {
+  if (inputs.prompt_embeddings) {
+    const auto rows = Rows(*inputs.prompt_embeddings, range.begin, CoveredEnd(range));
+    Append(block, EmbeddingsKey(Sha256Once(rows).bytes(), scheme));
+    return true;
+  }
+  if (inputs.embedding_digests.empty()) return true;
+  const auto* digest = GivenDigest(inputs.embedding_digests, range);
+  if (digest) Append(block, EmbeddingsKey(*digest, scheme));
+  return digest != nullptr;
+}
+
+}  // namespace
+
+ExtraKeys SharedKeys(const HashInputs& inputs, ExtraKeyScheme scheme) {
+  if (inputs.lora_name.empty()) return {};
+  return {LoraKey(inputs, scheme)};
+}
+
+bool MayHaveOwnKeys(const HashInputs& inputs, const HashedRange& range, size_t cursor) {
+  const auto& items = inputs.mm_items;
+  return inputs.prompt_embeddings || !inputs.embedding_digests.empty() ||
+         (range.begin == 0 && !inputs.cache_salt.empty()) ||
+         (cursor < items.size() && items[cursor].offset < CoveredEnd(range) &&
+          End(items.back()) > range.begin);
+}
+
+bool CollectBlockKeys(const HashInputs& inputs, const HashedRange& range, ExtraKeyScheme scheme,
+                      size_t& cursor, BlockKeys& block) {
   block.keys.clear();
   block.object_tags.clear();
-  if (!inputs.lora_name.empty()) Append(block, ExtraKey::Text(inputs.lora_name));
-  AppendMultimodal(inputs.mm_items, begin, end, cursor, block);
-  if (begin == 0 && !inputs.cache_salt.empty()) Append(block, ExtraKey::Text(inputs.cache_salt));
-  if (inputs.prompt_embeddings) {
-    const Digest digest = Sha256Once(Rows(*inputs.prompt_embeddings, begin, end));
-    Append(block,
-           ExtraKey::Binary({reinterpret_cast<const char*>(digest.data.data()), digest.size}));
+  if (!inputs.lora_name.empty()) Append(block, LoraKey(inputs, scheme));
+  AppendMultimodal(inputs.mm_items, range, scheme, cursor, block);
+  if (range.begin == 0 && !inputs.cache_salt.empty()) {
+    Append(block, SaltKey(inputs.cache_salt, scheme));
   }
+  return AppendEmbeddings(inputs, range, scheme, block);
 }
 
 }  // namespace internal
 
-ExtraKeys ExtraKeysFor(const HashInputs& inputs, int64_t begin, int64_t end) {
+ExtraKeys ExtraKeysFor(const HashInputs& inputs, int64_t begin, int64_t end,
+                       const ChainForm& form) {
   size_t cursor = 0;
   internal::BlockKeys block;
-  internal::CollectBlockKeys(inputs, begin, end, cursor, block);
+  internal::CollectBlockKeys(inputs, {begin, end, form.lookahead}, form.extra_keys, cursor, block);
   return std::move(block.keys);
 }
 

@@ -15,14 +15,30 @@ struct BlockKeys {
   std::vector<uint32_t> object_tags;
 };
 
-// Whether a block may have keys besides the LoRA name; if not, its keys are those of its
-// neighbours.
-bool MayHaveOwnKeys(const HashInputs& inputs, int64_t begin, int64_t end, size_t cursor);
+// The positions that a block's hash covers: the block [begin, end) and `lookahead` behind it.
+struct HashedRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  int64_t lookahead = 0;
+};
 
-// Replaces `block` by the keys of the positions [begin, end). `cursor` is the first multimodal item
-// to look at; it moves past the items that end inside the block, so a walk over adjacent blocks
-// from cursor 0 visits each item only where it matters.
-void CollectBlockKeys(const HashInputs& inputs, int64_t begin, int64_t end, size_t& cursor,
-                      BlockKeys& block);
+// The keys that every block of the prompt has: those of the LoRA adapter.
+ExtraKeys SharedKeys(const HashInputs& inputs, ExtraKeyScheme scheme);
+
+// Whether no block of the prompt has keys besides the shared ones.
+inline bool HasSharedKeysOnly(const HashInputs& inputs) {
+  return inputs.mm_items.empty() && inputs.cache_salt.empty() && !inputs.prompt_embeddings &&
+         inputs.embedding_digests.empty();
+}
+
+// Whether a block may have keys besides the shared ones.
+bool MayHaveOwnKeys(const HashInputs& inputs, const HashedRange& range, size_t cursor);
+
+// Replaces `block` by the keys of the range. `cursor` is the first multimodal item to look at; it
+// moves past the items that end inside the block, so a walk over adjacent blocks from cursor 0
+// visits each item only where it matters. False if the digest of the range's embeddings is not
+// known; it is then missing in `block`.
+bool CollectBlockKeys(const HashInputs& inputs, const HashedRange& range, ExtraKeyScheme scheme,
+                      size_t& cursor, BlockKeys& block);
 
 }  // namespace kvcast::internal

@@ -7,6 +7,7 @@ namespace kvcast {
 namespace {
 
 constexpr std::string_view kNames[] = {"sha256", "sha256_cbor", "xxhash", "xxhash_cbor"};
+constexpr std::string_view kSchemeNames[] = {"bare", "tagged"};
 
 }  // namespace
 
@@ -17,6 +18,17 @@ std::string_view HashAlgorithmName(HashAlgorithm algorithm) {
 std::optional<HashAlgorithm> ParseHashAlgorithm(std::string_view name) {
   for (size_t i = 0; i < std::size(kNames); ++i) {
     if (kNames[i] == name) return static_cast<HashAlgorithm>(i);
+  }
+  return std::nullopt;
+}
+
+std::string_view ExtraKeySchemeName(ExtraKeyScheme scheme) {
+  return kSchemeNames[static_cast<size_t>(scheme)];
+}
+
+std::optional<ExtraKeyScheme> ParseExtraKeyScheme(std::string_view name) {
+  for (size_t i = 0; i < std::size(kSchemeNames); ++i) {
+    if (kSchemeNames[i] == name) return static_cast<ExtraKeyScheme>(i);
   }
   return std::nullopt;
 }

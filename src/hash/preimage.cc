@@ -7,11 +7,15 @@
 namespace kvcast::internal {
 namespace {
 
+// The texts "lora", "mm", "cache_salt", "prompt_embeds" are constants of the engine's code: the
+// same object wherever they come again.
+constexpr uint32_t kConstantTag = UINT32_MAX;
+
 template <typename Writer>
 void WriteKey(Writer& writer, const ExtraKey& key, uint32_t object_tag);
 
 // Writes the alternative that an ExtraKey holds. A tag belongs to the key's text, or to the first
-// text of a pair.
+// text of a list.
 template <typename Writer>
 struct KeyVisitor {
   Writer& writer;
@@ -40,28 +44,50 @@ void WriteKey(Writer& writer, const ExtraKey& key, uint32_t object_tag) {
   std::visit(KeyVisitor<Writer>{writer, object_tag}, key.value);
 }
 
+// A tag belongs to the key, which stands behind the name of its source.
 template <typename Writer>
-void WriteExtra(Writer& writer, const ExtraKeys& extra, std::span<const uint32_t> object_tags) {
-  if (extra.empty()) return writer.WriteNone();
-  writer.BeginTuple(extra.size());
-  for (size_t i = 0; i < extra.size(); ++i) {
-    WriteKey(writer, extra[i], i < object_tags.size() ? object_tags[i] : 0);
+void WriteTaggedKey(Writer& writer, const ExtraKey& key, uint32_t object_tag) {
+  const auto* list = std::get_if<ExtraKeyList>(&key.value);
+  if (list == nullptr) return WriteKey(writer, key, object_tag);
+  writer.BeginTuple(list->items.size());
+  for (size_t i = 0; i < list->items.size(); ++i) {
+    WriteKey(writer, list->items[i], i == 0 ? kConstantTag : i == 1 ? object_tag : 0);
   }
-  writer.EndTuple(extra.size());
+  writer.EndTuple(list->items.size());
 }
 
 template <typename Writer>
-size_t WriteBlock(ByteBuffer& out, std::span<const uint8_t> parent, std::span<const TokenId> tokens,
-                  const ExtraKeys& extra, std::span<const uint32_t> object_tags) {
+void WriteKeys(Writer& writer, const BlockExtra& extra) {
+  const ExtraKeys& keys = extra.keys;
+  if (keys.empty()) return writer.WriteNone();
+  const bool tagged = extra.form.extra_keys == ExtraKeyScheme::kTagged;
+  writer.BeginTuple(keys.size());
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const uint32_t tag = i < extra.object_tags.size() ? extra.object_tags[i] : 0;
+    tagged ? WriteTaggedKey(writer, keys[i], tag) : WriteKey(writer, keys[i], tag);
+  }
+  writer.EndTuple(keys.size());
+}
+
+template <typename Writer>
+PreimageParts WriteBlock(ByteBuffer& out, std::span<const uint8_t> parent,
+                         std::span<const TokenId> tokens, const BlockExtra& extra) {
+  const std::span<const TokenId> lookahead = extra.form.lookahead;
+  PreimageParts parts;
   Writer writer(out);
   writer.BeginTuple(3);
   writer.WriteBytes(parent);
   writer.WriteInts(tokens);
-  const size_t tokens_end = out.size();
-  WriteExtra(writer, extra, object_tags);
+  parts.tokens_end = out.size();
+  if (!lookahead.empty()) writer.BeginTuple(1 + lookahead.size());
+  WriteKeys(writer, extra);
+  parts.lookahead_begin = out.size();
+  for (const TokenId token : lookahead) writer.WriteInt(token);
+  parts.lookahead_end = out.size();
+  if (!lookahead.empty()) writer.EndTuple(1 + lookahead.size());
   writer.EndTuple(3);
   writer.Finish();
-  return tokens_end;
+  return parts;
 }
 
 template <typename Writer>
@@ -81,13 +107,13 @@ void WriteSeedPreimage(Serialisation form, std::string_view seed, ByteBuffer& ou
   }
 }
 
-size_t WriteBlockPreimage(Serialisation form, std::span<const uint8_t> parent,
-                          std::span<const TokenId> tokens, const ExtraKeys& extra,
-                          std::span<const uint32_t> object_tags, ByteBuffer& out) {
+PreimageParts WriteBlockPreimage(Serialisation serialisation, std::span<const uint8_t> parent,
+                                 std::span<const TokenId> tokens, const BlockExtra& extra,
+                                 ByteBuffer& out) {
   out.Clear();
-  return form == Serialisation::kPickle
-             ? WriteBlock<PickleWriter>(out, parent, tokens, extra, object_tags)
-             : WriteBlock<CborWriter>(out, parent, tokens, extra, object_tags);
+  return serialisation == Serialisation::kPickle
+             ? WriteBlock<PickleWriter>(out, parent, tokens, extra)
+             : WriteBlock<CborWriter>(out, parent, tokens, extra);
 }
 
 }  // namespace kvcast::internal

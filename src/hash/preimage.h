@@ -1,4 +1,4 @@
-// The bytes that are digested: the seed text of NONE_HASH, and (parent, tokens, extra keys).
+// The bytes that are digested: the seed text of NONE_HASH, and (parent, tokens, extra).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,9 +16,24 @@ enum class Serialisation : uint8_t { kPickle, kCbor };
 // Replaces the content of `out`.
 void WriteSeedPreimage(Serialisation form, std::string_view seed, ByteBuffer& out);
 
-// Replaces the content of `out`; returns where in it the part after the tokens starts.
-size_t WriteBlockPreimage(Serialisation form, std::span<const uint8_t> parent,
-                          std::span<const TokenId> tokens, const ExtraKeys& extra,
-                          std::span<const uint32_t> object_tags, ByteBuffer& out);
+// What stands behind the parent and the tokens of a block.
+struct BlockExtra {
+  const ExtraKeys& keys;
+  std::span<const uint32_t> object_tags = {};  // by key
+  BlockForm form = {};
+};
+
+// Places in a preimage.
+struct PreimageParts {
+  size_t tokens_end = 0;
+  // Of the tokens behind the block; both the end of the keys where there are none.
+  size_t lookahead_begin = 0;
+  size_t lookahead_end = 0;
+};
+
+// Replaces the content of `out`.
+PreimageParts WriteBlockPreimage(Serialisation serialisation, std::span<const uint8_t> parent,
+                                 std::span<const TokenId> tokens, const BlockExtra& extra,
+                                 ByteBuffer& out);
 
 }  // namespace kvcast::internal

@@ -149,6 +149,10 @@ void Socket::Subscribe(std::string_view prefix) {
 
 Status Socket::Bind(const std::string& endpoint) {
   if (zmq_bind(socket_, endpoint.c_str()) == 0) return Status();
+  if (zmq_errno() == ENODEV) {
+    return Status(StatusCode::kInvalidArgument,
+                  "cannot bind " + endpoint + ": needs an address of this machine, not a name");
+  }
   return SocketError("cannot bind " + endpoint);
 }
 

@@ -455,6 +455,8 @@ int64_t Source::Jittered(int64_t ms) {
 
 void Source::OnTimer(int64_t now_ms) {
   now_ms_ = now_ms;
+  if (!unheard_due_ms_) unheard_due_ms_ = now_ms + kUnheardMs;
+  unheard_ = unheard_ || (!was_connected_ && now_ms >= *unheard_due_ms_);
   // Nobody can tell whether it is right.
   if (quarantine_.active() && !audits()) quarantine_.Pardon(now_ms);
   if (now_ms >= told_due_ms_) {
@@ -508,6 +510,7 @@ void Source::OnRequestTimeout() {
 int64_t Source::deadline_ms() const {
   int64_t due = hears_silence() ? last_sign_ms_ + limits_.stale_ms : kNever;
   due = std::min(due, told_due_ms_);
+  if (!was_connected_ && !unheard_) due = std::min(due, unheard_due_ms_.value_or(kNever));
   if (quarantine_.active() && !audits()) due = std::min(due, quarantine_.until_ms());
   if (request_.open()) return std::min(due, request_.deadline_ms);
   if (!connected_ || !can_replay_) return due;
@@ -530,6 +533,7 @@ void Source::Apply(const Batch& batch) {
   // to remove what they never stored.
   if (result == BatchResult::kImpossible && extended_ && !incomplete_)
     Doubt(SourceReason::kContradicted);
+  if (result == BatchResult::kComplete) incomplete_ = false;
   if (result == BatchResult::kDoubtful) Doubt(SourceReason::kBadEvents);
   if (result == BatchResult::kRefuted) {
     Strike(SourceReason::kContradicted);

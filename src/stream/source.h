@@ -109,7 +109,7 @@ class Source {
   void OnBadMessage() { ++status_.bad_messages; }
   // The state is impossible, says somebody who knows: it is replaced or forgotten.
   void OnContradiction(int64_t now_ms);
-  // To be called at deadline_ms(), or any time.
+  // To be called at deadline_ms(), or any time; the first call is the beginning.
   void OnTimer(int64_t now_ms);
 
   int64_t deadline_ms() const;
@@ -228,6 +228,8 @@ class Source {
   bool stale_ = false;
   bool connected_ = false;
   bool was_connected_ = false;
+  bool unheard_ = false;  // no first connection until unheard_due_ms_
+  std::optional<int64_t> unheard_due_ms_;
   bool settled_ = false;   // the second look at this connection's publisher was scheduled
   bool extended_ = false;  // the publisher has answered with a status
   bool asked_ = false;     // whether it is extended is known

@@ -15,6 +15,11 @@ constexpr int kMessagesPerTurn = 256;
 // Between attempts to make a live connection for which no socket was left.
 constexpr int64_t kRetryMs = 1000;
 
+constexpr int kLinkEvents = ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED;
+constexpr int kFailedHandshakes = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                                  ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                                  ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
 // Other sources of this process, and other processes, have others.
 uint64_t NextJitterSeed() {
   static std::atomic<uint64_t> next{std::random_device()()};
@@ -48,9 +53,23 @@ Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
                                                      const SubscriberSink& sink, Turns& turns) {
   std::unique_ptr<SourceLink> link(
       new SourceLink(source, config, std::move(context), poller, sink, turns));
+  if (Status status = link->CheckLiveEndpoint(); !status.ok()) return status;
   if (Status status = link->CheckReplayEndpoint(); !status.ok()) return status;
   if (Status status = link->ConnectLive(); !status.ok()) return status;
   return link;
+}
+
+// Publishers bind ipc and inproc endpoints themselves, and a port that the system chooses would be
+// known to none of them.
+Status SourceLink::CheckLiveEndpoint() const {
+  if (!config_.bind) return Status();
+  const std::string& endpoint = config_.endpoint;
+  const auto error = [&endpoint](const char* what) {
+    return Status(StatusCode::kInvalidArgument, "cannot bind " + endpoint + ": " + what);
+  };
+  if (!endpoint.starts_with("tcp://")) return error("bind is for tcp endpoints");
+  if (endpoint.ends_with(":*") || endpoint.ends_with(":0")) return error("a port is needed");
+  return Status();
 }
 
 // Tried once at the start, so that a bad endpoint is an error then and not a timeout later.
@@ -61,15 +80,20 @@ Status SourceLink::CheckReplayEndpoint() const {
   return trial->Connect(config_.replay_endpoint);
 }
 
-// Replaces the live connection, and what it still holds. On failure the old one stays.
+// Replaces the live connection, and what it still holds. On failure the old one stays, if it is
+// not closed already.
 Status SourceLink::ConnectLive() {
   Result<Socket> sub = MakeLiveSocket(
       context_, config_.endpoint,
       {.topic = config_.topic, .recv_hwm = recv_hwm_, .max_frame_bytes = max_frame_bytes_});
   if (!sub.ok()) return sub.status();
-  Result<Socket> monitor = sub->Monitor(ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED);
+  Result<Socket> monitor = sub->Monitor(kLinkEvents | (config_.bind ? kFailedHandshakes : 0));
   if (!monitor.ok()) return monitor.status();
-  if (Status status = sub->Connect(config_.endpoint); !status.ok()) return status;
+  Status made = config_.bind ? sub->Bind(config_.endpoint) : sub->Connect(config_.endpoint);
+  if (!made.ok()) {
+    sub->Close();  // before its monitor
+    return made;
+  }
   if (started_) {
     auto watches = WatchBoth(*sub, *monitor);
     if (!watches.ok()) {
@@ -81,7 +105,7 @@ Status SourceLink::ConnectLive() {
   sub_ = std::move(sub).value();
   monitor_ = std::move(monitor).value();
   ready_ = true;
-  disconnected_ = false;
+  disconnected_ = peer_ = stranger_ = false;
   connected_at_once_ = config_.endpoint.starts_with("inproc://");
   return Status();
 }
@@ -93,7 +117,7 @@ void SourceLink::Start() {
   if (watches.ok()) {
     live_watches_ = std::move(watches).value();
   } else {
-    renew_due_ms_ = renewed_ms_;
+    ScheduleRenewal();
   }
 }
 
@@ -106,15 +130,19 @@ Result<std::array<Poller::Watch, 2>> SourceLink::WatchBoth(const Socket& socket,
   return std::array{std::move(first).value(), std::move(second).value()};
 }
 
-// The connection is over. What it still brings waits for its end, and must not wake us.
+// The connection is over. What it still brings waits for its end, and must not wake us. A bound
+// endpoint must be free before it can be bound again.
 void SourceLink::ScheduleRenewal() {
   renew_due_ms_ = renewed_ms_ + kRenewalPauseMs;
   live_watches_ = {};
+  if (config_.bind) sub_.Close();
 }
 
 void SourceLink::RenewLive(int64_t now_ms) {
   renewed_ms_ = now_ms;
-  renew_due_ms_ = ConnectLive().ok() ? Source::kNever : now_ms + kRetryMs;
+  // A bound endpoint is released by a thread of libzmq, soon.
+  const int64_t retry_ms = config_.bind ? kRenewalPauseMs : kRetryMs;
+  renew_due_ms_ = ConnectLive().ok() ? Source::kNever : now_ms + retry_ms;
 }
 
 bool SourceLink::TakeTurn() {
@@ -199,12 +227,19 @@ void SourceLink::Work(int64_t now_ms) {
 // that came after it.
 void SourceLink::DrainMonitor(int64_t now_ms) {
   while (const std::optional<int> event = ReceiveMonitorEvent(monitor_)) {
-    if (*event == ZMQ_EVENT_DISCONNECTED) {
+    if ((*event & kFailedHandshakes) != 0) stranger_ = config_.bind;
+    if (*event == ZMQ_EVENT_DISCONNECTED && !std::exchange(stranger_, false)) {
+      peer_ = false;
       disconnected_ = true;
       source_.OnDisconnected();
     }
     if (*event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-      // The socket has reconnected by itself: its queue may hold messages of both connections.
+      // The socket has reconnected by itself, or a second publisher has come: the queue may hold
+      // messages of both connections.
+      if (config_.bind && std::exchange(peer_, true)) {
+        disconnected_ = true;
+        source_.OnDisconnected();
+      }
       if (disconnected_) return ScheduleRenewal();
       source_.OnConnected(now_ms);
     }
@@ -213,6 +248,7 @@ void SourceLink::DrainMonitor(int64_t now_ms) {
 
 void SourceLink::DrainLive(int64_t now_ms) {
   for (int i = 0; i < kMessagesPerTurn && !muted_; ++i) {
+    if (config_.bind && renewal_scheduled()) return;
     if (sub_.Receive(message_) == RecvResult::kNone) {
       if (disconnected_) ScheduleRenewal();
       return;

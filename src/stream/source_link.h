@@ -23,8 +23,8 @@ class SourceLink {
   // the machine busy.
   static constexpr int64_t kRenewalPauseMs = 100;
 
-  // Subscribes and connects. `poller`, `sink` and `turns` must outlive the link; `turns` is used
-  // once it works.
+  // Subscribes, and connects or binds. `poller`, `sink` and `turns` must outlive the link; `turns`
+  // is used once it works.
   static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
                                                   const SubscriberConfig& config,
                                                   std::shared_ptr<Context> context,
@@ -42,7 +42,11 @@ class SourceLink {
   }
   bool is_due(int64_t now_ms) const { return renewal_scheduled() || now_ms >= deadline_ms(); }
   bool is_sure() const { return source_.is_sure(); }
-  SourceStatus status(int64_t now_ms) const { return source_.status(now_ms); }
+  SourceStatus status(int64_t now_ms) const {
+    SourceStatus status = source_.status(now_ms);
+    status.bound = config_.bind;
+    return status;
+  }
 
   // Once, by the thread that waits on the poller, and before the first Work: from here on the
   // poller knows the link.
@@ -58,6 +62,7 @@ class SourceLink {
              std::shared_ptr<Context> context, const Poller& poller, const SubscriberSink& sink,
              Turns& turns);
   Status CheckReplayEndpoint() const;
+  Status CheckLiveEndpoint() const;
   Status ConnectLive();
   Result<std::array<Poller::Watch, 2>> WatchBoth(const Socket& socket, const Socket& monitor);
   void RenewLive(int64_t now_ms);
@@ -87,8 +92,10 @@ class SourceLink {
   Source source_;
   bool started_ = false;
   bool muted_ = false;
-  bool connected_at_once_ = false;         // inproc: no monitor events, and never a reconnect
-  bool disconnected_ = false;              // the live connection has ended
+  bool connected_at_once_ = false;  // inproc: no monitor events, and never a reconnect
+  bool disconnected_ = false;       // the live connection has ended
+  bool peer_ = false;               // bound: a publisher is connected
+  bool stranger_ = false;  // bound: a connection failed its handshake, and its end comes next
   int64_t renew_due_ms_ = Source::kNever;  // when to make the next one
   int64_t renewed_ms_ = -kRenewalPauseMs;  // when the last one was made
   uint64_t requests_ = 0;                  // replay requests so far

@@ -16,8 +16,8 @@ struct LiveSocketOptions {
   int64_t max_frame_bytes = 0;
 };
 
-// A SUB, not connected yet. It connects again by itself; what its connections brought then comes in
-// any order.
+// A SUB, neither connected nor bound yet. It connects again by itself; what its connections brought
+// then comes in any order.
 Result<Socket> MakeLiveSocket(std::shared_ptr<Context> context, const std::string& endpoint,
                               const LiveSocketOptions& options);
 

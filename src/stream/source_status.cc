@@ -36,6 +36,7 @@ SourceReason Source::reason() const {
     case SourceState::kSynced:
       return SourceReason::kNone;
     case SourceState::kConnecting:
+      return unheard_ && !was_connected_ ? SourceReason::kUnheard : SourceReason::kJoining;
     case SourceState::kBootstrap:
       return SourceReason::kJoining;
     case SourceState::kGap:

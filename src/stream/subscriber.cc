@@ -78,6 +78,8 @@ std::string_view SourceReasonName(SourceReason reason) {
       return "none";
     case SourceReason::kJoining:
       return "joining";
+    case SourceReason::kUnheard:
+      return "unheard";
     case SourceReason::kGap:
       return "gap";
     case SourceReason::kReconnected:
@@ -100,6 +102,13 @@ std::string_view SourceReasonName(SourceReason reason) {
       return "silent";
   }
   return "unknown";
+}
+
+std::string_view SourceHint(const SourceStatus& status) {
+  if (status.reason != SourceReason::kUnheard) return "";
+  if (status.bound) return "no publisher has connected for 10 s";
+  return "no message for 10 s: if the engine connects its publisher (vLLM does for "
+         "tcp://127.0.0.1:PORT), set bind=true";
 }
 
 std::string_view ResetReasonName(ResetReason reason) {

@@ -104,15 +104,16 @@ int RunReplay(const ReplayOptions& options);
 
 struct ConformanceOptions {
   std::string kind;
-  bool schemes = false;    // router: is the hash scheme found out?
   bool compatible = true;  // offload: the engine's rules, else our own where they differ
   std::vector<std::string> paths;
   // Router class; see RouterConformanceOptions.
   std::string policy = "exact";
   std::string feed = "recorded";
   uint64_t seed = 1;
-  bool table = false;  // the policies as a Markdown table
-  std::string mode = "engine-hash";
+  bool table = false;            // the policies as a Markdown table
+  std::string told = "all";      // router
+  std::string scheme = "found";  // router
+  uint64_t joins = 0;
   bool json = false;
 };
 int RunConformance(const ConformanceOptions& options);

@@ -27,18 +27,31 @@ struct ConformanceReport {
     double under_tokens_per_probe = 0;  // there and not promised
   };
   std::vector<PolicyFigures> policies;
-  // Router class, token mode: what the events do not carry may be promised too little, by reason.
-  struct TokenModeFigures {
-    uint64_t above = 0;                     // probes promised more than the engine reuses
-    uint64_t explained = 0;                 // probes promised less, the events being the reason
-    std::map<std::string, uint64_t> below;  // probes promised less, by reason
+  // Router class, exact policy: what the service said of its own answers.
+  struct ExactFigures {
+    uint64_t exact = 0;
+    uint64_t exact_wrong = 0;
+    std::map<std::string, uint64_t> not_exact;  // by reason
+    uint64_t proven_not_exact = 0;  // though the scheme was proven for the prompt's kinds of key
+    // Of a router that joined by snapshot: likewise, and not equal.
+    uint64_t joined_not_equal = 0;
+    // After the first hits of each file: compared, and of these equal and exact.
+    uint64_t settled = 0;
+    uint64_t settled_equal = 0;
+    uint64_t settled_exact = 0;
+    // Whether the run is judged by exact_wrong alone.
+    bool only_exact_counts = false;
   };
-  std::optional<TokenModeFigures> token_mode;
+  std::optional<ExactFigures> exactness;
   std::vector<std::string> notes;  // about each file, for people
 
   bool ok() const {
-    const uint64_t explained = token_mode ? token_mode->explained : 0;
-    return compared > 0 && equal + explained == compared && unsupported == 0;
+    if (compared == 0 || unsupported > 0) return false;
+    if (exactness && exactness->only_exact_counts) {
+      return exactness->exact_wrong + exactness->joined_not_equal == 0;
+    }
+    const uint64_t doubts = exactness ? exactness->exact_wrong + exactness->proven_not_exact : 0;
+    return equal == compared && doubts == 0;
   }
 };
 
@@ -57,16 +70,24 @@ struct RouterConformanceOptions {
   // exact, full-only, any-group, group-blind, min-of-maxima or all. Checks are counted for one
   // policy alone: exact where it is all.
   std::string policy = "exact";
-  // How the events come in. recorded: the recorded payload through the decoder, where a step has
-  // one, else the events as they are; decoded: the events as they are; wire: all through the
-  // decoder, encoded by us where no payload was recorded; interleaved: as decoded, every file
-  // twice, all as workers of one index, their steps in random order, and every probe asked of all
-  // workers.
+  // How the events of other policies than exact come in. recorded: the recorded payload through the
+  // decoder, where a step has one, else the events as they are; decoded: the events as they are;
+  // wire: all through the decoder, encoded by us where no payload was recorded. The exact policy
+  // goes through the service's own source and query, and so through the decoder. interleaved: the
+  // exact index alone, every file twice, all as workers of one index, their steps in random order,
+  // and every probe asked of all workers.
   std::string feed = "recorded";
-  uint64_t seed = 1;  // of interleaved
-  // engine-hash; or, for the exact policy, without the engines' hash algorithm and seed: token, and
-  // token-events, which is not told either which blocks the engines cache.
-  std::string mode = "engine-hash";
+  uint64_t seed = 1;  // of interleaved, and of joins
+  // What the service is told of the engine: all, or nothing but where to listen. Of what is told,
+  // every answer must be equal; of nothing, no answer may be exact and wrong.
+  std::string told = "all";
+  // found: the engine's seed is among the candidates. unknown: it is not, so that no hash can be
+  // verified or computed.
+  std::string scheme = "found";
+  // If not 0, the router joins late, at so many random steps of each file, and once more at each by
+  // a snapshot. No answer may be exact and wrong; joined by snapshot, every answer must be equal
+  // where the scheme is proven.
+  uint64_t joins = 0;
 };
 Status RunRouterConformance(const std::vector<std::string>& paths,
                             const RouterConformanceOptions& options, ConformanceReport& report);

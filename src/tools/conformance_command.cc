@@ -17,13 +17,11 @@ Status RunKind(const ConformanceOptions& options, ConformanceReport& report) {
   if (options.kind == "offload") {
     return RunOffloadConformance(options.paths, report, options.compatible);
   }
-  if (options.kind == "router" && options.schemes) {
-    return RunSchemeConformance(options.paths, report);
-  }
   if (options.kind == "router") {
     const std::string policy = options.table ? "all" : options.policy;
-    return RunRouterConformance(options.paths, {policy, options.feed, options.seed, options.mode},
-                                report);
+    return RunRouterConformance(
+        options.paths,
+        {policy, options.feed, options.seed, options.told, options.scheme, options.joins}, report);
   }
   return {StatusCode::kInvalidArgument, "unknown conformance class '" + options.kind + "'"};
 }
@@ -50,12 +48,13 @@ nlohmann::json PoliciesJson(const std::vector<ConformanceReport::PolicyFigures>&
   return list;
 }
 
-void PrintTokenMode(const ConformanceReport::TokenModeFigures& figures) {
+void PrintExactness(const ConformanceReport::ExactFigures& figures) {
   const auto print = [](uint64_t probes, const std::string& what) {
-    std::printf("%8llu probes %s\n", static_cast<unsigned long long>(probes), what.c_str());
+    std::printf("%8llu answers %s\n", static_cast<unsigned long long>(probes), what.c_str());
   };
-  print(figures.above, "above the engine's own hit");
-  for (const auto& [reason, probes] : figures.below) print(probes, "below it: " + reason);
+  print(figures.exact, "exact");
+  print(figures.exact_wrong, "exact and wrong");
+  for (const auto& [reason, probes] : figures.not_exact) print(probes, "not exact: " + reason);
 }
 
 void PrintReport(const ConformanceReport& report, bool json) {
@@ -67,9 +66,15 @@ void PrintReport(const ConformanceReport& report, bool json) {
                              {"unsupported", report.unsupported},
                              {"first_differences", report.first_differences}};
     if (!report.policies.empty()) object["policies"] = PoliciesJson(report.policies);
-    if (report.token_mode) {
-      object["above"] = report.token_mode->above;
-      object["below"] = report.token_mode->below;
+    if (report.exactness) {
+      object["exact"] = report.exactness->exact;
+      object["exact_wrong"] = report.exactness->exact_wrong;
+      object["not_exact"] = report.exactness->not_exact;
+      object["proven_not_exact"] = report.exactness->proven_not_exact;
+      object["joined_not_equal"] = report.exactness->joined_not_equal;
+      object["settled"] = {{"compared", report.exactness->settled},
+                           {"equal", report.exactness->settled_equal},
+                           {"exact", report.exactness->settled_exact}};
     }
     std::printf("%s\n", object.dump().c_str());
     return;
@@ -78,7 +83,7 @@ void PrintReport(const ConformanceReport& report, bool json) {
     std::printf("differs: %s\n", difference.c_str());
   }
   if (!report.policies.empty()) PrintTable(report.policies);
-  if (report.token_mode) PrintTokenMode(*report.token_mode);
+  if (report.exactness) PrintExactness(*report.exactness);
   std::printf("%llu files, %llu compared, %llu equal, %llu unsupported\n",
               static_cast<unsigned long long>(report.files),
               static_cast<unsigned long long>(report.compared),

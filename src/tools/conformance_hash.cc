@@ -130,13 +130,28 @@ void CheckDigests(const HashRecord& record, std::span<const Digest> chain, FileC
   }
 }
 
-void CheckExtraKeys(const HashRecord& record, size_t blocks, FileChecks& checks) {
-  if (!record.extra_keys) return;
-  if (!checks.CheckCount(blocks, record.extra_keys->size(), "extra_keys")) return;
+void CheckExtraKeys(const HashRecord& record, const ChainForm& form, size_t blocks,
+                    const std::optional<std::vector<ExtraKeys>>& recorded, const std::string& field,
+                    const std::string& what, FileChecks& checks) {
+  if (!recorded || !checks.CheckCount(blocks, recorded->size(), field)) return;
   for (size_t i = 0; i < blocks; ++i) {
     const int64_t begin = static_cast<int64_t>(i) * record.block_size;
-    const ExtraKeys keys = ExtraKeysFor(record.inputs, begin, begin + record.block_size);
-    checks.Check(keys == (*record.extra_keys)[i], Block(i, "extra keys"), " differ");
+    const ExtraKeys keys = ExtraKeysFor(record.inputs, begin, begin + record.block_size, form);
+    checks.Check(keys == (*recorded)[i], Block(i, what), " differ");
+  }
+}
+
+std::span<const TokenId> TokensBehind(const HashRecord& record, size_t block) {
+  const size_t end = (block + 1) * static_cast<size_t>(record.block_size);
+  return std::span(record.tokens).subspan(end, static_cast<size_t>(record.form.lookahead));
+}
+
+void CheckLookahead(const HashRecord& record, size_t blocks, FileChecks& checks) {
+  const auto& recorded = record.lookahead_token_ids;
+  if (!recorded || !checks.CheckCount(blocks, recorded->size(), "lookahead_token_ids")) return;
+  for (size_t i = 0; i < blocks; ++i) {
+    checks.Check(std::ranges::equal(TokensBehind(record, i), (*recorded)[i]),
+                 Block(i, "lookahead tokens"), " differ");
   }
 }
 
@@ -149,10 +164,12 @@ void CheckPreimages(const HashRecord& record, std::span<const Digest> chain, Blo
   internal::BlockKeys keys;
   for (size_t i = 0; i < chain.size(); ++i) {
     const auto begin = static_cast<int64_t>(i * unit);
-    internal::CollectBlockKeys(record.inputs, begin, begin + record.block_size, cursor, keys);
-    const std::string preimage = hasher.Preimage(i == 0 ? nullptr : &chain[i - 1],
-                                                 std::span(record.tokens).subspan(i * unit, unit),
-                                                 keys.keys, keys.object_tags);
+    const ChainForm& form = record.form;
+    internal::CollectBlockKeys(record.inputs, {begin, begin + record.block_size, form.lookahead},
+                               form.extra_keys, cursor, keys);
+    const std::string preimage = hasher.Preimage(
+        i == 0 ? nullptr : &chain[i - 1], std::span(record.tokens).subspan(i * unit, unit),
+        keys.keys, keys.object_tags, {form.extra_keys, TokensBehind(record, i)});
     checks.CheckBytes(preimage, (*record.preimages)[i], Block(i, "preimage"));
   }
 }
@@ -167,9 +184,13 @@ Status CheckRecord(const HashRecord& record, FileChecks& checks) {
   Result<BlockHasher> hasher = MakeHasher(record, *algorithm, checks);
   if (!hasher.ok()) return hasher.status();
   std::vector<Digest> chain;
-  hasher->ExtendChain(record.tokens, record.block_size, record.inputs, chain);
+  hasher->ExtendChain(record.tokens, record.block_size, record.inputs, chain, record.form);
   CheckDigests(record, chain, checks);
-  CheckExtraKeys(record, chain.size(), checks);
+  CheckExtraKeys(record, record.form, chain.size(), record.extra_keys, "extra_keys", "extra keys",
+                 checks);
+  CheckExtraKeys(record, {.lookahead = record.form.lookahead}, chain.size(),
+                 record.event_extra_keys, "event_extra_keys", "event's extra keys", checks);
+  CheckLookahead(record, chain.size(), checks);
   CheckPreimages(record, chain, *hasher, checks);
   return Status();
 }

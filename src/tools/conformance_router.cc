@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <random>
 #include <utility>
 
 #include "src/tools/conformance.h"
@@ -8,6 +9,7 @@
 #include "src/tools/router_replay.h"
 #include "src/tools/scenario_file.h"
 #include "src/tools/scenario_wire.h"
+#include "src/tools/service_replay.h"
 
 namespace kvcast::tools {
 namespace {
@@ -63,38 +65,52 @@ Status PassOverWire(Scenario& scenario, bool recorded_only) {
   return Status();
 }
 
-ConformanceReport::TokenModeFigures TokenModeFiguresOf(const PromiseError& error) {
-  ConformanceReport::TokenModeFigures figures;
-  figures.above = error.over_probes;
-  figures.below = error.under_probes;
-  for (const auto& [reason, probes] : error.under_probes) {
-    if (reason != kUnexplained) figures.explained += probes;
-  }
-  return figures;
-}
-
-Status ReplayAlone(const Scenario& scenario, Policy policy, KeyMode mode,
-                   const RouterReplay::Check& check, PromiseError& error) {
+Status ReplayAlone(const Scenario& scenario, Policy policy, const RouterReplay::Check& check,
+                   PromiseError& error) {
   const auto registration = RegistrationOf(scenario);
   if (!registration.ok()) return registration.status();
   auto index = MakePolicyIndex(policy, *registration);
   if (!index.ok()) return index.status();
-  auto replay = RouterReplay::Create(scenario.config, std::move(index).value(), check, mode);
+  auto replay = RouterReplay::Create(scenario.config, std::move(index).value(), check);
   if (!replay.ok()) return replay.status();
   for (const ScenarioStep& step : scenario.steps) replay->RunStep(step);
-  if (policy == Policy::kExact && scenario.final_state) replay->CheckFinal(*scenario.final_state);
   error.Add(replay->error());
   return Status();
 }
 
+ConformanceReport::ExactFigures ExactFiguresOf(const ServiceFigures& served,
+                                               const ServiceReplayOptions& options) {
+  ConformanceReport::ExactFigures figures;
+  figures.exact = served.exact;
+  figures.exact_wrong = served.exact_wrong;
+  figures.not_exact = served.not_exact;
+  figures.proven_not_exact = served.proven_not_exact;
+  figures.settled = served.settled;
+  figures.settled_equal = served.settled_equal;
+  figures.settled_exact = served.settled_exact;
+  figures.only_exact_counts = options.told == Told::kNothing;
+  return figures;
+}
+
+std::string NoteOf(const Scenario& scenario, const ServiceFigures& figures) {
+  return scenario.config.name + ": " + std::to_string(figures.equal) + " of " +
+         std::to_string(figures.probes) + " equal, " + std::to_string(figures.exact) + " exact, " +
+         std::to_string(figures.exact_wrong) + " exact and wrong, " + std::to_string(figures.over) +
+         " over, " + std::to_string(figures.under) + " under; settled " +
+         std::to_string(figures.settled_equal) + "/" + std::to_string(figures.settled_exact) + "/" +
+         std::to_string(figures.settled);
+}
+
 class RouterRun {
  public:
-  RouterRun(std::vector<Policy> policies, KeyMode mode, Feed feed, uint64_t seed,
-            ConformanceReport& report)
+  RouterRun(std::vector<Policy> policies, const ServiceReplayOptions& service, Feed feed,
+            uint64_t seed, uint64_t joins, ConformanceReport& report)
       : policies_(std::move(policies)),
-        mode_(mode),
+        service_(service),
         feed_(feed),
         seed_(seed),
+        joins_(joins),
+        random_(seed),
         report_(report),
         errors_(policies_.size()) {}
 
@@ -106,7 +122,11 @@ class RouterRun {
       ++report_.files;
     }
     if (Status status = ReplayWaiting(); !status.ok()) return status;
-    if (mode_ != KeyMode::kEngineHash) report_.token_mode = TokenModeFiguresOf(errors_[0]);
+    if (served_.probes > 0) {
+      report_.exactness = ExactFiguresOf(served_, service_);
+      report_.exactness->joined_not_equal = joined_not_equal_;
+      report_.exactness->only_exact_counts |= joins_ > 0;
+    }
     const bool exact_alone = policies_ == std::vector{Policy::kExact};
     for (size_t i = 0; i < policies_.size() && !exact_alone; ++i) {
       report_.policies.push_back(FiguresOf(policies_[i], errors_[i]));
@@ -120,17 +140,57 @@ class RouterRun {
       waiting_.push_back(std::move(scenario));
       return Status();
     }
-    if (feed_ != Feed::kDecoded) {
+    Tally tally(report_);
+    if (policies_[0] == Policy::kExact) {
+      const Status status =
+          joins_ > 0 ? JoinLate(scenario, tally) : Serve(scenario, service_, tally);
+      if (!status.ok()) return {status.code(), scenario.path + ": " + status.message()};
+      report_.notes.push_back(NoteOf(scenario, of_file_));
+      served_.Add(std::exchange(of_file_, {}));
+    }
+    if (feed_ != Feed::kDecoded && policies_.size() > 1) {
       Status status = PassOverWire(scenario, feed_ == Feed::kRecorded);
       if (!status.ok()) return status;
     }
-    Tally tally(report_);
     for (size_t i = 0; i < policies_.size(); ++i) {
+      if (policies_[i] == Policy::kExact) continue;
       const auto check = [&](bool equal, const std::string& what) {
         if (i == 0) tally.Check(scenario, equal, what);
       };
-      const Status status = ReplayAlone(scenario, policies_[i], mode_, check, errors_[i]);
+      const Status status = ReplayAlone(scenario, policies_[i], check, errors_[i]);
       if (!status.ok()) return {status.code(), scenario.path + ": " + status.message()};
+    }
+    return Status();
+  }
+
+  Status Serve(const Scenario& scenario, const ServiceReplayOptions& options, Tally& tally) {
+    auto replay = ServiceReplay::Create(
+        scenario, options,
+        [&](bool equal, const std::string& what) { tally.Check(scenario, equal, what); });
+    const Status status = replay.ok() ? (*replay)->Run() : replay.status();
+    if (!status.ok()) return status;
+    const ServiceFigures& figures = (*replay)->figures();
+    of_file_.Add(figures);
+    errors_[0].probes += figures.probes;
+    errors_[0].exact += figures.equal;
+    // Of what is not told, a snapshot says nothing.
+    if (options.snapshot && options.told == Told::kAll) {
+      joined_not_equal_ += figures.proven_not_equal;
+    }
+    return Status();
+  }
+
+  Status JoinLate(const Scenario& scenario, Tally& tally) {
+    if (scenario.steps.size() < 2) return Status();
+    std::uniform_int_distribution<size_t> any(1, scenario.steps.size() - 1);
+    for (uint64_t i = 0; i < joins_; ++i) {
+      ServiceReplayOptions options = service_;
+      options.join_at = any(random_);
+      for (const bool snapshot : {false, true}) {
+        options.snapshot = snapshot;
+        const Status status = Serve(scenario, options, tally);
+        if (!status.ok()) return status;
+      }
     }
     return Status();
   }
@@ -141,16 +201,21 @@ class RouterRun {
     const auto check = [&](const Scenario& file, bool equal, const std::string& what) {
       tallies[static_cast<size_t>(&file - waiting_.data())].Check(file, equal, what);
     };
-    return ReplayInterleaved(waiting_, seed_, check, errors_[0], mode_);
+    return ReplayInterleaved(waiting_, seed_, check, errors_[0]);
   }
 
   std::vector<Policy> policies_;
-  KeyMode mode_;
+  ServiceReplayOptions service_;
   Feed feed_;
   uint64_t seed_;
+  uint64_t joins_;
+  std::mt19937_64 random_;
   ConformanceReport& report_;
   std::vector<PromiseError> errors_;  // by policy
-  std::vector<Scenario> waiting_;     // for the interleaved run
+  ServiceFigures of_file_;            // of the exact policy, of the file in work
+  ServiceFigures served_;             // of all files
+  uint64_t joined_not_equal_ = 0;
+  std::vector<Scenario> waiting_;  // for the interleaved run
 };
 
 }  // namespace
@@ -159,8 +224,17 @@ Status RunRouterConformance(const std::vector<std::string>& paths,
                             const RouterConformanceOptions& options, ConformanceReport& report) {
   const auto feed = ParseFeed(options.feed);
   if (!feed) return {StatusCode::kInvalidArgument, "unknown feed '" + options.feed + "'"};
-  const auto mode = ParseKeyMode(options.mode);
-  if (!mode) return {StatusCode::kInvalidArgument, "unknown mode '" + options.mode + "'"};
+  ServiceReplayOptions service;
+  if (options.told == "nothing") {
+    service.told = Told::kNothing;
+  } else if (options.told != "all") {
+    return {StatusCode::kInvalidArgument, "--told: neither all nor nothing"};
+  }
+  if (options.scheme == "unknown") {
+    service.scheme = Scheme::kUnknown;
+  } else if (options.scheme != "found") {
+    return {StatusCode::kInvalidArgument, "--scheme: neither found nor unknown"};
+  }
   std::vector<Policy> policies(kPolicies.begin(), kPolicies.end());
   if (options.policy != "all") {
     const auto policy = ParsePolicy(options.policy);
@@ -170,12 +244,14 @@ Status RunRouterConformance(const std::vector<std::string>& paths,
   if (*feed == Feed::kInterleaved && policies != std::vector{Policy::kExact}) {
     return {StatusCode::kInvalidArgument, "the interleaved feed is for the exact policy"};
   }
-  if (*mode != KeyMode::kEngineHash && policies != std::vector{Policy::kExact}) {
-    return {StatusCode::kInvalidArgument, "token mode is for the exact policy"};
+  if (options.joins > 0 &&
+      (*feed == Feed::kInterleaved || policies != std::vector{Policy::kExact})) {
+    return {StatusCode::kInvalidArgument, "--joins: for the exact policy, and not interleaved"};
   }
   const auto files = ScenarioPaths(paths);
   if (!files.ok()) return files.status();
-  return RouterRun(std::move(policies), *mode, *feed, options.seed, report).Run(*files);
+  return RouterRun(std::move(policies), service, *feed, options.seed, options.joins, report)
+      .Run(*files);
 }
 
 }  // namespace kvcast::tools

@@ -86,6 +86,15 @@ json TokensToJson(const BlockStored& event) {
   return pairs;
 }
 
+json LookaheadToJson(const LookaheadTokens& lookahead, size_t blocks) {
+  json lists = json::array();
+  auto next = lookahead.token_ids.begin();
+  for (size_t i = 0; i < blocks; ++i, next += lookahead.width) {
+    lists.push_back(std::vector<TokenId>(next, next + lookahead.width));
+  }
+  return lists;
+}
+
 json ToJson(const BlockStored& event) {
   json object = {{"type", "BlockStored"},
                  {"block_hashes", HashesToJson(event.block_hashes)},
@@ -103,6 +112,9 @@ json ToJson(const BlockStored& event) {
   PutIfSent(object, "locality", event.locality);
   PutIfSent(object, "ownership", event.ownership);
   PutIfSent(object, "session_id", event.session_id);
+  if (event.lookahead) {
+    object["lookahead_token_ids"] = LookaheadToJson(*event.lookahead, event.block_hashes.size());
+  }
   PutIfSent(object, "cache_salt", event.cache_salt);
   PutIfSent(object, "token_offset", event.token_offset);
   if (event.metadata) {
@@ -144,6 +156,7 @@ std::string Describe(const BlockStored& event) {
   text += " " + event.medium.value_or("-") + ", " + std::to_string(event.block_hashes.size()) +
           " blocks of " + std::to_string(event.block_size);
   if (event.token_ids) text += ", " + std::to_string(event.token_ids->size()) + " tokens";
+  if (event.lookahead) text += ", lookahead " + std::to_string(event.lookahead->width);
   if (!event.block_hashes.empty()) text += ", first " + HashText(event.block_hashes.front());
   return text + ", parent " + (event.parent_block_hash ? HashText(*event.parent_block_hash) : "-");
 }

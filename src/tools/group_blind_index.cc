@@ -25,7 +25,7 @@ std::vector<size_t> GroupBlindIndex::Apply(const EventBatch& batch) {
   return {};
 }
 
-int64_t GroupBlindIndex::Match(std::span<const BlockHash> chain, int64_t unit,
+Promise GroupBlindIndex::Match(std::span<const BlockHash> chain, int64_t unit,
                                int64_t prompt_tokens) {
   const int64_t block = block_size_ == 0 ? unit : block_size_;
   int64_t tokens = 0;
@@ -33,7 +33,7 @@ int64_t GroupBlindIndex::Match(std::span<const BlockHash> chain, int64_t unit,
     if (!held_.contains(chain[static_cast<size_t>(end / unit - 1)])) break;
     tokens = end;
   }
-  return tokens;
+  return {.tokens = tokens};
 }
 
 }  // namespace kvcast::tools

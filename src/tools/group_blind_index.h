@@ -22,7 +22,7 @@ class GroupBlindIndex : public PolicyIndex {
 
   std::vector<size_t> Apply(const EventBatch& batch) override;
   // The run of blocks in the set from the start of the prompt, at most prompt_tokens - 1.
-  int64_t Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override;
+  Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override;
 
  private:
   int64_t block_size_ = 0;  // 0: the unit of the query

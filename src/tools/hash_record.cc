@@ -143,8 +143,10 @@ void ReadMultimodal(FieldReader& reader, HashInputs& inputs) {
   inputs.mm_items = reader.List("mm", *items, [&](std::string_view, const Json& item) {
     return ReadMultimodalItem(reader, item);
   });
-  const Json* shared = reader.Find("mm_identifiers_are_one_python_object");
-  if (shared && shared->is_boolean() && shared->get<bool>()) TagEqualIdentifiers(inputs.mm_items);
+  for (const char* field : {"mm_identifiers_are_one_python_object", "mm_same_object"}) {
+    const Json* shared = reader.Find(field);
+    if (shared && shared->is_boolean() && shared->get<bool>()) TagEqualIdentifiers(inputs.mm_items);
+  }
 }
 
 void ReadEmbeddings(FieldReader& reader, const Json& record, HashInputs& inputs) {
@@ -180,6 +182,20 @@ void ReadTokens(FieldReader& reader, HashRecord& out) {
   }
 }
 
+void ReadForm(FieldReader& reader, ChainForm& form) {
+  if (const Json* name = reader.Find("extra_key_scheme")) {
+    const auto scheme = ParseExtraKeyScheme(reader.Text("extra_key_scheme", *name));
+    if (!scheme) reader.Fail("extra_key_scheme", "neither bare nor tagged");
+    form.extra_keys = scheme.value_or(ExtraKeyScheme::kBare);
+  }
+  if (const Json* tokens = reader.Find("hash_lookahead_tokens")) {
+    form.lookahead = reader.Int("hash_lookahead_tokens", *tokens);
+    if (form.lookahead < 0 || form.lookahead > kMaxHashLookahead) {
+      reader.Fail("hash_lookahead_tokens", "out of range");
+    }
+  }
+}
+
 void ReadInputs(FieldReader& reader, const Json& record, HashRecord& out) {
   if (const Json* name = reader.Find("name")) out.name = reader.Text("name", *name);
   if (const Json* algo = reader.Require("algo")) out.algorithm = reader.Text("algo", *algo);
@@ -191,10 +207,22 @@ void ReadInputs(FieldReader& reader, const Json& record, HashRecord& out) {
     if (out.block_size <= 0) reader.Fail("block_size", "not positive");
   }
   if (const Json* lora = reader.Find("lora")) out.inputs.lora_name = reader.Text("lora", *lora);
+  if (const Json* path = reader.Find("lora_path")) {
+    out.inputs.lora_path = reader.Text("lora_path", *path);
+  }
   if (const Json* salt = reader.Find("salt")) out.inputs.cache_salt = reader.Text("salt", *salt);
   ReadMultimodal(reader, out.inputs);
   ReadEmbeddings(reader, record, out.inputs);
   ReadTokens(reader, out);
+  ReadForm(reader, out.form);
+}
+
+std::optional<std::vector<ExtraKeys>> ReadKeysOfBlocks(FieldReader& reader, const char* field) {
+  const Json* blocks = reader.Find(field);
+  if (!blocks) return std::nullopt;
+  return reader.List(field, *blocks, [&](std::string_view, const Json& block) {
+    return ReadExtraKeys(reader, block);
+  });
 }
 
 void ReadResults(FieldReader& reader, HashRecord& out) {
@@ -210,10 +238,16 @@ void ReadResults(FieldReader& reader, HashRecord& out) {
       return reader.Bits(field, value);
     });
   }
-  if (const Json* blocks = reader.Find("extra_keys")) {
-    out.extra_keys = reader.List("extra_keys", *blocks, [&](std::string_view, const Json& block) {
-      return ReadExtraKeys(reader, block);
-    });
+  out.extra_keys = ReadKeysOfBlocks(reader, "extra_keys");
+  out.event_extra_keys = ReadKeysOfBlocks(reader, "event_extra_keys");
+  if (const Json* blocks = reader.Find("lookahead_token_ids")) {
+    const auto token = [&](std::string_view field, const Json& value) {
+      return TokenId{reader.Int(field, value)};
+    };
+    out.lookahead_token_ids = reader.List("lookahead_token_ids", *blocks,
+                                          [&](std::string_view field, const Json& tokens) {
+                                            return reader.List(field, tokens, token);
+                                          });
   }
   if (const Json* preimages = reader.Find("preimages_hex")) {
     out.preimages = reader.List("preimages_hex", *preimages, hex);

@@ -20,12 +20,15 @@ struct HashRecord {
   int64_t block_size = 0;
   std::vector<TokenId> tokens;
   HashInputs inputs;
+  ChainForm form;
 
   // Recorded results, byte strings raw.
   std::string none_hash;
   std::vector<std::string> block_hashes;
   std::vector<uint64_t> int64;
-  std::optional<std::vector<ExtraKeys>> extra_keys;
+  std::optional<std::vector<ExtraKeys>> extra_keys;        // as hashed
+  std::optional<std::vector<ExtraKeys>> event_extra_keys;  // as events carry them
+  std::optional<std::vector<std::vector<TokenId>>> lookahead_token_ids;
   std::optional<std::vector<std::string>> preimages;
   std::optional<std::string> none_hash_preimage;
 };

@@ -29,7 +29,7 @@ class FleetMember : public PolicyIndex {
     fleet_.alone[self_]->Apply(batch);
     return fleet_.shared.Apply(Id(self_), batch);
   }
-  int64_t Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override;
+  Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override;
   IndexCounters counters() const override { return fleet_.shared.counters(Id(self_)); }
 
   static WorkerId Id(size_t worker) { return WorkerId(static_cast<uint32_t>(worker)); }
@@ -40,19 +40,19 @@ class FleetMember : public PolicyIndex {
   CrossTalk compared_;  // called once a probe; no difference: empty
 };
 
-int64_t FleetMember::Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) {
-  std::vector<int64_t> together(fleet_.alone.size(), -1);
+Promise FleetMember::Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) {
+  std::vector<Promise> together(fleet_.alone.size());
   for (const WorkerMatch& match : fleet_.shared.Match(chain, unit, prompt_tokens)) {
-    together[match.worker.value] = match.gpu_tokens;
+    together[match.worker.value] = PromiseOf(match);
   }
   std::string difference;
   for (size_t worker = 0; worker < together.size(); ++worker) {
     if (worker == self_) continue;
-    const int64_t lone = fleet_.alone[worker]->Match(chain, unit, prompt_tokens);
-    if (lone == together[worker]) continue;
+    const int64_t lone = fleet_.alone[worker]->Match(chain, unit, prompt_tokens).tokens;
+    if (lone == together[worker].tokens) continue;
     difference = "worker " + std::to_string(worker) + " answers " +
-                 std::to_string(together[worker]) + " among others, " + std::to_string(lone) +
-                 " alone";
+                 std::to_string(together[worker].tokens) + " among others, " +
+                 std::to_string(lone) + " alone";
   }
   compared_(difference);
   return together[self_];
@@ -64,7 +64,7 @@ struct Run {
   size_t next_step = 0;
 };
 
-Result<Run> StartRun(Fleet& fleet, const Scenario& scenario, const FileCheck& check, KeyMode mode) {
+Result<Run> StartRun(Fleet& fleet, const Scenario& scenario, const FileCheck& check) {
   const auto registration = RegistrationOf(scenario);
   if (!registration.ok()) return registration.status();
   auto alone = MakePolicyIndex(Policy::kExact, *registration);
@@ -78,7 +78,7 @@ Result<Run> StartRun(Fleet& fleet, const Scenario& scenario, const FileCheck& ch
   });
   auto replay = RouterReplay::Create(
       scenario.config, std::move(member),
-      [&](bool equal, const std::string& what) { check(scenario, equal, what); }, mode);
+      [&](bool equal, const std::string& what) { check(scenario, equal, what); });
   if (!replay.ok()) return replay.status();
   return Run{&scenario, std::move(replay).value()};
 }
@@ -97,11 +97,11 @@ bool Advance(Run& run) {
 }  // namespace
 
 Status ReplayInterleaved(std::span<const Scenario> scenarios, uint64_t seed, const FileCheck& check,
-                         PromiseError& error, KeyMode mode) {
+                         PromiseError& error) {
   Fleet fleet;
   std::vector<Run> runs;
   for (size_t i = 0; i < scenarios.size() * kWorkersPerScenario; ++i) {
-    auto run = StartRun(fleet, scenarios[i % scenarios.size()], check, mode);
+    auto run = StartRun(fleet, scenarios[i % scenarios.size()], check);
     if (!run.ok()) return run.status();
     runs.push_back(std::move(run).value());
   }

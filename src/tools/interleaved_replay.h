@@ -22,6 +22,6 @@ using FileCheck =
 // every other worker to the same prompt is that of an index which holds that worker alone.
 // Adds the errors of the own answers to `error`.
 Status ReplayInterleaved(std::span<const Scenario> scenarios, uint64_t seed, const FileCheck& check,
-                         PromiseError& error, KeyMode mode = KeyMode::kEngineHash);
+                         PromiseError& error);
 
 }  // namespace kvcast::tools

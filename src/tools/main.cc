@@ -107,13 +107,15 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
       "--source", options.sources,
       "NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...]; may be repeated. Members are "
       "those of the sources in the configuration file, among them model, groups "
-      "(KIND:BLOCK_SIZE[:WINDOW], joined by +), sparse_alignment, reports_hits, format");
+      "(KIND:BLOCK_SIZE[:WINDOW], joined by +), sparse_alignment, reports_hits, format, bind "
+      "(bind=true: the engine connects its publisher, as vLLM does for tcp://127.0.0.1:PORT)");
   sub->add_option(
       "--relay", options.relay,
       "PUB endpoint: publish all events again, by topic kv.MODEL.WORKER.RANK.TIER.GROUP");
   sub->add_flag("--relay-redact", options.relay_redact, "the relay leaves out token ids");
-  sub->add_flag("--allow-remote", options.allow_remote,
-                "--http and --relay may listen beyond loopback; there is no authentication");
+  sub->add_flag(
+      "--allow-remote", options.allow_remote,
+      "--http, --relay and bound sources may listen beyond loopback; there is no authentication");
   sub->add_option("--hash-algo", options.hash_algorithm,
                   "the engines' hash algorithm (default: found out; verified if given)");
   sub->add_option("--hash-seed", options.hash_seed,
@@ -171,13 +173,22 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
       ->capture_default_str();
   sub->add_option("--seed", options.seed, "router: order of the interleaved feed")
       ->capture_default_str();
-  sub->add_option("--mode", options.mode,
-                  "router: engine-hash, token (without the engines' hash algorithm and seed) or "
-                  "token-events (nor which blocks they cache)")
+  sub->add_option("--told", options.told,
+                  "router: what the service is told of the engine: all, or nothing but where to "
+                  "listen; with nothing, only answers that are exact and wrong fail the run")
+      ->check(CLI::IsMember({"all", "nothing"}))
+      ->capture_default_str();
+  sub->add_option("--scheme", options.scheme,
+                  "router: whether the engine's hash scheme can be found: found or unknown")
+      ->check(CLI::IsMember({"found", "unknown"}))
+      ->capture_default_str();
+  sub->add_option(
+         "--joins", options.joins,
+         "router: join late, at so many random steps of each file, without and with a "
+         "snapshot; only answers that are exact and wrong, and after a snapshot those that "
+         "differ under a proven scheme, fail the run")
       ->capture_default_str();
   sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
-  sub->add_flag("--schemes", options.schemes,
-                "router: check that the hash scheme is found out from the events alone");
   sub->add_flag("--compatible,!--no-compatible", options.compatible,
                 "offload: the engine's rules (default), or our own where they are better");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");

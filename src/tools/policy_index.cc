@@ -23,9 +23,11 @@ class OneWorkerIndex : public PolicyIndex {
   std::vector<size_t> Apply(const EventBatch& batch) override {
     return index_.Apply(kWorker, batch);
   }
-  int64_t Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override {
+  Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override {
     const auto matches = index_.Match(chain, unit, prompt_tokens, {}, policy_);
-    return matches.empty() ? -1 : matches[0].gpu_tokens;
+    if (matches.empty()) return {};
+    if (policy_ == MatchPolicy::kExact) return PromiseOf(matches[0]);
+    return {.tokens = matches[0].gpu_tokens};
   }
   IndexCounters counters() const override { return index_.counters(kWorker); }
 
@@ -50,6 +52,12 @@ MatchPolicy MatchPolicyOf(Policy policy) {
 }
 
 }  // namespace
+
+Promise PromiseOf(const WorkerMatch& match) {
+  return {match.gpu_tokens,
+          match.replay_tokens,
+          {match.per_group_tokens.begin(), match.per_group_tokens.end()}};
+}
 
 std::string_view PolicyName(Policy policy) { return kNames[static_cast<size_t>(policy)]; }
 

@@ -15,14 +15,23 @@
 
 namespace kvcast::tools {
 
+// What is said of one prompt.
+struct Promise {
+  int64_t tokens = -1;        // the prefix promised; -1: no answer
+  int64_t replay_tokens = 0;  // of them, computed again
+  // By group_idx, what each could serve without the others; empty: not said.
+  std::vector<int64_t> per_group;
+};
+
+Promise PromiseOf(const WorkerMatch& match);
+
 // An index of one worker.
 class PolicyIndex {
  public:
   virtual ~PolicyIndex() = default;
   // Gives back what PrefixIndex::Apply does; nothing where nothing is left out.
   virtual std::vector<size_t> Apply(const EventBatch& batch) = 0;
-  // The prefix promised; -1: no answer.
-  virtual int64_t Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) = 0;
+  virtual Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) = 0;
   // All 0 where it counts nothing.
   virtual IndexCounters counters() const { return {}; }
 };

@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +14,7 @@
 #include "src/tools/policy_index.h"
 #include "src/tools/scenario.h"
 #include "src/tools/scenario_file.h"
+#include "src/tools/scenario_prompts.h"
 
 namespace kvcast::tools {
 
@@ -30,8 +30,6 @@ struct PromiseError {
   uint64_t over_tokens = 0;   // promised and not there, summed over the probes
   uint64_t under_tokens = 0;  // there and not promised
   uint64_t over_probes = 0;
-  // Probes that were promised too little, by KeySource::WhyBelow.
-  std::map<std::string, uint64_t> under_probes;
 
   void Add(const PromiseError& other);
 };
@@ -45,33 +43,30 @@ class RouterReplay {
   // gives.
   static Result<RouterReplay> Create(const ScenarioConfig& config, const WorkerConfig& registration,
                                      Check check);
-  // The same with `index` instead of an exact one, and with keys of any mode.
+  // The same with `index` instead of an exact one.
   static Result<RouterReplay> Create(const ScenarioConfig& config,
-                                     std::unique_ptr<PolicyIndex> index, Check check,
-                                     KeyMode mode = KeyMode::kEngineHash);
+                                     std::unique_ptr<PolicyIndex> index, Check check);
 
-  // Applies the step's events, then compares its probes.
+  // Applies the step's events, then compares its probes: hit, replay, and by engine hash what each
+  // group could serve by itself.
   void RunStep(const ScenarioStep& step);
-  // The index must hold exactly the blocks that the engine held at the end, but for those that the
-  // key source holds back.
+  // The index must hold exactly the blocks that the engine held at the end.
   void CheckFinal(const ScenarioFinal& recorded);
 
   IndexCounters counters() const { return index_->counters(); }
   const PromiseError& error() const { return error_; }
 
  private:
-  RouterReplay(const ScenarioConfig& config, std::unique_ptr<KeySource> keys,
-               std::unique_ptr<PolicyIndex> index, Check check);
-  void Follow(const ScenarioOp& op);
-  std::vector<TokenId> TokensOf(const ScenarioPrompt& prompt) const;
+  RouterReplay(const ScenarioConfig& config, KeySource keys, std::unique_ptr<PolicyIndex> index,
+               Check check);
   void RunProbe(int64_t step, const ScenarioProbe& probe);
 
   int64_t unit_;
-  std::unique_ptr<KeySource> keys_;
+  KeySource keys_;
   Check check_;
   std::unique_ptr<PolicyIndex> index_;
   PromiseError error_;
-  std::map<std::string, std::vector<TokenId>> requests_;  // prompt and sampled tokens
+  ScenarioPrompts prompts_;
 };
 
 }  // namespace kvcast::tools

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/tools/scenario.h"
 
+#include <algorithm>
 #include <array>
+#include <bit>
 #include <nlohmann/json.hpp>
 
 #include "src/tools/scenario_event.h"
@@ -26,6 +28,7 @@ GroupSpec ParseGroup(const Json& value) {
   const std::string kind = value.at("kind");
   group.block_size = value.at("block_size");
   group.eagle = value.value("eagle", false);
+  group.prefix_cacheable = value.value("prefix_cacheable", true);
   if (kind == "swa") {
     group.kind = SpecKind::kSlidingWindow;
     group.sliding_window = value.at("window");
@@ -39,6 +42,8 @@ GroupSpec ParseGroup(const Json& value) {
                        : mode == "all" ? MambaMode::kAll
                                        : MambaMode::kNone;
     group.speculative_blocks = value.value("num_speculative_blocks", 0);
+  } else if (kind == "ring") {
+    group.kind = SpecKind::kUnknown;
   } else if (kind != "full") {
     throw std::invalid_argument("unknown group kind " + kind);
   }
@@ -56,7 +61,64 @@ CacheConfig ParseCache(const Json& value) {
   cache.watermark = value.value("watermark", 0.0);
   const Json& retention = value.at("prefix_cache_retention_interval");
   if (retention.is_number()) cache.retention_interval = retention.get<int64_t>();
+  cache.decode_context_parallel = value.value("decode_context_parallel_size", int64_t{1});
   return cache;
+}
+
+// The only rule by which rows have been made: two 32-bit floats, the id and its half.
+constexpr std::string_view kEmbeddingRows =
+    "prompt_embeds row of id x = float32 (x, x/2), little endian; token id 0";
+
+PromptEmbeddings EmbeddingsOf(const Json& ids) {
+  PromptEmbeddings embeddings;
+  embeddings.row_bytes = 8;
+  for (const Json& id : ids) {
+    const float value = id.get<float>();
+    for (const float part : {value, value / 2}) {
+      const auto bits = std::bit_cast<uint32_t>(part);
+      for (int shift = 0; shift < 32; shift += 8) {
+        embeddings.data.push_back(static_cast<char>(bits >> shift & 0xff));
+      }
+    }
+  }
+  return embeddings;
+}
+
+ChainForm ParseChainForm(const Json& value) {
+  ChainForm form;
+  const std::string scheme = value.value("extra_key_scheme", "bare");
+  const auto known = ParseExtraKeyScheme(scheme);
+  if (!known) throw std::invalid_argument("unknown extra_key_scheme " + scheme);
+  form.extra_keys = *known;
+  form.lookahead = value.value("hash_lookahead_tokens", int64_t{0});
+  if (form.lookahead < 0 || form.lookahead > kMaxHashLookahead) {
+    throw std::invalid_argument("hash_lookahead_tokens out of range");
+  }
+  return form;
+}
+
+// What is said of single groups and holds for the engine.
+void ParseGroupRules(const Json& groups, ScenarioConfig& config) {
+  for (const Json& group : groups) {
+    config.replay_tokens =
+        std::max(config.replay_tokens, group.value("prefix_replay_tokens", int64_t{0}));
+    config.prefill_checkpoints |= group.value("prefill_checkpoint_blocks", 0) > 0;
+    config.scratch_groups |= group.at("kind") == "ring";
+  }
+}
+
+// Fields since v0.33.
+void ParseNewFields(const Json& value, ScenarioConfig& config) {
+  config.chain_form = ParseChainForm(value);
+  ParseGroupRules(value.at("groups"), config);
+  config.num_speculative_tokens = value.value("num_speculative_tokens", int64_t{0});
+  config.shared_prefix_checkpoint = value.value("enable_mamba_shared_prefix_checkpoint", false);
+  const std::string rows = value.value("embeds_rows", "");
+  if (!rows.empty() && rows != kEmbeddingRows) {
+    throw std::invalid_argument("unknown embeds_rows " + rows);
+  }
+  config.embeddings = !rows.empty();
+  if (value.value("event_layout", "") == "vllm_l12") config.cache.rules = EngineRules::kV033;
 }
 
 ScenarioConfig ParseConfig(const Json& value) {
@@ -74,6 +136,7 @@ ScenarioConfig ParseConfig(const Json& value) {
     const bool has_spec_kind = value.at("groups").at(0).contains("spec_kind");
     config.cache.rules = has_spec_kind ? EngineRules::kMain2026May : EngineRules::kV021;
   }
+  ParseNewFields(value, config);
   return config;
 }
 
@@ -89,13 +152,22 @@ ScenarioPrompt ParsePrompt(const Json& value) {
   prompt.length = value.at("n");
   if (const auto lora = value.find("lora"); lora != value.end() && !lora->is_null()) {
     prompt.inputs.lora_name = lora->is_object() ? lora->at("name") : *lora;
-    if (lora->is_object()) prompt.lora_id = lora->at("id").get<int64_t>();
+    if (lora->is_object()) {
+      prompt.lora_id = lora->at("id").get<int64_t>();
+      prompt.inputs.lora_path = lora->value("path", "");
+    }
   }
   if (const auto salt = value.find("salt"); salt != value.end() && !salt->is_null()) {
     prompt.inputs.cache_salt = *salt;
   }
   for (const Json& item : value.value("mm", Json::array())) {
     prompt.inputs.mm_items.push_back({item.at("identifier"), item.at("offset"), item.at("length")});
+  }
+  if (const auto rows = value.find("embeds"); rows != value.end() && !rows->is_null()) {
+    prompt.inputs.prompt_embeddings = EmbeddingsOf(*rows);
+  }
+  if (const auto session = value.find("session"); session != value.end() && session->is_string()) {
+    prompt.session = session->get<std::string>();
   }
   prompt.report_hits = value.value("kv_cache_report_mode", "") == "full";
   return prompt;
@@ -108,13 +180,22 @@ std::vector<BlockId> ParseBlocks(const Json& value) {
 }
 
 OpKind ParseOpKind(const std::string& name) {
-  constexpr std::array<std::string_view, 11> kNames = {"add",    "abort", "reset",       "schedule",
-                                                       "lookup", "alloc", "cow_release", "advance",
-                                                       "output", "cache", "free"};
+  constexpr std::array<std::string_view, 12> kNames = {
+      "add",         "abort",   "reset",  "schedule", "lookup", "alloc",
+      "cow_release", "advance", "output", "cache",    "free",   "rollback"};
   for (size_t i = 0; i < kNames.size(); ++i) {
     if (kNames[i] == name) return static_cast<OpKind>(i);
   }
   throw std::invalid_argument("unknown op " + name);
+}
+
+// One token, or several where drafts were accepted.
+void ParseSampled(const std::string& request, const Json& tokens, ScenarioOp& op) {
+  if (!tokens.is_array()) {
+    op.sampled.emplace_back(request, tokens.get<TokenId>());
+    return;
+  }
+  for (const Json& token : tokens) op.sampled.emplace_back(request, token.get<TokenId>());
 }
 
 ScenarioOp ParseOp(const Json& value) {
@@ -123,8 +204,8 @@ ScenarioOp ParseOp(const Json& value) {
   op.request = value.value("req", "");
   if (op.kind == OpKind::kAdd) op.prompt = ParsePrompt(value);
   if (op.kind == OpKind::kOutput) {
-    for (const auto& [request, token] : value.at("tokens").items()) {
-      op.sampled.emplace_back(request, token.get<TokenId>());
+    for (const auto& [request, tokens] : value.at("tokens").items()) {
+      ParseSampled(request, tokens, op);
     }
   }
   if (const auto range = value.find("ev"); range != value.end()) {
@@ -151,6 +232,7 @@ ScenarioProbe ParseProbe(const Json& value) {
   probe.prompt = ParsePrompt(value);
   probe.hit = value.at("hit");
   probe.boundary = value.value("boundary", int64_t{0});
+  probe.replay = value.value("replay", int64_t{0});
   for (const Json& hit : value.value("per_group", Json::array())) {
     probe.per_group.push_back(hit.get<int64_t>());
   }

@@ -25,6 +25,13 @@ struct ScenarioConfig {
   EventHashForm hash_form = EventHashForm::kInt64;
   // Engines before map events: they report no boundary, and send fewer fields.
   bool array_events = false;
+  ChainForm chain_form;
+  int64_t replay_tokens = 0;              // of a hit, computed again
+  int64_t num_speculative_tokens = 0;     // drafts verified a step
+  bool shared_prefix_checkpoint = false;  // of Mamba states
+  bool prefill_checkpoints = false;       // of Mamba states, inside a step
+  bool embeddings = false;                // prompts may be embeddings
+  bool scratch_groups = false;            // of kind `ring`
 };
 
 // A prompt: literal tokens, or a prefix of an earlier request and more tokens.
@@ -35,6 +42,7 @@ struct ScenarioPrompt {
   int64_t length = 0;
   HashInputs inputs;
   std::optional<int64_t> lora_id;
+  std::optional<std::string> session;
   bool report_hits = false;
 };
 
@@ -52,13 +60,15 @@ enum class OpKind : uint8_t {
   kOutput,
   kCache,
   kFree,
+  kRollback,
 };
 
 struct ScenarioOp {
   OpKind kind = OpKind::kSchedule;
   std::string request;
-  ScenarioPrompt prompt;                                 // add
-  std::vector<std::pair<std::string, TokenId>> sampled;  // output
+  ScenarioPrompt prompt;  // add
+  // Output: in order, one entry a token.
+  std::vector<std::pair<std::string, TokenId>> sampled;
   std::optional<std::pair<int64_t, int64_t>> event_range;
   int64_t hit = 0;
   int64_t boundary = 0;
@@ -77,6 +87,7 @@ struct ScenarioProbe {
   ScenarioPrompt prompt;
   int64_t hit = 0;
   int64_t boundary = 0;
+  int64_t replay = 0;              // of the hit, computed again
   std::vector<int64_t> per_group;  // empty: not recorded
 };
 

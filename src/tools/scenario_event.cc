@@ -36,6 +36,15 @@ std::vector<std::optional<ExtraKeys>> ScenarioExtraKeys(const Json& value) {
   return blocks;
 }
 
+LookaheadTokens ScenarioLookahead(const Json& value) {
+  LookaheadTokens lookahead;
+  for (const Json& tokens : value) {
+    lookahead.width = static_cast<int64_t>(tokens.size());
+    for (const Json& token : tokens) lookahead.token_ids.push_back(token.get<TokenId>());
+  }
+  return lookahead;
+}
+
 BlockStored ScenarioStored(const Json& value) {
   BlockStored event;
   for (const Json& hash : value.at("block_hashes"))
@@ -54,6 +63,11 @@ BlockStored ScenarioStored(const Json& value) {
   event.group_idx = Optional<int64_t>(value, "group_idx");
   event.kv_cache_spec_kind = Optional<std::string>(value, "kv_cache_spec_kind");
   event.kv_cache_spec_sliding_window = Optional<int64_t>(value, "kv_cache_spec_sliding_window");
+  event.session_id = Optional<std::string>(value, "session_id");
+  const auto lookahead = value.find("lookahead_token_ids");
+  if (lookahead != value.end() && !lookahead->is_null()) {
+    event.lookahead = ScenarioLookahead(*lookahead);
+  }
   return event;
 }
 

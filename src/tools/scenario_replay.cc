@@ -38,7 +38,7 @@ std::string EventText(const Event& event) {
 std::string OpText(const ScenarioOp& op) {
   constexpr const char* kNames[] = {"add",    "abort", "reset",       "schedule",
                                     "lookup", "alloc", "cow_release", "advance",
-                                    "output", "cache", "free"};
+                                    "output", "cache", "free",        "rollback"};
   return std::string(kNames[static_cast<size_t>(op.kind)]) + " " + op.request;
 }
 
@@ -58,7 +58,32 @@ void DropUnsent(const Event& recorded, Event& ours) {
   }
 }
 
+bool HasTaggedKeys(const Scenario& scenario) {
+  if (scenario.config.chain_form.extra_keys != ExtraKeyScheme::kTagged) return false;
+  for (const ScenarioStep& step : scenario.steps) {
+    for (const ScenarioOp& op : step.ops) {
+      if (!op.prompt.inputs.empty()) return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
+
+std::string EngineGap(const Scenario& scenario) {
+  const ScenarioConfig& config = scenario.config;
+  if (config.scratch_groups) return "scratch groups";
+  if (config.chain_form.lookahead > 0) return "lookahead hashes";
+  if (config.num_speculative_tokens > 0) return "drafts that are verified and rolled back";
+  if (config.replay_tokens > 0) return "bounded replay";
+  if (config.prefill_checkpoints) return "checkpoints inside a step";
+  if (config.shared_prefix_checkpoint) return "checkpoints at shared prefixes";
+  for (const GroupSpec& group : config.cache.groups) {
+    if (!group.prefix_cacheable) return "groups outside prefix caching";
+  }
+  if (HasTaggedKeys(scenario)) return "tagged extra keys";
+  return {};
+}
 
 Result<ScenarioReplay> ScenarioReplay::Create(const ScenarioConfig& config, Check check) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(config.none_hash.data());
@@ -105,6 +130,7 @@ CacheRequest ScenarioReplay::MakeRequest(const std::string& id, const ScenarioPr
   Expect(request.prompt_tokens, prompt.length, "prompt length");
   request.hash_inputs = prompt.inputs;
   request.lora_id = prompt.lora_id;
+  request.session_id = prompt.session;
   request.report_hits = prompt.report_hits;
   return request;
 }
@@ -177,6 +203,7 @@ void ScenarioReplay::RunOp(const ScenarioOp& op) {
       return cache_->Free(Known(op.request));
     case OpKind::kAbort:
     case OpKind::kAdvance:
+    case OpKind::kRollback:  // see EngineGap
       return;
   }
 }

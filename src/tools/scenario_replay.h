@@ -13,9 +13,14 @@
 
 #include "kvcast/cache_manager.h"
 #include "src/tools/scenario.h"
+#include "src/tools/scenario_file.h"
 
 namespace kvcast::tools {
 
+// A property of the recorded engine that our own cache manager does not have; empty: none.
+std::string EngineGap(const Scenario& scenario);
+
+// REQUIRES of what is replayed: EngineGap is empty.
 class ScenarioReplay {
  public:
   // Told the outcome of every check; `what` describes it if it differs.

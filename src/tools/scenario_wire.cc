@@ -14,6 +14,8 @@ constexpr double kStepSeconds = 0.25;
 }  // namespace
 
 Dialect DialectOf(const ScenarioConfig& config, const std::vector<Event>& events) {
+  // The newest layout that has lookahead tokens; v0.33's own is not written.
+  if (config.cache.rules >= EngineRules::kV033) return Dialect::kKvcast1;
   if (!config.array_events) return kDefaultDialect;
   if (config.cache.rules == EngineRules::kMain2026May) return Dialect::kVllm8;
   for (const Event& event : events) {

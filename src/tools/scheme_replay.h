@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,13 +19,15 @@ struct RecordedStream {
   std::string path;
   ScenarioConfig config;
   std::vector<Event> events;
+  std::map<std::string, std::string> lora_paths;  // by name; told to the detector
+  std::set<std::string> other_paths;              // names that stand for several paths
 };
 Result<RecordedStream> ReadRecordedStream(const std::string& path);
 
 struct SchemeOutcome {
   SchemeVerdict verdict;
   SchemeCounters counters;
-  uint64_t mismatch_after = 0;  // stores until the verdict was kMismatch; 0: never
+  uint64_t mismatch_after = 0;  // testable stores until the verdict was kMismatch; 0: never
 };
 // REQUIRES: `config` is valid.
 SchemeOutcome ReplayScheme(const RecordedStream& stream, const SchemeDetectorConfig& config);
@@ -42,12 +46,13 @@ std::vector<WrongRegistration> WrongRegistrations(const ScenarioConfig& truth,
 SchemeDetectorConfig SchemeCandidates(const std::vector<RecordedStream>& streams);
 SchemeDetectorConfig Without(SchemeDetectorConfig candidates, const std::string& none_hash);
 
-// A planted wrong registration must be reported within so many stores.
+// A planted wrong registration must be reported within so many testable stores.
 inline constexpr uint64_t kStoresToReport = 16;
 
-// All that must hold for a stream: the scheme is named, and no store contradicts it; without the
-// right seed, token mode; every wrong registration is reported in time, and the right scheme named
-// if it is among the candidates. Gives back one line about the stream.
+// All that must hold for a stream: the scheme is named, and no store contradicts it; every kind of
+// key is proven in the form of the engine, and none by the stores of another; without the right
+// seed, token mode; every wrong registration is reported in time, and the right scheme named if it
+// is among the candidates. Gives back one line about the stream.
 using SchemeCheck = std::function<void(bool equal, const std::string& what)>;
 std::string CheckScheme(const RecordedStream& stream, const SchemeDetectorConfig& candidates,
                         const SchemeCheck& check);

@@ -92,6 +92,16 @@ void Read(const json& value, std::vector<std::pair<std::string, ExtraKey>>& out)
   for (const auto& [key, item] : value.items()) out.emplace_back(key, ExtraKeyOf(item));
 }
 
+void Read(const json& value, LookaheadTokens& out) {
+  for (const json& list : value) {
+    if (&list == &value.front()) out.width = static_cast<int64_t>(list.size());
+    if (static_cast<int64_t>(list.size()) != out.width) {
+      throw BadRecord{"lookahead_token_ids: lists of different lengths"};
+    }
+    for (const json& token : list) out.token_ids.push_back(IntegerOf(token));
+  }
+}
+
 template <typename T>
 void Read(const json& value, std::optional<T>& out) {
   if (!value.is_null()) Read(value, out.emplace());
@@ -137,6 +147,7 @@ bool ReadField(const std::string& key, const json& value, BlockStored& event) {
   if (key == "locality") return Read(value, event.locality), true;
   if (key == "ownership") return Read(value, event.ownership), true;
   if (key == "session_id") return Read(value, event.session_id), true;
+  if (key == "lookahead_token_ids") return Read(value, event.lookahead), true;
   if (key == "cache_salt") return Read(value, event.cache_salt), true;
   if (key == "metadata") return Read(value, event.metadata), true;
   if (key == "token_offset") return Read(value, event.token_offset), true;

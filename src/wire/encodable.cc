@@ -51,6 +51,17 @@ bool TokensFit(const BlockStored& event) {
   return tokens % event.tokens_per_position == 0 && tokens <= kMaxLength;
 }
 
+// A list of `width` tokens for each hash.
+bool LookaheadFits(const BlockStored& event) {
+  if (!event.lookahead) return true;
+  const size_t tokens = event.lookahead->token_ids.size();
+  const size_t hashes = event.block_hashes.size();
+  if (event.lookahead->width < 0 || tokens > kMaxLength) return false;
+  const auto width = static_cast<size_t>(event.lookahead->width);
+  if (hashes == 0 || width == 0) return tokens == 0;
+  return tokens % hashes == 0 && tokens / hashes == width;
+}
+
 bool ExtraKeysFit(const BlockStored& event) {
   if (!event.extra_keys) return true;
   return event.extra_keys->size() <= kMaxLength &&
@@ -75,6 +86,7 @@ const char* ProblemOf(const BlockStored& event) {
   if (!HashesFit(event.block_hashes)) return "block_hashes too long";
   if (event.parent_block_hash && !HashFits(*event.parent_block_hash)) return "parent too long";
   if (!TokensFit(event)) return "token_ids do not fill their positions";
+  if (!LookaheadFits(event)) return "lookahead tokens do not fill their blocks";
   if (!ExtraKeysFit(event)) return "extra_keys too long, too deep or not UTF-8";
   if (!MetadataFits(event)) return "metadata too long, too deep or not UTF-8";
   for (const auto* text :

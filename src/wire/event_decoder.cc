@@ -40,6 +40,8 @@ bool ReadField(FieldReader& in, Field field, BlockStored& event) {
       return in.Text(event.ownership);
     case Field::kSessionId:
       return in.Text(event.session_id);
+    case Field::kLookaheadTokenIds:
+      return in.Lookahead(event.lookahead);
     case Field::kCacheSalt:
       return in.Text(event.cache_salt);
     case Field::kMetadata:
@@ -188,12 +190,20 @@ EventType& Emptied(Event& event) {
   return *same;
 }
 
+// What no single field shows: a list of lookahead tokens for each hash.
+bool Consistent(const FieldReader& in, const BlockStored& event) {
+  return !event.lookahead || in.lookahead_lists() == event.block_hashes.size();
+}
+bool Consistent(const FieldReader&, const BlockRemoved&) { return true; }
+bool Consistent(const FieldReader&, const AllBlocksCleared&) { return true; }
+
 template <typename EventType>
 bool ReadEvent(FieldReader& in, EventKind kind, const Value& head, Event& event) {
   EventType& typed = Emptied<EventType>(event);
   const EventFields& known = FieldsOf(kind);
-  if (head.kind == Kind::kMap) return ReadPairs(in, known, head.number, typed);
-  return ReadElements(in, known, head.number - 1, typed);
+  const bool read = head.kind == Kind::kMap ? ReadPairs(in, known, head.number, typed)
+                                            : ReadElements(in, known, head.number - 1, typed);
+  return read && (Consistent(in, typed) || in.Fail(Reject::kBadValue));
 }
 
 std::optional<EventKind> KindOfTag(const Value& tag) {

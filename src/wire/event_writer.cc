@@ -88,6 +88,23 @@ void Write(Writer& out, TokensOf tokens) {
   }
 }
 
+// The lists are as many as the hashes.
+struct LookaheadOf {
+  const BlockStored& event;
+};
+
+void Write(Writer& out, LookaheadOf of) {
+  const auto& lookahead = of.event.lookahead;
+  if (!lookahead) return out.Nil();
+  const auto width = static_cast<size_t>(lookahead->width);
+  const std::span<const TokenId> tokens(lookahead->token_ids);
+  out.ArrayHead(of.event.block_hashes.size());
+  for (size_t i = 0; i < of.event.block_hashes.size(); ++i) {
+    out.ArrayHead(width);
+    out.SignedList(tokens.subspan(i * width, width));
+  }
+}
+
 template <typename T>
 void Write(Writer& out, const std::optional<T>& value) {
   if (value) {
@@ -129,6 +146,8 @@ void Visit(const BlockStored& event, Field field, Use use) {
       return use(event.ownership);
     case Field::kSessionId:
       return use(event.session_id);
+    case Field::kLookaheadTokenIds:
+      return use(LookaheadOf{event});
     case Field::kCacheSalt:
       return use(event.cache_salt);
     case Field::kMetadata:
@@ -171,6 +190,7 @@ bool HasNoValue(const std::optional<T>& value) {
   return !value.has_value();
 }
 bool HasNoValue(const TokensOf& tokens) { return !tokens.event.token_ids.has_value(); }
+bool HasNoValue(const LookaheadOf& of) { return !of.event.lookahead.has_value(); }
 
 template <typename EventType>
 bool FieldIsNil(const EventType& event, Field field) {

@@ -68,7 +68,8 @@ bool FieldReader::ChargeHashes(uint64_t count) {
 }
 
 bool FieldReader::ChargeTokens(uint64_t count) {
-  if (count > limits_.max_tokens) return Fail(Reject::kLimit);
+  if (count > limits_.max_tokens - event_tokens_) return Fail(Reject::kLimit);
+  event_tokens_ += count;
   return ChargeBatch(budget_.tokens, count);
 }
 
@@ -200,6 +201,36 @@ bool FieldReader::Tokens(BlockStored& event) {
   event.tokens_per_position = 2;
   if (!TokenPairs(head.number, tokens)) return false;
   if (!options_.token_ids) std::fill(tokens.begin(), tokens.end(), 0);
+  return true;
+}
+
+// One inner list; the first of them gives the width of all.
+bool FieldReader::LookaheadList(LookaheadTokens& lookahead) {
+  Value head;
+  if (!Any(head)) return false;
+  if (head.kind != Kind::kArray) return Fail(Reject::kBadType);
+  if (lookahead_lists_++ == 0) lookahead.width = static_cast<int64_t>(head.number);
+  if (static_cast<int64_t>(head.number) != lookahead.width) return Fail(Reject::kBadValue);
+  if (!ChargeTokens(head.number)) return false;
+  for (uint64_t i = 0; i < head.number; ++i) {
+    TokenId token = 0;
+    if (!Token(token)) return false;
+    lookahead.token_ids.push_back(options_.token_ids ? token : 0);
+  }
+  return true;
+}
+
+bool FieldReader::Lookahead(std::optional<LookaheadTokens>& lookahead) {
+  lookahead.reset();
+  Value head;
+  if (!ArrayOrNil(head, kFieldDepth)) return false;
+  if (head.kind == Kind::kNil) return true;
+  if (head.number > limits_.max_hashes) return Fail(Reject::kLimit);
+  if (head.number > 0 && kFieldDepth + 1 > depth_max_) return Fail(Reject::kLimit);
+  ReserveWithin(lookahead.emplace().token_ids, head.number);
+  for (uint64_t i = 0; i < head.number; ++i) {
+    if (!LookaheadList(*lookahead)) return false;
+  }
   return true;
 }
 

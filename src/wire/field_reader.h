@@ -50,6 +50,8 @@ class FieldReader {
   uint64_t unknown_fields() const { return unknown_fields_; }
   // See EventContext.
   const uint8_t* single_hash() const { return single_hash_; }
+  // Lists that Lookahead read.
+  size_t lookahead_lists() const { return lookahead_lists_; }
   bool Fail(Reject reason) {
     reason_ = reason;
     return false;
@@ -71,6 +73,7 @@ class FieldReader {
   bool Hashes(std::vector<BlockHash>& hashes);
   // Sets token_ids and tokens_per_position.
   bool Tokens(BlockStored& event);
+  bool Lookahead(std::optional<LookaheadTokens>& lookahead);
   bool Integer(std::optional<int64_t>& number);
   bool NonNegative(int64_t& number);
   bool NonNegative(std::optional<int64_t>& number);
@@ -85,6 +88,7 @@ class FieldReader {
   bool SingleTokens(size_t count, std::vector<TokenId>& tokens);
   bool SkippedTokens(size_t count, std::vector<TokenId>& tokens);
   bool TokenPairs(size_t count, std::vector<TokenId>& tokens);
+  bool LookaheadList(LookaheadTokens& lookahead);
   bool Token(TokenId& token);
   bool Items(size_t count, uint32_t depth, std::vector<ExtraKey>& items);
   bool Item(uint32_t depth, ExtraKey& key);
@@ -102,9 +106,11 @@ class FieldReader {
   const DecodeOptions& options_;
   BatchBudget& budget_;
   const uint32_t depth_max_;
+  uint64_t event_tokens_ = 0;
   uint64_t event_extra_keys_ = 0;
   uint64_t unknown_fields_ = 0;
   const uint8_t* single_hash_ = nullptr;
+  size_t lookahead_lists_ = 0;
   Reject reason_ = Reject::kBadValue;
 };
 

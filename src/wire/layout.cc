@@ -27,19 +27,19 @@ constexpr Field kSglangMapStored[] = {
 };
 // All that the decoder knows by name: vLLM's, then what only others send.
 constexpr Field kNamedStored[] = {
-    Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,      Field::kBlockSize,
-    Field::kLoraId,      Field::kMedium,          Field::kLoraName,      Field::kExtraKeys,
-    Field::kGroupIdx,    Field::kSpecKind,        Field::kSlidingWindow, Field::kLocality,
-    Field::kOwnership,   Field::kSessionId,       Field::kCacheSalt,     Field::kMetadata,
-    Field::kTokenOffset,
+    Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,          Field::kBlockSize,
+    Field::kLoraId,      Field::kMedium,          Field::kLoraName,          Field::kExtraKeys,
+    Field::kGroupIdx,    Field::kSpecKind,        Field::kSlidingWindow,     Field::kLocality,
+    Field::kOwnership,   Field::kSessionId,       Field::kLookaheadTokenIds, Field::kCacheSalt,
+    Field::kMetadata,    Field::kTokenOffset,
 };
 
-// kvcast's own extensions, at the end of vLLM's newest maps.
+// vLLM's fields, kvcast's own at the end.
 constexpr Field kKvcastStored[] = {
-    Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,      Field::kBlockSize,
-    Field::kLoraId,      Field::kMedium,          Field::kLoraName,      Field::kExtraKeys,
-    Field::kGroupIdx,    Field::kSpecKind,        Field::kSlidingWindow, Field::kLocality,
-    Field::kOwnership,   Field::kSessionId,       Field::kTokenOffset,
+    Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,          Field::kBlockSize,
+    Field::kLoraId,      Field::kMedium,          Field::kLoraName,          Field::kExtraKeys,
+    Field::kGroupIdx,    Field::kSpecKind,        Field::kSlidingWindow,     Field::kLocality,
+    Field::kOwnership,   Field::kSessionId,       Field::kLookaheadTokenIds, Field::kTokenOffset,
 };
 constexpr Field kKvcastCleared[] = {Field::kMedium};
 
@@ -87,13 +87,13 @@ constexpr std::array kLayouts = {
     SglangArray("sglang-3", 6, 2),
     SglangArray("sglang-4", 7, 2),
     Layout{"sglang-5", true, true, Prefix(kSglangMapStored, 8, 5), Prefix(kVllmRemoved, 2, 1), {}},
-    Layout{"kvcast-1", true, true, Prefix(kKvcastStored, 15, 7), Prefix(kVllmRemoved, 5, 2),
+    Layout{"kvcast-1", true, true, Prefix(kKvcastStored, 16, 7), Prefix(kVllmRemoved, 5, 2),
            Prefix(kKvcastCleared, 1, 0)},
 };
 static_assert(kLayouts.size() == static_cast<size_t>(Dialect::kKvcast1) + 1);
 
 // vLLM's and SGLang's encoder picks the form of a map head by the number of pairs it could write,
-// tag included. None of their maps passes 15, so each head is the one-byte form that the actual
+// tag included. None of the maps above passes 15, so each head is the one-byte form that the actual
 // number asks for.
 static_assert(std::size(kVllmStored) + 1 <= 15 && std::size(kSglangMapStored) + 1 <= 15);
 

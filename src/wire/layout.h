@@ -29,13 +29,14 @@ enum class Field : uint8_t {
   kLocality,
   kOwnership,
   kSessionId,
+  kLookaheadTokenIds,
   kCacheSalt,
   kMetadata,
   kTokenOffset,
 };
 
 // The keys in map events, by Field.
-inline constexpr std::array<std::string_view, 17> kFieldKeys = {
+inline constexpr std::array<std::string_view, 18> kFieldKeys = {
     "block_hashes",
     "parent_block_hash",
     "token_ids",
@@ -50,6 +51,7 @@ inline constexpr std::array<std::string_view, 17> kFieldKeys = {
     "locality",
     "ownership",
     "session_id",
+    "lookahead_token_ids",
     "cache_salt",
     "metadata",
     "token_offset",

@@ -50,6 +50,26 @@ TEST(CacheConfig, HashUnitIsTheDivisorAndTheGridTheMultipleOfAllBlockSizes) {
   EXPECT_EQ(HitAlignment(config), 96);
 }
 
+TEST(CacheConfig, GroupsOutsidePrefixCachingDoNotEnterTheHashUnit) {
+  GroupSpec scratch = WindowGroup(24);
+  scratch.prefix_cacheable = false;
+  const CacheConfig config = Valid({FullGroup(48), WindowGroup(32), scratch});
+  EXPECT_EQ(config.hash_block_size, 16);
+  EXPECT_EQ(config.scheduler_block_size, 96);
+  scratch.block_size = 20;
+  EXPECT_EQ(Valid({FullGroup(48), scratch}).hash_block_size, 48);
+  EXPECT_EQ(Valid({FullGroup(48), scratch}).scheduler_block_size, 240);
+  EXPECT_EQ(Valid({scratch, WindowGroup(32)}).hash_block_size, 32);
+}
+
+TEST(CacheConfig, GroupsOutsidePrefixCachingDoNotKeepHitsFromEndingInsideBlocks) {
+  GroupSpec scratch = WindowGroup(32);
+  scratch.prefix_cacheable = false;
+  CacheConfig config = Config({FullGroup(64), MambaGroup(64, MambaMode::kAlign), scratch});
+  config.hash_block_size = 16;
+  EXPECT_TRUE(PartialHitsEnabled(*ValidateCacheConfig(config)));
+}
+
 TEST(CacheConfig, MambaThatIsNotAlignedNeedsOneHashPerGridStep) {
   EXPECT_EQ(Valid({FullGroup(32), MambaGroup(32, MambaMode::kAll)}).hash_block_size, 32);
   EXPECT_THAT(ErrorOf({FullGroup(16), MambaGroup(32, MambaMode::kAll)}, [](CacheConfig&) {}),

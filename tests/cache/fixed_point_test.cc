@@ -32,8 +32,9 @@ SpecGroup OneMember(SpecKind kind, size_t index, bool eagle = false, int64_t blo
 class Script {
  public:
   explicit Script(std::vector<int64_t> answers) : answers_(std::move(answers)) {}
-  FixedPoint Run(std::vector<SpecGroup> groups, int64_t alignment, int64_t max_tokens) {
-    return FindFixedPoint(groups, alignment, max_tokens,
+  FixedPoint Run(std::vector<SpecGroup> groups, int64_t alignment, int64_t max_tokens,
+                 int64_t eagle_limit = 0) {
+    return FindFixedPoint(groups, alignment, max_tokens, eagle_limit,
                           [this](size_t group, int64_t limit, bool drop) {
                             calls_.push_back({group, limit, drop});
                             const size_t at = calls_.size() - 1;
@@ -78,6 +79,18 @@ TEST(FixedPoint, EagleLooksOneBlockPastTheCandidateButNotPastTheLimit) {
   Script lower({48, 48, 48});
   lower.Run({OneMember(kFull, 0), OneMember(kWindow, 1, true), OneMember(kWindow, 2)}, 16, 100);
   EXPECT_EQ(lower.calls()[1], (Call{1, 64, true}));
+}
+
+TEST(FixedPoint, EagleLooksPastTheLongestHitWhereItMay) {
+  Script script({96, 64, 64});
+  script.Run({OneMember(kFull, 0, true), OneMember(kWindow, 1, true), OneMember(kWindow, 2)}, 16,
+             100, 112);
+  EXPECT_EQ(script.calls()[0], (Call{0, 112, true}));
+  EXPECT_EQ(script.calls()[1], (Call{1, 112, true}));
+  Script wide({96, 64, 64});
+  wide.Run({OneMember(kFull, 0, true), OneMember(kWindow, 1), OneMember(kWindow, 2)}, 16, 100, 200);
+  EXPECT_EQ(wide.calls()[0], (Call{0, 116, true}));
+  EXPECT_EQ(wide.calls()[1], (Call{1, 96, false}));
 }
 
 TEST(FixedPoint, EagleOfAStateLooksNoFurther) {

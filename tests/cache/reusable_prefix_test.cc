@@ -55,7 +55,35 @@ TEST(ReusablePrefix, LeavesOutKindsThatNeverTakePart) {
   const std::vector<GroupResidency> groups = {Group(cross, ""), Group(Full(), "11")};
   const Reuse reuse = ReusablePrefix(groups, 16, 16, 40);
   EXPECT_EQ(reuse.tokens, 32);
-  EXPECT_EQ(reuse.per_group_tokens, (std::vector<int64_t>{40, 32}));
+  EXPECT_EQ(reuse.per_group_tokens, (std::vector<int64_t>{0, 32}));
+}
+
+TEST(ReusablePrefix, LeavesOutGroupsOutsidePrefixCaching) {
+  GroupSpec window = Window(32);
+  window.prefix_cacheable = false;
+  const std::vector<GroupResidency> groups = {Group(Full(), "11"), Group(window, "00")};
+  const Reuse reuse = ReusablePrefix(groups, 16, 16, 40);
+  EXPECT_EQ(reuse.tokens, 32);
+  EXPECT_EQ(reuse.per_group_tokens, (std::vector<int64_t>{32, 0}));
+}
+
+TEST(ReusablePrefix, EagleMayLookPastTheLongestHit) {
+  std::vector<GroupResidency> groups = {Group(Full(), "1111"), Group(Window(32), "1111")};
+  for (GroupResidency& group : groups) group.spec.eagle = true;
+  EXPECT_EQ(ReusablePrefix(groups, 16, 16, 48).tokens, 32);
+  const Reuse reuse = ReusablePrefix(groups, 16, 16, 48, 64);
+  EXPECT_EQ(reuse.tokens, 48);
+  EXPECT_EQ(reuse.per_group_tokens, (std::vector<int64_t>{48, 48}));
+  // One unit behind the candidate, and no more: the hit stays within max_tokens.
+  EXPECT_EQ(ReusablePrefix(groups, 16, 16, 32, 64).tokens, 32);
+}
+
+TEST(EagleLimit, IsAllThatIsHashedFromV032OnWhereGroupsAreSeveral) {
+  EXPECT_EQ(EagleLimit(EngineRules::kMain2026August, 2, 63, 64), 63);
+  EXPECT_EQ(EagleLimit(EngineRules::kV032, 2, 63, 64), 64);
+  EXPECT_EQ(EagleLimit(EngineRules::kV033, 2, 63, 64), 64);
+  EXPECT_EQ(EagleLimit(EngineRules::kV032, 1, 63, 64), 63);
+  EXPECT_EQ(EagleLimit(EngineRules::kV032, 2, 70, 64), 70);
 }
 
 TEST(ReusablePrefix, IsZeroWithoutGroupsTokensOrBlocks) {

@@ -25,6 +25,31 @@ TEST_F(FullAndTwoWindows, WindowsServeTheirLastBlocksAlone) {
   EXPECT_EQ(engine_.Start(second_), (IdLists{{13}, {14}, {15}}));
 }
 
+// Of a prompt that ends with a block, the last block tells from v0.32 on that the one before it
+// need not be dropped.
+TEST(EagleGroups, LookAtTheLastBlockOfAPromptFromV032On) {
+  for (const auto& [rules, hit] :
+       {std::pair{EngineRules::kMain2026August, 32}, std::pair{EngineRules::kV032, 48}}) {
+    CacheConfig config = Config({Eagle(Full()), Eagle(Window(32))}, 21);
+    config.rules = rules;
+    TestEngine engine(config);
+    CacheRequest first = Request("0", Tokens(64));
+    engine.Start(first);
+    CacheRequest second = Request("1", Tokens(64));
+    EXPECT_EQ(engine.Lookup(second).tokens, hit);
+  }
+}
+
+TEST(CacheManagerGroups, OutsidePrefixCachingAreRefused) {
+  CacheConfig config = Config({Full(), Window(32)}, 21);
+  config.groups[1].prefix_cacheable = false;
+  auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256, "0");
+  ASSERT_TRUE(hasher.ok());
+  const auto manager = CacheManager::Create(config, std::move(hasher).value(), {});
+  ASSERT_FALSE(manager.ok());
+  EXPECT_NE(manager.status().message().find("groups[1].prefix_cacheable"), std::string::npos);
+}
+
 // Evict h0 of the SWA groups: 3 blocks.
 TEST_F(FullAndTwoWindows, AnEvictedBlockOutsideTheWindowCostsNothing) {
   engine_.Evict(5);

@@ -47,6 +47,10 @@ CacheConfig RandomConfig(Random& random) {
     if (one_size) config.groups.back().block_size = unit;
   }
   if (Pick(random, 0, 2) == 0) config.groups.push_back(config.groups[0]);
+  // The last of several may be outside prefix caching.
+  if (config.groups.size() > 1) config.groups.back().prefix_cacheable = Pick(random, 0, 3) != 0;
+  const EngineRules rules[] = {EngineRules::kMain2026August, EngineRules::kV032};
+  config.rules = rules[Pick(random, 0, 1)];
   if (config.groups.size() > 1) config.hash_block_size = unit;
   config.num_blocks = 2000;
   return config;
@@ -145,8 +149,10 @@ TEST(LookupAgreement, FixedPointOverGroupsEqualsReusablePrefixOnRandomPools) {
       const auto tokens = static_cast<int64_t>(request.tokens.size());
       const int64_t max_tokens = Pick(random, 0, tokens);
       const PrefixHit engine = lookup.Find(request.chain, max_tokens);
-      const Reuse router =
-          ReusablePrefix(residency, config->hash_block_size, HitAlignment(*config), max_tokens);
+      const int64_t eagle_limit =
+          EagleLimit(config->rules, config->groups.size(), max_tokens, tokens);
+      const Reuse router = ReusablePrefix(residency, config->hash_block_size, HitAlignment(*config),
+                                          max_tokens, eagle_limit);
       EXPECT_EQ(engine.tokens, router.tokens)
           << "seed " << seed << " max " << max_tokens << ": " << Describe(*config);
       EXPECT_EQ(lookup.FindPerGroup(request.chain, max_tokens), router.per_group_tokens)

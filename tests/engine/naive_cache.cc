@@ -120,7 +120,7 @@ int64_t Cache::Demand(size_t group, const Request* request, const Blocks& hits, 
                       bool capped) const {
   const GroupSpec& spec = config_.groups[group];
   const Held* held = request == nullptr ? nullptr : &request->groups[group];
-  if (!TakesPart(spec)) {
+  if (!IsPrefixCached(spec)) {
     const int64_t encoder = spec.kind == SpecKind::kCrossAttention ? lengths.encoder : 0;
     const auto have = static_cast<int64_t>(held == nullptr ? 0 : held->table.size());
     return std::max<int64_t>(0, CeilOf(encoder, spec.block_size) - have);
@@ -207,7 +207,7 @@ void Cache::AddHit(size_t group, Held& held, const Blocks& hits, const Lengths& 
 
 void Cache::AddExternal(size_t group, Held& held, const Lengths& lengths) {
   const GroupSpec& spec = config_.groups[group];
-  if (!TakesPart(spec) || lengths.total == lengths.local) return;
+  if (!IsPrefixCached(spec) || lengths.total == lengths.local) return;
   if (lengths.total - Skipped(spec, lengths.total) <= 0) return;
   while (static_cast<int64_t>(held.table.size()) < CeilOf(lengths.total, spec.block_size)) {
     held.table.push_back(pool_.Take());
@@ -229,7 +229,7 @@ void Cache::AddNew(size_t group, Held& held, const Lengths& lengths, Blocks& add
   const GroupSpec& spec = config_.groups[group];
   if (IsAligned(spec)) return AddState(group, held, lengths, added);
   int64_t slots = lengths.slots;
-  if (!TakesPart(spec)) slots = spec.kind == SpecKind::kCrossAttention ? lengths.encoder : 0;
+  if (!IsPrefixCached(spec)) slots = spec.kind == SpecKind::kCrossAttention ? lengths.encoder : 0;
   if (spec.kind == SpecKind::kMamba) slots += spec.block_size * spec.speculative_blocks;
   if (held.shared_tail) {
     const Block source = held.table[static_cast<size_t>(*held.shared_tail)];

@@ -18,9 +18,11 @@ Grid Grid::Of(const CacheConfig& config) {
   int64_t multiple = 1;
   int64_t divisor = 0;
   bool every_state = false;
+  const bool any = std::any_of(config.groups.begin(), config.groups.end(), IsPrefixCached);
   for (const GroupSpec& group : config.groups) {
     multiple = std::lcm(multiple, group.block_size);
-    divisor = std::gcd(divisor, group.block_size);
+    // Groups outside prefix caching have no hashes.
+    if (!any || IsPrefixCached(group)) divisor = std::gcd(divisor, group.block_size);
     every_state |= group.kind == SpecKind::kMamba && group.mamba_mode != MambaMode::kAlign;
   }
   Grid grid;
@@ -31,7 +33,7 @@ Grid Grid::Of(const CacheConfig& config) {
   bool states_inside = false;
   bool all_can = true;
   for (const GroupSpec& group : config.groups) {
-    if (!TakesPart(group)) continue;
+    if (!IsPrefixCached(group)) continue;
     const bool mamba = group.kind == SpecKind::kMamba;
     if (!mamba && !IsFull(group) && group.block_size != grid.unit) all_can = false;
     const bool inside = group.block_size > grid.unit || config.decode_context_parallel > 1;
@@ -57,7 +59,7 @@ Lookup::Lookup(const std::vector<GroupSpec>& groups, const Grid& grid, const Poo
     : grid_(grid), pool_(pool), num_groups_(groups.size()) {
   for (const bool full : {true, false}) {
     for (size_t i = 0; i < groups.size(); ++i) {
-      if (!TakesPart(groups[i]) || IsFull(groups[i]) != full) continue;
+      if (!IsPrefixCached(groups[i]) || IsFull(groups[i]) != full) continue;
       bool known = false;
       for (Set& set : sets_) {
         if (!(set.spec == groups[i])) continue;

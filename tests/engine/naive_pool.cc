@@ -12,7 +12,7 @@ bool IsFull(const GroupSpec& spec) {
 bool IsWindow(const GroupSpec& spec) {
   return spec.kind == SpecKind::kSlidingWindow || spec.kind == SpecKind::kSlidingWindowMla;
 }
-bool TakesPart(const GroupSpec& spec) {
+bool IsPrefixCached(const GroupSpec& spec) {
   return IsFull(spec) || IsWindow(spec) || spec.kind == SpecKind::kMamba ||
          spec.kind == SpecKind::kChunkedLocalAttention;
 }

@@ -126,6 +126,6 @@ inline int64_t FloorTo(int64_t value, int64_t step) { return value / step * step
 
 bool IsFull(const GroupSpec& spec);
 bool IsWindow(const GroupSpec& spec);
-bool TakesPart(const GroupSpec& spec);  // in prefix caching
+bool IsPrefixCached(const GroupSpec& spec);  // in prefix caching
 
 }  // namespace kvcast::naive

@@ -44,7 +44,7 @@ void Cache::CacheBlocks(const CacheRequest& request, int64_t tokens) {
   tokens = std::min(tokens, static_cast<int64_t>(request.tokens.size()));
   Request& held = running->second;
   for (size_t i = 0; i < config_.groups.size(); ++i) {
-    if (!TakesPart(config_.groups[i])) continue;
+    if (!IsPrefixCached(config_.groups[i])) continue;
     const int64_t cacheable = CacheableTokens(i, tokens);
     CacheGroup(i, held.groups[i], request, held.boundary, cacheable);
     CacheTail(i, held.groups[i], request, cacheable);

@@ -33,6 +33,7 @@ BlockStored FullStored() {
   event.cache_salt = "salt";
   event.metadata = {{"key", ExtraKey::Int(7)}};
   event.token_offset = 32;
+  event.lookahead = LookaheadTokens{1, {12, 14}};
   return event;
 }
 
@@ -95,6 +96,9 @@ const Changes<BlockStored>& StoredChanges() {
       [](S& e) { e.metadata.reset(); },
       [](S& e) { e.token_offset = 0; },
       [](S& e) { e.token_offset.reset(); },
+      [](S& e) { e.lookahead->width = 2; },
+      [](S& e) { e.lookahead->token_ids.back() = 15; },
+      [](S& e) { e.lookahead.reset(); },
   };
   return changes;
 }

@@ -83,12 +83,12 @@ class EventReader {
     Require(ValidUtf8(text));
     return text;
   }
-  void Tokens(const Object& o, BlockStored& event) const {
+  void Tokens(const Object& o, BlockStored& event) {
     if (IsNil(o)) return;
     Require(IsArray(o));
     event.token_ids.emplace();
     const bool pairs = o.via.array.size > 0 && IsArray(o.via.array.ptr[0]);
-    Require(o.via.array.size <= limits_.max_tokens / (pairs ? 2 : 1));
+    ChargeTokens(uint64_t{o.via.array.size} * (pairs ? 2 : 1));
     if (pairs) event.tokens_per_position = 2;
     for (uint32_t i = 0; i < o.via.array.size; ++i) {
       const Object& position = o.via.array.ptr[i];
@@ -99,6 +99,20 @@ class EventReader {
       Require(IsArray(position) && position.via.array.size == 2);
       for (int k = 0; k < 2; ++k) event.token_ids->push_back(Number(position.via.array.ptr[k]));
     }
+  }
+  LookaheadTokens Lookahead(const Object& o, size_t hashes) {
+    Require(IsArray(o) && o.via.array.size == hashes && hashes <= limits_.max_hashes);
+    LookaheadTokens lookahead;
+    for (uint32_t i = 0; i < o.via.array.size; ++i) {
+      const Object& list = o.via.array.ptr[i];
+      Require(IsArray(list) && list.via.array.size == o.via.array.ptr[0].via.array.size);
+      lookahead.width = list.via.array.size;
+      ChargeTokens(list.via.array.size);
+      for (uint32_t k = 0; k < list.via.array.size; ++k) {
+        lookahead.token_ids.push_back(Number(list.via.array.ptr[k]));
+      }
+    }
+    return lookahead;
   }
   ExtraKey Key(const Object& o) {
     if (IsNil(o)) return {};
@@ -144,9 +158,14 @@ class EventReader {
     extra_keys_ += count;
     Require(extra_keys_ <= limits_.max_extra_keys);
   }
+  void ChargeTokens(uint64_t count) {
+    tokens_ += count;
+    Require(tokens_ <= limits_.max_tokens);
+  }
 
   const WireLimits& limits_;
   uint64_t extra_keys_ = 0;
+  uint64_t tokens_ = 0;
 };
 
 using Fields = std::map<std::string, const Object*>;
@@ -184,6 +203,9 @@ Event Stored(const Fields& fields, EventReader& in) {
     event.kv_cache_spec_sliding_window = in.Count(*o);
   }
   if (const Object* o = Find(fields, "extra_keys")) event.extra_keys = in.Entries(*o);
+  if (const Object* o = Find(fields, "lookahead_token_ids")) {
+    event.lookahead = in.Lookahead(*o, event.block_hashes.size());
+  }
   if (const Object* o = Find(fields, "metadata")) event.metadata = in.Metadata(*o);
   return event;
 }
@@ -217,7 +239,8 @@ const std::set<std::string>& NamesOf(int kind) {
   static const std::set<std::string> names[] = {
       {"block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium",
        "lora_name", "extra_keys", "group_idx", "kv_cache_spec_kind", "kv_cache_spec_sliding_window",
-       "locality", "ownership", "session_id", "cache_salt", "metadata", "token_offset"},
+       "locality", "ownership", "session_id", "lookahead_token_ids", "cache_salt", "metadata",
+       "token_offset"},
       {"block_hashes", "medium", "group_idx", "locality", "ownership"},
       {"medium"}};
   return names[kind];

@@ -9,16 +9,19 @@ namespace {
 
 // The chain by the definition: one HashBlock per unit.
 std::vector<Digest> ByDefinition(BlockHasher& hasher, std::span<const TokenId> tokens, size_t unit,
-                                 const HashInputs& inputs) {
+                                 const HashInputs& inputs, const ChainForm& form = {}) {
   std::vector<Digest> chain;
-  for (size_t begin = 0; begin + unit <= tokens.size(); begin += unit) {
+  const auto ahead = static_cast<size_t>(form.lookahead);
+  for (size_t begin = 0; begin + unit + ahead <= tokens.size(); begin += unit) {
     const auto first = static_cast<int64_t>(begin);
     size_t cursor = 0;
     internal::BlockKeys block;
-    internal::CollectBlockKeys(inputs, first, first + static_cast<int64_t>(unit), cursor, block);
+    internal::CollectBlockKeys(inputs, {first, first + static_cast<int64_t>(unit), form.lookahead},
+                               form.extra_keys, cursor, block);
     const Digest* parent = chain.empty() ? nullptr : &chain.back();
     const Digest digest =
-        hasher.HashBlock(parent, tokens.subspan(begin, unit), block.keys, block.object_tags);
+        hasher.HashBlock(parent, tokens.subspan(begin, unit), block.keys, block.object_tags,
+                         {form.extra_keys, tokens.subspan(begin + unit, ahead)});
     chain.push_back(digest);
   }
   return chain;
@@ -33,9 +36,17 @@ std::vector<TokenId> TokensOfEveryWidth(size_t count) {
   return tokens;
 }
 
+constexpr ChainForm kForms[] = {{},
+                                {ExtraKeyScheme::kTagged, 0},
+                                {ExtraKeyScheme::kBare, 1},
+                                {ExtraKeyScheme::kTagged, 1},
+                                {ExtraKeyScheme::kTagged, 2},
+                                {ExtraKeyScheme::kTagged, kMaxHashLookahead}};
+
 HashInputs Everything() {
   HashInputs inputs;
   inputs.lora_name = "a LoRA name that is longer than a short string";
+  inputs.lora_path = "/adapters/a";
   inputs.cache_salt = "salt";
   inputs.mm_items = {{"img", 3, 4, 1}, {"img", 9, 30, 1}, {"other", 60, 2}};
   return inputs;
@@ -52,11 +63,93 @@ TEST(Chain, EqualsTheDefinitionForEveryBlockSizeAndKindOfInput) {
     for (const size_t unit : {1, 2, 3, 4, 5, 15, 16, 17, 64, 200}) {
       // Plain prompts last: the keys of the prompt before must not stick.
       for (const HashInputs& inputs : {Everything(), lora, salt, HashInputs{}}) {
-        EXPECT_EQ(Chain(hasher, tokens, static_cast<int64_t>(unit), inputs),
-                  ByDefinition(hasher, tokens, unit, inputs))
-            << HashAlgorithmName(algorithm) << " unit " << unit;
+        for (const ChainForm& form : kForms) {
+          std::vector<Digest> chain;
+          hasher.ExtendChain(tokens, static_cast<int64_t>(unit), inputs, chain, form);
+          EXPECT_EQ(chain, ByDefinition(hasher, tokens, unit, inputs, form))
+              << HashAlgorithmName(algorithm) << " unit " << unit << " "
+              << ExtraKeySchemeName(form.extra_keys) << " lookahead " << form.lookahead;
+        }
       }
     }
+  }
+}
+
+// The path of an adapter must not stick either.
+TEST(Chain, AnAdapterIsItsNameAndUnderTaggedKeysItsPath) {
+  BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
+  const auto chain = [&hasher](std::string path, ExtraKeyScheme scheme) {
+    HashInputs inputs;
+    inputs.lora_name = "sql";
+    inputs.lora_path = std::move(path);
+    std::vector<Digest> digests;
+    hasher.ExtendChain(TokenRange(0, 32), 16, inputs, digests, {.extra_keys = scheme});
+    return digests;
+  };
+  EXPECT_NE(chain("/a", ExtraKeyScheme::kTagged), chain("/b", ExtraKeyScheme::kTagged));
+  EXPECT_NE(chain("/b", ExtraKeyScheme::kTagged), chain("/b", ExtraKeyScheme::kBare));
+  EXPECT_EQ(chain("/a", ExtraKeyScheme::kBare), chain("/b", ExtraKeyScheme::kBare));
+}
+
+TEST(Chain, LookaheadNeedsTheTokensBehindABlock) {
+  BlockHasher hasher = MakeHasher(HashAlgorithm::kXxhash);
+  const auto units = [&hasher](size_t tokens, int64_t lookahead) {
+    std::vector<Digest> chain;
+    hasher.ExtendChain(TokenRange(0, tokens), 16, {}, chain, {.lookahead = lookahead});
+    EXPECT_EQ(std::ssize(chain), HashedUnits(static_cast<int64_t>(tokens), 16, lookahead));
+    return chain.size();
+  };
+  EXPECT_EQ(units(0, 3), 0u);
+  EXPECT_EQ(units(2, 3), 0u);
+  EXPECT_EQ(units(16, 1), 0u);
+  EXPECT_EQ(units(17, 1), 1u);
+  EXPECT_EQ(units(18, 3), 0u);
+  EXPECT_EQ(units(19, 3), 1u);
+  EXPECT_EQ(units(40, kMaxHashLookahead), 2u);
+}
+
+TEST(Chain, TokenBehindABlockIsPartOfItsHashAlone) {
+  BlockHasher hasher = MakeHasher(HashAlgorithm::kXxhashCbor);
+  const auto chain = [&hasher](TokenId last) {
+    std::vector<TokenId> tokens = TokenRange(0, 33);
+    tokens.back() = last;
+    std::vector<Digest> digests;
+    hasher.ExtendChain(tokens, 16, {}, digests, {.lookahead = 1});
+    return digests;
+  };
+  EXPECT_EQ(chain(7)[0], chain(8)[0]);
+  EXPECT_NE(chain(7)[1], chain(8)[1]);
+}
+
+// Digests in place of rows: the same chain, as far as they go.
+TEST(Chain, EmbeddingDigestsStandForTheRows) {
+  const std::vector<TokenId> tokens(67, 0);
+  HashInputs rows;
+  rows.cache_salt = "s";
+  rows.prompt_embeddings = PromptEmbeddings{std::string(67 * 2, 'e'), 2};
+  rows.prompt_embeddings->data[40] = 'x';
+  for (const ChainForm& form : kForms) {
+    HashInputs digests;
+    digests.cache_salt = "s";
+    digests.embedding_digests = {{8, {}}, {16, {}}};
+    for (const int64_t begin : {0, 16, 32}) {
+      const ExtraKeys keys = ExtraKeysFor(rows, begin, begin + 16, {.lookahead = form.lookahead});
+      const auto& digest = std::get<Bytes>(keys.back().value).data;
+      auto& given = digests.embedding_digests[1].digests.emplace_back();
+      std::copy(digest.begin(), digest.end(), given.begin());
+    }
+    BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
+    std::vector<Digest> by_rows;
+    hasher.ExtendChain(tokens, 16, rows, by_rows, form);
+    ASSERT_EQ(by_rows.size(), form.lookahead > 3 ? 3u : 4u);
+    by_rows.resize(3);
+    std::vector<Digest> by_digests;
+    hasher.ExtendChain(tokens, 16, digests, by_digests, form);
+    EXPECT_EQ(by_digests, by_rows);
+    // None is given for a unit of 32.
+    by_digests.clear();
+    hasher.ExtendChain(tokens, 32, digests, by_digests, form);
+    EXPECT_TRUE(by_digests.empty());
   }
 }
 

@@ -84,8 +84,18 @@ TEST_F(ConformanceHash, ReportsEachKindOfDifference) {
   ExpectDifference({.int64 = "[7982712666671721127]"}, "block 0: int64");
   ExpectDifference({.block_hashes = "[]"}, "block_hashes: 1 entries, recorded 0");
   ExpectDifference({.more = R"(,"extra_keys":[["salt"]])"}, "block 0: extra keys");
+  ExpectDifference({.more = R"(,"event_extra_keys":[["salt"]])"}, "block 0: event's extra keys");
+  ExpectDifference({.more = R"(,"lookahead_token_ids":[[16]])"}, "block 0: lookahead tokens");
   ExpectDifference({.more = R"(,"preimages_hex":["00"])"}, "block 0: preimage");
   ExpectDifference({.more = R"(,"none_hash_preimage_hex":"00")"}, "NONE_HASH preimage");
+}
+
+// The form of the record decides: a block of 15 tokens and one behind it, in a record of 16.
+TEST_F(ConformanceHash, ReadsTheFormOfTheHashes) {
+  ExpectDifference({.more = R"(,"hash_lookahead_tokens":1)"},
+                   "block_hashes: 0 entries, recorded 1");
+  ExpectDifference({.more = R"(,"salt":"s","extra_key_scheme":"tagged","extra_keys":[["s"]])"},
+                   "block 0: digest is");
 }
 
 TEST_F(ConformanceHash, TakesADrawnNoneHashFromTheRecord) {
@@ -141,6 +151,8 @@ TEST_F(ConformanceHash, MalformedFilesAreNamedWithTheirLine) {
                   "mm: length: missing");
   ExpectMalformed(Line{.more = R"(,"mm":[3])"}.Json(), "mm: not an object");
   ExpectMalformed(Line{.more = R"(,"extra_keys":[[{"x":1}]])"}.Json(), "extra_keys");
+  ExpectMalformed(Line{.more = R"(,"extra_key_scheme":"signed")"}.Json(), "extra_key_scheme");
+  ExpectMalformed(Line{.more = R"(,"hash_lookahead_tokens":9)"}.Json(), "hash_lookahead_tokens");
   ExpectMalformed(Line{.more = R"(,"prompt_embeds_float32_rows_hex":["00","0000"])"}.Json(),
                   "rows differ");
   ExpectMalformed(Line{.more = R"(,"prompt_embeds_float32_rows_hex":[""])"}.Json(), "no rows");

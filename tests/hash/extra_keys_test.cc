@@ -16,7 +16,7 @@ using internal::CollectBlockKeys;
 ExtraKeys KeysFrom(const HashInputs& inputs, int64_t begin, int64_t end, size_t cursor,
                    size_t next_cursor) {
   BlockKeys block;
-  CollectBlockKeys(inputs, begin, end, cursor, block);
+  CollectBlockKeys(inputs, {begin, end}, ExtraKeyScheme::kBare, cursor, block);
   EXPECT_EQ(cursor, next_cursor);
   return block.keys;
 }
@@ -122,12 +122,52 @@ TEST(ExtraKeys, OffsetsThatNoPromptHasAreSafe) {
   EXPECT_EQ(ExtraKeysFor(embeddings, 0, 16).size(), 1u);
 }
 
+ExtraKey List(std::vector<ExtraKey> items) { return {ExtraKeyList{std::move(items)}}; }
+
+TEST(ExtraKeys, TaggedFormNamesTheSourceOfEachKey) {
+  HashInputs inputs = Images({{"h1", 0, 5}, {"h2", 10, 5}});
+  inputs.lora_name = "sql";
+  inputs.lora_path = "/adapters/sql";
+  inputs.cache_salt = "salt";
+  inputs.embedding_digests = {{16, {std::array<uint8_t, 32>{}}}};
+  const ExtraKeys keys = ExtraKeysFor(inputs, 0, 16, {ExtraKeyScheme::kTagged, 0});
+  EXPECT_EQ(
+      keys,
+      (ExtraKeys{
+          List({ExtraKey::Text("lora"), ExtraKey::Text("sql"), ExtraKey::Text("/adapters/sql")}),
+          List({ExtraKey::Text("mm"), ExtraKey::Text("h1"), ExtraKey::Int(0)}),
+          List({ExtraKey::Text("mm"), ExtraKey::Text("h2"), ExtraKey::Int(10)}),
+          List({ExtraKey::Text("cache_salt"), ExtraKey::Text("salt")}),
+          List({ExtraKey::Text("prompt_embeds"), ExtraKey::Binary(std::string(32, '\0'))}),
+      }));
+}
+
+// An item that the hash reaches through the lookahead alone is one of the next block as well.
+TEST(ExtraKeys, LookaheadReachesItemsOfTheNextBlock) {
+  const HashInputs inputs = Images({{"h1", 12, 2}, {"h2", 16, 2}, {"h3", 18, 2}, {"h4", 40, 2}});
+  BlockKeys block;
+  size_t cursor = 0;
+  const auto collect = [&](int64_t begin, int64_t lookahead) {
+    CollectBlockKeys(inputs, {begin, begin + 16, lookahead}, ExtraKeyScheme::kBare, cursor, block);
+    return block.keys;
+  };
+  EXPECT_EQ(collect(0, 4), (ExtraKeys{ExtraKey::Item("h1", 12), ExtraKey::Item("h2", 16),
+                                      ExtraKey::Item("h3", 18)}));
+  EXPECT_EQ(cursor, 1u);
+  EXPECT_EQ(collect(16, 4), (ExtraKeys{ExtraKey::Item("h2", 0), ExtraKey::Item("h3", 2)}));
+  EXPECT_EQ(cursor, 3u);
+  EXPECT_EQ(collect(32, 4), (ExtraKeys{ExtraKey::Item("h4", 8)}));
+  EXPECT_EQ(cursor, 4u);
+  cursor = 0;
+  EXPECT_EQ(collect(0, 0), (ExtraKeys{ExtraKey::Item("h1", 12)}));
+}
+
 TEST(ExtraKeys, ObjectTagsStandNextToTheirKeys) {
   HashInputs inputs = Images({{"h1", 0, 2, 7}, {"h1", 4, 2, 7}});
   inputs.lora_name = "lora";
   size_t cursor = 0;
   BlockKeys block;
-  CollectBlockKeys(inputs, 0, 16, cursor, block);
+  CollectBlockKeys(inputs, {0, 16}, ExtraKeyScheme::kBare, cursor, block);
   EXPECT_THAT(block.object_tags, ::testing::ElementsAre(0, 7, 7));
 }
 

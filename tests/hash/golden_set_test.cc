@@ -25,12 +25,26 @@ TEST(GoldenSet, BundledRecordings) {
   ExpectAllEqual(KVCAST_SOURCE_DIR "/tests/data/hash/block_hashes.jsonl", 600);
 }
 
+// Tagged extra keys, LoRA paths, and hashes that cover the tokens behind their blocks.
+TEST(GoldenSet, BundledRecordingsOfVllm033) {
+  ExpectAllEqual(KVCAST_SOURCE_DIR "/tests/data/hash/block_hashes_vllm_0_33.jsonl", 600);
+}
+
 TEST(GoldenSet, AllRecordings) {
   const char* folder = std::getenv("KVCAST_CONFORMANCE");
   if (!folder) GTEST_SKIP() << "KVCAST_CONFORMANCE is not set";
   const std::string hashes = std::string(folder) + "/hashes";
   if (!std::filesystem::exists(hashes)) GTEST_SKIP() << hashes << " does not exist";
   ExpectAllEqual(hashes, 1);
+}
+
+// The recordings of vLLM 0.33 lie beside the others.
+TEST(GoldenSet, AllRecordingsOfVllm033) {
+  const char* folder = std::getenv("KVCAST_CONFORMANCE");
+  if (!folder) GTEST_SKIP() << "KVCAST_CONFORMANCE is not set";
+  const std::string hashes = std::string(folder) + "/../vllm-0.33/hashes";
+  if (!std::filesystem::exists(hashes)) GTEST_SKIP() << hashes << " does not exist";
+  ExpectAllEqual(hashes, 8944);
 }
 
 }  // namespace

@@ -26,9 +26,12 @@ ServiceMetrics Example() {
                     ChainScheme{HashAlgorithm::kSha256Cbor, "a \"seed\"", {1}, 16}, ""};
   worker.scheme.matched = 5;
   worker.scheme.skipped[static_cast<size_t>(SchemeSkip::kSparse)] = 3;
-  worker.tokens.serving = true;
-  worker.tokens.keys.parked_stores = 6;
-  worker.tokens.keys.unresolved_held[static_cast<size_t>(Unresolved::kSparse)] = 8;
+  worker.index.unnamed = 6;
+  worker.index.named_late = 2;
+  worker.index.ambiguous = 3;
+  worker.index.bad_stores = 4;
+  worker.index.forgotten_names = 5;
+  worker.index.unnamed_blocks[static_cast<size_t>(UnnamedReason::kSparse)] = 8;
   metrics.workers = {worker};
   return metrics;
 }
@@ -75,12 +78,17 @@ TEST(Metrics, SaysHowOftenAStateWasWrongAndWhatWasDone) {
   EXPECT_TRUE(has("quarantines", 7));
 }
 
-TEST(Metrics, SaysWhatTokenModeKnows) {
+TEST(Metrics, SaysWhichContentIsNotKnown) {
   const std::string page = RenderMetrics(Example());
-  EXPECT_TRUE(HasLine(page, R"(kvcast_source_token_mode{worker="engine \"0\""} 1)")) << page;
-  EXPECT_TRUE(HasLine(page, R"(kvcast_token_mode_parked_stores{worker="engine \"0\""} 6)"));
-  EXPECT_TRUE(
-      HasLine(page, R"(kvcast_token_mode_unresolved{worker="engine \"0\"",reason="sparse"} 8)"));
+  EXPECT_TRUE(HasLine(page, R"(kvcast_unnamed_blocks{worker="engine \"0\""} 6)")) << page;
+  EXPECT_TRUE(HasLine(page, R"(kvcast_named_late_blocks_total{worker="engine \"0\""} 2)"));
+  EXPECT_TRUE(HasLine(page, R"(kvcast_ambiguous_names_total{worker="engine \"0\""} 3)"));
+  EXPECT_TRUE(HasLine(page, R"(kvcast_bad_stores_total{worker="engine \"0\""} 4)"));
+  EXPECT_TRUE(HasLine(page, R"(kvcast_forgotten_names_total{worker="engine \"0\""} 5)"));
+  EXPECT_TRUE(HasLine(
+      page, R"(kvcast_unnamed_stored_blocks_total{worker="engine \"0\"",reason="sparse"} 8)"));
+  EXPECT_TRUE(HasLine(
+      page, R"(kvcast_unnamed_stored_blocks_total{worker="engine \"0\"",reason="ambiguous"} 0)"));
 }
 
 TEST(Metrics, NamesTheSchemeThatWasFound) {

@@ -11,7 +11,7 @@
 #include "router/service/query_engine.h"
 #include "router/service/source.h"
 #include "src/wire/writer.h"
-#include "tests/router/token_events.h"
+#include "tests/router/content_events.h"
 
 namespace kvcast::testing {
 namespace {
@@ -99,29 +99,25 @@ Map Removed(std::vector<uint64_t> hashes, const std::string& medium = "cpu") {
 class MooncakeStore {
  public:
   explicit MooncakeStore(MooncakeConfig config = {})
-      : events_(std::move(config)), keys_({.repeats_are_refreshes = true}) {
-    EXPECT_TRUE(index_.AddWorker(kWorker, {.groups = {Full(4)}, .hash_block_size = 4}).ok());
-  }
+      : events_(std::move(config)), worker_({Full(4)}, {.repeats_are_refreshes = true}) {}
   void Take(const std::vector<Map>& events) {
     const auto batch = events_.Decode(BatchOf(events));
     ASSERT_TRUE(batch.ok()) << batch.status().ToString();
-    index_.Apply(kWorker, keys_.Rekey(*batch));
+    worker_.index().Apply(kWorker, *batch);
   }
   // Tokens of a prompt that the CPU, and the storages behind it, could give back.
   std::pair<int64_t, int64_t> Reusable(std::vector<TokenId> tokens,
                                        const HashInputs& inputs = {}) const {
-    tokens.push_back(-1);
-    const auto matches = index_.Match(ContentChain(tokens, 4, inputs), 4, std::ssize(tokens));
-    return {matches.at(0).with_cpu_tokens, matches.at(0).with_storage_tokens};
+    const WorkerMatch match = worker_.Match(std::move(tokens), inputs);
+    return {match.with_cpu_tokens, match.with_storage_tokens};
   }
   MooncakeCounters counters() const { return events_.counters(); }
-  uint64_t residencies() const { return index_.counters(kWorker).residencies; }
+  uint64_t residencies() const { return worker_.counters().residencies; }
   MooncakeEvents& events() { return events_; }
 
  private:
   MooncakeEvents events_;
-  TokenKeys keys_;
-  PrefixIndex index_;
+  ContentWorker worker_;
 };
 
 using Tiers = std::pair<int64_t, int64_t>;
@@ -310,7 +306,8 @@ TEST(MooncakeEvents, ASourceOfTheServiceIsAskedByTokens) {
       index, [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
   router::Query query{.tokens = Tokens(1, 20), .prompt_tokens = 20};
   EXPECT_EQ(engine.Answer(query, sources).value().at(0).match.with_cpu_tokens, 8);
-  EXPECT_TRUE(engine.Answer(query, sources).value().at(0).token_mode);
+  EXPECT_EQ(engine.Answer(query, sources).value().at(0).named_by, router::NamedBy::kContent);
+  EXPECT_TRUE(engine.Answer(query, sources).value().at(0).exact);
   sources[0]->OnBatch(BatchOf({With(Removed({2}), "seq_hashes", Text("broken"))}));
   EXPECT_EQ(engine.Answer(query, sources).value().at(0).match.with_cpu_tokens, 0);
   EXPECT_EQ(sources[0]->State(SourceState::kSynced), SourceState::kSuspect);

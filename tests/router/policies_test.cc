@@ -24,7 +24,9 @@ class Policies : public ::testing::Test {
     for (const auto& index : indexes_) index->Apply(batch);
   }
   int64_t Match(Policy policy, int64_t tokens, int64_t unit = 16) {
-    return indexes_[static_cast<size_t>(policy)]->Match(Hashes(1, tokens / unit), unit, tokens);
+    return indexes_[static_cast<size_t>(policy)]
+        ->Match(Hashes(1, tokens / unit), unit, tokens)
+        .tokens;
   }
 
   std::vector<std::unique_ptr<tools::PolicyIndex>> indexes_;

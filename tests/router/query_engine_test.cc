@@ -156,7 +156,21 @@ TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
     return status;
   });
   const auto answers = engine.Answer(ByTokens(100), sources);
-  EXPECT_EQ(answers.value()[0].reason, "the worker's block sizes do not fit its hash unit");
+  EXPECT_EQ(answers.value()[0].reason, "hash scheme: the stores' unit is not the worker's");
+}
+
+TEST_F(QueryEngineTest, AStreamThatIsNotHeardSaysWhatToLookAt) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
+  SourceStatus status;
+  const QueryEngine engine(index, [&status](WorkerId) { return status; });
+  const auto reason = [&] { return engine.Answer(ByTokens(100), sources).value()[0].reason; };
+  EXPECT_EQ(reason(), "the stream is connecting");
+  status.reason = SourceReason::kUnheard;
+  EXPECT_EQ(reason(),
+            "the stream is connecting: no message for 10 s: if the engine connects its publisher "
+            "(vLLM does for tcp://127.0.0.1:PORT), set bind=true");
+  status.bound = true;
+  EXPECT_EQ(reason(), "the stream is connecting: no publisher has connected for 10 s");
 }
 
 TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {

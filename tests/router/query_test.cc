@@ -21,6 +21,48 @@ TEST(ParseQuery, ReadsTokensLoraSaltAndWorkers) {
   EXPECT_EQ(query->workers, std::vector<std::string>{"w"});
 }
 
+TEST(ParseQuery, ReadsWhatElseABlockHolds) {
+  const std::string ones = [] {
+    std::string hex;
+    for (int i = 0; i < 32; ++i) hex += "01";
+    return hex;
+  }();
+  const auto query = ParseQuery(
+      R"({"tokens": [1, 2], "lora_name": "sql", "lora_path": "/adapters/sql",
+          "mm_items": [{"identifier": "cat", "offset": 0, "length": 1},
+                       {"length": 2, "offset": 1, "identifier": "dog"}],
+          "prompt_embeds_digests": [{"block_size": 16, "digests": [")" +
+      ones + R"("]}, {"block_size": 32, "digests": []}]})");
+  ASSERT_TRUE(query.ok()) << query.status().ToString();
+  EXPECT_EQ(query->inputs.lora_path, "/adapters/sql");
+  ASSERT_EQ(query->inputs.mm_items.size(), 2u);
+  EXPECT_EQ(query->inputs.mm_items[1].identifier, "dog");
+  EXPECT_EQ(query->inputs.mm_items[1].offset, 1);
+  EXPECT_EQ(query->inputs.mm_items[1].length, 2);
+  ASSERT_EQ(query->inputs.embedding_digests.size(), 2u);
+  EXPECT_EQ(query->inputs.embedding_digests[0].unit, 16);
+  ASSERT_EQ(query->inputs.embedding_digests[0].digests.size(), 1u);
+  EXPECT_EQ(query->inputs.embedding_digests[0].digests[0][31], 1);
+  EXPECT_TRUE(query->inputs.embedding_digests[1].digests.empty());
+}
+
+TEST(ParseQuery, ItemsAndDigestsAreBounded) {
+  const auto list = [](size_t count, const std::string& element) {
+    std::string text;
+    for (size_t i = 0; i < count; ++i) text += (i == 0 ? "" : ",") + element;
+    return "[" + text + "]";
+  };
+  const auto parse = [](const std::string& member, const std::string& value) {
+    return ParseQuery("{\"tokens\": [1], \"" + member + "\": " + value + "}").status();
+  };
+  const std::string item = R"({"identifier": "a", "offset": 0, "length": 1})";
+  EXPECT_TRUE(parse("mm_items", list(kMaxQueryItems, item)).ok());
+  EXPECT_FALSE(parse("mm_items", list(kMaxQueryItems + 1, item)).ok());
+  const std::string digests = R"({"block_size": 4, "digests": []})";
+  EXPECT_TRUE(parse("prompt_embeds_digests", list(kMaxQueryDigestSizes, digests)).ok());
+  EXPECT_FALSE(parse("prompt_embeds_digests", list(kMaxQueryDigestSizes + 1, digests)).ok());
+}
+
 TEST(ParseQuery, ReadsHashesOfAllForms) {
   const auto query = ParseQuery(
       R"({"hashes": [18446744073709551615, -3, "00fF"], "hash_block_size": 16, "prompt_tokens": 9})");
@@ -76,7 +118,39 @@ INSTANTIATE_TEST_SUITE_P(
         BadBody{R"({"hashes": [""]})", "hashes[0]: neither an integer nor hex digits"},
         BadBody{R"({"hashes": 5})", "hashes: must be an array"},
         BadBody{R"({"hashes": [1], "cache_salt": "x"})",
-                "lora_name and cache_salt are part of the hashes already"},
+                "cache_salt is part of the hashes already"},
+        BadBody{R"({"hashes": [1], "lora_path": "/a"})", "lora_path is part of the hashes already"},
+        BadBody{R"({"hashes": [1], "mm_items": []})", "mm_items is part of the hashes already"},
+        BadBody{R"({"hashes": [1], "prompt_embeds_digests": []})",
+                "prompt_embeds_digests is part of the hashes already"},
+        BadBody{R"({"tokens": [1], "lora_path": 7})", "lora_path: must be a string"},
+        BadBody{R"({"tokens": [1], "mm_items": {}})", "mm_items: must be an array of at most 4096"},
+        BadBody{R"({"tokens": [1], "mm_items": [7]})",
+                "mm_items[0]: must be an object of identifier, offset and length"},
+        BadBody{R"({"tokens": [1], "mm_items": [{"identifier": "a", "offset": 0}]})",
+                "mm_items[0]: must be an object of identifier, offset and length"},
+        BadBody{R"({"tokens": [1], "mm_items": [{"identifier": "a", "offset": 0, "len": 1}]})",
+                "mm_items[0]: must be an object of identifier, offset and length"},
+        BadBody{R"({"tokens": [1], "mm_items": [{"identifier": 1, "offset": 0, "length": 1}]})",
+                "mm_items[0].identifier: must be a string"},
+        BadBody{R"({"tokens": [1], "mm_items": [{"identifier": "a", "offset": 0, "length": 1},
+                                                {"identifier": "a", "offset": -1, "length": 1}]})",
+                "mm_items[1].offset: must be an integer, not negative"},
+        BadBody{R"({"tokens": [1], "mm_items": [{"identifier": "a", "offset": 0, "length": 0}]})",
+                "mm_items[0].length: must be a positive integer"},
+        BadBody{R"({"tokens": [1], "prompt_embeds_digests": 1})",
+                "prompt_embeds_digests: must be an array of at most 16"},
+        BadBody{
+            R"({"tokens": [1], "prompt_embeds_digests": [{"block_size": 16}]})",
+            "prompt_embeds_digests[0]: must be an object of block_size and an array of digests"},
+        BadBody{
+            R"({"tokens": [1], "prompt_embeds_digests": [{"block_size": 16, "digests": "00"}]})",
+            "prompt_embeds_digests[0]: must be an object of block_size and an array of digests"},
+        BadBody{R"({"tokens": [1], "prompt_embeds_digests": [{"block_size": 0, "digests": []}]})",
+                "prompt_embeds_digests[0].block_size: must be a positive integer"},
+        BadBody{
+            R"({"tokens": [1], "prompt_embeds_digests": [{"block_size": 4, "digests": ["00"]}]})",
+            "prompt_embeds_digests[0].digests[0]: not the hex digits of 32 bytes"},
         BadBody{R"({"hashes": [1], "hash_block_size": 0})",
                 "hash_block_size: must be a positive integer"},
         BadBody{R"({"hashes": [1], "hash_block_size": 16.5})",
@@ -118,17 +192,30 @@ TEST(RenderAnswers, GivesOneObjectPerWorker) {
   answer.event_age_seconds = 1.5;
   answer.scheme = {SchemeState::kMatched, ChainScheme{HashAlgorithm::kSha256, "0", {1}, 16}, ""};
   answer.exact = true;
-  EXPECT_EQ(
-      RenderAnswers({answer}),
-      "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"exact\":true,\"hash_"
-      "block_size\":16,"
-      "\"hit\":\"partial\",\"limiting_group\":1,\"mode\":\"engine_hash\",\"model\":\"\",\"name\":"
-      "\"w\xEF\xBF\xBD\\\"\","
-      "\"next_seq\":9,\"per_group_tokens\":[64,48],\"reason\":\"\",\"recompute_tokens\":52,"
-      "\"reusable_tokens\":48,\"reusable_with_cpu_tokens\":64,"
-      "\"reusable_with_storage_tokens\":80,\"scheme\":{\"algorithm\":\"sha256\","
-      "\"hash_block_size\":16,\"reason\":\"\",\"seed\":\"0\",\"state\":\"matched\"},"
-      "\"state\":\"synced\",\"weight\":0.5}]}\n");
+  EXPECT_EQ(RenderAnswers({answer}),
+            "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"exact\":true,\"hash_"
+            "block_size\":16,"
+            "\"hit\":\"partial\",\"limiting_group\":1,\"model\":\"\",\"name\":"
+            "\"w\xEF\xBF\xBD\\\"\",\"named_by\":\"content\","
+            "\"next_seq\":9,\"per_group_tokens\":[64,48],\"reason\":\"\",\"recompute_tokens\":52,"
+            "\"replay_tokens\":0,"
+            "\"reusable_tokens\":48,\"reusable_with_cpu_tokens\":64,"
+            "\"reusable_with_storage_tokens\":80,\"scheme\":{\"algorithm\":\"sha256\","
+            "\"hash_block_size\":16,\"reason\":\"\",\"seed\":\"0\",\"state\":\"matched\"},"
+            "\"state\":\"synced\",\"weight\":0.5}]}\n");
+}
+
+TEST(RenderAnswers, NoStateIsCertainBeforeItIsWhole) {
+  QueryAnswer answer;
+  answer.match.certain = true;
+  const auto certain = [&answer](SourceState state) {
+    answer.state = state;
+    return RenderAnswers({answer}).find("\"certain\":true") != std::string::npos;
+  };
+  EXPECT_FALSE(certain(SourceState::kConnecting));
+  EXPECT_FALSE(certain(SourceState::kCleared));
+  EXPECT_TRUE(certain(SourceState::kSynced));
+  EXPECT_TRUE(certain(SourceState::kGap));
 }
 
 TEST(RenderAnswers, SaysNullWhereNothingIsKnown) {

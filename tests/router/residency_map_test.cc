@@ -55,11 +55,12 @@ struct ResidencyMapTest : ::testing::Test {
 
   void Add(PlaceId place, std::span<const BlockHash> hashes, const BlockHash* parent = nullptr) {
     ResidencyMap::Cursor cursor;
-    if (parent != nullptr) map.Seek(*parent, cursor);
+    if (parent != nullptr) map.Seek(*parent, kUnnamed, cursor);
     size_t more = hashes.size();
     for (const BlockHash& hash : hashes) {
       const bool first = held[{place, Name(hash)}]++ == 0;
-      EXPECT_EQ(map.Add(hash, place, --more, cursor), first);
+      EXPECT_EQ(map.Add(hash, {}, {.own = {&place, 1}, .place = place}, --more, true, cursor),
+                first ? Addition::kFirst : Addition::kCopy);
     }
   }
   void Remove(PlaceId place, std::span<const BlockHash> hashes) {
@@ -104,16 +105,17 @@ struct ResidencyMapTest : ::testing::Test {
   }
   Seen Walked(std::span<const BlockHash> chain, bool until_gap = false) const {
     Seen seen;
-    map.Walk(chain, until_gap,
-             [&](const HolderSet& holders, uint32_t offset, size_t position, uint32_t length) {
-               for (uint32_t i = 0; i < holders.size(); ++i) {
-                 if (!places.Read(holders.place(i))) continue;
-                 for (uint32_t bit = 0; bit < length; ++bit) {
-                   if ((holders.bits(i) >> (offset + bit) & 1) != 0)
-                     seen.emplace(holders.place(i), position + bit);
-                 }
-               }
-             });
+    map.WalkHashes(
+        chain, until_gap, false,
+        [&](const HolderSet& holders, uint32_t offset, size_t position, uint32_t length) {
+          for (uint32_t i = 0; i < holders.size(); ++i) {
+            if (!places.Read(holders.place(i))) continue;
+            for (uint32_t bit = 0; bit < length; ++bit) {
+              if ((holders.bits(i) >> (offset + bit) & 1) != 0)
+                seen.emplace(holders.place(i), position + bit);
+            }
+          }
+        });
     return seen;
   }
   // As the writer has it.

@@ -167,10 +167,12 @@ TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
       return worker.at("next_seq") == 1 && worker.at("state") == "synced";
     });
   });
-  for (const size_t exact : {0, 1}) {
-    EXPECT_EQ(workers[exact].at("reusable_tokens"), 96);
-    EXPECT_EQ(workers[exact].at("exact"), true);
-    EXPECT_EQ(workers[exact].at("reason"), "");
+  for (const Json& worker : workers) {
+    EXPECT_EQ(worker.at("reusable_tokens"), 96);
+    EXPECT_EQ(worker.at("named_by"), "content");
+    EXPECT_EQ(worker.at("exact"), false);
+    EXPECT_EQ(worker.at("reason"),
+              "the kinds of the groups are neither sent nor registered: tell groups");
   }
   EXPECT_EQ(workers[0].at("scheme"), Json({{"state", "matched"},
                                            {"algorithm", "sha256_cbor"},
@@ -178,16 +180,9 @@ TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
                                            {"hash_block_size", 8},
                                            {"reason", ""}}));
   EXPECT_EQ(workers[1].at("scheme").at("algorithm"), "xxhash");
-  EXPECT_EQ(workers[2].at("reusable_tokens"), 96);
-  EXPECT_EQ(workers[2].at("exact"), false);
-  EXPECT_EQ(workers[2].at("reason"),
-            "hash scheme: registered xxhash_cbor; the stores have sha256, seed 0, unit 16");
+  EXPECT_EQ(workers[2].at("scheme").at("reason"),
+            "registered xxhash_cbor; the stores have sha256, seed 0, unit 16");
   EXPECT_EQ(workers[3].at("scheme").at("reason"), "no known scheme fits the stores");
-  EXPECT_EQ(workers[3].at("mode"), "token");
-  EXPECT_EQ(workers[3].at("reusable_tokens"), 96);
-  EXPECT_EQ(workers[3].at("exact"), false);
-  EXPECT_EQ(workers[3].at("reason"),
-            "token mode: the kinds of the groups are neither sent nor registered");
   EXPECT_EQ(Json::parse(Client().Get("/healthz")->body).at("schemes_matched"), 2);
   const std::string page = Client().Get("/metrics")->body;
   EXPECT_NE(page.find("kvcast_source_scheme_state{worker=\"engine-3\",state=\"token_mode\"} 1"),
@@ -197,7 +192,9 @@ TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
 // A query by hashes brings the engine's own: the scheme does not matter.
 TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
   const auto publisher = StartPublisher();
-  Start({Following("engine", *publisher)});
+  RouterSource source = Following("engine", *publisher);
+  source.worker.groups = {Full()};
+  Start({source});
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(kvcast::testing::Hashes(1, 2), 0))).ok());
   const Json workers = AskUntil({{"hashes", {1, 2}}}, [](const Json& answer) {
     return answer.at(0).at("next_seq") == 1 && answer.at(0).at("state") == "synced";
@@ -282,6 +279,23 @@ TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyWhenTold) {
   RouterOptions local;
   local.relay.endpoint = "tcp://127.0.0.1:0";
   EXPECT_TRUE(RouterService::Start(local).ok());
+}
+
+TEST_F(RouterServiceTest, ABoundSourceBeyondLoopbackTakesAWord) {
+  RouterSource source;
+  source.worker.name = "w";
+  source.bind = true;
+  source.endpoint = "tcp://0.0.0.0:5557";
+  RouterOptions options;
+  options.sources = {source};
+  EXPECT_EQ(RouterService::Start(options).status().message().find(
+                "w: bind: tcp://0.0.0.0:5557 is not loopback"),
+            0u);
+  Start({});
+  const auto refused = Client().Post(
+      "/v1/sources", R"({"name": "w", "endpoint": "tcp://*:5557", "bind": true})", "text/json");
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_NE(refused->body.find("w: bind: tcp://*:5557 is not loopback"), std::string::npos);
 }
 
 // tests/tools/router_api_test.py checks that what the document names is there and as described.

@@ -151,6 +151,26 @@ TEST_F(RoutingDeskTest, BookingsFollowTheFeedback) {
   EXPECT_EQ(counters.under_tokens, 0u);
 }
 
+// Whether the request's answer and its reuse can be compared to the token.
+TEST_F(RoutingDeskTest, AnAdmissionSaysWhetherTheAnswerWasExactAndWhen) {
+  QueryAnswer exact = Worker(0, 480);
+  exact.exact = true;
+  exact.next_seq = 7;
+  Decide(desk, {exact}, Prompt("exact"));
+  const auto admission = desk.Admit("exact", 464);
+  ASSERT_TRUE(admission.ok());
+  EXPECT_TRUE(admission->comparable);
+  EXPECT_EQ(admission->next_seq, 7u);
+  EXPECT_FALSE(desk.Admit("exact", 464)->comparable) << "once";
+  QueryAnswer guess = exact;
+  guess.exact = false;
+  Decide(desk, {guess}, Prompt("guess"));
+  EXPECT_FALSE(desk.Admit("guess", 464)->comparable);
+  guess.reuse_contradicts = true;
+  Decide(desk, {guess}, Prompt("contradicted"));
+  EXPECT_TRUE(desk.Admit("contradicted", 464)->comparable);
+}
+
 TEST_F(RoutingDeskTest, BookingsEndByThemselves) {
   config.bookings_max = 2;
   config.booking_lifetime_ms = 100;
@@ -228,6 +248,10 @@ TEST(ParseFeedback, WhatIsWrongIsNamed) {
       {R"({"event": "admitted", "request_id": "r"})", "reused_tokens: goes with admitted"},
       {R"({"event": "admitted", "request_id": "r", "reused_tokens": -1})",
        "reused_tokens: must be an integer, not negative"},
+      {R"({"event": "finished", "request_id": "r", "next_seq": 1})",
+       "next_seq: goes with admitted"},
+      {R"({"event": "admitted", "request_id": "r", "reused_tokens": 1, "next_seq": -1})",
+       "next_seq: must be an integer, not negative"},
       {R"({"event": "finished", "request_id": "r", "x": 1})", "unknown member: x"}};
   for (const auto& [body, message] : wrong) {
     EXPECT_EQ(ParseFeedback(body).status().message(), message) << body;

@@ -1,4 +1,5 @@
-// The recorded scenarios, which are not part of the project: KVCAST_CONFORMANCE names the folder.
+// The recorded scenarios, which are not part of the project: KVCAST_CONFORMANCE names the folder,
+// KVCAST_CONFORMANCE_033 that of vLLM 0.33.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,10 +11,10 @@
 
 namespace kvcast::testing {
 
-// In order of their names; empty if the folder is not named.
-inline std::vector<std::string> ScenarioFiles() {
+// In order of their names; empty if `variable` does not name the folder.
+inline std::vector<std::string> ScenarioFiles(const char* variable = "KVCAST_CONFORMANCE") {
   std::vector<std::string> files;
-  const char* root = std::getenv("KVCAST_CONFORMANCE");
+  const char* root = std::getenv(variable);
   if (root == nullptr) return files;
   std::error_code error;
   for (const auto& entry :

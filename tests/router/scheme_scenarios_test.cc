@@ -5,7 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <iostream>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -17,9 +20,25 @@ namespace {
 
 using testing::ScenarioFiles;
 
+// The recordings of vLLM 0.33 lie beside the others.
+std::vector<std::string> FilesOfVllm033() {
+  std::vector<std::string> files;
+  const char* root = std::getenv("KVCAST_CONFORMANCE");
+  if (root == nullptr) return files;
+  const auto folder = std::filesystem::path(root) / ".." / "vllm-0.33" / "scenarios";
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    if (entry.path().string().find(".jsonl") != std::string::npos) files.push_back(entry.path());
+  }
+  std::ranges::sort(files);
+  return files;
+}
+
 std::vector<RecordedStream> ReadAll() {
   std::vector<RecordedStream> streams;
-  for (const std::string& file : ScenarioFiles()) {
+  std::vector<std::string> files = ScenarioFiles();
+  std::ranges::copy(FilesOfVllm033(), std::back_inserter(files));
+  for (const std::string& file : files) {
     auto stream = ReadRecordedStream(file);
     EXPECT_TRUE(stream.ok()) << stream.status().ToString();
     if (stream.ok()) streams.push_back(std::move(stream).value());
@@ -40,7 +59,8 @@ TEST(RecordedSchemes, AreFoundOutAndWrongRegistrationsReported) {
 }
 
 // At the rate at which a router tests: once a scheme is found, one testable store in 64, and one of
-// each place after a clear.
+// each place and each kind of key after a clear. A kind that is not told in full (incomplete spans)
+// is tried a few times more.
 TEST(RecordedSchemes, AreFoundOutBySamplesToo) {
   const std::vector<RecordedStream> streams = ReadAll();
   if (streams.empty()) GTEST_SKIP() << "KVCAST_CONFORMANCE names no recorded scenarios";
@@ -49,12 +69,17 @@ TEST(RecordedSchemes, AreFoundOutBySamplesToo) {
   for (const RecordedStream& stream : streams) {
     const SchemeOutcome outcome = ReplayScheme(stream, candidates);
     EXPECT_EQ(outcome.verdict.state, SchemeState::kMatched) << stream.config.name;
-    EXPECT_EQ(outcome.counters.mismatched, 0u) << stream.config.name;
+    if (stream.other_paths.empty()) {
+      EXPECT_EQ(outcome.counters.mismatched, 0u) << stream.config.name;
+    }
     const auto clears = std::ranges::count_if(stream.events, [](const Event& event) {
       return std::holds_alternative<AllBlocksCleared>(event);
     });
+    uint64_t kinds = 0;
+    for (const KeyKindCounters& kind : outcome.counters.kinds) kinds += kind.fits > 0;
     EXPECT_LE(outcome.counters.tested,
-              outcome.counters.testable / 64 + 2 * (1 + static_cast<uint64_t>(clears)))
+              kinds * (outcome.counters.testable / 64 + 2 * (1 + static_cast<uint64_t>(clears))) +
+                  (kinds > 1 ? kSchemeMissesToGiveUp : 0))
         << stream.config.name;
   }
 }

@@ -77,10 +77,24 @@ TEST(SchemeStores, BlockSizesOutOfRange) {
   }
 }
 
-TEST(SchemeStores, SparseOnesDoNotSayWhichBlocksTheyHold) {
+TEST(SchemeStores, SpansThatAreNoWholeNumberOfBlocks) {
   BlockStored store = Foreign();
-  store.block_hashes.erase(store.block_hashes.begin());
+  store.token_ids->pop_back();
   ExpectSkipped(store, SchemeSkip::kSparse);
+  store = Foreign();
+  store.token_ids->resize(16);
+  ExpectSkipped(store, SchemeSkip::kSparse);
+}
+
+TEST(SchemeStores, LookaheadThatIsNotOneOfEveryBlock) {
+  BlockStored store = Foreign();
+  store.lookahead = LookaheadTokens{1, {1, 2, 3}};
+  ExpectSkipped(store, SchemeSkip::kLookahead);
+  store.lookahead =
+      LookaheadTokens{kMaxHashLookahead + 1, std::vector<TokenId>(4 * (kMaxHashLookahead + 1))};
+  ExpectSkipped(store, SchemeSkip::kLookahead);
+  store.lookahead = LookaheadTokens{0, {}};
+  ExpectSkipped(store, SchemeSkip::kLookahead);
 }
 
 TEST(SchemeStores, BehindAnUnknownBlock) {

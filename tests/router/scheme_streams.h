@@ -22,6 +22,7 @@ struct EngineScheme {
   std::string seed{kDefaultHashSeed};
   int64_t unit = 16;
   EventHashForm form = EventHashForm::kInt64;
+  ChainForm chain = {};
 };
 
 inline BlockHasher HasherOf(const EngineScheme& scheme) {
@@ -35,7 +36,8 @@ inline std::vector<TokenId> SchemeTokens(int64_t count, TokenId first) {
 }
 
 // Blocks [from, to) of a prompt, announced densely by a group of this block size.
-// `arrived`: tokens of the prompt when its request came; the rest was appended later. 0: all.
+// The prompt goes on behind them as far as the lookahead reaches. `arrived`: tokens of the prompt
+// when its request came; the rest was appended later. 0: all.
 inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<TokenId>& prompt,
                               int64_t from, int64_t to, int64_t block_size = 16,
                               const HashInputs& inputs = {}, size_t arrived = 0) {
@@ -43,8 +45,8 @@ inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<Toke
   BlockHasher hasher = HasherOf(scheme);
   const std::vector<TokenId> head(
       prompt.begin(), arrived == 0 ? prompt.end() : prompt.begin() + static_cast<int64_t>(arrived));
-  hasher.ExtendChain(head, scheme.unit, inputs, chain);
-  hasher.ExtendChain(prompt, scheme.unit, inputs, chain);
+  hasher.ExtendChain(head, scheme.unit, inputs, chain, scheme.chain);
+  hasher.ExtendChain(prompt, scheme.unit, inputs, chain, scheme.chain);
   const int64_t units = block_size / scheme.unit;
   const auto hash = [&](int64_t block) {
     return ToEventHash(BlockDigest(chain, block, units), scheme.form);
@@ -53,8 +55,17 @@ inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<Toke
   store.extra_keys.emplace();
   for (int64_t block = from; block < to; ++block) {
     store.block_hashes.push_back(hash(block));
-    ExtraKeys keys = ExtraKeysFor(inputs, block * block_size, (block + 1) * block_size);
+    ExtraKeys keys = ExtraKeysFor(inputs, block * block_size, (block + 1) * block_size,
+                                  {.lookahead = scheme.chain.lookahead});
     store.extra_keys->push_back(keys.empty() ? std::nullopt : std::optional(std::move(keys)));
+  }
+  if (const int64_t width = scheme.chain.lookahead; width > 0) {
+    store.lookahead.emplace().width = width;
+    for (int64_t block = from; block < to; ++block) {
+      const auto behind = prompt.begin() + (block + 1) * block_size;
+      auto& sent = store.lookahead->token_ids;
+      sent.insert(sent.end(), behind, behind + width);
+    }
   }
   if (from > 0) store.parent_block_hash = hash(from - 1);
   store.token_ids.emplace(prompt.begin() + from * block_size, prompt.begin() + to * block_size);
@@ -64,6 +75,23 @@ inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<Toke
   if (!inputs.lora_name.empty()) {
     store.lora_id = 1;
     store.lora_name = inputs.lora_name;
+  }
+  return store;
+}
+
+// The same store with these blocks of the span alone announced, in their order.
+inline BlockStored Announcing(const BlockStored& dense, const std::vector<size_t>& blocks) {
+  BlockStored store = dense;
+  store.block_hashes.clear();
+  store.extra_keys->clear();
+  if (store.lookahead) store.lookahead->token_ids.clear();
+  for (const size_t block : blocks) {
+    store.block_hashes.push_back(dense.block_hashes[block]);
+    store.extra_keys->push_back((*dense.extra_keys)[block]);
+    if (!store.lookahead) continue;
+    const auto width = store.lookahead->width;
+    const auto first = dense.lookahead->token_ids.begin() + static_cast<int64_t>(block) * width;
+    store.lookahead->token_ids.insert(store.lookahead->token_ids.end(), first, first + width);
   }
   return store;
 }

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kAll[] = R"({
-  "name": "w", "endpoint": "tcp://h:1", "replay_endpoint": "tcp://h:2", "topic": "kv",
+  "name": "w", "endpoint": "tcp://h:1", "replay_endpoint": "tcp://h:2", "topic": "kv", "bind": true,
   "model": "m", "instance_id": "i", "routing_group": "blue", "data_parallel_rank": 3,
   "format": "mooncake", "tenant_id": "t", "backend_id": "b",
   "hash_algorithm": "sha256_cbor", "hash_seed": "7", "none_hash": "00ff",
@@ -25,6 +25,8 @@ constexpr char kAll[] = R"({
              {"kind": "chunked_local_attention", "block_size": 32, "chunk_size": 8192}],
   "hash_block_size": 16, "gpu_blocks": 99, "alignment": 32, "blocks_per_chunk": 4, "offload_rule": "mirrored_pool",
   "reports_hits": true, "sparse_alignment": 64, "sparse_retention": 0, "sparse_rules": "2026-05",
+  "release": "v0.33", "eagle": false, "chunk_size": 4096, "lookahead": 1, "replay_tokens": 128,
+  "lora_paths": {"chat": "/adapters/chat", "sql": "/adapters/sql"},
   "zero_parent_is_root": true, "repeats_are_refreshes": true})";
 
 TEST(SourceJson, EveryMemberSurvivesTheRoundTrip) {
@@ -34,19 +36,27 @@ TEST(SourceJson, EveryMemberSurvivesTheRoundTrip) {
   EXPECT_EQ(SourceToJson(*source), json);
   EXPECT_EQ(source->worker.groups[2].chunk_size, 8192);
   EXPECT_EQ(source->worker.hit_reports, HitReports::kExpected);
-  EXPECT_EQ(source->token_mode.sparse_rule->retention_interval, 0);
-  EXPECT_EQ(source->token_mode.sparse_rule->rules, EngineRules::kMain2026May);
+  EXPECT_EQ(source->worker.sparse_rule->retention_interval, 0);
+  EXPECT_EQ(source->worker.sparse_rule->rules, EngineRules::kMain2026May);
   EXPECT_EQ(source->worker.offload_rule, OffloadRule::kMirroredPool);
+  EXPECT_EQ(source->worker.rules, EngineRules::kV033);
+  EXPECT_EQ(source->worker.eagle, false);
+  EXPECT_EQ(source->worker.chunk_size, 4096);
+  EXPECT_EQ(source->worker.hash_lookahead_tokens, 1);
+  EXPECT_EQ(source->worker.replay_tokens, 128);
+  EXPECT_EQ(source->lora_paths.at("sql"), "/adapters/sql");
 }
 
 TEST(SourceJson, AFlagSaysTheSame) {
   const auto flag = SourceFromFlag(
-      "w=tcp://h:1,tcp://h:2,topic=kv,model=m,instance_id=i,routing_group=blue,"
+      "w=tcp://h:1,tcp://h:2,topic=kv,bind=true,model=m,instance_id=i,routing_group=blue,"
       "data_parallel_rank=3,format=mooncake,tenant_id=t,backend_id=b,hash_algorithm=sha256_cbor,"
       "hash_seed=7,none_hash=00ff,candidate_seeds=1+2,candidate_none_hashes=ab,"
       "groups=full_attention:16+sliding_window:16:1024:eagle+chunked_local_attention:32:8192,"
       "hash_block_size=16,gpu_blocks=99,alignment=32,blocks_per_chunk=4,offload_rule=mirrored_pool,"
       "reports_hits=true,sparse_alignment=64,sparse_retention=0,sparse_rules=2026-05,"
+      "release=v0.33,eagle=false,chunk_size=4096,lookahead=1,replay_tokens=128,"
+      "lora_paths=chat:/adapters/chat+sql:/adapters/sql,"
       "zero_parent_is_root=true,repeats_are_refreshes=true");
   ASSERT_TRUE(flag.ok()) << flag.status().ToString();
   EXPECT_EQ(SourceToJson(*flag), Json::parse(kAll));
@@ -84,6 +94,19 @@ TEST(SourceJson, WhatIsWrongIsNamed) {
        "data_parallel_rank: must be an integer, not negative"},
       {R"({"name": "w", "endpoint": "e", "sparse_retention": 4})",
        "sparse_alignment: needed by the sparse rule"},
+      {R"({"name": "w", "endpoint": "e", "release": "0.33"})",
+       "release: must be one of \"v0.21\", \"2026-05\", \"2026-08\", \"v0.32\", \"v0.33\""},
+      {R"({"name": "w", "endpoint": "e", "eagle": 1})", "eagle: must be true or false"},
+      {R"({"name": "w", "endpoint": "e", "chunk_size": 0})",
+       "chunk_size: must be a positive integer"},
+      {R"({"name": "w", "endpoint": "e", "lookahead": -1})",
+       "lookahead: must be an integer, not negative"},
+      {R"({"name": "w", "endpoint": "e", "replay_tokens": "8"})",
+       "replay_tokens: must be an integer, not negative"},
+      {R"({"name": "w", "endpoint": "e", "lora_paths": ["/a"]})",
+       "lora_paths: must be an object of at most 4096 members"},
+      {R"({"name": "w", "endpoint": "e", "lora_paths": {"sql": 1}})",
+       "lora_paths.sql: must be a string"},
       {R"([])", "source: must be an object"}};
   for (const auto& [text, message] : wrong) {
     EXPECT_EQ(SourceFromJson(Json::parse(text)).status().message(), message) << text;

@@ -1,10 +1,10 @@
-// TensorRT-LLM's JSON events, and what token mode makes of them.
+// TensorRT-LLM's JSON events, and what the index makes of them.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/trtllm_events.h"
 
 #include <nlohmann/json.hpp>
 
-#include "tests/router/token_events.h"
+#include "tests/router/content_events.h"
 
 namespace kvcast::testing {
 namespace {
@@ -36,27 +36,23 @@ Json RemovedOf(std::vector<Json> hashes) {
 class TrtllmWorker {
  public:
   explicit TrtllmWorker(TrtllmConfig config = {.window_sizes = {4096}, .tokens_per_block = 4})
-      : events_(TrtllmEvents::Create(config).value()), keys_({.hash_block_size = 4}) {
-    EXPECT_TRUE(index_.AddWorker(kWorker, {.hash_block_size = 4}).ok());
-  }
+      : events_(TrtllmEvents::Create(config).value()) {}
 
   void Take(const Json& json) {
     const auto batch = events_.Decode(json.dump());
     ASSERT_TRUE(batch.ok()) << batch.status().ToString();
-    index_.Apply(kWorker, keys_.Rekey(*batch));
+    worker_.index().Apply(kWorker, *batch);
   }
   int64_t Reusable(std::vector<TokenId> tokens) const {
-    tokens.push_back(-1);
-    return index_.Match(ContentChain(tokens, 4, {}), 4, std::ssize(tokens)).at(0).gpu_tokens;
+    return worker_.Reusable(std::move(tokens));
   }
   TrtllmCounters counters() const { return events_.counters(); }
-  uint64_t residencies() const { return index_.counters(kWorker).residencies; }
+  uint64_t residencies() const { return worker_.counters().residencies; }
   TrtllmEvents& events() { return events_; }
 
  private:
   TrtllmEvents events_;
-  TokenKeys keys_;
-  PrefixIndex index_;
+  ContentWorker worker_;
 };
 
 TEST(TrtllmEvents, StoredBlocksArePromisedUntilRemoved) {

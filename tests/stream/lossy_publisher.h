@@ -20,13 +20,14 @@ class LossyPublisher {
     ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
     size_t ring_batches = 1000;
     int epoch = 0;
+    bool connects = false;  // its PUB, to `endpoint`
   };
 
   LossyPublisher() : LossyPublisher(Config()) {}
   explicit LossyPublisher(const Config& config)
       : epoch_(config.epoch),
         ring_(config.ring_batches, SIZE_MAX),
-        pub_(Open(ZMQ_PUB, config.endpoint)) {
+        pub_(Open(ZMQ_PUB, config.endpoint, config.connects)) {
     endpoint_ = pub_.last_endpoint();
     Socket router = Open(ZMQ_ROUTER, config.replay_endpoint);
     router.SetOption(ZMQ_ROUTER_MANDATORY, 1);
@@ -63,11 +64,11 @@ class LossyPublisher {
   const ReplayCounters& replay_counters() const { return server_->counters(); }
 
  private:
-  Socket Open(int type, const std::string& endpoint) {
+  Socket Open(int type, const std::string& endpoint, bool connects = false) {
     Socket socket = Socket::Create(context_, type).value();
     socket.SetOption(ZMQ_LINGER, 0);
     socket.SetOption(ZMQ_SNDHWM, 0);
-    const Status status = socket.Bind(endpoint);
+    const Status status = connects ? socket.Connect(endpoint) : socket.Bind(endpoint);
     EXPECT_TRUE(status.ok()) << status.ToString();
     return socket;
   }

@@ -45,6 +45,7 @@ class SourceHarness {
     for (uint64_t seq = begin; seq < end; ++seq) Reply(seq, epoch);
     End();
   }
+  void Timer() { source_.OnTimer(now_ms); }
   void WaitUntilDue() {
     now_ms = source_.deadline_ms();
     source_.OnTimer(now_ms);
@@ -66,13 +67,14 @@ class SourceHarness {
   int64_t deadline_ms() const { return source_.deadline_ms(); }
 
   int64_t now_ms = 1000;
+  BatchResult next_result = BatchResult::kApplied;
 
  private:
   SourceHooks Hooks() {
     SourceHooks hooks;
     hooks.apply = [this](const Batch& batch) {
       deliveries_.emplace_back(batch.payload.begin(), batch.payload.end());
-      return BatchResult::kApplied;
+      return std::exchange(next_result, BatchResult::kApplied);
     };
     hooks.reset = [this](ResetReason reason) {
       deliveries_.push_back("reset " + std::string(ResetReasonName(reason)));

@@ -15,6 +15,27 @@ TEST(SourceJoin, AsksForEverythingWhenConnected) {
   EXPECT_EQ(source.state(), SourceState::kBootstrap);
 }
 
+TEST(SourceJoin, WithoutAConnectionForTenSecondsIsUnheard) {
+  SourceHarness source(/*can_replay=*/true);
+  source.Timer();
+  EXPECT_EQ(source.status().reason, SourceReason::kJoining);
+  EXPECT_EQ(source.deadline_ms(), source.now_ms + kUnheardMs);
+  source.now_ms += kUnheardMs - 1;
+  source.Timer();
+  EXPECT_EQ(source.status().reason, SourceReason::kJoining);
+  EXPECT_EQ(SourceHint(source.status()), "");
+  source.WaitUntilDue();
+  EXPECT_EQ(source.state(), SourceState::kConnecting);
+  EXPECT_EQ(source.status().reason, SourceReason::kUnheard);
+  EXPECT_NE(SourceHint(source.status()).find("set bind=true"), std::string_view::npos);
+  EXPECT_EQ(source.deadline_ms(), Source::kNever);
+  source.Connect();
+  EXPECT_EQ(source.status().reason, SourceReason::kJoining);
+  source.Disconnect();
+  EXPECT_EQ(source.status().reason, SourceReason::kJoining);
+  EXPECT_EQ(SourceHint(source.status()), "");
+}
+
 TEST(SourceJoin, NothingPublishedYetIsSynced) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
@@ -85,6 +106,18 @@ TEST(SourceJoin, WithoutReplayBeginsAtTheFirstLiveBatch) {
   source.Live(6);
   EXPECT_EQ(source.TakeDeliveries(), Batches(5, 7));
   EXPECT_EQ(source.state(), SourceState::kCleared);
+}
+
+TEST(SourceJoin, ABatchThatProvesThatNothingIsMissingEndsTheDegradation) {
+  SourceHarness source(/*can_replay=*/false);
+  source.Connect();
+  source.Live(5);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
+  source.next_result = BatchResult::kComplete;
+  source.Live(6);
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+  source.Live(7);
+  EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
 TEST(SourceJoin, WithoutReplayIsSyncedIfItBeginsAtZero) {

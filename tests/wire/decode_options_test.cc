@@ -40,6 +40,10 @@ EventBatch Expected(const EventBatch& plain, const DecodeOptions& options) {
     if (stored != nullptr && stored->token_ids && !options.token_ids) {
       std::fill(stored->token_ids->begin(), stored->token_ids->end(), 0);
     }
+    if (stored != nullptr && stored->lookahead && !options.token_ids) {
+      auto& lookahead = stored->lookahead->token_ids;
+      std::fill(lookahead.begin(), lookahead.end(), 0);
+    }
     const auto* removed = std::get_if<BlockRemoved>(&event);
     auto* last = batch.events.empty() ? nullptr : std::get_if<BlockRemoved>(&batch.events.back());
     if (options.merge_removes && removed && last && DifferOnlyInHashes(*removed, *last)) {
@@ -81,6 +85,7 @@ EventBatch OneStep(std::mt19937_64& random) {
     if (random() % 6 == 0) {
       BlockStored stored = FullStored();
       stored.block_hashes.assign(random() % 40, any_hash());
+      stored.lookahead->token_ids.assign(stored.block_hashes.size(), 7);
       stored.token_ids->clear();
       const size_t tokens = random() % 700;
       const uint64_t bits = random() % 20;

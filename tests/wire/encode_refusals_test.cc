@@ -45,6 +45,17 @@ TEST(EncodeRefusals, TokensThatDoNotFillTheirPositions) {
   });
 }
 
+TEST(EncodeRefusals, LookaheadThatDoesNotFillItsBlocks) {
+  ExpectRefusedAfter([](BlockStored& e) { e.lookahead = LookaheadTokens{-1, {}}; });
+  ExpectRefusedAfter([](BlockStored& e) { e.lookahead = LookaheadTokens{0, {1, 2}}; });
+  ExpectRefusedAfter([](BlockStored& e) { e.lookahead = LookaheadTokens{2, {1, 2}}; });
+  ExpectRefusedAfter([](BlockStored& e) { e.lookahead = LookaheadTokens{1, {1, 2, 3}}; });
+  ExpectRefusedAfter([](BlockStored& e) {
+    e.lookahead = LookaheadTokens{1, {1, 2}};
+    e.block_hashes.clear();
+  });
+}
+
 TEST(EncodeRefusals, TextThatIsNotUtf8) {
   const std::string bad = "\xff";
   ExpectRefusedAfter([&](BlockStored& e) { e.medium = bad; });

@@ -24,6 +24,7 @@ BlockStored Kept(const BlockStored& event, std::span<const Field> fields) {
   if (!in.Contains(Field::kLocality)) kept.locality.reset();
   if (!in.Contains(Field::kOwnership)) kept.ownership.reset();
   if (!in.Contains(Field::kSessionId)) kept.session_id.reset();
+  if (!in.Contains(Field::kLookaheadTokenIds)) kept.lookahead.reset();
   if (!in.Contains(Field::kCacheSalt)) kept.cache_salt.reset();
   if (!in.Contains(Field::kMetadata)) kept.metadata.reset();
   if (!in.Contains(Field::kTokenOffset)) kept.token_offset.reset();

@@ -14,6 +14,7 @@ EventBatch Sample() {
   stored.locality.reset();
   stored.ownership.reset();
   stored.session_id.reset();
+  stored.lookahead.reset();
   EventBatch batch = BatchOf(stored);
   BlockRemoved removed;
   removed.block_hashes = {BlockHash::FromUnsigned(11)};

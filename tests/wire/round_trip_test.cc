@@ -99,6 +99,17 @@ class RandomBatch {
     }
   }
 
+  // A list of equal length for each hash.
+  void FillLookahead(BlockStored& event) {
+    LookaheadTokens& lookahead = event.lookahead.emplace();
+    if (event.block_hashes.empty()) return;
+    lookahead.width = static_cast<int64_t>(Below(4));
+    for (uint64_t i = event.block_hashes.size() * static_cast<uint64_t>(lookahead.width); i > 0;
+         --i) {
+      lookahead.token_ids.push_back(Signed());
+    }
+  }
+
   BlockStored Stored() {
     BlockStored event;
     event.block_hashes = Hashes();
@@ -121,6 +132,7 @@ class RandomBatch {
     event.ownership = MaybeText();
     event.session_id = MaybeText();
     event.cache_salt = MaybeText();
+    if (Chance()) FillLookahead(event);
     if (Chance()) event.token_offset = NonNegative();
     if (Chance()) event.metadata = {{Letters(), Key(3)}, {Letters(), Key(0)}};
     return event;

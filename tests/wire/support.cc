@@ -90,6 +90,7 @@ BlockStored FullStored() {
   event.locality = "LOCAL";
   event.ownership = "tier-2";
   event.session_id = "session";
+  event.lookahead = LookaheadTokens{1, {5, 9}};
   return event;
 }
 

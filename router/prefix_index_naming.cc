@@ -1,0 +1,306 @@
+// The part of PrefixIndex::Impl that names the blocks of a worker.
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "router/prefix_index_impl.h"
+
+namespace kvcast {
+
+using router::PlaceId;
+using router::ResidencyMap;
+using router::WorkerState;
+
+void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
+                              const router::BlockName& name, bool follows,
+                              ResidencyMap::Cursor& cursor) {
+  if (!worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash))) return;
+  ResidencyMap::Cursor found;
+  const auto held = map_.NameOf(hash, worker.own, found);
+  if (!held) {
+    worker.idle.Put(FingerprintOf(hash), name.content);
+  } else if (!held->named()) {
+    if (Rename(worker, hash, *held, name, follows, cursor)) ++worker.counters.named_late;
+    return;
+  } else if (held->content != name.content) {
+    Contradict(worker, hash, held->content, name.content);
+  }
+  map_.Seek(hash, name.content, cursor);
+}
+
+// Names what waited for this block, and what waited for that.
+void PrefixIndex::Impl::NameParked(WorkerState& worker, const BlockHash& parent,
+                                   ContentKey content) {
+  std::vector<std::pair<BlockHash, ContentKey>> named = {{parent, content}};
+  while (!named.empty() && !worker.parked.empty()) {
+    const auto [before, before_content] = named.back();
+    named.pop_back();
+    for (const BlockStored& store : worker.parked.Take(FingerprintOf(before))) {
+      const auto known = [&](size_t i) KV_REQUIRES(mutex_) {
+        return KnownContent(worker, store.block_hashes[i]);
+      };
+      reader_.Read(store, {.at_root = false, .parent = before_content}, known, nullptr, nullptr,
+                   content_);
+      ResidencyMap::Cursor cursor;
+      map_.Seek(before, before_content, cursor);
+      const auto stride = static_cast<uint32_t>(store.block_size);
+      for (size_t i = 0; i < store.block_hashes.size(); ++i) {
+        if (content_.contents[i] == kUnnamed) continue;
+        Learn(worker, store.block_hashes[i], {content_.contents[i], stride}, content_.dense,
+              cursor);
+        named.emplace_back(store.block_hashes[i], content_.contents[i]);
+      }
+    }
+  }
+}
+
+// The hash has two contents.
+void PrefixIndex::Impl::Contradict(WorkerState& worker, const BlockHash& hash, ContentKey before,
+                                   ContentKey now) {
+  Doubt(worker, before);
+  Doubt(worker, now);
+  worker.ambiguous.AddHash(FingerprintOf(hash));
+  ResidencyMap::Cursor cursor;
+  if (const auto held = map_.NameOf(hash, worker.own, cursor)) Unname(worker, hash, *held);
+}
+
+ContentKey PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash& hash) {
+  ResidencyMap::Cursor cursor;
+  for (WorkerState* of = &worker; of != nullptr; of = of->elder) {
+    if (const auto name = map_.NameOf(hash, of->own, cursor)) {
+      if (name->named()) return name->content;
+      if (of->elder == nullptr) return kUnnamed;
+      continue;
+    }
+    if (const ContentKey idle = of->idle.Find(FingerprintOf(hash))) return idle;
+  }
+  return kUnnamed;
+}
+
+// Puts the cursor on the block before the span, if it is held.
+router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockStored& event,
+                                             ResidencyMap::Cursor& cursor) {
+  const auto& parent = event.parent_block_hash;
+  if (!parent) return {.at_root = event.token_offset.value_or(0) == 0};
+  if (const auto name = map_.NameOf(*parent, worker.own, cursor)) {
+    return {.at_root = false, .parent = name->content, .end = name->end};
+  }
+  const bool zero = worker.config.zero_parent_is_root && *parent == BlockHash::FromUnsigned(0);
+  if (zero) return {.at_root = event.token_offset.value_or(0) == 0};
+  const ContentKey content = KnownContent(worker, *parent);
+  map_.Seek(*parent, content, cursor);
+  return {.at_root = false, .parent = content};
+}
+
+void PrefixIndex::Impl::ReadContent(WorkerState& worker, const BlockStored& event, Tier tier,
+                                    uint8_t group, const router::SpanStart& start) {
+  const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(group);
+  const bool ruled = worker.config.sparse_rule && !worker.rule_refuted && tier == Tier::kGpu;
+  const SparseRule* const rule = ruled ? &*worker.config.sparse_rule : nullptr;
+  const auto known = [&](size_t i) KV_REQUIRES(mutex_) {
+    return KnownContent(worker, event.block_hashes[i]);
+  };
+  reader_.Read(event, start, known, rule, spec ? &*spec : nullptr, content_);
+  if (!content_.rule_refuted) return;
+  ++worker.counters.rules_refuted;
+  worker.rule_refuted = true;
+  reader_.Read(event, start, known, nullptr, nullptr, content_);
+}
+
+bool PrefixIndex::Impl::Rename(WorkerState& worker, const BlockHash& hash,
+                               const router::BlockName& from, const router::BlockName& to,
+                               bool follows, ResidencyMap::Cursor& cursor) {
+  struct Copies {
+    PlaceId place;
+    uint32_t count;
+  };
+  std::vector<Copies> taken;
+  for (const PlaceId place : worker.own) {
+    if (const uint32_t copies = map_.TakeCopies(hash, place)) taken.push_back({place, copies});
+  }
+  cursor.ForgetPlace();
+  const ResidencyMap::Cursor start = cursor;
+  // The first copy decides for all of them.
+  bool taken_name = true;
+  for (const Copies& copies : taken) {
+    cursor = start;
+    const auto tier = static_cast<size_t>(places_.Read(copies.place)->tier);
+    const router::Holding holding = {
+        .own = worker.own, .place = copies.place, .source = worker.number, .copies = copies.count};
+    if (taken_name &&
+        map_.Add(hash, to, holding, 0, follows, cursor) == router::Addition::kOtherHash) {
+      Doubt(worker, to.content);
+      taken_name = false;
+    }
+    if (!taken_name) {
+      cursor = {};
+      map_.Add(hash, {}, holding, 0, false, cursor);
+    }
+    const bool named = taken_name && to.named();
+    if (from.named() && !named) ++worker.unnamed[tier];
+    if (!from.named() && named) --worker.unnamed[tier];
+  }
+  return taken_name;
+}
+
+void PrefixIndex::Impl::Doubt(WorkerState& worker, ContentKey content) {
+  ++worker.counters.ambiguous;
+  worker.ambiguous.AddContent(content);
+  worker.ambiguous_changed = true;
+}
+
+void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& event) {
+  if (event.block_hashes.empty() || !router::HasUsableTokens(event)) return;
+  const int64_t lookahead = router::LookaheadOf(event);
+  if (lookahead == worker.shown.lookahead || lookahead < 0 || lookahead > kMaxLookahead) return;
+  worker.shown.lookahead = lookahead;
+  worker.catalogue_changes = ~uint64_t{0};
+}
+
+bool PrefixIndex::Impl::IsKnown(WorkerState& worker, const BlockHash& hash) {
+  ResidencyMap::Cursor cursor;
+  return map_.NameOf(hash, worker.own, cursor).has_value() ||
+         worker.idle.Find(FingerprintOf(hash)) != kUnnamed;
+}
+
+bool PrefixIndex::Impl::HitsEndInside(const WorkerState& worker) const {
+  // Hashes that cover what follows a block leave nothing to drop.
+  const bool no_drop = worker.config.eagle.has_value() || worker.shown.lookahead > 0 ||
+                       worker.shown.shortest_hit > 0;
+  return !no_drop && !worker.catalogue.one_hash_per_block();
+}
+
+void PrefixIndex::Impl::NoteNews(WorkerState& worker, const EventBatch& batch) {
+  worker.evidence.BeginBatch();
+  const bool all = HitsEndInside(worker);
+  news_.clear();
+  for (const Event& event : batch.events) {
+    const auto* stored = std::get_if<BlockStored>(&event);
+    if (stored == nullptr || router::TierOf(stored->medium) != Tier::kGpu) continue;
+    const std::span<const BlockHash> hashes = stored->block_hashes;
+    for (const BlockHash& hash : all ? hashes : hashes.first(std::min<size_t>(1, hashes.size()))) {
+      if (!IsKnown(worker, hash)) news_.insert(FingerprintOf(hash));
+    }
+  }
+}
+
+bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event, uint8_t group) {
+  worker.evidence.SetUnitLength(worker.catalogue.unit());
+  const auto unit = static_cast<size_t>(worker.catalogue.unit());
+  const std::span<const TokenId> tokens = *event.token_ids;
+  bool first_is_new = false;
+  // Equal tokens of two prompts, or beside other items, count as one.
+  for (size_t at = 0; at + unit <= tokens.size(); at += unit) {
+    const ContentKey content = keys_.Extend(keys_.Root({}), tokens.subspan(at, unit));
+    const bool is_new = worker.evidence.NoteUnit(fingerprint_(content), group);
+    if (at == 0) first_is_new = is_new;
+  }
+  for (const BlockHash& hash : event.block_hashes) {
+    const uint64_t block = FingerprintOf(hash);
+    if (news_.contains(block)) worker.evidence.NoteNewBlock(block);
+  }
+  // Children of a block that was not new may have been stored before units were noted.
+  return first_is_new && event.parent_block_hash &&
+         worker.evidence.WasNew(FingerprintOf(*event.parent_block_hash));
+}
+
+void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event, uint8_t group,
+                                  const router::SpanStart& start, bool added) {
+  const int64_t unit = worker.catalogue.unit();
+  const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(group);
+  if (!spec || unit <= 0) return;
+  const bool inside = HitsEndInside(worker);
+  if (!router::HasUsableTokens(event) || (inside && event.tokens_per_position != 1)) {
+    if (inside) worker.evidence.Close();
+    return;
+  }
+  const bool no_drop = worker.config.eagle.has_value() || worker.shown.lookahead > 0 ||
+                       worker.shown.shortest_hit > 0;
+  bool is_new = (added && news_.contains(FingerprintOf(event.block_hashes[0])));
+  if (inside) is_new = NoteUnits(worker, event, group) && is_new;
+  // A store of a window may leave out what lies before it.
+  const bool whole =
+      content_.dense && (IsFullKind(spec->kind) || !worker.catalogue.has_full_kind());
+  if (!whole || !worker.evidence.open()) return;
+  const PlaceId place = worker.PlaceAt(Tier::kGpu, group);
+  for (size_t i = 0; i < event.block_hashes.size() && worker.evidence.open(); ++i) {
+    if (i == 0 && (!event.parent_block_hash || !map_.Holds(*event.parent_block_hash, place))) {
+      continue;
+    }
+    const BlockHash& before = i > 0 ? event.block_hashes[i - 1] : *event.parent_block_hash;
+    const bool shows = worker.evidence.NoteChild({.parent = FingerprintOf(before),
+                                                  .group = group,
+                                                  .block = FingerprintOf(event.block_hashes[i]),
+                                                  .starts = i == 0,
+                                                  .is_new = is_new,
+                                                  .no_drop = no_drop});
+    if (!shows || content_.contents[0] == kUnnamed || start.end == 0) continue;
+    worker.evidence.NoteHit(start.end, static_cast<uint32_t>(unit));
+    worker.shown.shortest_hit = worker.evidence.shortest_hit();
+    worker.catalogue_changes = ~uint64_t{0};
+  }
+}
+
+bool PrefixIndex::Impl::Hold(WorkerState& worker, StoredBlock block, ResidencyMap::Cursor& cursor) {
+  const auto tier = static_cast<size_t>(block.tier);
+  const bool doubted =
+      !worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(block.hash));
+  UnnamedReason reason = content_.reason;
+  if (doubted) {
+    block.name = {};
+    reason = UnnamedReason::kAmbiguous;
+  } else if (!block.name.named()) {
+    const ContentKey known = KnownContent(worker, block.hash);
+    const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(block.group);
+    if (known != kUnnamed && spec && spec->block_size > 0) {
+      block.name = {known, static_cast<uint32_t>(spec->block_size)};
+    }
+  }
+  const router::Holding holding = {.own = worker.own,
+                                   .place = block.place,
+                                   .source = worker.number,
+                                   .repeats_count = !worker.config.repeats_are_refreshes};
+  router::Addition added =
+      map_.Add(block.hash, block.name, holding, block.more, block.follows, cursor);
+  while (added == router::Addition::kOtherName || added == router::Addition::kOtherHash) {
+    ResidencyMap::Cursor found;
+    const auto held = map_.NameOf(block.hash, worker.own, found);
+    if (added == router::Addition::kOtherHash) {
+      Doubt(worker, block.name.content);
+      block.name = {};
+      reason = UnnamedReason::kAmbiguous;
+    } else if (!held->named()) {
+      ResidencyMap::Cursor anywhere;
+      if (Rename(worker, block.hash, *held, block.name, false, anywhere)) {
+        ++worker.counters.named_late;
+      } else {
+        block.name = {};
+        reason = UnnamedReason::kAmbiguous;
+      }
+    } else if (!block.name.named()) {
+      Unname(worker, block.hash, *held);
+    } else {
+      Contradict(worker, block.hash, held->content, block.name.content);
+      block.name = {};
+      reason = UnnamedReason::kAmbiguous;
+    }
+    // The rename may have moved the block that the cursor is on.
+    cursor = {};
+    added = map_.Add(block.hash, block.name, holding, block.more, false, cursor);
+  }
+  if (block.name.named()) {
+    ++worker.named_blocks;
+  } else {
+    ++worker.counters.unnamed_blocks[static_cast<size_t>(reason)];
+  }
+  const bool first = added == router::Addition::kFirst;
+  if (!first && block.tier == Tier::kGpu) {
+    worker.has_gpu_copies = true;
+    worker.evidence.NoteCopy(FingerprintOf(block.hash), block.group);
+  }
+  if (!first) return false;
+  ++worker.residencies[tier];
+  if (!block.name.named()) ++worker.unnamed[tier];
+  return true;
+}
+
+}  // namespace kvcast

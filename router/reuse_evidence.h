@@ -1,0 +1,162 @@
+// ReuseEvidence: what a stream shows of how its engine reuses blocks.
+//
+// An engine that drops a block for a draft head computes the last block of every hit again, and
+// stores it a second time; one that takes short hits for none does so with all their blocks. A
+// request stores at most one child of a block. So a block with more children than it has had copies
+// has a child of a request that did not store the block, and hit up to it. If nothing that begins
+// like that child was held before, nothing was dropped; and no group stood in the way that has not
+// been announced yet.
+//
+// A drop itself is never shown: two requests that compute the same prompt side by side look alike.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+
+namespace kvcast::router {
+
+// Of one source. Blocks are named by values that are well mixed in all bits, and equal for equal
+// blocks alone. Thread-compatible.
+class ReuseEvidence {
+ public:
+  // Blocks with more than one copy that are remembered, and units. With more of them nothing more
+  // can be shown.
+  static constexpr size_t kMaxCopied = 4096;
+  static constexpr size_t kMaxUnits = 1 << 18;
+  // Parents whose children are remembered, children of each, and blocks until no more are looked
+  // at.
+  static constexpr size_t kParents = 4096;
+  static constexpr size_t kChildren = 3;
+  static constexpr uint32_t kBlocks = uint32_t{1} << 20;
+
+  // Whether stores are still looked at.
+  bool open() const { return !closed_; }
+  // Nothing more can be shown, or is left to be.
+  void Close() {
+    closed_ = true;
+    children_.reset();
+    copied_ = {};
+    units_ = {};
+    batch_units_ = {};
+    waiting_units_ = {};
+    new_blocks_ = {};
+  }
+
+  struct Child {
+    uint64_t parent = 0;
+    uint8_t group = 0;
+    uint64_t block = 0;
+    bool starts = false;   // it is the first block of its store
+    bool is_new = false;   // nothing that begins as it does was held behind the parent
+    bool no_drop = false;  // the engine is known to drop no block
+  };
+  // A group stored a block behind another one. True: it shows a hit that ended with the parent.
+  // REQUIRES: open().
+  bool NoteChild(const Child& child) {
+    if (++blocks_ == kBlocks) Close();
+    if (closed_ || (child.starts && !child.is_new && !child.no_drop)) return false;
+    if (!children_) children_ = std::make_unique<std::array<Children, kParents>>();
+    const uint64_t parent = Of(child.parent, child.group);
+    Children& known = At(parent);
+    if (known.parent != parent) known = {.parent = parent};
+    // Where nothing is dropped, a child that is stored again is one more request's.
+    const auto end = known.blocks.begin() + std::min<uint32_t>(known.count, kChildren);
+    const bool again = std::find(known.blocks.begin(), end, child.block) != end;
+    if (again && !child.no_drop) return false;
+    if (known.count < kChildren) known.blocks[known.count] = child.block;
+    known.count += known.count < kChildren || child.no_drop;
+    const auto copied = copied_.find(parent);
+    const size_t copies = copied == copied_.end() ? 1 : copied->second;
+    return child.starts && known.count > copies;
+  }
+  // A group stored a block that it held already.
+  void NoteCopy(uint64_t block, uint8_t group) {
+    if (closed_) return;
+    size_t& copies = copied_[Of(block, group)];
+    copies = copies == 0 ? 2 : copies + 1;
+    if (copied_.size() > kMaxCopied) Close();
+  }
+  // A group has no copy of the block any more.
+  void NoteRemoved(uint64_t block, uint8_t group) {
+    const uint64_t parent = Of(block, group);
+    copied_.erase(parent);
+    if (!children_) return;
+    if (Children& known = At(parent); known.parent == parent) known = {};
+  }
+  // The groups lost all their blocks. What was shown of the engine stays.
+  void ForgetBlocks() {
+    const uint32_t shortest = shortest_;
+    const uint32_t least = least_;
+    *this = ReuseEvidence();
+    if (shortest > 0) NoteHit(shortest, least);
+  }
+
+  // Tokens of the least length at which a hit may end, of a block that the group stored. Whether no
+  // batch before had them, nor the group in this one. A request's blocks come group by group.
+  bool NoteUnit(uint64_t unit, uint8_t group) {
+    if (closed_) return false;
+    const bool first_of_group = batch_units_.insert(Of(unit, group)).second;
+    if (units_.contains(unit)) return false;
+    waiting_units_.push_back(unit);
+    return first_of_group;
+  }
+  // The stores that follow are of one batch more.
+  void BeginBatch() {
+    if (closed_) return;
+    units_.insert(waiting_units_.begin(), waiting_units_.end());
+    waiting_units_.clear();
+    batch_units_.clear();
+    if (units_.size() > kMaxUnits) Close();
+  }
+  // Marks a block that was new to the worker when it was stored.
+  void NoteNewBlock(uint64_t block) { new_blocks_.insert(block); }
+  bool WasNew(uint64_t block) const { return new_blocks_.contains(block); }
+  // The length of units from here on. Units of another length are forgotten.
+  void SetUnitLength(int64_t tokens) {
+    if (tokens == unit_length_) return;
+    ForgetBlocks();
+    unit_length_ = tokens;
+  }
+
+  // A hit ended behind so many tokens. `least`: no hit is shorter.
+  void NoteHit(uint32_t end, uint32_t least) {
+    shortest_ = shortest_ == 0 ? end : std::min(shortest_, end);
+    least_ = least;
+    if (shortest_ <= least) Close();
+  }
+  // The shortest hit that was shown; 0: none.
+  uint32_t shortest_hit() const { return shortest_; }
+
+ private:
+  struct Children {
+    uint64_t parent = 0;
+    std::array<uint64_t, kChildren> blocks{};
+    uint32_t count = 0;
+  };
+  static uint64_t Of(uint64_t block, uint8_t group) {
+    return block ^ uint64_t { group } * 0x9E3779B97F4A7C15;
+  }
+  Children& At(uint64_t parent) { return (*children_)[parent % kParents]; }
+
+  std::unique_ptr<std::array<Children, kParents>> children_;
+  uint32_t blocks_ = 0;
+  absl::flat_hash_map<uint64_t, size_t> copied_;  // copies that there were
+  absl::flat_hash_set<uint64_t> units_;           // of batches before this one
+  absl::flat_hash_set<uint64_t> batch_units_;     // by group, of this one
+  std::vector<uint64_t> waiting_units_;           // of this one
+  absl::flat_hash_set<uint64_t> new_blocks_;      // since units are noted
+  int64_t unit_length_ = 0;
+  uint32_t shortest_ = 0;
+  uint32_t least_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,73 @@
+"""`kvcast router` as a process, and the part of its HTTP API that the driver uses.
+SPDX-License-Identifier: Apache-2.0
+"""
+import http.client
+import json
+import re
+import subprocess
+import sys
+import threading
+import time
+
+NAME = "engine"
+
+
+class RouterError(Exception):
+    pass
+
+
+class Router:
+    def __init__(self, kvcast: str):
+        self._process = subprocess.Popen([kvcast, "router", "--http", "127.0.0.1:0"],
+                                         stderr=subprocess.PIPE, text=True)
+        line = self._process.stderr.readline()
+        port = re.search(r"http://[^:]+:(\d+)", line)
+        if port is None:
+            raise RouterError(f"the router did not start: {line.strip()}")
+        threading.Thread(target=self._pass_on, daemon=True).start()
+        self._connection = http.client.HTTPConnection("127.0.0.1", int(port.group(1)), timeout=60)
+
+    def _pass_on(self) -> None:
+        """What the router still says; a full pipe would stop it."""
+        for line in self._process.stderr:
+            sys.stderr.write(line)
+
+    def call(self, method: str, target: str, body: dict | None = None) -> dict:
+        data = None if body is None else json.dumps(body)
+        self._connection.request(method, target, data)
+        reply = self._connection.getresponse()
+        text = reply.read().decode()
+        if reply.status >= 300:
+            raise RouterError(f"{method} {target}: {reply.status} {text.strip()}")
+        return json.loads(text)
+
+    def source_members(self) -> set[str]:
+        """What this router can be told of a source."""
+        return set(self.call("GET", "/openapi.json")["components"]["schemas"]["Source"]["properties"])
+
+    def follow(self, source: dict, patience_s: float = 30) -> None:
+        """Returns once the stream was joined."""
+        self.call("POST", "/v1/sources", {"name": NAME} | source)
+        deadline = time.monotonic() + patience_s
+        while (state := self.worker_state())["state"] in ("connecting", "bootstrap"):
+            if time.monotonic() > deadline:
+                raise RouterError(f"the stream is {state['state']}: {state.get('hint', '')}")
+
+    def worker_state(self) -> dict:
+        return self.call("GET", "/v1/state")["workers"][0]
+
+    def ask(self, query: dict, published: int, patience_s: float = 60) -> dict:
+        """The answer of a router that has applied the first `published` batches."""
+        deadline = time.monotonic() + patience_s
+        while True:
+            answer = self.call("POST", "/v1/query", query)["workers"][0]
+            if answer["next_seq"] == published:
+                return answer
+            if answer["next_seq"] > published or time.monotonic() > deadline:
+                raise RouterError(f"{published} batches were published, the router is at "
+                                  f"{answer['next_seq']}: {answer['state']}, {answer['reason']}")
+
+    def stop(self) -> int:
+        self._connection.close()
+        self._process.terminate()
+        return self._process.wait(timeout=30)

@@ -1,0 +1,61 @@
+"""Requests that share prefixes: conversations that go on, branch, are cut and are asked again.
+
+Everything follows from the seed and from what the engine generates.
+SPDX-License-Identifier: Apache-2.0
+"""
+import random
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Key:
+    """What a cache entry depends on besides the tokens."""
+    cache_salt: str | None = None
+    lora_name: str | None = None
+
+
+@dataclass(frozen=True)
+class Request:
+    tokens: tuple[int, ...]
+    key: Key
+    max_tokens: int
+
+
+class Workload:
+    def __init__(self, seed: int, vocab: int, keys: list[Key], longest: int):
+        self._random = random.Random(seed)
+        self._vocab = vocab
+        self._keys = keys
+        self._longest = longest
+        # Systems prompts, one of them shorter than a block.
+        self._heads = [self._text(length) for length in (20, 96, 150, 320)]
+        self._past: list[Request] = []
+
+    def _text(self, length: int) -> tuple[int, ...]:
+        return tuple(self._random.randrange(3, self._vocab) for _ in range(length))
+
+    def _prompt(self) -> tuple[tuple[int, ...], Key]:
+        pick = self._random
+        chance = pick.random()
+        if not self._past or chance < 0.3:
+            return pick.choice(self._heads) + self._text(pick.randrange(1, 200)), pick.choice(self._keys)
+        # Late requests are likelier than early ones, which may have been evicted.
+        past = self._past[-1 - int(len(self._past) * pick.random() ** 2)]
+        if chance < 0.65:
+            return past.tokens + self._text(pick.randrange(1, 120)), past.key
+        if chance < 0.8:
+            cut = pick.randrange(1, len(past.tokens) + 1)
+            return past.tokens[:cut] + self._text(pick.randrange(0, 60)), past.key
+        if chance < 0.9:
+            return past.tokens, past.key
+        return past.tokens, pick.choice(self._keys)
+
+    def next(self) -> Request:
+        tokens, key = self._prompt()
+        if len(tokens) > self._longest:
+            tokens = self._random.choice(self._heads) + self._text(50)
+        return Request(tokens, key, self._random.choice((1, 1, 4, 24)))
+
+    def note(self, request: Request, output: list[int]) -> None:
+        """What the request came to is what later ones go on from."""
+        self._past.append(Request(request.tokens + tuple(output), request.key, 0))
