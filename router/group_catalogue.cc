@@ -63,6 +63,7 @@ Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
   catalogue.fixed_unit_ = catalogue.unit_ = config.hash_block_size;
   catalogue.unit_registered_ = config.hash_block_size > 0;
   catalogue.fixed_alignment_ = config.alignment;
+  catalogue.no_partial_hits_ = config.rules && *config.rules < EngineRules::kMain2026August;
   for (size_t i = 0; i < config.groups.size(); ++i) {
     if (Status status = CheckGroup(config.groups[i], i, config.hash_block_size); !status.ok()) {
       return status;
@@ -116,6 +117,7 @@ GroupCatalogue::Verdict GroupCatalogue::CheckRegistered(const Group& group,
                                                         const BlockStored& event) {
   if (!TakesPart(group.spec)) return Verdict::kUnknownKind;
   if (!SizeFits(group, event.block_size)) return Verdict::kBad;
+  partial_hits_seen_ |= event.block_size < group.spec.block_size;
   NoteBlockSize(event.block_size);
   return Verdict::kIndex;
 }
@@ -153,6 +155,9 @@ GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& e
   const bool indexed = IsCacheableKind(group.spec.kind);
   if (indexed && !LearnSizes(group, event)) return Verdict::kBad;
   if (index >= groups_.size()) groups_.resize(index + 1);
+  const int64_t known_size = groups_[index].spec.block_size;
+  const bool partial = known_size > 0 && event.block_size != known_size;
+  if (indexed && partial && !std::exchange(partial_hits_seen_, true)) ++changes_;
   if (group.spec != groups_[index].spec || group.source != groups_[index].source) {
     groups_[index] = group;
     UpdateAlignment();
@@ -182,6 +187,7 @@ void GroupCatalogue::NoteBlockSize(int64_t block_size) {
 // vLLM enables partial hits if some Mamba group has blocks larger than the hash unit (mode "align":
 // in mode "all" the unit is the block) and all other such groups can be looked up finely.
 bool GroupCatalogue::PartialHitsEnabled() const {
+  if (no_partial_hits_) return false;
   bool mamba = false;
   for (const Group& group : groups_) {
     if (!group.known() || group.spec.block_size == unit_) continue;
@@ -191,8 +197,26 @@ bool GroupCatalogue::PartialHitsEnabled() const {
   return mamba;
 }
 
+bool GroupCatalogue::assumes_partial_hits() const {
+  return fixed_alignment_ == 0 && unit_ > 0 && !partial_hits_seen_ && PartialHitsEnabled();
+}
+
+bool GroupCatalogue::assumes_block_sizes() const {
+  const auto is_larger = [this](const Group& group) {
+    return group.known() && group.spec.block_size > unit_;
+  };
+  const auto is_small_state = [this](const Group& group) {
+    return group.known() && group.spec.kind == SpecKind::kMamba && group.spec.block_size == unit_;
+  };
+  return !registered_ && std::ranges::any_of(groups_, is_larger) &&
+         std::ranges::any_of(groups_, is_small_state);
+}
+
 int64_t GroupCatalogue::AlignmentByRule() const {
-  if (unit_ == 0 || PartialHitsEnabled()) return unit_;
+  return unit_ == 0 || PartialHitsEnabled() ? unit_ : block_alignment();
+}
+
+int64_t GroupCatalogue::block_alignment() const {
   const int64_t unreachable = unit_ * kUnreachableUnits;
   int64_t alignment = unit_;
   for (const Group& group : groups_) {

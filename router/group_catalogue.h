@@ -57,6 +57,13 @@ class GroupCatalogue {
   // of several hash units can.
   bool one_hash_per_block() const;
   bool has_full_kind() const;
+  // Whether hits are taken to end inside Mamba blocks although nothing has shown it.
+  bool assumes_partial_hits() const;
+  // Whether a Mamba group may have larger blocks than its stores so far: states are stored inside
+  // blocks too.
+  bool assumes_block_sizes() const;
+  // Least common multiple of the block sizes: the alignment of hits that end with blocks.
+  int64_t block_alignment() const;
   // Tokens per hash; 0: not known yet.
   int64_t unit() const { return unit_; }
   // Alignment of hits, a multiple of unit(); 0: not known yet.
@@ -90,7 +97,9 @@ class GroupCatalogue {
   bool registered_ = false;
   int64_t fixed_unit_ = 0;  // registered or learned; 0: gcd of the block sizes
   bool unit_registered_ = false;
-  int64_t fixed_alignment_ = 0;  // registered; 0: by rule
+  bool no_partial_hits_ = false;    // of the registered release
+  bool partial_hits_seen_ = false;  // a block was stored in part
+  int64_t fixed_alignment_ = 0;     // registered; 0: by rule
   int64_t unit_ = 0;
   int64_t alignment_ = 0;
   uint64_t changes_ = 0;

@@ -86,15 +86,34 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
                         const GroupCatalogue& catalogue, const ResidencyMap& map,
                         int64_t replay_tokens) {
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
-  if (first == nullptr || RootSpan(*first) == 0 || catalogue.alignment() == 0) return {};
-  // What a request computed is new at its end, in every group; what it hit is there in all.
-  if (!map.Holds(first->block_hashes.back(),
-                 PlaceOf(places, GroupCatalogue::GroupOf(first->group_idx)))) {
-    return {};
-  }
+  if (first == nullptr || catalogue.alignment() == 0) return {};
   const std::vector<GroupSpec> specs = catalogue.Specs();
+  // What a request computed is new at its end, in every group; what it hit is there in all that
+  // leave nothing out.
+  const auto repeats = [&](const BlockStored& stored) {
+    const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
+    return !stored.block_hashes.empty() &&
+           map.Holds(stored.block_hashes.back(), PlaceOf(places, group));
+  };
+  // Stores that say where they begin leave out what a window does not hold, and look like those of
+  // a request.
+  if (first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1)) {
+    return repeats(*first) ? HitReport{.reading = HitReportReading::kUnclear, .events = 1}
+                           : HitReport();
+  }
+  if (RootSpan(*first) == 0) return {};
   const RootRun run(events, specs);
-  if (!run.Complete(specs) || run.span() <= replay_tokens) return {};
+  bool any = false;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool full = IsFullKind(specs[i].kind) || !catalogue.has_full_kind();
+    any = any || (full && run.store(i) != nullptr && repeats(*run.store(i)));
+  }
+  if (!any) return {};
+  // What a group of unknown size could serve is not known either.
+  const bool known = std::all_of(specs.begin(), specs.end(), SizeKnown);
+  if (!known) return {.reading = HitReportReading::kUnclear};
+  if (!run.Complete(specs)) return {};
+  if (run.span() <= replay_tokens) return {};
 
   HitReport report{.events = run.stores()};
   std::vector<GroupResidency> groups;

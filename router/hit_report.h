@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <span>
 
+#include "absl/container/flat_hash_set.h"
 #include "kvcast/event.h"
 #include "kvcast/prefix_index.h"
 #include "router/group_catalogue.h"
@@ -25,14 +26,15 @@ namespace kvcast::router {
 
 enum class HitReportReading : uint8_t {
   kNo,
-  kMaybe,  // also what a request does whose prompt ends with the span: its last token is computed
-           // anew, and no shorter prefix could be served
+  kMaybe,    // also what a request does whose prompt ends with the span: its last token is computed
+             // anew, and no shorter prefix could be served
+  kUnclear,  // a report, or a copy: nothing tells which
   kYes,
 };
 
 struct HitReport {
   HitReportReading reading = HitReportReading::kNo;
-  size_t events = 0;    // leading events that are the report; 0 for kNo
+  size_t events = 0;    // leading events that are the report; kUnclear: 0 if that is not known
   uint64_t blocks = 0;  // hashes in them
 };
 
@@ -41,14 +43,44 @@ class HitReportState {
  public:
   explicit HitReportState(HitReports reports) : reports_(reports) {}
 
+  // Whether a store may be a report.
+  bool looks() const { return reports_ != HitReports::kNever; }
+
   // Whether the report is to be left out of the index. A doubtful one is if the engine is known to
   // send them.
   bool Skips(const HitReport& report) {
     if (report.reading == HitReportReading::kNo || contradicted_) return false;
+    if (report.reading == HitReportReading::kUnclear) {
+      // Of a worker that sends reports: nothing can be left out.
+      contradicted_ |= reports_ == HitReports::kExpected;
+      seen_ |= report.events == 0;
+      return false;
+    }
     if (report.reading == HitReportReading::kYes) seen_ = true;
     if (reports_ == HitReports::kUnknown) return false;
     if (report.reading == HitReportReading::kMaybe) doubtful_blocks_ += report.blocks;
     return true;
+  }
+  // Of a worker of which nothing is known: a block of a store that is a copy or a report. `block`:
+  // of a hash and a group, well mixed. `held`: its group held it before.
+  void NoteDoubtful(uint64_t block, bool held) {
+    if (reports_ != HitReports::kUnknown) return;
+    if (doubtful_.size() == kMaxDoubtful) seen_ = true;
+    if (seen_) return;
+    doubtful_.insert(block);
+    if (!held) in_doubt_.insert(block);
+  }
+  bool has_doubtful() const { return !doubtful_.empty(); }
+  // A copy of the block was removed. If it was the last one that is counted, there was none more.
+  // If it was not, the engine may hold none.
+  void NoteRemoved(uint64_t block, bool last) {
+    if (!doubtful_.contains(block)) return;
+    if (last) {
+      doubtful_.erase(block);
+      in_doubt_.erase(block);
+    } else {
+      in_doubt_.insert(block);
+    }
   }
   // Under the right reading every removed block is known, but for doubtful ones. More than those,
   // and the stores that were left out have been copies: they are counted from now on.
@@ -58,18 +90,25 @@ class HitReportState {
     if (doubtful_blocks_ > 0) --doubtful_blocks_;
   }
   // What the worker holds was taken from its publisher, which counts reports as copies.
-  void NoteForeignCopies() { contradicted_ |= reports_ != HitReports::kUnknown; }
+  void NoteForeignCopies() { contradicted_ |= reports_ == HitReports::kExpected; }
   // The cache is empty.
   void Clear() { *this = HitReportState(reports_); }
   // Whether what is counted is what there is. An engine that is known to send reports is believed
   // until its removes contradict that.
-  bool certain() const { return reports_ == HitReports::kUnknown ? !seen_ : !contradicted_; }
+  bool certain() const {
+    if (reports_ == HitReports::kUnknown) return !seen_ && in_doubt_.empty();
+    return !contradicted_;
+  }
 
  private:
+  static constexpr size_t kMaxDoubtful = 4096;
+
   HitReports reports_;
   bool seen_ = false;
   bool contradicted_ = false;
   uint64_t doubtful_blocks_ = 0;
+  absl::flat_hash_set<uint64_t> doubtful_;
+  absl::flat_hash_set<uint64_t> in_doubt_;  // of them: the engine may hold none
 };
 
 // Whether the leading events are a hit report of the worker whose places on the GPU are `places`,

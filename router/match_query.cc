@@ -281,6 +281,13 @@ uint32_t MatchQuery::UntoldOf(const Asked& asked, const WorkerMatch& match) cons
     drop(Untold::kWindow);
     drop(Untold::kChunkSize);
   }
+  // A hit that ends with blocks is one at either alignment, unless a part of it was dropped.
+  const bool drops = std::any_of(asked.rules->groups.begin(), asked.rules->groups.end(),
+                                 [](const GroupSpec& group) { return group.eagle; });
+  const int64_t aligned = asked.rules->block_alignment;
+  if (!drops && (match.gpu_tokens == 0 || (aligned > 0 && match.gpu_tokens % aligned == 0))) {
+    drop(Untold::kAlignment);
+  }
   // The releases differ where the prompt ends with a unit.
   if (shape_.prompt_units == shape_.units) drop(Untold::kRelease);
   return untold;

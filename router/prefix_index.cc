@@ -369,10 +369,24 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
 }
 
 size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
+  if (!worker.hit_reports.looks()) return 0;
   const router::HitReport report =
       router::ReadHitReport(events, worker.places[static_cast<size_t>(Tier::kGpu)],
                             worker.catalogue, map_, worker.config.replay_tokens.value_or(0));
-  if (!worker.hit_reports.Skips(report)) return 0;
+  const bool skips = worker.hit_reports.Skips(report);
+  if (report.reading == router::HitReportReading::kMaybe ||
+      report.reading == router::HitReportReading::kUnclear) {
+    for (const Event& event : events.first(report.events)) {
+      const auto& stored = std::get<BlockStored>(event);
+      const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
+      const PlaceId place = worker.PlaceAt(Tier::kGpu, group);
+      for (const BlockHash& hash : stored.block_hashes) {
+        const bool held = place != router::kNoPlace && map_.Holds(hash, place);
+        worker.hit_reports.NoteDoubtful(FingerprintOf(hash, group), held);
+      }
+    }
+  }
+  if (!skips) return 0;
   worker.counters.reannounced_blocks += report.blocks;
   return report.events;
 }
@@ -445,6 +459,10 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     ahead.Step();
     router::BlockName name;
     const router::Removal removal = map_.Remove(hash, removals.place, cursor, &name);
+    if (removals.tier == Tier::kGpu && worker.hit_reports.has_doubtful()) {
+      worker.hit_reports.NoteRemoved(FingerprintOf(hash, removals.group),
+                                     removal != router::Removal::kCopiesLeft);
+    }
     if (removal == router::Removal::kNotHeld) {
       ++worker.counters.unknown_removes;
       worker.hit_reports.NoteUnknownRemove();
@@ -631,6 +649,10 @@ std::string_view UntoldName(Untold property) {
       return "eagle";
     case Untold::kReplay:
       return "replay";
+    case Untold::kBlockSize:
+      return "block_size";
+    case Untold::kAlignment:
+      return "alignment";
     case Untold::kRelease:
       break;
   }

@@ -216,6 +216,8 @@ class PrefixIndex::Impl {
   bool HitsEndInside(const router::WorkerState& worker) const KV_REQUIRES(mutex_);
   // Notes which blocks of the batch are new to the worker, before it is applied.
   void NoteNews(router::WorkerState& worker, const EventBatch& batch) KV_REQUIRES(mutex_);
+  bool WasHeldAllAlong(router::WorkerState& worker, const std::optional<BlockHash>& hash,
+                       uint8_t group) KV_REQUIRES(mutex_);
   // Of a store that was applied: what it shows of reuse. `added`: its group did not hold the first
   // block.
   void NoteReuse(router::WorkerState& worker, const BlockStored& event, uint8_t group,
@@ -256,6 +258,10 @@ class PrefixIndex::Impl {
                      router::MatchQuery& query);
 
   uint64_t FingerprintOf(const BlockHash& hash) const { return fingerprint_(hash); }
+  // Of the hash in a group.
+  uint64_t FingerprintOf(const BlockHash& hash, uint8_t group) const {
+    return fingerprint_(hash) ^ uint64_t { group } * 0x9E3779B97F4A7C15;
+  }
 
   const ContentKeys& keys_;
   const router::SeededHash fingerprint_{router::ProcessSeed() ^ 0x51ED270B7F3C9A55};

@@ -203,6 +203,14 @@ bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event,
          worker.evidence.WasNew(FingerprintOf(*event.parent_block_hash));
 }
 
+// Whether the group holds the block, and is known not to have removed it before.
+bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional<BlockHash>& hash,
+                                        uint8_t group) {
+  if (!hash || !map_.Holds(*hash, worker.PlaceAt(Tier::kGpu, group))) return false;
+  const uint64_t block = FingerprintOf(*hash);
+  return worker.idle.Find(block) == kUnnamed || worker.evidence.WasKept(block, group);
+}
+
 void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event, uint8_t group,
                                   const router::SpanStart& start, bool added) {
   const int64_t unit = worker.catalogue.unit();
@@ -219,13 +227,11 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
   if (inside) is_new = NoteUnits(worker, event, group) && is_new;
   // A store of a window may leave out what lies before it.
   const bool whole =
-      content_.dense && (IsFullKind(spec->kind) || !worker.catalogue.has_full_kind());
+      content_.dense &&
+      (IsFullKind(spec->kind) || (IsWindowKind(spec->kind) && !worker.catalogue.has_full_kind()));
   if (!whole || !worker.evidence.open()) return;
-  const PlaceId place = worker.PlaceAt(Tier::kGpu, group);
   for (size_t i = 0; i < event.block_hashes.size() && worker.evidence.open(); ++i) {
-    if (i == 0 && (!event.parent_block_hash || !map_.Holds(*event.parent_block_hash, place))) {
-      continue;
-    }
+    if (i == 0 && !WasHeldAllAlong(worker, event.parent_block_hash, group)) continue;
     const BlockHash& before = i > 0 ? event.block_hashes[i - 1] : *event.parent_block_hash;
     const bool shows = worker.evidence.NoteChild({.parent = FingerprintOf(before),
                                                   .group = group,

@@ -43,6 +43,7 @@ class ReuseEvidence {
   void Close() {
     closed_ = true;
     children_.reset();
+    removed_.reset();
     copied_ = {};
     units_ = {};
     batch_units_ = {};
@@ -88,8 +89,15 @@ class ReuseEvidence {
   void NoteRemoved(uint64_t block, uint8_t group) {
     const uint64_t parent = Of(block, group);
     copied_.erase(parent);
+    if (!removed_) removed_ = std::make_unique<std::array<uint64_t, kParents>>();
+    (*removed_)[parent % kParents] = parent;
     if (!children_) return;
     if (Children& known = At(parent); known.parent == parent) known = {};
+  }
+  // Whether the group is known not to have removed the block. It may have, even beside a request
+  // that goes on behind it: engines forget blocks whose load failed.
+  bool WasKept(uint64_t block, uint8_t group) const {
+    return !removed_ || (*removed_)[Of(block, group) % kParents] == 0;
   }
   // The groups lost all their blocks. What was shown of the engine stays.
   void ForgetBlocks() {
@@ -147,6 +155,7 @@ class ReuseEvidence {
   Children& At(uint64_t parent) { return (*children_)[parent % kParents]; }
 
   std::unique_ptr<std::array<Children, kParents>> children_;
+  std::unique_ptr<std::array<uint64_t, kParents>> removed_;
   uint32_t blocks_ = 0;
   absl::flat_hash_map<uint64_t, size_t> copied_;  // copies that there were
   absl::flat_hash_set<uint64_t> units_;           // of batches before this one

@@ -22,6 +22,8 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
   }
   if (catalogue.assumes_kinds()) untold |= Bit(Untold::kKinds);
   if (eagle && rules.groups.size() > 1 && !config.rules) untold |= Bit(Untold::kRelease);
+  if (catalogue.assumes_block_sizes()) untold |= Bit(Untold::kBlockSize);
+  if (catalogue.assumes_partial_hits()) untold |= Bit(Untold::kAlignment);
   // Groups that are registered are all that there are, with all that is to be known of them.
   if (!config.groups.empty()) return untold;
   const bool reuse_shown = rules.shortest_hit > 0;
@@ -42,6 +44,7 @@ WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
       blocks_per_chunk(config.blocks_per_chunk),
       unit(catalogue.unit()),
       alignment(catalogue.alignment()),
+      block_alignment(catalogue.unit() > 0 ? catalogue.block_alignment() : 0),
       rules(config.rules.value_or(EngineRules::kMain2026August)),
       replay_tokens(config.replay_tokens.value_or(0)),
       groups(catalogue.Specs()),

@@ -25,6 +25,7 @@ struct WorkerRules {
   int64_t blocks_per_chunk = 1;  // offloaded as one
   int64_t unit = 0;              // tokens per hash; 0: not known yet
   int64_t alignment = 0;         // of hits
+  int64_t block_alignment = 0;   // of hits that end with blocks
   EngineRules rules = EngineRules::kMain2026August;
   int64_t replay_tokens = 0;      // of a hit, computed again
   std::vector<GroupSpec> groups;  // by group_idx

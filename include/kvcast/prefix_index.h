@@ -45,7 +45,8 @@ inline constexpr int64_t kMaxWindow = int64_t{1} << 40;  // tokens, windows and 
 // blocks that are gone included. On the wire that looks like second copies.
 enum class HitReports : uint8_t {
   kUnknown,   // stores are copies; where one could have been a report, answers are not certain
-  kExpected,  // such a store is a report, and adds nothing; answers are not certain
+  kExpected,  // such a store is a report, and adds nothing
+  kNever,     // stores are copies
 };
 
 // How an engine looks for blocks on lower tiers, behind its own hit on the GPU.
@@ -194,15 +195,17 @@ struct WorkerMatch {
 // Properties of a worker that an answer depends on, and that neither its events nor its
 // registration have told. A bit mask.
 enum class Untold : uint32_t {
-  kKinds = 1,      // of the groups: neither sent nor registered
-  kWindow = 2,     // of a sliding-window group
-  kChunkSize = 4,  // of a chunked-local group
-  kGroups = 8,     // whether there are groups that have not been announced yet
-  kEagle = 16,     // whether a block is dropped for a draft head
-  kReplay = 32,    // whether windows beside MLA groups are computed again
-  kRelease = 64,   // how far a lookup that drops a block looks
+  kKinds = 1,        // of the groups: neither sent nor registered
+  kWindow = 2,       // of a sliding-window group
+  kChunkSize = 4,    // of a chunked-local group
+  kGroups = 8,       // whether there are groups that have not been announced yet
+  kEagle = 16,       // whether a block is dropped for a draft head
+  kReplay = 32,      // whether windows beside MLA groups are computed again
+  kRelease = 64,     // how far a lookup that drops a block looks
+  kAlignment = 128,  // whether hits end inside the blocks of Mamba groups
+  kBlockSize = 256,  // of a Mamba group: only small stores of it were seen
 };
-inline constexpr int kUntoldProperties = 7;
+inline constexpr int kUntoldProperties = 9;
 // "kinds", "window", "chunk_size", ...
 std::string_view UntoldName(Untold property);
 

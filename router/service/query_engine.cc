@@ -26,6 +26,10 @@ std::string WhyUntold(Untold property) {
       return "not known whether the engine drops a block for a draft head: tell eagle";
     case Untold::kReplay:
       return "not known whether hits so short are taken for none: tell replay_tokens";
+    case Untold::kBlockSize:
+      return "the block size of a Mamba group is not known: tell groups";
+    case Untold::kAlignment:
+      return "not known whether hits end inside Mamba blocks: tell alignment, or release";
     case Untold::kRelease:
       break;
   }

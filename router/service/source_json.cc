@@ -84,7 +84,7 @@ Status ReadOffloadRule(const Json& json, N name, S source) {
 Status ReadReportsHits(const Json& json, N name, S source) {
   bool reports = false;
   if (Status status = ReadBool(json, name, reports); !status.ok()) return status;
-  source.worker.hit_reports = reports ? HitReports::kExpected : HitReports::kUnknown;
+  source.worker.hit_reports = reports ? HitReports::kExpected : HitReports::kNever;
   return Status();
 }
 
@@ -400,7 +400,8 @@ Json SourceToJson(const RouterSource& source) {
   PutIf(worker.alignment > 0, object, "alignment", worker.alignment);
   PutIf(worker.blocks_per_chunk > 1, object, "blocks_per_chunk", worker.blocks_per_chunk);
   PutIf(worker.offload_rule == OffloadRule::kMirroredPool, object, "offload_rule", "mirrored_pool");
-  PutIf(worker.hit_reports == HitReports::kExpected, object, "reports_hits", true);
+  PutIf(worker.hit_reports != HitReports::kUnknown, object, "reports_hits",
+        worker.hit_reports == HitReports::kExpected);
   PutStoreRules(worker, object);
   if (worker.rules) object["release"] = NameOf(*worker.rules);
   if (worker.eagle) object["eagle"] = *worker.eagle;

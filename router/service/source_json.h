@@ -22,7 +22,8 @@
 //   lora_paths             {name: path} of LoRA adapters; in a flag NAME:PATH, joined by +
 //   hash_block_size, alignment, blocks_per_chunk, offload_rule ("connector", "mirrored_pool")
 //   gpu_blocks             the most blocks that a group can have on the GPU; more refute the state
-//   reports_hits           true: the engine announces hits again (kv_cache_report_mode "full")
+//   reports_hits           true: the engine announces hits again (kv_cache_report_mode "full");
+//                          false: it never does. Not told: a store that may be either is doubtful
 //   sparse_alignment       with it the positions of sparse stores can be proved
 //   sparse_retention       tokens between retained boundaries; absent: dense
 //   sparse_rules           as release; default "2026-08"

@@ -71,9 +71,6 @@ router::RouterSource SourceOf(const ToldProperties& told, const ServiceReplayOpt
   source.worker.name = name;
   // A snapshot is compared by digests.
   if (options.snapshot) source.replay_endpoint = "tcp://127.0.0.1:1";
-  // The engine's answers to requests that ask for reports are not its lookup's: whoever makes such
-  // requests must say so.
-  source.worker.hit_reports = told.hit_reports;
   if (options.told == Told::kNothing) return source;
   source.worker = RegistrationOf(told, name);
   source.worker.sparse_rule =

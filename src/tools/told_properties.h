@@ -36,7 +36,7 @@ struct ToldProperties {
   int64_t scheduler_block_size = 0;  // of what is cached
   std::optional<int64_t> retention_interval;
   int64_t replay_tokens = 0;
-  HitReports hit_reports = HitReports::kUnknown;
+  HitReports hit_reports = HitReports::kNever;
 
   // Positions in `groups`.
   std::vector<int64_t> EagleGroups() const;

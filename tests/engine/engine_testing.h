@@ -126,8 +126,10 @@ class TestEngine {
  public:
   explicit TestEngine(const CacheConfig& config, bool events = true)
       : TestEngine(config, EventOptions{.enabled = events}) {}
-  TestEngine(const CacheConfig& config, const EventOptions& events) {
-    auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256Cbor, kDefaultHashSeed);
+  TestEngine(const CacheConfig& config, const EventOptions& events,
+             HashAlgorithm algorithm = HashAlgorithm::kSha256Cbor,
+             std::string_view seed = kDefaultHashSeed) {
+    auto hasher = BlockHasher::FromSeed(algorithm, seed);
     auto cache = CacheManager::Create(config, std::move(hasher).value(), events);
     EXPECT_TRUE(cache.ok()) << cache.status().ToString();
     cache_ = std::move(cache).value();

@@ -21,6 +21,9 @@ TAIL = "ctest tools_tail_test"
 ROUTER_API = "ctest tools_router_api_test"
 SESSION = "ctest tools_session_test"
 DASHBOARD = "ctest tools_dashboard_test"
+NAMING = "router_content_naming_test"
+EXACTNESS = "router_exactness_test"
+EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
 
 MUTATIONS = [
     ("skip the overlap check", SOURCE,
@@ -328,4 +331,53 @@ MUTATIONS = [
      "  return state != SourceState::kConnecting;\n", "router_service_test"),
     ("listen anywhere for whom a request names", "router/service/own_api.cc",
      "ListensBeyondLoopback(*source) && !core.allow_remote", "false", "router_service_test"),
+    # Two names for every block.
+    ("serve a hash of two contents", "router/prefix_index_naming.cc",
+     "  worker.ambiguous.AddHash(FingerprintOf(hash));\n", "", NAMING),
+    ("be sure of a content of two hashes", "router/prefix_index_naming.cc",
+     "  worker.ambiguous.AddContent(content);\n", "", NAMING),
+    ("let the salt name nothing", "router/content_key.cc",
+     "  if (!scope.cache_salt.empty()) key = AddText(key, scope.cache_salt, kSalt);\n", "",
+     "router_index_test --gtest_filter=ContentKey*:Content*"),
+    ("let a wide token be two narrow ones", "router/content_key.cc",
+     "bool IsNarrow(TokenId token) { return static_cast<uint64_t>(token) >> 32 == 0; }",
+     "bool IsNarrow(TokenId) { return true; }", "router_index_test --gtest_filter=ContentKey*:Content*"),
+    ("name nothing late", "router/prefix_index_naming.cc",
+     "  while (!named.empty() && !worker.parked.empty()) {", "  while (false) {", NAMING),
+    ("forget the names of what was removed", "router/prefix_index.cc",
+     "      worker.idle.Put(FingerprintOf(hash), name.content);\n", "      (void)hash;\n", NAMING),
+    ("ask no chain for what has no name", "router/service/query_engine.cc",
+     "  if (shape.has_unnamed && matched) plan.cohort.chain = chain(*form);\n", "", "router_service_test"),
+    ("know all that is not told", "router/worker_rules.cc",
+     "  if (!drop_known) untold |= Bit(Untold::kEagle);\n", "  (void)drop_known;\n", EXACTNESS),
+    ("let one child show a hit", "router/reuse_evidence.h",
+     "return child.starts && known.count > copies;", "return child.starts && known.count >= copies;", EXACTNESS),
+    ("count no copies of a parent", "router/reuse_evidence.h",
+     "    copies = copies == 0 ? 2 : copies + 1;\n", "    copies = 1;\n", EXACTNESS),
+    ("let a child that was held show a hit", "router/prefix_index_naming.cc",
+     "(added && news_.contains(FingerprintOf(event.block_hashes[0])))", "true", EXACTNESS),
+    ("let a block that was away show a hit", "router/prefix_index_naming.cc",
+     "worker.idle.Find(block) == kUnnamed || worker.evidence.WasKept(block, group)", "true", EXACTNESS_FAR),
+    ("take the first unit of a larger block for new", "router/prefix_index_naming.cc",
+     "  return first_is_new && event.parent_block_hash &&", "  return event.parent_block_hash &&", NAMING),
+    ("take hits for such as end inside Mamba blocks", "router/worker_rules.cc",
+     "  if (catalogue.assumes_partial_hits()) untold |= Bit(Untold::kAlignment);\n", "", EXACTNESS_FAR),
+    ("count a report that may be a copy", "router/hit_report.h",
+     "    if (!held) in_doubt_.insert(block);\n", "", EXACTNESS_FAR),
+    ("believe a snapshot's copies", "router/hit_report.h",
+     "{ contradicted_ |= reports_ == HitReports::kExpected; }", "{}", "router_index_test --gtest_filter=HitReport*"),
+    ("hear no contradiction", "router/reuse_feedback.h",
+     "if (static_cast<size_t>(equal) >= kEqual) contradiction_ = difference;", "(void)equal;", "router_service_test"),
+    ("forgive a contradiction at once", "router/reuse_feedback.h",
+     "++agreeing_ >= kAgreeing", "++agreeing_ >= 1", "router_service_test"),
+    ("compare what was no exact answer", "router/service/routing_desk.cc",
+     "booking.comparable && !booking.compared", "!booking.compared", "router_service_test"),
+    ("count blocks of several hashes as whole", "router/group_catalogue.cc",
+     "           (group.spec.kind != SpecKind::kMamba && group.spec.block_size == unit_);",
+     "           unit_ > 0;", "router_service_test"),
+    ("take a clear of the GPU for one of all tiers", "router/service/source.cc",
+     "  return std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {",
+     "  return true || std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {", "router_service_test"),
+    ("stay degraded after a proof", "src/stream/source.cc",
+     "  if (result == BatchResult::kComplete) incomplete_ = false;\n", "", SOURCE_TESTS),
 ]

@@ -6,24 +6,16 @@
 #include <algorithm>
 #include <iostream>
 #include <map>
-#include <random>
 #include <set>
 
 #include "kvcast/prefix_index.h"
 #include "kvcast/prompt_contents.h"
-#include "tests/engine/engine_testing.h"
+#include "tests/router/random_engine.h"
 
 namespace kvcast::engine {
 namespace {
 
-using Random = std::mt19937_64;
-
 constexpr WorkerId kWorker{1};
-constexpr int64_t kUnit = 4;
-
-int64_t Pick(Random& random, int64_t low, int64_t high) {
-  return std::uniform_int_distribution<int64_t>(low, high)(random);
-}
 
 GroupSpec RandomGroup(Random& random) {
   const int64_t size = kUnit << Pick(random, 0, 2);
@@ -79,34 +71,11 @@ CacheConfig RandomConfig(Random& random, const Kind& kind) {
   return config;
 }
 
-// Prompts from few conversations, so that prefixes repeat; some with LoRA, salt or images.
-CacheRequest RandomRequest(Random& random, bool images) {
-  const int64_t conversation = Pick(random, 0, 5);
-  std::vector<TokenId> tokens(static_cast<size_t>(Pick(random, 1, 200)));
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    tokens[i] = i < 150 ? static_cast<TokenId>(i) % 7 + conversation / 3 : Pick(random, 0, 3);
-  }
-  CacheRequest request = Request("", std::move(tokens));
-  if (conversation == 1) request.hash_inputs.cache_salt = "tenant";
-  if (conversation == 2) {
-    request.hash_inputs.lora_name = "adapter";
-    request.lora_id = 7;
-  }
-  if (conversation != 4 || !images) return request;
-  const std::string image = Pick(random, 0, 1) == 0 ? "cat" : "dog";
-  for (int64_t offset = Pick(random, 0, 1) * 5; offset + 9 < std::ssize(request.tokens);) {
-    const int64_t length = Pick(random, 0, 3) == 0 ? 2 : 9;
-    request.hash_inputs.mm_items.push_back({image + std::to_string(length), offset, length});
-    offset += length + (Pick(random, 0, 1) == 0 ? 1 : 20);
-  }
-  return request;
-}
-
 // An engine, and a router that sees only its events under opaque hashes.
 class Pair {
  public:
   Pair(Random& random, const CacheConfig& config, const Kind& kind)
-      : random_(random), kind_(kind), engine_(config) {
+      : random_(random), kind_(kind), engine_(random, TestEngine(config), kind.images) {
     WorkerConfig worker;
     if (kind.told) {
       worker.groups = config.groups;
@@ -122,23 +91,7 @@ class Pair {
   }
 
   void Step() {
-    engine_.cache().BeginStep();
-    for (auto it = running_.begin(); it != running_.end();) {
-      if (Continue(*it)) {
-        ++it;
-        continue;
-      }
-      engine_.Free(it->request);
-      it = running_.erase(it);
-    }
-    if (running_.size() < 5) Admit();
-    engine_.cache().ReleaseCopies(engine_.cache().TakeCopies());
-    if (Pick(random_, 0, 60) == 0) engine_.cache().ResetPrefixCache();
-    if (Pick(random_, 0, 5) == 0) {
-      engine_.Evict(static_cast<uint32_t>(Pick(random_, 1, engine_.config().num_blocks - 1)));
-    }
-    EventBatch batch;
-    batch.events = engine_.cache().TakeEvents();
+    EventBatch batch = engine_.Step();
     for (Event& event : batch.events) Disguise(event);
     index_.Apply(kWorker, batch);
     for (int i = 0; i < 4; ++i) Probe();
@@ -151,12 +104,6 @@ class Pair {
   int64_t settled = 0;  // nothing that is not known could change the answer
 
  private:
-  struct Running {
-    CacheRequest request;
-    int64_t computed = 0;
-    int64_t tokens_max = 0;
-  };
-
   BlockHash Opaque(const BlockHash& hash) {
     const auto [it, added] = opaque_.try_emplace(hash.integer(), 0);
     if (added) it->second = random_();
@@ -166,74 +113,15 @@ class Pair {
     if (auto* stored = std::get_if<BlockStored>(&event)) {
       for (BlockHash& hash : stored->block_hashes) hash = Opaque(hash);
       if (stored->parent_block_hash) stored->parent_block_hash = Opaque(*stored->parent_block_hash);
-      if (stored->lora_id) stored->lora_name = "adapter";
     }
     if (auto* removed = std::get_if<BlockRemoved>(&event)) {
       for (BlockHash& hash : removed->block_hashes) hash = Opaque(hash);
     }
   }
 
-  // Steps of a prompt end on the scheduler's grid or on the prompt's last hash boundary.
-  int64_t Grid(const Running& run, int64_t step) const {
-    const int64_t prompt = run.request.prompt_tokens;
-    const int64_t end = run.computed + step;
-    if (end >= prompt) return step;
-    const int64_t grid = engine_.config().scheduler_block_size;
-    const int64_t on_grid = end / grid * grid;
-    const int64_t boundary = prompt / kUnit * kUnit;
-    if (on_grid > run.computed) return on_grid - run.computed;
-    return boundary > run.computed ? boundary - run.computed : prompt - run.computed;
-  }
-  bool Continue(Running& run) {
-    if (run.computed == std::ssize(run.request.tokens)) {
-      run.request.tokens.push_back(Pick(random_, 0, 3));
-    }
-    const int64_t total = std::ssize(run.request.tokens);
-    if (total > run.tokens_max) return false;
-    const int64_t step = Grid(run, std::min(total - run.computed, Pick(random_, 1, 64)));
-    if (!engine_.Allocate(run.request, {.computed_tokens = run.computed, .new_tokens = step})) {
-      return false;
-    }
-    run.computed += step;
-    return true;
-  }
-  void Admit() {
-    Running run{RandomRequest(random_, kind_.images)};
-    run.request.id = std::to_string(next_id_++);
-    const int64_t total = std::ssize(run.request.tokens);
-    run.tokens_max = std::min<int64_t>(400, total + Pick(random_, 1, 40));
-    const PrefixHit hit = engine_.Lookup(run.request);
-    AllocateArgs args;
-    run.computed = hit.tokens;
-    args.new_tokens = Grid(run, std::min(total - hit.tokens, Pick(random_, 1, 64)));
-    args.hit = &hit;
-    args.full_sequence_must_fit = true;
-    if (!engine_.Allocate(run.request, args)) return;
-    run.computed += args.new_tokens;
-    seen_.push_back(run.request);
-    running_.push_back(std::move(run));
-  }
-
-  // A prompt of its own, or one that was seen, shorter or longer.
-  CacheRequest ProbeRequest() {
-    if (seen_.empty() || Pick(random_, 0, 3) == 0) return RandomRequest(random_, kind_.images);
-    const CacheRequest& before =
-        seen_[static_cast<size_t>(Pick(random_, 0, std::ssize(seen_) - 1))];
-    CacheRequest request = Request("", before.tokens);
-    request.hash_inputs = before.hash_inputs;
-    request.lora_id = before.lora_id;
-    request.tokens.resize(static_cast<size_t>(Pick(random_, 1, std::ssize(request.tokens) + 9)), 1);
-    std::erase_if(request.hash_inputs.mm_items, [&](const MultimodalItem& item) {
-      return item.offset + item.length > std::ssize(request.tokens);
-    });
-    request.prompt_tokens = std::ssize(request.tokens);
-    return request;
-  }
-
   void Probe() {
-    CacheRequest request = ProbeRequest();
-    request.id = "probe";
-    const int64_t hit = engine_.Lookup(request).tokens;
+    CacheRequest request = engine_.ProbeRequest();
+    const int64_t hit = engine_.Lookup(request);
     const WorkerMatch match = Ask(request, {});
     const WorkerMatch with_hashes = Ask(request, OpaqueChain(request));
     ++compared;
@@ -290,13 +178,9 @@ class Pair {
   }
 
   // Every hash that is cached is in the index, named or not.
-  void CheckResidency() const {
-    uint64_t cached = 0;
-    for (uint32_t group = 0; group < engine_.config().groups.size(); ++group) {
-      cached += const_cast<Pair*>(this)->engine_.cache().CachedKeys(GroupIdx(group)).size();
-    }
+  void CheckResidency() {
     const IndexCounters counters = index_.counters(kWorker);
-    EXPECT_EQ(counters.residencies, cached);
+    EXPECT_EQ(counters.residencies, engine_.cached());
     EXPECT_EQ(counters.unknown_removes, 0u);
     EXPECT_EQ(counters.bad_stores, 0u);
     EXPECT_EQ(counters.ambiguous, 0u);
@@ -305,12 +189,9 @@ class Pair {
 
   Random& random_;
   Kind kind_;
-  TestEngine engine_;
+  RandomEngine engine_;
   PrefixIndex index_;
   std::map<uint64_t, uint64_t> opaque_;
-  std::vector<Running> running_;
-  std::vector<CacheRequest> seen_;
-  int next_id_ = 0;
 };
 
 struct Totals {

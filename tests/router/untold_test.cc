@@ -185,13 +185,38 @@ TEST(Untold, TheReleaseMattersWhereADropMeetsTheEndOfThePrompt) {
   EXPECT_TRUE(Lacks(learned.MatchWhole(Tokens(1, 12)), Untold::kRelease));
 }
 
+// A release before partial hits ends them with blocks.
+TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
+  const auto mamba = [](BlockStored event) {
+    event.group_idx = 1;
+    return OfKind(std::move(event), "mamba");
+  };
+  ContentWorker worker;
+  worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
+               mamba(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 1, 8)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 16);
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "it ends with a block";
+  // A state and a part of a block at 20 tokens.
+  worker.Apply(StoreTokens({Hash(3)}, Tokens(17, 4), Hash(2)));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "a part was stored";
+}
+
+TEST(Untold, AMambaGroupOfWhichPartsAloneWereSeenMayHaveLargerBlocks) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
+               OfKind(StoreTokens({Hash(7)}, Tokens(1, 4), std::nullopt, 1), "mamba"));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 16)), Untold::kBlockSize));
+  worker.Apply(OfKind(StoreTokens({Hash(1)}, Tokens(1, 8), std::nullopt, 1, 8), "mamba"));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kBlockSize));
+}
+
 TEST(Untold, EveryPropertyHasAName) {
   std::vector<std::string> names;
   for (int i = 0; i < kUntoldProperties; ++i) {
     names.emplace_back(UntoldName(static_cast<Untold>(1u << i)));
   }
   EXPECT_EQ(names, (std::vector<std::string>{"kinds", "window", "chunk_size", "groups", "eagle",
-                                             "replay", "release"}));
+                                             "replay", "release", "alignment", "block_size"}));
 }
 
 TEST(LearnedLookahead, IsThatOfTheLastStore) {

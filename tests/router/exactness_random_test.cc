@@ -1,0 +1,302 @@
+// No answer is exact and wrong: engines of random configurations under random traffic, followed by
+// a source of which one property, or several, are hidden or told wrong.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdlib>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "router/service/query_engine.h"
+#include "router/service/source.h"
+#include "tests/router/random_engine.h"
+
+namespace kvcast::engine {
+namespace {
+
+using router::QueryAnswer;
+using router::RouterSource;
+
+constexpr int kSteps = 60;
+constexpr int kProbes = 4;  // a step
+
+// An engine, with the properties that a router cannot see in its configuration.
+struct Drawn {
+  CacheConfig cache;
+  HashAlgorithm algorithm = HashAlgorithm::kSha256;
+  std::string seed;
+  EventOptions events;
+  bool images = true;
+  int64_t reports = 0;
+};
+
+GroupSpec RandomGroup(Random& random) {
+  const int64_t size = kUnit << Pick(random, 0, 2);
+  GroupSpec group;
+  switch (Pick(random, 0, 7)) {
+    case 0:
+    case 1:
+    case 2:
+      group = Full(size);
+      break;
+    case 3:
+    case 4:
+    case 5:
+      group = Window(Pick(random, 2, 12 * kUnit), size);
+      break;
+    case 6:
+      group = Mamba(MambaMode::kAlign, size);
+      break;
+    default:
+      group = Chunked(size * Pick(random, 1, 4), size);
+  }
+  const bool can_drop = group.kind != SpecKind::kChunkedLocalAttention;
+  group.eagle = can_drop && Pick(random, 0, 5) == 0;
+  return group;
+}
+
+Drawn Draw(Random& random) {
+  Drawn drawn;
+  CacheConfig& config = drawn.cache;
+  // Half of the engines have blocks of one size, as most have.
+  const bool one_size = Pick(random, 0, 1) == 0;
+  const int64_t count = Pick(random, 1, 4);
+  for (int64_t i = 0; i < count; ++i) {
+    GroupSpec group = RandomGroup(random);
+    if (one_size && group.kind != SpecKind::kChunkedLocalAttention) group.block_size = kUnit;
+    // In mode "all" an engine's hash unit is the block.
+    if (one_size && group.kind == SpecKind::kMamba && Pick(random, 0, 1) == 0) {
+      group.mamba_mode = MambaMode::kAll;
+    }
+    config.groups.push_back(group);
+  }
+  if (one_size || Pick(random, 0, 1) == 0) config.groups[0] = Full(one_size ? kUnit : 2 * kUnit);
+  if (config.groups.size() > 1) config.hash_block_size = kUnit;
+  config.num_blocks = Pick(random, 60, 200);
+  config.max_model_len = 400;
+  config.max_in_flight_tokens = 64;
+  const std::optional<int64_t> retentions[] = {std::nullopt, 0, 8 * kUnit};
+  config.retention_interval = retentions[Pick(random, 0, 2)];
+  const EngineRules rules[] = {EngineRules::kV021, EngineRules::kMain2026May,
+                               EngineRules::kMain2026August, EngineRules::kV032};
+  config.rules = rules[Pick(random, 0, 3)];
+  if (Pick(random, 0, 3) == 0) config.mtp_lookahead_tokens = Pick(random, 1, 3);
+  if (Pick(random, 0, 9) == 0) config.decode_context_parallel = 2;
+  const HashAlgorithm algorithms[] = {HashAlgorithm::kSha256, HashAlgorithm::kSha256Cbor,
+                                      HashAlgorithm::kXxhash, HashAlgorithm::kXxhashCbor};
+  drawn.algorithm = algorithms[Pick(random, 0, 3)];
+  drawn.seed = Pick(random, 0, 1) == 0 ? std::string(kDefaultHashSeed) : "77";
+  drawn.events.hash_form = Pick(random, 0, 1) == 0 ? EventHashForm::kInt64 : EventHashForm::kBytes;
+  drawn.events.exact_spans = Pick(random, 0, 3) == 0;
+  drawn.images = Pick(random, 0, 1) == 0;
+  // Beside Mamba and chunked groups a report that is not told may pass for a copy.
+  const bool tellable = std::ranges::all_of(config.groups, [](const GroupSpec& group) {
+    return IsFullKind(group.kind) || IsWindowKind(group.kind);
+  });
+  drawn.reports = tellable && Pick(random, 0, 3) == 0 ? 8 : 0;
+  return drawn;
+}
+
+enum class Change {
+  kNone,
+  kHideAll,
+  kHideGroups,  // all that they say
+  kHideGroupsButEagle,
+  kHideGroupsButChunks,
+  kHideAlignment,
+  kHideRelease,
+  kHideScheme,
+  kHideUnit,
+  kHideSparseRule,
+  kWrongAlgorithm,
+  kWrongSeed,
+  kWrongLoraPath,
+  kWrongSparseRule,
+  kCount,
+};
+
+// Groups that are learned, but for one property that is told.
+void HideGroups(const CacheConfig& cache, Change change, WorkerConfig& worker) {
+  worker.groups.clear();
+  worker.alignment = 0;
+  if (change == Change::kHideGroupsButEagle) {
+    const auto drops = [](const GroupSpec& group) { return group.eagle; };
+    const bool all = std::ranges::all_of(cache.groups, drops);
+    // Told for all groups together.
+    if (all || std::ranges::none_of(cache.groups, drops)) worker.eagle = all;
+  }
+  if (change == Change::kHideGroupsButChunks) {
+    std::vector<int64_t> sizes;
+    for (const GroupSpec& group : cache.groups) {
+      if (group.kind == SpecKind::kChunkedLocalAttention) sizes.push_back(group.chunk_size);
+    }
+    const bool one = !sizes.empty() && std::ranges::count(sizes, sizes[0]) == std::ssize(sizes);
+    if (one) worker.chunk_size = sizes[0];
+  }
+}
+
+RouterSource SourceOf(const Drawn& drawn, const CacheConfig& cache, Change change) {
+  RouterSource source;
+  WorkerConfig& worker = source.worker;
+  worker.name = "worker";
+  // An engine that is told to report hits is believed until its removes contradict that: it is not
+  // drawn here.
+  if (change == Change::kHideAll) return source;
+  worker.groups = cache.groups;
+  worker.alignment = HitAlignment(cache);
+  worker.rules = cache.rules;
+  worker.hash_block_size = cache.hash_block_size;
+  worker.sparse_rule =
+      SparseRule{cache.rules, cache.scheduler_block_size, cache.retention_interval};
+  source.algorithm = drawn.algorithm;
+  source.hash_seed = drawn.seed;
+  switch (change) {
+    case Change::kHideGroups:
+    case Change::kHideGroupsButEagle:
+    case Change::kHideGroupsButChunks:
+      HideGroups(cache, change, worker);
+      break;
+    case Change::kHideAlignment:
+      worker.alignment = 0;
+      break;
+    case Change::kHideRelease:
+      worker.rules.reset();
+      break;
+    case Change::kHideScheme:
+      source.algorithm.reset();
+      source.hash_seed.reset();
+      break;
+    case Change::kHideUnit:
+      worker.hash_block_size = 0;
+      break;
+    case Change::kHideSparseRule:
+      worker.sparse_rule.reset();
+      break;
+    case Change::kWrongAlgorithm:
+      source.algorithm = drawn.algorithm == HashAlgorithm::kXxhash ? HashAlgorithm::kSha256
+                                                                   : HashAlgorithm::kXxhash;
+      break;
+    case Change::kWrongSeed:
+      source.hash_seed = "another";
+      break;
+    case Change::kWrongLoraPath:
+      source.lora_paths = {{"adapter", "/of/another"}};
+      break;
+    case Change::kWrongSparseRule:
+      worker.sparse_rule =
+          SparseRule{EngineRules::kMain2026August, cache.scheduler_block_size,
+                     cache.retention_interval ? std::nullopt : std::optional<int64_t>(0)};
+      break;
+    default:
+      break;
+  }
+  return source;
+}
+
+struct Counts {
+  int64_t answers = 0;
+  int64_t hits = 0;
+  int64_t exact = 0;
+  int64_t exact_hits = 0;
+};
+
+class Follower {
+ public:
+  Follower(Random& random, const Drawn& drawn, const CacheConfig& cache, Change change)
+      : engine_(random, TestEngine(cache, drawn.events, drawn.algorithm, drawn.seed), drawn.images,
+                drawn.reports),
+        dialect_(drawn.events.exact_spans ? Dialect::kKvcast1 : kDefaultDialect) {
+    auto source = router::Source::Create(WorkerId(0), SourceOf(drawn, cache, change), index_);
+    if (source.ok()) sources_.push_back(std::move(source).value());
+  }
+  bool valid() const { return !sources_.empty(); }
+
+  void Step(Counts& counts) {
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(engine_.Step(), dialect_, payload).ok());
+    sources_[0]->OnBatch(payload);
+    for (int i = 0; i < kProbes; ++i) Probe(counts);
+  }
+
+ private:
+  void Probe(Counts& counts) {
+    CacheRequest request = engine_.ProbeRequest();
+    const int64_t hit = engine_.Lookup(request);
+    const router::QueryEngine queries(
+        index_, [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
+    router::Query query;
+    query.tokens = request.tokens;
+    query.prompt_tokens = std::ssize(request.tokens);
+    query.inputs = request.hash_inputs;
+    const QueryAnswer answer = queries.Answer(query, sources_).value().at(0);
+    ++counts.answers;
+    counts.hits += hit > 0;
+    counts.exact += answer.exact;
+    counts.exact_hits += answer.exact && hit > 0;
+    if (answer.exact) {
+      EXPECT_EQ(answer.match.gpu_tokens, hit) << "prompt of " << query.prompt_tokens;
+    }
+  }
+
+  PrefixIndex index_;
+  RandomEngine engine_;
+  const Dialect dialect_;  // vLLM's events do not say where a span begins
+  router::SourceList sources_;
+};
+
+int64_t Setting(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoll(text, nullptr, 10);
+}
+
+std::string Describe(const Drawn& drawn) {
+  std::string text = "rules " + std::to_string(static_cast<int>(drawn.cache.rules)) +
+                     " retention " + std::to_string(drawn.cache.retention_interval.value_or(-1)) +
+                     " reports " + std::to_string(drawn.reports) + " groups";
+  for (const GroupSpec& group : drawn.cache.groups) {
+    text += " (kind " + std::to_string(static_cast<int>(group.kind)) + " block " +
+            std::to_string(group.block_size) + " window " + std::to_string(group.sliding_window) +
+            " chunk " + std::to_string(group.chunk_size) + (group.eagle ? " eagle)" : ")");
+  }
+  return text;
+}
+
+// KVCAST_EXACTNESS_SEED and _ANSWERS: where to begin, and how far to go.
+TEST(ExactnessRandom, NoAnswerIsExactAndWrong) {
+  const auto first = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEED", 1));
+  const int64_t enough = Setting("KVCAST_EXACTNESS_ANSWERS", 20'000);
+  std::array<Counts, static_cast<size_t>(Change::kCount)> counts;
+  int64_t answers = 0;
+  for (uint64_t seed = first; answers < enough; ++seed) {
+    Random random(seed);
+    const Drawn drawn = Draw(random);
+    const auto cache = ValidateCacheConfig(drawn.cache);
+    if (!cache.ok()) continue;
+    const auto change = static_cast<Change>(Pick(random, 0, static_cast<int>(Change::kCount) - 1));
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", change " +
+                 std::to_string(static_cast<int>(change)) + ", " + Describe(drawn));
+    Counts& of_change = counts[static_cast<size_t>(change)];
+    const int64_t before = of_change.answers;
+    Follower follower(random, drawn, *cache, change);
+    for (int step = 0; step < kSteps && follower.valid(); ++step) {
+      follower.Step(of_change);
+      if (::testing::Test::HasFailure()) return;
+    }
+    answers += of_change.answers - before;
+  }
+  for (size_t change = 0; change < counts.size(); ++change) {
+    const Counts& of = counts[change];
+    std::cout << "change " << change << ": " << of.answers << " answers, " << of.hits << " hits, "
+              << of.exact << " exact, " << of.exact_hits << " of them hits\n";
+    EXPECT_GT(of.exact, 0) << "change " << change;
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::engine
