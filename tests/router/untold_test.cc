@@ -201,6 +201,16 @@ TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "a part was stored";
 }
 
+// What is dropped for the draft head is a unit where hits end inside blocks, and else a block.
+TEST(Untold, HitsInsideMambaBlocksMatterBesideADraftHead) {
+  WorkerConfig config;
+  config.eagle = true;
+  ContentWorker worker({}, config);
+  worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
+               OfKind(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 1, 8), "mamba"));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment));
+}
+
 TEST(Untold, AMambaGroupOfWhichPartsAloneWereSeenMayHaveLargerBlocks) {
   ContentWorker worker;
   worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
@@ -324,6 +334,16 @@ TEST(ReuseEvidence, ABlockThatWasAwayShowsNothing) {
   worker.Apply(Parent(), Child(1), Remove({Hash(1)}));
   worker.Apply(Parent(), Child(2));
   ASSERT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+// An engine may forget a block beside the request that goes on behind it.
+TEST(ReuseEvidence, ABlockThatWasForgottenAndStoredByAnotherShowsNothing) {
+  ContentWorker worker;
+  worker.Apply(Parent());
+  worker.Apply(Remove({Hash(1)}));
+  worker.Apply(StoreTokens({Hash(1), Hash(101)}, Tokens(1, 8)));
+  worker.Apply(Child(2));
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
