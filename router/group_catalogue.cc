@@ -117,7 +117,7 @@ GroupCatalogue::Verdict GroupCatalogue::CheckRegistered(const Group& group,
                                                         const BlockStored& event) {
   if (!TakesPart(group.spec)) return Verdict::kUnknownKind;
   if (!SizeFits(group, event.block_size)) return Verdict::kBad;
-  partial_hits_seen_ |= event.block_size < group.spec.block_size;
+  if (event.block_size < group.spec.block_size) NotePart(group.spec.kind);
   NoteBlockSize(event.block_size);
   return Verdict::kIndex;
 }
@@ -157,7 +157,7 @@ GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& e
   if (index >= groups_.size()) groups_.resize(index + 1);
   const int64_t known_size = groups_[index].spec.block_size;
   const bool partial = known_size > 0 && event.block_size != known_size;
-  if (indexed && partial && !std::exchange(partial_hits_seen_, true)) ++changes_;
+  if (indexed && partial) NotePart(group.spec.kind);
   if (group.spec != groups_[index].spec || group.source != groups_[index].source) {
     groups_[index] = group;
     UpdateAlignment();
@@ -208,7 +208,8 @@ bool GroupCatalogue::assumes_block_sizes() const {
   const auto is_small_state = [this](const Group& group) {
     return group.known() && group.spec.kind == SpecKind::kMamba && group.spec.block_size == unit_;
   };
-  return !registered_ && std::ranges::any_of(groups_, is_larger) &&
+  const bool told = registered_ && fixed_alignment_ > 0;
+  return !told && !partial_hits_seen_ && std::ranges::any_of(groups_, is_larger) &&
          std::ranges::any_of(groups_, is_small_state);
 }
 
@@ -227,6 +228,11 @@ int64_t GroupCatalogue::block_alignment() const {
     alignment *= factor;
   }
   return alignment;
+}
+
+// Full attention stores the end of a prompt in part wherever its blocks have several units.
+void GroupCatalogue::NotePart(SpecKind kind) {
+  if (kind == SpecKind::kMamba && !std::exchange(partial_hits_seen_, true)) ++changes_;
 }
 
 void GroupCatalogue::UpdateAlignment() {

@@ -59,8 +59,8 @@ class GroupCatalogue {
   bool has_full_kind() const;
   // Whether hits are taken to end inside Mamba blocks although nothing has shown it.
   bool assumes_partial_hits() const;
-  // Whether a Mamba group may have larger blocks than its stores so far: states are stored inside
-  // blocks too.
+  // Whether a Mamba group may have larger blocks than its stores so far, as states are stored
+  // inside blocks too, or have hits inside the blocks of others, as with decode context parallel.
   bool assumes_block_sizes() const;
   // Least common multiple of the block sizes: the alignment of hits that end with blocks.
   int64_t block_alignment() const;
@@ -92,13 +92,14 @@ class GroupCatalogue {
   bool PartialHitsEnabled() const;
   int64_t AlignmentByRule() const;
   void UpdateAlignment();
+  void NotePart(SpecKind kind);
 
   std::vector<Group> groups_;
   bool registered_ = false;
   int64_t fixed_unit_ = 0;  // registered or learned; 0: gcd of the block sizes
   bool unit_registered_ = false;
   bool no_partial_hits_ = false;    // of the registered release
-  bool partial_hits_seen_ = false;  // a block was stored in part
+  bool partial_hits_seen_ = false;  // a Mamba state was stored inside a block
   int64_t fixed_alignment_ = 0;     // registered; 0: by rule
   int64_t unit_ = 0;
   int64_t alignment_ = 0;

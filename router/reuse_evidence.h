@@ -35,7 +35,7 @@ class ReuseEvidence {
   // at.
   static constexpr size_t kParents = 4096;
   static constexpr size_t kChildren = 3;
-  static constexpr uint32_t kBlocks = uint32_t{1} << 20;
+  static constexpr uint32_t kBlocks = uint32_t{1} << 16;
 
   // Whether stores are still looked at.
   bool open() const { return !closed_; }
@@ -67,7 +67,9 @@ class ReuseEvidence {
     if (!children_) children_ = std::make_unique<std::array<Children, kParents>>();
     const uint64_t parent = Of(child.parent, child.group);
     Children& known = At(parent);
-    if (known.parent != parent) known = {.parent = parent};
+    if (known.parent != parent || RemovedAt(parent) > known.since) {
+      known = {.parent = parent, .since = removals_};
+    }
     // Where nothing is dropped, a child that is stored again is one more request's.
     const auto end = known.blocks.begin() + std::min<uint32_t>(known.count, kChildren);
     const bool again = std::find(known.blocks.begin(), end, child.block) != end;
@@ -88,17 +90,13 @@ class ReuseEvidence {
   // A group has no copy of the block any more.
   void NoteRemoved(uint64_t block, uint8_t group) {
     const uint64_t parent = Of(block, group);
-    copied_.erase(parent);
-    if (!removed_) removed_ = std::make_unique<std::array<uint64_t, kParents>>();
-    (*removed_)[parent % kParents] = parent;
-    if (!children_) return;
-    if (Children& known = At(parent); known.parent == parent) known = {};
+    if (!copied_.empty()) copied_.erase(parent);
+    if (!removed_) removed_ = std::make_unique<std::array<uint32_t, kParents>>();
+    (*removed_)[parent % kParents] = ++removals_;
   }
   // Whether the group is known not to have removed the block. It may have, even beside a request
   // that goes on behind it: engines forget blocks whose load failed.
-  bool WasKept(uint64_t block, uint8_t group) const {
-    return !removed_ || (*removed_)[Of(block, group) % kParents] == 0;
-  }
+  bool WasKept(uint64_t block, uint8_t group) const { return RemovedAt(Of(block, group)) == 0; }
   // The groups lost all their blocks. What was shown of the engine stays.
   void ForgetBlocks() {
     const uint32_t shortest = shortest_;
@@ -146,16 +144,22 @@ class ReuseEvidence {
  private:
   struct Children {
     uint64_t parent = 0;
+    uint32_t since = 0;  // removals
     std::array<uint64_t, kChildren> blocks{};
     uint32_t count = 0;
   };
   static uint64_t Of(uint64_t block, uint8_t group) {
     return block ^ uint64_t { group } * 0x9E3779B97F4A7C15;
   }
+  // The latest removal that may have been of the block; 0: none was.
+  uint32_t RemovedAt(uint64_t parent) const {
+    return removed_ ? (*removed_)[parent % kParents] : 0;
+  }
   Children& At(uint64_t parent) { return (*children_)[parent % kParents]; }
 
   std::unique_ptr<std::array<Children, kParents>> children_;
-  std::unique_ptr<std::array<uint64_t, kParents>> removed_;
+  std::unique_ptr<std::array<uint32_t, kParents>> removed_;  // by block: the latest removal
+  uint32_t removals_ = 0;
   uint32_t blocks_ = 0;
   absl::flat_hash_map<uint64_t, size_t> copied_;  // copies that there were
   absl::flat_hash_set<uint64_t> units_;           // of batches before this one

@@ -27,7 +27,9 @@ std::string WhyUntold(Untold property) {
     case Untold::kReplay:
       return "not known whether hits so short are taken for none: tell replay_tokens";
     case Untold::kBlockSize:
-      return "the block size of a Mamba group is not known: tell groups";
+      return "not known whether a Mamba group has larger blocks or hits inside those of others: "
+             "tell groups "
+             "and alignment";
     case Untold::kAlignment:
       return "not known whether hits end inside Mamba blocks: tell alignment, or release";
     case Untold::kRelease:
@@ -83,6 +85,12 @@ std::string WhyContradicted(int64_t difference, int64_t block) {
     text += ", as where another release looks further: tell release";
   }
   return text;
+}
+
+bool HasChunks(const std::vector<GroupSpec>& groups) {
+  return std::ranges::any_of(groups, [](const GroupSpec& group) {
+    return group.kind == SpecKind::kChunkedLocalAttention;
+  });
 }
 
 // The form of extra keys that any kind of them has proven: engines hash all kinds in one form.
@@ -351,7 +359,9 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     if (answer.reason.empty() && it == matched.end()) {
       answer.reason = "the query's hash unit is not the worker's";
     }
-    if (answer.reason.empty() && plans[i].proven_by_hit && answer.match.gpu_tokens == 0 &&
+    // Chunked attention has hits without blocks.
+    const bool found = answer.match.gpu_tokens > 0 && !HasChunks(index_.Groups(source.id()));
+    if (answer.reason.empty() && plans[i].proven_by_hit && !found &&
         HitsByContent(source, plans[i].cohort, query, names)) {
       answer.reason = "blocks of this LoRA name have other hashes than its path gives";
     }

@@ -14,6 +14,14 @@ constexpr int64_t kStepBlocks = 8192 / kBlockTokens;
 
 uint64_t Unsigned(int64_t value) { return static_cast<uint64_t>(value); }
 
+constexpr uint64_t kVocabulary = 151'936;
+
+// Token of a block, which is one content under one hash.
+TokenId TokenOf(uint64_t hash, int64_t position) {
+  const uint64_t mixed = Mix64(hash + Unsigned(position));
+  return static_cast<TokenId>(mixed % kVocabulary);
+}
+
 }  // namespace
 
 Churn::Churn(const ChurnConfig& config)
@@ -70,7 +78,6 @@ EventBatch TurnBatches::StepShape(int64_t blocks, bool with_removes) const {
   for (int64_t group = 0; group < groups; ++group) {
     BlockStored stored;
     stored.block_hashes.resize(Unsigned(blocks));
-    // Nobody reads which tokens they are, but how many is read.
     stored.token_ids.emplace(Unsigned(blocks * kBlockTokens));
     stored.block_size = kBlockTokens;
     stored.medium = kMediumGpu;
@@ -101,7 +108,10 @@ std::vector<EventBatch>& TurnBatches::Make(const Churn::Turn& turn) {
       auto& stored = std::get<BlockStored>(event);
       blocks = stored.block_hashes.size();
       for (uint64_t i = 0; i < blocks; ++i) {
-        stored.block_hashes[i] = BlockHash(churn_.HashOf(turn.stored, before + i));
+        const uint64_t hash = churn_.HashOf(turn.stored, before + i);
+        stored.block_hashes[i] = BlockHash(hash);
+        TokenId* const tokens = &(*stored.token_ids)[i * Unsigned(kBlockTokens)];
+        for (int64_t j = 0; j < kBlockTokens; ++j) tokens[j] = TokenOf(hash, j);
       }
       stored.parent_block_hash.reset();
       if (before > 0) stored.parent_block_hash = BlockHash(churn_.HashOf(turn.stored, before - 1));

@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <msgpack.hpp>
-#include <random>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,9 +20,8 @@ namespace {
 
 constexpr double kWireTarget = 5;
 constexpr uint64_t kTurnsOfSlice = 16;
-constexpr uint64_t kVocabulary = 151'936;
 // Engine-hash mode reads no tokens.
-constexpr DecodeOptions kNeeded{.token_ids = false, .merge_removes = true};
+constexpr DecodeOptions kNeeded{.merge_removes = true};
 
 constexpr char kMethod[] =
     "From the bytes of a batch to the index: DecodeBatch and PrefixIndex::Apply, against\n"
@@ -123,13 +121,6 @@ class WireCase {
     const Churn::Turn turn = churn_.At(number);
     payloads_.clear();
     for (EventBatch& batch : batches_.Make(turn)) {
-      for (Event& event : batch.events) {
-        auto* stored = std::get_if<BlockStored>(&event);
-        if (stored == nullptr) continue;
-        for (TokenId& token : *stored->token_ids) {
-          token = static_cast<TokenId>(random_() % kVocabulary);
-        }
-      }
       if (Status status = EncodeBatch(batch, dialect, payloads_.emplace_back()); !status.ok()) {
         return status;
       }
@@ -188,7 +179,6 @@ class WireCase {
   uint64_t turn_ = 0;
   PrefixIndex index_;
   FloorMap map_;
-  std::mt19937_64 random_{7};
   std::vector<std::vector<uint8_t>> payloads_;
   EventBatch decoded_;
   std::vector<FloorMap::Op> ops_;

@@ -196,9 +196,9 @@ TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
                mamba(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 1, 8)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 16);
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "it ends with a block";
-  // A state and a part of a block at 20 tokens.
+  // The end of a prompt, which full attention stores where no hit ends there too.
   worker.Apply(StoreTokens({Hash(3)}, Tokens(17, 4), Hash(2)));
-  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "a part was stored";
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "nor is it said";
 }
 
 // What is dropped for the draft head is a unit where hits end inside blocks, and else a block.
