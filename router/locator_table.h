@@ -137,11 +137,14 @@ class LocatorTable {
   class Path {
    public:
     Path(uint64_t fingerprint, uint32_t size)
-        : bucket_(HomeOf(fingerprint, size)), size_(size), fingerprint_(fingerprint) {}
+        : home_(HomeOf(fingerprint, size)),
+          bucket_(home_),
+          size_(size),
+          fingerprint_(fingerprint) {}
 
     uint64_t bucket() const { return bucket_; }
     bool at_home() const { return steps_ == 0; }
-    // False: that were all.
+    // False: that were all. None comes twice.
     bool Advance() {
       if (steps_++ == 0) {
         const uint64_t near = bucket_ ^ ((fingerprint_ & ((1u << kNearBits) - 1)) | 1);
@@ -150,11 +153,17 @@ class LocatorTable {
           return true;
         }
       }
-      if (++bucket_ == size_) bucket_ = 0;
-      return steps_ <= size_;
+      Step();
+      if (bucket_ == home_) Step();
+      return steps_ < size_;
     }
 
    private:
+    void Step() {
+      if (++bucket_ == size_) bucket_ = 0;
+    }
+
+    uint64_t home_;
     uint64_t bucket_;
     uint32_t size_;
     uint32_t steps_ = 0;

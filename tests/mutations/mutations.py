@@ -381,4 +381,6 @@ MUTATIONS = [
      "  return true || std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {", "router_service_test"),
     ("stay degraded after a proof", "src/stream/source.cc",
      "  if (result == BatchResult::kComplete) incomplete_ = false;\n", "", SOURCE_TESTS),
+    ("come past a home twice", "router/locator_table.h", "      if (bucket_ == home_) Step();\n", "",
+     "router_index_test --gtest_filter=LocatorTable*"),
 ]

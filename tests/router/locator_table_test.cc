@@ -38,6 +38,23 @@ TEST_F(LocatorTableTest, TellsKeysOfEqualHashApart) {
   EXPECT_EQ(table.size(), 50u);
 }
 
+// Runs with the same first content are all looked at, and one that came twice would look like two.
+TEST_F(LocatorTableTest, VisitsEachEntryOnce) {
+  std::mt19937_64 random(5);
+  constexpr size_t kEqual = 40;  // more than a bucket's, and those beside it
+  for (int i = 0; i < 100; ++i) {
+    const uint64_t hash = random();
+    for (Locator key = 1; key <= kEqual; ++key) table.Insert(hash, key);
+    std::map<Locator, int> visits;
+    table.Find(hash, [&visits](Locator locator) {
+      ++visits[locator];
+      return false;
+    });
+    EXPECT_EQ(visits.size(), kEqual);
+    for (const auto& [locator, times] : visits) ASSERT_EQ(times, 1) << locator;
+  }
+}
+
 TEST_F(LocatorTableTest, TheLargestLocatorAndEveryBitOfAHashAreKept) {
   constexpr Locator kLargest = (Locator{1} << 36) - 1;
   for (const uint64_t hash : {uint64_t{0}, ~uint64_t{0}, uint64_t{1} << 63}) {
