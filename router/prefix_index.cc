@@ -196,6 +196,8 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   if (younger.has_gpu_copies) younger.hit_reports.NoteForeignCopies();
   younger.evidence = std::move(elder.evidence);
   younger.evidence.ForgetBlocks();
+  // How often the blocks that it brought were stored is not known.
+  if (younger.residencies[static_cast<size_t>(Tier::kGpu)] > 0) younger.evidence.Close();
   younger.catalogue_changes = ~uint64_t{0};
   younger.ambiguous.AddAll(elder.ambiguous);
   younger.ambiguous_changed = true;

@@ -383,4 +383,6 @@ MUTATIONS = [
      "  if (result == BatchResult::kComplete) incomplete_ = false;\n", "", SOURCE_TESTS),
     ("come past a home twice", "router/locator_table.h", "      if (bucket_ == home_) Step();\n", "",
      "router_index_test --gtest_filter=LocatorTable*"),
+    ("learn reuse from the blocks of a snapshot", "router/prefix_index.cc",
+     "  if (younger.residencies[static_cast<size_t>(Tier::kGpu)] > 0) younger.evidence.Close();\n", "", NAMING),
 ]

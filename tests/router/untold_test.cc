@@ -505,6 +505,18 @@ TEST(ReuseEvidence, IsKeptThroughLossesAndForgottenWithTheEngine) {
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
+// Each request that stored the block before may store a child of it now.
+TEST(ReuseEvidence, ChildrenOfBlocksOfASnapshotShowNothing) {
+  ContentWorker worker;
+  worker.index().BeginHidden(kWorker);
+  worker.ApplyHidden(Parent(), Parent());
+  worker.index().SwapHidden(kWorker);
+  worker.Apply(Child(1));
+  worker.Apply(Child(2));
+  ASSERT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
 // What was stored before a loss may have been stored again in it.
 TEST(ReuseEvidence, ALossBetweenTheChildrenShowsNothing) {
   ContentWorker worker;
