@@ -385,4 +385,6 @@ MUTATIONS = [
      "router_index_test --gtest_filter=LocatorTable*"),
     ("learn reuse from the blocks of a snapshot", "router/prefix_index.cc",
      "  if (younger.residencies[static_cast<size_t>(Tier::kGpu)] > 0) younger.evidence.Close();\n", "", NAMING),
+    ("nap for ever", "src/stream/nap_plan.h", "    if (awake_ >= kAwake) return std::nullopt;\n", "",
+     "stream_publisher_test --gtest_filter=SendLoop*"),
 ]
