@@ -55,9 +55,6 @@ Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
   if (const int64_t replay = config.replay_tokens.value_or(0); replay < 0 || replay > kMaxWindow) {
     return Status(StatusCode::kInvalidArgument, "replay_tokens: out of range");
   }
-  if (config.hash_lookahead_tokens < 0 || config.hash_lookahead_tokens > kMaxBlockSize) {
-    return Status(StatusCode::kInvalidArgument, "hash_lookahead_tokens: out of range");
-  }
   GroupCatalogue catalogue;
   catalogue.registered_ = !config.groups.empty();
   catalogue.fixed_unit_ = catalogue.unit_ = config.hash_block_size;

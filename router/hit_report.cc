@@ -88,8 +88,8 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
   if (first == nullptr || catalogue.alignment() == 0) return {};
   const std::vector<GroupSpec> specs = catalogue.Specs();
-  // What a request computed is new at its end, in every group; what it hit is there in all that
-  // leave nothing out.
+  // The last block of a prefix that a request computed is new in every group. The last block of a
+  // hit is held by every group of full attention.
   const auto repeats = [&](const BlockStored& stored) {
     const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
     return !stored.block_hashes.empty() &&
@@ -109,7 +109,7 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
     any = any || (full && run.store(i) != nullptr && repeats(*run.store(i)));
   }
   if (!any) return {};
-  // What a group of unknown size could serve is not known either.
+  // The prefix that a group of unknown window or chunk could serve is not known.
   const bool known = std::all_of(specs.begin(), specs.end(), SizeKnown);
   if (!known) return {.reading = HitReportReading::kUnclear};
   if (!run.Complete(specs)) return {};

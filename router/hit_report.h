@@ -8,7 +8,9 @@
 // which could have hit a prefix does not compute it again: so a store from the root, in every group
 // at once, of a prefix that could be served as it stands, is a report. The readings this can get
 // wrong: a request that was told not to read the prefix cache, and one loaded or computed beside
-// its twin. So only a worker that is registered to send reports is read like this.
+// its twin. So only the reports of a worker that is registered to send them are left out. Of a
+// worker that is registered for neither they are counted, and its answers are not certain while a
+// report could decide them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -89,7 +91,7 @@ class HitReportState {
     if (doubtful_blocks_ == 0) contradicted_ = true;
     if (doubtful_blocks_ > 0) --doubtful_blocks_;
   }
-  // What the worker holds was taken from its publisher, which counts reports as copies.
+  // The worker's blocks came from a snapshot, and its publisher counts reports as copies.
   void NoteForeignCopies() { contradicted_ |= reports_ == HitReports::kExpected; }
   // The cache is empty.
   void Clear() { *this = HitReportState(reports_); }

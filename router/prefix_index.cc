@@ -476,7 +476,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     --held;
     if (removals.tier == Tier::kGpu && worker.evidence.open()) {
       worker.evidence.NoteRemoved(FingerprintOf(hash), removals.group);
-      // What is gone without a name cannot be known again.
+      // An unnamed block that was removed is not recognised when it is stored again.
       if (!name.named()) worker.evidence.Close();
     }
     if (name.named()) {

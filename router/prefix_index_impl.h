@@ -165,7 +165,7 @@ class PrefixIndex::Impl {
   const ContentKeys& keys() const { return keys_; }
   ContentKey ContentOf(WorkerId id, const BlockHash& hash);
   PromptShape ShapeOf(WorkerId id) const;
-  // What `read` says of the worker; `absent` if there is none.
+  // The result of `read` for the worker; `absent` if there is no such worker.
   template <typename T, typename Read>
   T ReadWorker(WorkerId id, T absent, Read read) const {
     WatchedLock lock(mutex_);

@@ -193,7 +193,7 @@ class ResidencyMap {
   }
 
  private:
-  // What of a run that begins at `position` lies in the prompt.
+  // The part of a run that begins at `position` and agrees with the prompt.
   template <typename Run>
   static std::optional<Piece> PieceOf(const Run& run, std::span<const ContentKey> contents,
                                       int64_t unit, size_t position) {

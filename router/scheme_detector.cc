@@ -384,8 +384,8 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnKeysMiss(const BlockProbe&
   const int64_t unit = scheme_->hash_block_size;
   const bool divides = probe.event.block_size % unit == 0;
   if (!divides || IsReadInFull(probe.event, probe.index, probe.event.block_size / unit)) {
-    // What is proven of some kinds in the block leaves the fault to the others, and an adapter's
-    // path is the one part of the hash that no event carries.
+    // If some kinds of the block are proven, the fault lies with the others. An adapter's path is
+    // the one part of the hash that no event carries.
     const KeyKindSet adapter = kinds & SetOf(KeyKind::kLora);
     const KeyKindSet open = proofs_.Unproven(kinds);
     proofs_changed_ = true;

@@ -67,7 +67,7 @@ std::optional<ExtraKeyScheme> ParseExtraKeyScheme(std::string_view name);
 // The most tokens behind a block that its hash may cover.
 inline constexpr int64_t kMaxHashLookahead = 8;
 
-// What differs between releases in the preimages of a chain, besides the algorithm.
+// The parts of a chain's preimages that differ between releases, besides the algorithm.
 struct ChainForm {
   ExtraKeyScheme extra_keys = ExtraKeyScheme::kBare;
   // L: a block's hash covers so many tokens behind it, and exists only if the prompt has them.

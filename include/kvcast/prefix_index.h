@@ -97,8 +97,8 @@ struct WorkerConfig {
   int64_t blocks_per_chunk = 1;
   OffloadRule offload_rule = OffloadRule::kConnector;
   HitReports hit_reports = HitReports::kUnknown;
-  // What the events do not say of groups that are learned from them: whether they drop a block for
-  // a draft head (EAGLE, MTP without lookahead hashes), and the chunk of chunked local attention.
+  // Properties of learned groups that no event carries: whether they drop a block for a draft head
+  // (EAGLE, MTP without lookahead hashes), and the chunk of chunked local attention.
   // nullopt and 0: not known.
   std::optional<bool> eagle;
   int64_t chunk_size = 0;
@@ -177,10 +177,11 @@ struct WorkerMatch {
   std::optional<int64_t> limiting_group;
   int64_t replay_tokens = 0;     // of gpu_tokens, computed again
   int64_t recompute_tokens = 0;  // of the prompt: not in gpu_tokens, or computed again
-  // False: since its cache was last empty, the worker has stored again what it could have hit, and
-  // that may be a report or a copy. With HitReports::kUnknown it is counted: were they reports, the
-  // answer is rather too long. With kExpected it is left out (IndexCounters::reannounced_blocks)
-  // and costs no certainty, until removes contradict that reading.
+  // False: since its cache was last empty, the worker has stored again a prefix that it could have
+  // hit. That store may be a report or a copy. With HitReports::kUnknown it is counted: if it was a
+  // report, the answer is too long. With kExpected it is left out
+  // (IndexCounters::reannounced_blocks), and answers stay certain until removes contradict that
+  // reading. With kNever answers are always certain.
   bool certain = true;
   // Of a query by content: the worker said two things of a block of the prompt. What it says of
   // that block is not counted.

@@ -73,7 +73,8 @@ bool IsContradicted(const Source& source, const SchemeVerdict& verdict) {
   return false;
 }
 
-// What a difference that repeats looks like. `block`: tokens of the smallest unit of a hit.
+// The reason for a repeated difference, with its likely cause. `block`: tokens of the smallest unit
+// of a hit.
 std::string WhyContradicted(int64_t difference, int64_t block) {
   std::string text = "feedback: requests reuse " + std::to_string(std::abs(difference)) +
                      (difference < 0 ? " tokens less than promised" : " tokens more than promised");

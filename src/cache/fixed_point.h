@@ -28,8 +28,8 @@ struct FixedPoint {
 FixedPoint FindFixedPoint(std::span<const SpecGroup> groups, int64_t alignment, int64_t max_tokens,
                           int64_t eagle_limit, const GroupSearch& search);
 
-// What such a search looks at for a candidate of `tokens`: the unit behind it too. States are never
-// dropped.
+// The tokens that such a search looks at for a candidate of `tokens`: the unit behind it too.
+// States are never dropped.
 inline int64_t DropLimit(const GroupSpec& spec, int64_t alignment, int64_t tokens,
                          int64_t eagle_limit) {
   if (spec.kind == SpecKind::kMamba) return tokens;

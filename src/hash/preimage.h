@@ -16,7 +16,7 @@ enum class Serialisation : uint8_t { kPickle, kCbor };
 // Replaces the content of `out`.
 void WriteSeedPreimage(Serialisation form, std::string_view seed, ByteBuffer& out);
 
-// What stands behind the parent and the tokens of a block.
+// The part of a preimage behind the parent and the tokens of a block.
 struct BlockExtra {
   const ExtraKeys& keys;
   std::span<const uint32_t> object_tags = {};  // by key

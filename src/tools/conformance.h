@@ -78,8 +78,8 @@ struct RouterConformanceOptions {
   // and every probe asked of all workers.
   std::string feed = "recorded";
   uint64_t seed = 1;  // of interleaved, and of joins
-  // What the service is told of the engine: all, or nothing but where to listen. Of what is told,
-  // every answer must be equal; of nothing, no answer may be exact and wrong.
+  // Properties of the engine that the service is told: all, or nothing but the endpoint. With all,
+  // every answer must be equal; with nothing, no answer may be exact and wrong.
   std::string told = "all";
   // found: the engine's seed is among the candidates. unknown: it is not, so that no hash can be
   // verified or computed.

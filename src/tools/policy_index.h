@@ -15,7 +15,7 @@
 
 namespace kvcast::tools {
 
-// What is said of one prompt.
+// The answer for one prompt.
 struct Promise {
   int64_t tokens = -1;        // the prefix promised; -1: no answer
   int64_t replay_tokens = 0;  // of them, computed again

@@ -97,7 +97,7 @@ ChainForm ParseChainForm(const Json& value) {
   return form;
 }
 
-// What is said of single groups and holds for the engine.
+// Members of single groups that hold for the engine.
 void ParseGroupRules(const Json& groups, ScenarioConfig& config) {
   for (const Json& group : groups) {
     config.replay_tokens =

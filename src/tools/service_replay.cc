@@ -113,7 +113,7 @@ Status ServiceReplay::Send(const ScenarioStep& step) {
   return Status();
 }
 
-// What a publisher that speaks KVX1 sends to a router that asks for all that its engine holds.
+// Joins by the snapshot that a KVX1 publisher sends.
 Status ServiceReplay::JoinBySnapshot() {
   PublisherStatus status;
   status.next_seq = static_cast<uint64_t>(scenario_.steps[options_.join_at].step);

@@ -1,5 +1,5 @@
-// What an operator can tell a router of an engine, all of it as one value: a replay hands over the
-// whole, or none of it.
+// ToldProperties: the properties of an engine that an operator can tell a router. A replay hands
+// over all of them, or none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -190,7 +190,7 @@ EventType& Emptied(Event& event) {
   return *same;
 }
 
-// What no single field shows: a list of lookahead tokens for each hash.
+// A check that needs several fields: each hash has its list of lookahead tokens.
 bool Consistent(const FieldReader& in, const BlockStored& event) {
   return !event.lookahead || in.lookahead_lists() == event.block_hashes.size();
 }

@@ -73,7 +73,7 @@ class ContentWorker {
     tokens.insert(tokens.end(), static_cast<size_t>(std::max<int64_t>(1, lookahead)), -1);
     return MatchWhole(tokens, inputs, lookahead);
   }
-  // What is promised of such a prompt.
+  // The tokens that the index promises for such a prompt.
   int64_t Reusable(std::vector<TokenId> tokens, const HashInputs& inputs = {},
                    int64_t lookahead = 0) const {
     return Match(std::move(tokens), inputs, lookahead).gpu_tokens;
@@ -90,7 +90,7 @@ class ContentWorker {
     EXPECT_EQ(matches.size(), 1u);
     return matches.empty() ? WorkerMatch() : matches[0];
   }
-  // What the worker says of the content of a block that it holds.
+  // The content that the worker gave a block that it holds.
   ContentKey ContentOf(const BlockHash& hash) const { return index_.ContentOf(kWorker, hash); }
   bool Knows(const BlockHash& hash) const { return ContentOf(hash) != kUnnamed; }
 

@@ -1,5 +1,4 @@
-// What is learned from events in the form that engines and connectors in the field send them, from
-// their bytes on.
+// Names learned from the events of engines and connectors in the field, from their bytes on.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -80,7 +80,7 @@ Held HeldBy(const PrefixIndex& index) {
   return held;
 }
 
-// Whatever tokens say, what is held by which hash is the same.
+// Tokens do not change which hashes are held.
 TEST(ContentNamingHostile, TokensChangeNothingOfWhatIsHeld) {
   for (uint64_t seed = 1; seed <= 40; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));

@@ -1,4 +1,4 @@
-// What an engine hash names is learned from token ids and parents.
+// The content of an engine hash is learned from token ids and parents.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/router/content_events.h"
 

@@ -33,7 +33,7 @@ GroupSpec RandomGroup(Random& random) {
   }
 }
 
-// What a run draws from.
+// The choices that a run draws from.
 struct Kind {
   bool knows_rule = false;     // the router is told which blocks the engine caches
   bool full_at_unit = false;   // some group announces every unit

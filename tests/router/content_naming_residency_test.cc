@@ -191,7 +191,7 @@ TEST(ContentNamingResidency, EventsOfGroupsOutOfRangeAreCounted) {
   EXPECT_EQ(worker.counters().residencies, 0u);
 }
 
-// What a publisher has lost to the router it sends again without tokens.
+// A publisher sends blocks that the router lost again, without tokens.
 TEST(ContentNamingSnapshot, BlocksKeepTheNamesThatTheStreamGaveThem) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(1), Hash(2), Hash(3)}, Tokens(1, 12)), Remove({Hash(2)}));

@@ -49,7 +49,7 @@ struct Source {
   uint64_t scheme = 0;
   uint32_t number = 0;
   std::vector<PlaceId> places;
-  // What it holds, by place; and what it says of each hash while it holds it anywhere.
+  // The blocks that it holds, by place; and the name of each hash while it holds the hash.
   std::map<PlaceId, std::map<uint64_t, uint32_t>> held;
   std::map<uint64_t, ContentKey> content;
 

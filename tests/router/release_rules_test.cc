@@ -1,4 +1,4 @@
-// What an answer takes from the release and from what else is told of an engine: how far groups
+// Parts of an answer that depend on the release and on told properties: how far groups
 // with a draft head look, groups outside prefix caching, and hits that are computed again in part.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>

@@ -81,7 +81,8 @@ void ExpectExact(const std::string& file, const Recording& recording, const Scor
   EXPECT_EQ(score.counters.reannounced_blocks > 0, ReportsHits(file));
 }
 
-// What the events do not tell: EAGLE, the chunk size, bounded replay, and before 2026-05 the kinds.
+// Properties that no event carries: EAGLE, the chunk size, bounded replay, and before 2026-05 the
+// kinds.
 bool EventsTellTheGroups(const Recording& recording) {
   const std::vector<GroupSpec>& groups = recording.config.cache.groups;
   if (recording.config.replay_tokens > 0) return false;

@@ -313,7 +313,7 @@ TEST(SchemeKinds, OneStoreInAPeriodOfEachKind) {
   EXPECT_EQ(detector.counters().tested - tested, 4u * (1 + KeyedKinds().size()));
 }
 
-// Whatever the period, a store without keys is no turn of one with keys.
+// For any period, a store without keys is no turn of one with keys.
 TEST(SchemeKinds, StoresWithKeysDoNotTakeTheTurnsOfPlainOnes) {
   SchemeDetector detector = KindDetector(KindConfig(2));
   for (int64_t n = 0; n < 10; ++n) {

@@ -1,4 +1,4 @@
-// What takes a source's exactness away, and what proves it again.
+// Facts that take a source's exactness away, and facts that prove it again.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// What neither the events nor the registration have told of a worker, where it could change an
-// answer; and what a stream shows of how its engine reuses blocks.
+// Properties of a worker that neither its events nor its registration have told, where they could
+// change an answer; and the evidence of reuse in a stream.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/router/content_events.h"
 
@@ -201,7 +201,7 @@ TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "nor is it said";
 }
 
-// What is dropped for the draft head is a unit where hits end inside blocks, and else a block.
+// A draft head drops a unit where hits end inside blocks, and else a block.
 TEST(Untold, HitsInsideMambaBlocksMatterBesideADraftHead) {
   WorkerConfig config;
   config.eagle = true;
@@ -517,7 +517,7 @@ TEST(ReuseEvidence, ChildrenOfBlocksOfASnapshotShowNothing) {
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
-// What was stored before a loss may have been stored again in it.
+// A block that was stored before a loss may have been stored again in it.
 TEST(ReuseEvidence, ALossBetweenTheChildrenShowsNothing) {
   ContentWorker worker;
   worker.Apply(Parent(), Child(1));

@@ -86,7 +86,7 @@ TEST_F(BoundSource, FollowsTheNextPublisherWhenTheFirstHasGone) {
   EXPECT_TRUE(Eventually([&] { return status().reconnects == 1; }));
 }
 
-// Whatever the two do, the sink gets one of them until the next reset.
+// In every order of their messages the sink gets one of them until the next reset.
 TEST_F(BoundSource, TwoPublishersAreNeverMixed) {
   Follow();
   {
