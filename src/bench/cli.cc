@@ -135,20 +135,37 @@ void AddHash(CLI::App& bench, Command& command) {
       });
 }
 
+void AddCorpusFlags(CLI::App& sub, CorpusOptions& options) {
+  auto* corpus =
+      sub.add_option("--corpus", options.file, "file to replay (see bench replay --export)");
+  sub.add_option("--trace", options.trace, "to make the corpus from (default: bundled)")
+      ->excludes(corpus);
+  AddNumber(sub, "--requests", options.requests, 0, 1'000'000'000, "of the trace (0: all)");
+  AddNumber(sub, "--workers", options.workers, 1, 65535, "that the requests are spread over");
+  AddNumber(sub, "--copies", options.copies, 1, 10'000, "of the trace, ids made unique");
+  sub.add_option("--block-size", options.block_tokens, "tokens; divides 512")
+      ->check(CLI::IsMember({16, 32, 64, 128, 256, 512}))
+      ->capture_default_str();
+  AddNumber(sub, "--pool-blocks", options.pool_blocks, 1, 100'000'000, "of each engine");
+}
+
+void AddTokens(CLI::App& bench, Command& command) {
+  AddBench<TokensBenchOptions>(
+      bench, command, "tokens", "from a prompt's tokens to an answer, on a trace's queries",
+      RunTokensBench, [](CLI::App& sub, TokensBenchOptions& options) {
+        AddCorpusFlags(sub, options.corpus);
+        AddNumber(sub, "--tokens", options.tokens, 0, 65536, "of a block (0: as the corpus says)");
+        AddNumber(sub, "--points", options.points, 1, 10'000, "of the replay with queries");
+        AddNumber(sub, "--queries", options.queries, 1, 1'000'000, "at each point, at most");
+        AddJson(sub, options.json);
+      });
+}
+
 void AddReplay(CLI::App& bench, Command& command) {
   AddBench<ReplayBenchOptions>(
       bench, command, "replay", "a trace's queries and events, open loop, at overload and keep-up",
       RunReplayBench, [](CLI::App& sub, ReplayBenchOptions& options) {
-        auto* corpus = sub.add_option("--corpus", options.corpus, "file to replay (see --export)");
-        sub.add_option("--trace", options.trace, "to make the corpus from (default: bundled)")
-            ->excludes(corpus);
-        AddNumber(sub, "--requests", options.requests, 0, 1'000'000'000, "of the trace (0: all)");
-        AddNumber(sub, "--workers", options.workers, 1, 65535, "that the requests are spread over");
-        AddNumber(sub, "--copies", options.copies, 1, 10'000, "of the trace, ids made unique");
-        sub.add_option("--block-size", options.block_tokens, "tokens; divides 512")
-            ->check(CLI::IsMember({16, 32, 64, 128, 256, 512}))
-            ->capture_default_str();
-        AddNumber(sub, "--pool-blocks", options.pool_blocks, 1, 100'000'000, "of each engine");
+        AddCorpusFlags(sub, options.corpus);
         AddNumber(sub, "--event-threads", options.event_threads, 1, 256, "that apply");
         AddNumber(sub, "--query-threads", options.query_threads, 1, 256, "that ask");
         sub.add_option("--rate", options.rate,
@@ -183,6 +200,7 @@ void AddBenches(CLI::App& bench, Command& command) {
   AddWire(bench, command);
   AddPublish(bench, command);
   AddHash(bench, command);
+  AddTokens(bench, command);
   AddReplay(bench, command);
   AddGrowth(bench, command);
 }

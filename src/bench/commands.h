@@ -68,14 +68,28 @@ struct HashBenchOptions {
 };
 int RunHashBench(const HashBenchOptions& options);
 
-struct ReplayBenchOptions {
-  std::string corpus;    // file; empty: made from a trace
+// Where a corpus comes from; see bench/CORPUS.md.
+struct CorpusOptions {
+  std::string file;      // empty: made from a trace
   std::string trace;     // empty: the bundled one
   int64_t requests = 0;  // of the trace; 0: all
   int64_t workers = 128;
   int64_t copies = 20;
   int64_t block_tokens = 128;
   int64_t pool_blocks = 16'384;
+};
+
+struct TokensBenchOptions {
+  CorpusOptions corpus;
+  int64_t tokens = 0;     // of a block; 0: as the corpus says
+  int64_t points = 40;    // of the replay at which queries are put
+  int64_t queries = 100;  // at each, of each way to ask, at most
+  bool json = false;
+};
+int RunTokensBench(const TokensBenchOptions& options);
+
+struct ReplayBenchOptions {
+  CorpusOptions corpus;
   int64_t event_threads = 1;
   int64_t query_threads = 1;
   double rate = 0;  // block operations per second of keep_up; 0: half of what overload reaches

@@ -13,11 +13,10 @@
 #include "kvcast/prefix_index.h"
 #include "src/bench/commands.h"
 #include "src/bench/corpus.h"
-#include "src/bench/corpus_maker.h"
+#include "src/bench/corpus_source.h"
 #include "src/bench/report.h"
 #include "src/bench/samples.h"
 #include "src/tools/commands.h"
-#include "src/tools/file.h"
 
 namespace kvcast::bench {
 namespace {
@@ -200,26 +199,6 @@ void Print(Report& report, const std::string& name, const CellResult& cell, doub
   figures("visible", cell.events.from_due);
 }
 
-Result<Corpus> LoadOrMake(const ReplayBenchOptions& options) {
-  if (!options.corpus.empty()) {
-    auto content = tools::ReadFile(options.corpus);
-    if (!content.ok()) return content.status();
-    auto corpus =
-        DecodeCorpus({reinterpret_cast<const uint8_t*>(content->data()), content->size()});
-    if (corpus.ok()) return corpus;
-    return Status(corpus.status().code(), options.corpus + ": " + corpus.status().message());
-  }
-  Result<std::string> path = options.trace;
-  if (options.trace.empty()) path = tools::FindDataFile(tools::kBundledTrace);
-  if (!path.ok()) return path.status();
-  const auto trace = tools::LoadTrace(*path, options.requests);
-  if (!trace.ok()) return trace.status();
-  return MakeCorpus(*trace, {.workers = options.workers,
-                             .copies = options.copies,
-                             .block_tokens = options.block_tokens,
-                             .pool_blocks = options.pool_blocks});
-}
-
 Status Export(const std::vector<uint8_t>& bytes, const std::string& path) {
   std::ofstream out(path, std::ios::binary);
   out.write(reinterpret_cast<const char*>(bytes.data()),
@@ -232,7 +211,7 @@ Status Export(const std::vector<uint8_t>& bytes, const std::string& path) {
 }  // namespace
 
 int RunReplayBench(const ReplayBenchOptions& options) {
-  const auto corpus = LoadOrMake(options);
+  const auto corpus = LoadCorpus(options.corpus);
   if (!corpus.ok()) return tools::Fail(corpus.status());
   Report report("replay", kMethod, options.json);
   const std::vector<uint8_t> encoded = EncodeCorpus(*corpus);
