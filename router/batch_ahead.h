@@ -9,7 +9,9 @@
 #include <variant>
 
 #include "kvcast/event.h"
+#include "router/idle_names.h"
 #include "router/residency_map.h"
+#include "router/seeded_hash.h"
 
 namespace kvcast::router {
 
@@ -22,29 +24,43 @@ class HashesOfBatch {
   const BlockHash* Next() {
     while (at_ == hashes_.size()) {
       if (event_ == events_.size()) return nullptr;
-      hashes_ = HashesOf(events_[event_++]);
-      at_ = 0;
+      Open(events_[event_++]);
     }
     return &hashes_[at_++];
   }
+  // Whether the last one is of a removed block.
+  bool is_removed() const { return is_removed_; }
 
  private:
-  static std::span<const BlockHash> HashesOf(const Event& event) {
-    if (const auto* stored = std::get_if<BlockStored>(&event)) return stored->block_hashes;
-    if (const auto* removed = std::get_if<BlockRemoved>(&event)) return removed->block_hashes;
-    return {};
+  void Open(const Event& event) {
+    at_ = 0;
+    hashes_ = {};
+    is_removed_ = false;
+    if (const auto* stored = std::get_if<BlockStored>(&event)) {
+      hashes_ = stored->block_hashes;
+    } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
+      hashes_ = removed->block_hashes;
+      is_removed_ = true;
+    }
   }
 
   std::span<const Event> events_;
   size_t event_ = 0;
   std::span<const BlockHash> hashes_;
   size_t at_ = 0;
+  bool is_removed_ = false;
 };
 
-// The map and the events outlive it.
+// The map, the events and the idle names outlive it.
 class BatchAhead {
  public:
-  BatchAhead(const ResidencyMap& map, std::span<const Event> events) : map_(map), hashes_(events) {
+  // Where the names of removed blocks are kept.
+  struct Idle {
+    const IdleNames& names;
+    const SeededHash& fingerprint;
+  };
+  BatchAhead(const ResidencyMap& map, std::span<const Event> events, const Idle& idle)
+      : map_(map), hashes_(events), idle_(idle) {
     for (int i = 0; i < 3; ++i) Advance();
   }
 
@@ -65,11 +81,13 @@ class BatchAhead {
       if (hash == nullptr) break;
       group_[size_] = hash;
       map_.PrefetchPath(*hash);
+      if (hashes_.is_removed()) idle_.names.Prefetch(idle_.fingerprint(*hash));
     }
   }
 
   const ResidencyMap& map_;
   HashesOfBatch hashes_;
+  const Idle idle_;
   std::array<const BlockHash*, kGroup> group_{};
   size_t size_ = 0;
   size_t steps_ = 0;

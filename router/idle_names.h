@@ -2,8 +2,8 @@
 //
 // A host tier announces a block without its tokens, often after the GPU has evicted it, and a block
 // may be stored behind one that has just been evicted. So the names of the last evicted blocks are
-// kept, in a table of fixed size. A name that finds its bucket full takes the place of the oldest
-// one there.
+// kept, in a table of fixed size. A bucket is a cache line; a name that finds its bucket full takes
+// the place of the oldest one there.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -49,9 +49,9 @@ class IdleNames {
     uint64_t hash = 0;
     ContentKey content = kUnnamed;
   };
-  static constexpr size_t kWays = 8;
+  static constexpr size_t kWays = 4;
   static constexpr size_t kBuckets = kCapacity / kWays;
-  using Bucket = std::array<Entry, kWays>;
+  struct alignas(64) Bucket : std::array<Entry, kWays> {};
 
   Bucket& BucketOf(uint64_t hash) const { return (*buckets_)[hash >> 32 & (kBuckets - 1)]; }
 

@@ -14,6 +14,12 @@ constexpr uint64_t kMost = 720;
 constexpr uint64_t kLeast = 360;           // below, a shard shrinks,
 constexpr uint64_t kAfterShrinking = 600;  // to be no fuller than that
 
+// Aligned to a cache line.
+void* AllocatePiece(SlabArena& arena, size_t bucket_bytes, size_t filter_bytes) {
+  constexpr size_t kLine = 64;
+  return arena.Allocate((bucket_bytes + filter_bytes + kLine - 1) / kLine * kLine);
+}
+
 }  // namespace
 
 LocatorTable::~LocatorTable() {
@@ -33,7 +39,9 @@ LocatorTable::Shard LocatorTable::NewShard(size_t size_number) {
   const uint32_t buckets = std::min(size, kPieceBuckets);
   auto** const pieces = static_cast<Bucket**>(arena_.Allocate(PiecesOf(size) * sizeof(Bucket*)));
   for (uint32_t i = 0; i < PiecesOf(size); ++i) {
-    pieces[i] = new (arena_.Allocate(buckets * sizeof(Bucket))) Bucket[buckets];
+    const size_t filter_bytes = has_filter_ ? buckets * sizeof(uint64_t) : 0;
+    pieces[i] = new (AllocatePiece(arena_, buckets * sizeof(Bucket), filter_bytes)) Bucket[buckets];
+    if (has_filter_) new (pieces[i] + buckets) std::atomic<uint64_t>[ buckets ]();
   }
   return Shard(pieces, size_number);
 }
@@ -47,9 +55,33 @@ void LocatorTable::FreeShard(void* arena, uintptr_t word) {
   static_cast<SlabArena*>(arena)->Free(shard.pieces());
 }
 
-// The counts go up before the entry is there: a reader that sees it will find the way.
-void LocatorTable::Put(Shard shard, uint64_t entry) {
+void LocatorTable::AddToFilter(Shard shard, uint64_t fingerprint) const {
+  std::atomic<uint64_t>& word = shard.filter_of(HomeOf(fingerprint, shard.size()));
+  word.store(word.load(std::memory_order_relaxed) | FilterBitOf(fingerprint, shard.size()),
+             std::memory_order_release);
+}
+
+// Of an entry that was erased. Its bit stays where others of that bit may have gone to another
+// bucket.
+void LocatorTable::TakeFromFilter(Shard shard, uint64_t fingerprint) const {
+  const uint64_t home = HomeOf(fingerprint, shard.size());
+  const Bucket& bucket = shard.at(home);
+  if (bucket.passed.load(std::memory_order_relaxed) != 0) return;
+  uint64_t bits = 0;
+  for (const std::atomic<uint64_t>& entry : bucket.entries) {
+    const uint64_t other = entry.load(std::memory_order_relaxed) >> kLocatorBits;
+    if (other != 0 && HomeOf(other, shard.size()) == home) {
+      bits |= FilterBitOf(other, shard.size());
+    }
+  }
+  shard.filter_of(home).store(bits, std::memory_order_release);
+}
+
+// The filter's bit is set and the counts go up before the entry is there: a reader that sees it
+// will find the way.
+void LocatorTable::Put(Shard shard, uint64_t entry) const {
   const uint64_t fingerprint = entry >> kLocatorBits;
+  if (has_filter_) AddToFilter(shard, fingerprint);
   for (Path path(fingerprint, shard.size());;) {
     Bucket& bucket = shard.at(path.bucket());
     const uint32_t free = bucket.fingerprints().Equal(0);
@@ -91,6 +123,7 @@ void LocatorTable::Insert(uint64_t hash, Locator locator, Room room) {
   }
   const uint64_t entry = FingerprintOf(hash) << kLocatorBits | locator;
   if (room != nullptr) {
+    if (has_filter_) AddToFilter(shard, FingerprintOf(hash));
     room->store(entry, std::memory_order_release);
   } else {
     Put(shard, entry);
@@ -121,6 +154,7 @@ void LocatorTable::Erase(uint64_t hash, Locator locator) {
   const uint64_t entries = --entries_[number];
   --size_;
   const Shard shard = ShardOf(hash);
+  if (has_filter_) TakeFromFilter(shard, FingerprintOf(hash));
   if (shard.size() < 8 || entries * 1000 >= uint64_t{shard.size()} * kEntries * kLeast) return;
   size_t smaller = 1;
   while (entries * 1000 > uint64_t{kShardSizes[smaller]} * kEntries * kAfterShrinking) ++smaller;

@@ -7,6 +7,10 @@
 // bucket nobody of its class passed is at its end, so readers need no lock: they see every entry
 // that is there for as long as they look. The table is cut into shards, which grow by an eighth
 // each. Whether the key at a locator is the one asked for is the caller's to say.
+//
+// A table may have a filter: a word for each bucket, with a bit for each 64th of the fingerprints
+// that have it for their home. An eighth as large as the buckets, it says of most hashes that are
+// not there that they are not.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,6 +19,7 @@
 #include <emmintrin.h>
 #endif
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <bit>
@@ -29,11 +34,14 @@ namespace kvcast::router {
 // Not 0; below 2^36.
 using Locator = uint64_t;
 
-// One writer at a time. Find and Prefetch: any thread that is pinned in `epochs`, beside the
-// writer.
+// One writer at a time. Find, MayHave and Prefetch: any thread that is pinned in `epochs`, beside
+// the writer.
 class LocatorTable {
  public:
-  LocatorTable(SlabArena& arena, EpochDomain& epochs) : arena_(arena), epochs_(epochs) {}
+  enum class Filter : bool { kNone, kKept };
+
+  LocatorTable(SlabArena& arena, EpochDomain& epochs, Filter filter = Filter::kNone)
+      : arena_(arena), epochs_(epochs), has_filter_(filter == Filter::kKept) {}
   ~LocatorTable();
   LocatorTable(const LocatorTable&) = delete;
   LocatorTable& operator=(const LocatorTable&) = delete;
@@ -45,6 +53,8 @@ class LocatorTable {
   // this hash can take if there is none.
   template <typename IsKey>
   Locator Find(uint64_t hash, IsKey&& is_key, Room* room = nullptr) const;
+  // False: no entry has this hash. REQUIRES: a filter is kept.
+  bool MayHave(uint64_t hash) const;
   // Starts to load what Find of this hash reads first. PrefetchPath: what Prefetch itself reads;
   // without it, Prefetch may wait for the memory that says where the bucket is.
   void PrefetchPath(uint64_t hash) const;
@@ -116,6 +126,11 @@ class LocatorTable {
     }
     Bucket** piece_of(uint64_t bucket) const { return pieces() + (bucket >> kPieceBits); }
     Bucket& at(uint64_t bucket) const { return (*piece_of(bucket))[bucket & (kPieceBuckets - 1)]; }
+    // The bucket's word of the filter. REQUIRES: a filter is kept.
+    std::atomic<uint64_t>& filter_of(uint64_t bucket) const {
+      Bucket* const behind = *piece_of(bucket) + std::min(size(), kPieceBuckets);
+      return reinterpret_cast<std::atomic<uint64_t>*>(behind)[bucket & (kPieceBuckets - 1)];
+    }
 
    private:
     static constexpr int kPointerBits = 56;
@@ -131,6 +146,10 @@ class LocatorTable {
   }
   static uint64_t HomeOf(uint64_t fingerprint, uint64_t size) {
     return fingerprint * size >> kFingerprintBits;
+  }
+  // Which 64th of the fingerprints of its home it belongs to.
+  static uint64_t FilterBitOf(uint64_t fingerprint, uint64_t size) {
+    return uint64_t{1} << ((fingerprint * size >> (kFingerprintBits - 6)) & 63);
   }
   // The buckets of a shard in the order in which a fingerprint looks for room: its home, one of
   // those near by, which mostly lie on the same page, then those behind that.
@@ -174,12 +193,15 @@ class LocatorTable {
   }
   Shard NewShard(size_t size_number);
   static void FreeShard(void* arena, uintptr_t word);
-  static void Put(Shard shard, uint64_t entry);
+  void Put(Shard shard, uint64_t entry) const;
+  void AddToFilter(Shard shard, uint64_t fingerprint) const;
+  void TakeFromFilter(Shard shard, uint64_t fingerprint) const;
   std::atomic<uint64_t>& EntryOf(uint64_t hash, uint64_t entry, bool unpass);
   Shard Resize(size_t number, size_t size_number);
 
   SlabArena& arena_;
   EpochDomain& epochs_;
+  const bool has_filter_;
   std::array<std::atomic<uint64_t>, kShards> shards_{};
   std::array<uint32_t, kShards> entries_{};  // writer
   uint64_t size_ = 0;
@@ -245,6 +267,15 @@ Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key, Room* room) const {
     }
     if (!bucket.PassedBy(fingerprint) || !path.Advance()) return 0;
   }
+}
+
+inline bool LocatorTable::MayHave(uint64_t hash) const {
+  const Shard shard = ShardOf(hash);
+  if (shard.size() == 0) return false;
+  const uint64_t fingerprint = FingerprintOf(hash);
+  const uint64_t word =
+      shard.filter_of(HomeOf(fingerprint, shard.size())).load(std::memory_order_acquire);
+  return (word & FilterBitOf(fingerprint, shard.size())) != 0;
 }
 
 inline void LocatorTable::PrefetchPath(uint64_t hash) const {

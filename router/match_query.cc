@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace kvcast::router {
 
@@ -88,7 +89,9 @@ bool MatchQuery::UntilGap() const {
 }
 
 bool MatchQuery::Read() {
-  const uint64_t reading = ++scratch_.stamp;
+  // In the first reading Ask's stamps hold.
+  const bool again = std::exchange(has_read_, true);
+  if (again) ++scratch_.stamp;
   for (uint32_t i = 0; i < scratch_.asked.size(); ++i) {
     Asked& asked = scratch_.asked[i];
     if (asked.settled) continue;
@@ -99,7 +102,7 @@ bool MatchQuery::Read() {
     asked.ambiguous_names = asked.view->ambiguous.load(std::memory_order_acquire);
     asked.ambiguous = false;
     asked.first_mark = kNone;
-    Scratch::At(scratch_.asked_of_slot, asked.view->slot) = {reading, i};
+    if (again) Scratch::At(scratch_.asked_of_slot, asked.view->slot) = {scratch_.stamp, i};
   }
   if (!contents_.empty()) CollectContents();
   if (!chain_.empty()) {
@@ -199,7 +202,20 @@ void MatchQuery::FindAmbiguities() {
   strides.erase(std::unique(strides.begin(), strides.end()), strides.end());
   for (const uint32_t step : strides) {
     scratch_.seen.assign(scratch_.asked.size() * words_, 0);
-    std::vector<std::pair<uint32_t, size_t>> own;  // of the piece in work
+    struct Word {
+      uint32_t asked;
+      size_t index;  // of the prompt's positions in words
+      uint64_t bits;
+    };
+    std::vector<Word> own;  // of the piece in work
+    const auto note = [&](uint32_t asked, size_t index, uint64_t bits) {
+      if (bits == 0) return;
+      own.push_back({asked, index, bits});
+      for (uint64_t both = scratch_.seen[asked * words_ + index] & bits; both != 0;
+           both &= both - 1) {
+        found.emplace_back(asked, index * 64 + static_cast<size_t>(std::countr_zero(both)));
+      }
+    };
     for (const ResidencyMap::Piece& piece : scratch_.pieces) {
       if (piece.step != step) continue;
       own.clear();
@@ -210,17 +226,19 @@ void MatchQuery::FindAmbiguities() {
         const uint32_t mark = MarkOf(piece.holders->place(i));
         if (mark == kNone) continue;
         const uint32_t asked = scratch_.marks[mark].asked;
+        if (step == 1) {
+          const size_t shift = piece.position % 64;
+          note(asked, piece.position / 64, bits << shift);
+          if (shift != 0) note(asked, piece.position / 64 + 1, bits >> (64 - shift));
+          continue;
+        }
         for (; bits != 0; bits &= bits - 1) {
           const size_t position =
               piece.position + static_cast<size_t>(std::countr_zero(bits)) * step;
-          const uint64_t word = scratch_.seen[asked * words_ + position / 64];
-          if ((word >> position % 64 & 1) != 0) found.emplace_back(asked, position);
-          own.emplace_back(asked, position);
+          note(asked, position / 64, uint64_t{1} << position % 64);
         }
       }
-      for (const auto& [asked, position] : own) {
-        scratch_.seen[asked * words_ + position / 64] |= uint64_t{1} << position % 64;
-      }
+      for (const Word& word : own) scratch_.seen[word.asked * words_ + word.index] |= word.bits;
     }
   }
   for (const auto& [asked, position] : found) Drop(scratch_.asked[asked], position);
@@ -246,13 +264,15 @@ void MatchQuery::DropAmbiguous() {
 std::vector<WorkerMatch> MatchQuery::Answers() const {
   std::vector<WorkerMatch> answers;
   answers.reserve(scratch_.asked.size());
+  RunAnswer last;
   for (const Asked& asked : scratch_.asked) {
     if (asked.rules->unit != shape_.unit && asked.rules->unit != 0) continue;
-    answers.push_back(Answer(asked));
-    answers.back().certain = asked.certain;
-    answers.back().ambiguous = asked.ambiguous;
-    answers.back().unnamed_gpu = asked.unnamed_gpu;
-    answers.back().untold = UntoldOf(asked, answers.back());
+    WorkerMatch& match = answers.emplace_back();
+    Answer(asked, last, match);
+    match.certain = asked.certain;
+    match.ambiguous = asked.ambiguous;
+    match.unnamed_gpu = asked.unnamed_gpu;
+    match.untold = UntoldOf(asked, match);
   }
   return answers;
 }
@@ -293,34 +313,41 @@ uint32_t MatchQuery::UntoldOf(const Asked& asked, const WorkerMatch& match) cons
   return untold;
 }
 
-WorkerMatch MatchQuery::Answer(const Asked& asked) const {
+void MatchQuery::Answer(const Asked& asked, RunAnswer& last, WorkerMatch& match) const {
   if (asked.first_mark == kNone && asked.rules->nothing_without_blocks) {
-    WorkerMatch nothing;
-    nothing.worker = asked.rules->id;
-    nothing.recompute_tokens = shape_.prompt_tokens;
-    nothing.per_group_tokens.assign(asked.rules->groups.size(), 0);
-    return nothing;
+    match.worker = asked.rules->id;
+    match.recompute_tokens = shape_.prompt_tokens;
+    match.per_group_tokens.assign(asked.rules->groups.size(), 0);
+    return;
   }
   if (asked.rules->leading_run && shape_.policy == MatchPolicy::kExact) {
-    bool gpu_only = true;
-    for (uint32_t mark = asked.first_mark; mark != kNone; mark = scratch_.marks[mark].next) {
-      gpu_only = gpu_only && scratch_.marks[mark].tier == Tier::kGpu;
-    }
-    if (gpu_only) return LeadingRun(asked);
+    if (LeadingRun(asked, last, match)) return;
   }
   MatchPlan plan(*asked.rules, shape_);
   for (uint32_t mark = asked.first_mark; mark != kNone; mark = scratch_.marks[mark].next) {
     plan.Mark(scratch_.marks[mark].group, scratch_.marks[mark].tier, WordsOf(mark));
   }
-  return plan.Evaluate();
+  match = plan.Evaluate();
 }
 
-// What MatchPlan would say where WorkerRules::leading_run holds and nothing lies on lower tiers.
-WorkerMatch MatchQuery::LeadingRun(const Asked& asked) const {
+MatchQuery::RunAnswer MatchQuery::AnswerOf(const WorkerRules& rules, int64_t run) const {
+  RunAnswer answer{.unit = rules.unit, .alignment = rules.alignment, .run = run};
+  answer.tokens = run * rules.unit / rules.alignment * rules.alignment;
+  const int64_t most = shape_.units * shape_.unit / rules.alignment * rules.alignment;
+  answer.hit = answer.tokens == 0      ? HitKind::kMiss
+               : answer.tokens == most ? HitKind::kFull
+                                       : HitKind::kPartial;
+  return answer;
+}
+
+// What MatchPlan would say where WorkerRules::leading_run holds. False: something lies on a lower
+// tier.
+bool MatchQuery::LeadingRun(const Asked& asked, RunAnswer& last, WorkerMatch& match) const {
   const WorkerRules& rules = *asked.rules;
   size_t groups = 0;
   int64_t run = shape_.units;
   for (uint32_t mark = asked.first_mark; mark != kNone; mark = scratch_.marks[mark].next) {
+    if (scratch_.marks[mark].tier != Tier::kGpu) return false;
     const std::span<const uint64_t> words = WordsOf(mark);
     size_t w = 0;
     while (w < words.size() && words[w] == ~uint64_t{0}) ++w;
@@ -329,17 +356,16 @@ WorkerMatch MatchQuery::LeadingRun(const Asked& asked) const {
     ++groups;
   }
   if (groups < rules.groups.size()) run = 0;
-  WorkerMatch match;
+  // Most workers of a fleet are alike, and divisions are slow.
+  if (last.run != run || last.unit != rules.unit || last.alignment != rules.alignment) {
+    last = AnswerOf(rules, run);
+  }
   match.worker = rules.id;
-  match.gpu_tokens = run * rules.unit / rules.alignment * rules.alignment;
-  match.with_cpu_tokens = match.with_storage_tokens = match.gpu_tokens;
-  match.recompute_tokens = shape_.prompt_tokens - match.gpu_tokens;
-  match.per_group_tokens.assign(rules.groups.size(), match.gpu_tokens);
-  const int64_t most = shape_.units * shape_.unit / rules.alignment * rules.alignment;
-  match.hit = match.gpu_tokens == 0      ? HitKind::kMiss
-              : match.gpu_tokens == most ? HitKind::kFull
-                                         : HitKind::kPartial;
-  return match;
+  match.gpu_tokens = match.with_cpu_tokens = match.with_storage_tokens = last.tokens;
+  match.recompute_tokens = shape_.prompt_tokens - last.tokens;
+  match.per_group_tokens.assign(rules.groups.size(), last.tokens);
+  match.hit = last.hit;
+  return true;
 }
 
 }  // namespace kvcast::router

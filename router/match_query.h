@@ -16,7 +16,7 @@
 namespace kvcast::router {
 
 // What queries see of a registered worker. Lives as long as a reader is pinned that found it.
-struct WorkerView {
+struct alignas(64) WorkerView {
   WorkerView(WorkerId worker, WorkerSlot number) : id(worker), slot(number) {}
 
   const WorkerId id;
@@ -80,9 +80,19 @@ class MatchQuery {
   void DropAmbiguous();
   void Drop(Asked& asked, size_t position);
   bool UntilGap() const;
-  WorkerMatch Answer(const Asked& asked) const;
   uint32_t UntoldOf(const Asked& asked, const WorkerMatch& match) const;
-  WorkerMatch LeadingRun(const Asked& asked) const;
+  // What is the same for all workers of one unit and alignment that hold a run of one length.
+  struct RunAnswer {
+    int64_t unit = 0;
+    int64_t alignment = 0;
+    int64_t run = 0;  // units
+    int64_t tokens = 0;
+    HitKind hit = HitKind::kMiss;
+  };
+  RunAnswer AnswerOf(const WorkerRules& rules, int64_t run) const;
+  // `last`: of the worker before.
+  void Answer(const Asked& asked, RunAnswer& last, WorkerMatch& match) const;
+  bool LeadingRun(const Asked& asked, RunAnswer& last, WorkerMatch& match) const;
 
   const ResidencyMap& map_;
   const PlaceTable& places_;
@@ -90,6 +100,7 @@ class MatchQuery {
   const std::span<const BlockHash> chain_;      // of the prompt's units; empty: by content alone
   const QueryShape shape_;
   const size_t words_;  // of a mark
+  bool has_read_ = false;
   Scratch& scratch_;
 };
 

@@ -292,6 +292,17 @@ Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
   return Status(StatusCode::kFailedPrecondition, "hash_block_size: against what is known");
 }
 
+void PrefixIndex::Impl::LearnRules(WorkerId id, EngineRules rules) {
+  WatchedLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return;
+  WorkerState& worker = *slots_[it->second];
+  if (worker.shown.rules == rules) return;
+  worker.shown.rules = rules;
+  worker.catalogue_changes = ~uint64_t{0};
+  Commit(worker);
+}
+
 void PrefixIndex::Impl::ClearTier(WorkerState& worker, Tier tier) {
   if (tier == Tier::kGpu) {
     worker.hit_reports.Clear();
@@ -343,8 +354,8 @@ std::vector<size_t> PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batc
 std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventBatch& batch) {
   std::vector<size_t> left_out;
   const uint64_t ops = worker.counters.stored_blocks + worker.counters.removed_blocks;
-  if (worker.evidence.open()) NoteNews(worker, batch);
-  BatchAhead ahead(map_, batch.events);
+  NoteNews(worker, batch);
+  BatchAhead ahead(map_, batch.events, {worker.idle, fingerprint_});
   Removals removals;
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];
@@ -405,21 +416,26 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
   if (content_.bad) ++worker.counters.bad_stores;
   if (tier == Tier::kGpu) NoteLookahead(worker, event);
   const auto stride = static_cast<uint32_t>(event.block_size);
-  const bool looks = worker.evidence.open() && tier == Tier::kGpu && !event.block_hashes.empty();
+  const bool looks = worker.learns_reuse() && tier == Tier::kGpu && !event.block_hashes.empty();
   bool added_first = false;
   const bool placed = content_.dense && (start.at_root || start.end > 0);
   const auto end = [&](size_t i) {
     return placed ? start.end + static_cast<uint32_t>(i + 1) * stride : uint32_t{0};
   };
+  const StoreTarget target = {.tier = tier,
+                              .group = group,
+                              .holding = {.own = worker.own,
+                                          .place = place,
+                                          .source = worker.number,
+                                          .repeats_count = !worker.config.repeats_are_refreshes}};
   size_t more = event.block_hashes.size();
   for (size_t i = 0; i < event.block_hashes.size(); ++i) {
     ahead.Step();
     const BlockHash& hash = event.block_hashes[i];
     const ContentKey content = content_.contents[i];
     const router::BlockName name =
-        content == kUnnamed ? router::BlockName() : router::BlockName{content, stride, end(i)};
-    const bool added =
-        Hold(worker, {hash, name, tier, group, place, --more, content_.dense}, cursor);
+        content == kUnnamed ? router::BlockName() : router::BlockName(content, stride, end(i));
+    const bool added = Hold(worker, target, hash, name, --more, content_.dense, cursor);
     if (i == 0) added_first = added;
     if (worker.digest) worker.digest->Add(tier, group, hash);
   }
@@ -474,13 +490,13 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     if (worker.digest) worker.digest->Remove(removals.tier, removals.group, hash);
     if (removal != router::Removal::kLastCopy) continue;
     --held;
-    if (removals.tier == Tier::kGpu && worker.evidence.open()) {
+    if (removals.tier == Tier::kGpu && worker.learns_reuse()) {
       worker.evidence.NoteRemoved(FingerprintOf(hash), removals.group);
       // An unnamed block that was removed is not recognised when it is stored again.
       if (!name.named()) worker.evidence.Close();
     }
     if (name.named()) {
-      worker.idle.Put(FingerprintOf(hash), name.content);
+      worker.idle.Put(FingerprintOf(hash), name.content());
     } else {
       --worker.unnamed[static_cast<size_t>(removals.tier)];
     }
@@ -519,7 +535,7 @@ ContentKey PrefixIndex::Impl::ContentOf(WorkerId id, const BlockHash& hash) {
   if (it == slot_of_.end()) return kUnnamed;
   ResidencyMap::Cursor cursor;
   const auto name = map_.NameOf(hash, slots_[it->second]->own, cursor);
-  return name ? name->content : kUnnamed;
+  return name ? name->content() : kUnnamed;
 }
 
 std::vector<WorkerMatch> PrefixIndex::Impl::Match(const PromptBlocks& prompt,
@@ -555,6 +571,9 @@ void PrefixIndex::ClearWorker(WorkerId worker) { impl_->ClearWorker(worker, fals
 void PrefixIndex::RestartWorker(WorkerId worker) { impl_->ClearWorker(worker, true); }
 Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t unit) {
   return impl_->LearnUnit(worker, unit);
+}
+void PrefixIndex::LearnRules(WorkerId worker, EngineRules rules) {
+  impl_->LearnRules(worker, rules);
 }
 std::vector<size_t> PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) {
   return impl_->Apply(worker, batch);

@@ -78,6 +78,13 @@ struct WorkerState {
   uint64_t total_unnamed() const {
     return std::accumulate(unnamed.begin(), unnamed.end(), uint64_t{0});
   }
+  // Groups that are registered are all that there are, with all that is to be known of them.
+  bool learns_reuse() const { return config.groups.empty() && evidence.open(); }
+  // Whether it is known that no block, or which block, is dropped for a draft head. Hashes that
+  // cover what follows a block leave nothing to drop.
+  bool drop_is_known() const {
+    return config.eagle.has_value() || shown.lookahead > 0 || shown.shortest_hit > 0;
+  }
   PlaceId PlaceAt(Tier tier, uint8_t group) const {
     const std::vector<PlaceId>& of_tier = places[static_cast<size_t>(tier)];
     return group < of_tier.size() ? of_tier[group] : router::kNoPlace;
@@ -151,6 +158,7 @@ class PrefixIndex::Impl {
   void RemoveWorker(WorkerId id);
   void ClearWorker(WorkerId id, bool forget_groups);
   Status LearnUnit(WorkerId id, int64_t unit);
+  void LearnRules(WorkerId id, EngineRules rules);
   std::vector<size_t> Apply(WorkerId id, const EventBatch& batch);
   void BeginHidden(WorkerId id);
   void ApplyHidden(WorkerId id, const EventBatch& batch);
@@ -196,18 +204,16 @@ class PrefixIndex::Impl {
                             router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
   void ReadContent(router::WorkerState& worker, const BlockStored& event, Tier tier, uint8_t group,
                    const router::SpanStart& start) KV_REQUIRES(mutex_);
-  // A block of a store, and where it is held from now on.
-  struct StoredBlock {
-    const BlockHash& hash;
-    router::BlockName name;
+  // Where the blocks of a store are held from now on.
+  struct StoreTarget {
     Tier tier;
     uint8_t group;
-    router::PlaceId place;
-    size_t more;   // blocks behind it in the store
-    bool follows;  // the block that the cursor is on
+    router::Holding holding;
   };
-  // Whether the place did not hold it before.
-  bool Hold(router::WorkerState& worker, StoredBlock block, router::ResidencyMap::Cursor& cursor)
+  // Holds a block of the store in work. `more`: blocks behind it in the store. `follows`: the block
+  // that the cursor is on. Whether the place did not hold it before.
+  bool Hold(router::WorkerState& worker, const StoreTarget& target, const BlockHash& hash,
+            router::BlockName name, size_t more, bool follows, router::ResidencyMap::Cursor& cursor)
       KV_REQUIRES(mutex_);
   void NoteLookahead(router::WorkerState& worker, const BlockStored& event) KV_REQUIRES(mutex_);
   // Whether the worker holds the hash anywhere, or did a moment ago.

@@ -17,14 +17,14 @@ void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
   ResidencyMap::Cursor found;
   const auto held = map_.NameOf(hash, worker.own, found);
   if (!held) {
-    worker.idle.Put(FingerprintOf(hash), name.content);
+    worker.idle.Put(FingerprintOf(hash), name.content());
   } else if (!held->named()) {
     if (Rename(worker, hash, *held, name, follows, cursor)) ++worker.counters.named_late;
     return;
-  } else if (held->content != name.content) {
-    Contradict(worker, hash, held->content, name.content);
+  } else if (held->content() != name.content()) {
+    Contradict(worker, hash, held->content(), name.content());
   }
-  map_.Seek(hash, name.content, cursor);
+  map_.Seek(hash, name.content(), cursor);
 }
 
 // Names what waited for this block, and what waited for that.
@@ -67,7 +67,7 @@ ContentKey PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash&
   ResidencyMap::Cursor cursor;
   for (WorkerState* of = &worker; of != nullptr; of = of->elder) {
     if (const auto name = map_.NameOf(hash, of->own, cursor)) {
-      if (name->named()) return name->content;
+      if (name->named()) return name->content();
       if (of->elder == nullptr) return kUnnamed;
       continue;
     }
@@ -82,7 +82,7 @@ router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockSto
   const auto& parent = event.parent_block_hash;
   if (!parent) return {.at_root = event.token_offset.value_or(0) == 0};
   if (const auto name = map_.NameOf(*parent, worker.own, cursor)) {
-    return {.at_root = false, .parent = name->content, .end = name->end};
+    return {.at_root = false, .parent = name->content(), .end = name->end()};
   }
   const bool zero = worker.config.zero_parent_is_root && *parent == BlockHash::FromUnsigned(0);
   if (zero) return {.at_root = event.token_offset.value_or(0) == 0};
@@ -128,7 +128,7 @@ bool PrefixIndex::Impl::Rename(WorkerState& worker, const BlockHash& hash,
         .own = worker.own, .place = copies.place, .source = worker.number, .copies = copies.count};
     if (taken_name &&
         map_.Add(hash, to, holding, 0, follows, cursor) == router::Addition::kOtherHash) {
-      Doubt(worker, to.content);
+      Doubt(worker, to.content());
       taken_name = false;
     }
     if (!taken_name) {
@@ -163,13 +163,11 @@ bool PrefixIndex::Impl::IsKnown(WorkerState& worker, const BlockHash& hash) {
 }
 
 bool PrefixIndex::Impl::HitsEndInside(const WorkerState& worker) const {
-  // Hashes that cover what follows a block leave nothing to drop.
-  const bool no_drop = worker.config.eagle.has_value() || worker.shown.lookahead > 0 ||
-                       worker.shown.shortest_hit > 0;
-  return !no_drop && !worker.catalogue.one_hash_per_block();
+  return !worker.drop_is_known() && !worker.catalogue.one_hash_per_block();
 }
 
 void PrefixIndex::Impl::NoteNews(WorkerState& worker, const EventBatch& batch) {
+  if (!worker.learns_reuse() || worker.drop_is_known()) return;
   worker.evidence.BeginBatch();
   const bool all = HitsEndInside(worker);
   news_.clear();
@@ -221,21 +219,25 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
     if (inside) worker.evidence.Close();
     return;
   }
-  const bool no_drop = worker.config.eagle.has_value() || worker.shown.lookahead > 0 ||
-                       worker.shown.shortest_hit > 0;
-  bool is_new = (added && news_.contains(FingerprintOf(event.block_hashes[0])));
+  const bool no_drop = worker.drop_is_known();
+  bool is_new = !no_drop && added && news_.contains(FingerprintOf(event.block_hashes[0]));
   if (inside) is_new = NoteUnits(worker, event, group) && is_new;
   // A store of a window may leave out what lies before it.
   const bool whole =
       content_.dense &&
       (IsFullKind(spec->kind) || (IsWindowKind(spec->kind) && !worker.catalogue.has_full_kind()));
   if (!whole || !worker.evidence.open()) return;
+  const bool placed = start.at_root || start.end > 0;
   for (size_t i = 0; i < event.block_hashes.size() && worker.evidence.open(); ++i) {
+    const auto before_it = static_cast<uint32_t>(static_cast<int64_t>(i) * event.block_size);
+    const uint32_t parent_end = placed ? start.end + before_it : 0;
+    if (i > 0 && !worker.evidence.MayShow(parent_end)) break;
     if (i == 0 && !WasHeldAllAlong(worker, event.parent_block_hash, group)) continue;
     const BlockHash& before = i > 0 ? event.block_hashes[i - 1] : *event.parent_block_hash;
     const bool shows = worker.evidence.NoteChild({.parent = FingerprintOf(before),
                                                   .group = group,
                                                   .block = FingerprintOf(event.block_hashes[i]),
+                                                  .parent_end = parent_end,
                                                   .starts = i == 0,
                                                   .is_new = is_new,
                                                   .no_drop = no_drop});
@@ -246,66 +248,62 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
   }
 }
 
-bool PrefixIndex::Impl::Hold(WorkerState& worker, StoredBlock block, ResidencyMap::Cursor& cursor) {
-  const auto tier = static_cast<size_t>(block.tier);
-  const bool doubted =
-      !worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(block.hash));
+bool PrefixIndex::Impl::Hold(WorkerState& worker, const StoreTarget& target, const BlockHash& hash,
+                             router::BlockName name, size_t more, bool follows,
+                             ResidencyMap::Cursor& cursor) {
+  const auto tier = static_cast<size_t>(target.tier);
+  const bool doubted = !worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash));
   UnnamedReason reason = content_.reason;
   if (doubted) {
-    block.name = {};
+    name = {};
     reason = UnnamedReason::kAmbiguous;
-  } else if (!block.name.named()) {
-    const ContentKey known = KnownContent(worker, block.hash);
-    const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(block.group);
+  } else if (!name.named()) {
+    const ContentKey known = KnownContent(worker, hash);
+    const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(target.group);
     if (known != kUnnamed && spec && spec->block_size > 0) {
-      block.name = {known, static_cast<uint32_t>(spec->block_size)};
+      name = {known, static_cast<uint32_t>(spec->block_size)};
     }
   }
-  const router::Holding holding = {.own = worker.own,
-                                   .place = block.place,
-                                   .source = worker.number,
-                                   .repeats_count = !worker.config.repeats_are_refreshes};
-  router::Addition added =
-      map_.Add(block.hash, block.name, holding, block.more, block.follows, cursor);
+  router::Addition added = map_.Add(hash, name, target.holding, more, follows, cursor);
   while (added == router::Addition::kOtherName || added == router::Addition::kOtherHash) {
     ResidencyMap::Cursor found;
-    const auto held = map_.NameOf(block.hash, worker.own, found);
+    const auto held = map_.NameOf(hash, worker.own, found);
     if (added == router::Addition::kOtherHash) {
-      Doubt(worker, block.name.content);
-      block.name = {};
+      Doubt(worker, name.content());
+      name = {};
       reason = UnnamedReason::kAmbiguous;
     } else if (!held->named()) {
       ResidencyMap::Cursor anywhere;
-      if (Rename(worker, block.hash, *held, block.name, false, anywhere)) {
+      if (Rename(worker, hash, *held, name, false, anywhere)) {
         ++worker.counters.named_late;
       } else {
-        block.name = {};
+        name = {};
         reason = UnnamedReason::kAmbiguous;
       }
-    } else if (!block.name.named()) {
-      Unname(worker, block.hash, *held);
+    } else if (!name.named()) {
+      Unname(worker, hash, *held);
     } else {
-      Contradict(worker, block.hash, held->content, block.name.content);
-      block.name = {};
+      Contradict(worker, hash, held->content(), name.content());
+      name = {};
       reason = UnnamedReason::kAmbiguous;
     }
     // The rename may have moved the block that the cursor is on.
     cursor = {};
-    added = map_.Add(block.hash, block.name, holding, block.more, false, cursor);
+    added = map_.Add(hash, name, target.holding, more, false, cursor);
   }
-  if (block.name.named()) {
+  if (name.named()) {
     ++worker.named_blocks;
   } else {
     ++worker.counters.unnamed_blocks[static_cast<size_t>(reason)];
   }
   const bool first = added == router::Addition::kFirst;
-  if (!first && block.tier == Tier::kGpu) {
+  if (!first && target.tier == Tier::kGpu) {
     worker.has_gpu_copies = true;
-    worker.evidence.NoteCopy(FingerprintOf(block.hash), block.group);
+    if (worker.learns_reuse()) worker.evidence.NoteCopy(FingerprintOf(hash), target.group);
   }
   if (!first) return false;
   ++worker.residencies[tier];
-  if (!block.name.named()) ++worker.unnamed[tier];
+  if (!name.named()) ++worker.unnamed[tier];
   return true;
 }
 

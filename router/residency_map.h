@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -65,7 +66,7 @@ class ResidencyMap {
         byte_strings_(seed, arena, epochs, places) {}
 
   // See RunStore.
-  Addition Add(const BlockHash& hash, const BlockName& name, const Holding& holding, size_t more,
+  Addition Add(const BlockHash& hash, BlockName name, const Holding& holding, size_t more,
                bool follows, Cursor& cursor) {
     follows = follows && cursor.last == hash.form();
     cursor.last = hash.form();
@@ -164,35 +165,45 @@ class ResidencyMap {
   template <typename Visitor>
   void WalkContents(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
                     Visitor&& visit) const {
-    constexpr size_t kAhead = 12;  // table lines under way
-    // Hashes of all forms may lie in one chain.
-    const bool any[] = {unsigned_ints_.any_named(), negative_ints_.any_named(),
-                        byte_strings_.any_named()};
-    const auto prefetch = [&](ContentKey content) {
-      if (any[0]) unsigned_ints_.PrefetchHead(content);
-      if (any[1]) negative_ints_.PrefetchHead(content);
-      if (any[2]) byte_strings_.PrefetchHead(content);
-    };
-    if (!any[0] && !any[1] && !any[2]) return;
-    const size_t size = contents.size();
-    for (size_t i = 0; i < std::min(kAhead, size); ++i) prefetch(contents[i]);
-    size_t reached = 0;
-    for (size_t position = 0; position < size; ++position) {
-      if (position + kAhead < size) prefetch(contents[position + kAhead]);
-      const auto take = [&](const auto& run) {
-        const auto piece = PieceOf(run, contents, unit, position);
-        if (!piece) return;
-        reached = std::max(reached, position + (piece->length - 1) * size_t{piece->step} + 1);
-        visit(*piece);
-      };
-      if (any[0]) unsigned_ints_.VisitRunsFrom(contents[position], take);
-      if (any[1]) negative_ints_.VisitRunsFrom(contents[position], take);
-      if (any[2]) byte_strings_.VisitRunsFrom(contents[position], take);
-      if (until_gap && reached <= position) return;
+    if (unsigned_ints_.any_named()) {
+      // Hashes of all forms may lie in one chain.
+      if (!negative_ints_.any_named() && !byte_strings_.any_named()) {
+        return WalkStores(contents, unit, until_gap, visit, unsigned_ints_);
+      }
     }
+    WalkStores(contents, unit, until_gap, visit, unsigned_ints_, negative_ints_, byte_strings_);
   }
 
  private:
+  template <typename Visitor, typename... Stores>
+  static void WalkStores(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
+                         Visitor&& visit, const Stores&... stores) {
+    // Positions that the filters are asked for at once. Few at first: many walks end soon.
+    size_t most_ahead = 8;
+    size_t reached = 0;  // the first position that no piece has
+    for (size_t begin = 0; begin < contents.size();) {
+      const auto ahead = contents.subspan(begin, std::min(most_ahead, contents.size() - begin));
+      uint32_t starts = 0;
+      for (size_t i = 0; i < ahead.size(); ++i) {
+        starts |= (uint32_t{stores.PrefetchRunsFrom(ahead[i])} | ...) << i;
+      }
+      for (; starts != 0; starts &= starts - 1) {
+        const size_t position = begin + static_cast<size_t>(std::countr_zero(starts));
+        if (until_gap && position > reached) return;
+        const auto take = [&](const auto& run) {
+          const auto piece = PieceOf(run, contents, unit, position);
+          if (!piece) return;
+          reached = std::max(reached, position + (piece->length - 1) * size_t{piece->step} + 1);
+          visit(*piece);
+        };
+        (stores.VisitRunsFrom(contents[position], take), ...);
+      }
+      begin += ahead.size();
+      if (until_gap && reached < begin) return;
+      most_ahead = 32;
+    }
+  }
+
   // The part of a run that begins at `position` and agrees with the prompt.
   template <typename Run>
   static std::optional<Piece> PieceOf(const Run& run, std::span<const ContentKey> contents,
@@ -201,9 +212,23 @@ class ResidencyMap {
     __builtin_prefetch(run.holders);
     const auto step = static_cast<uint32_t>(run.stride / unit);
     const size_t most = std::min<size_t>(run.slots, (contents.size() - position - 1) / step + 1);
-    uint32_t length = 1;
-    while (length < most && run.contents[length] == contents[position + length * step]) ++length;
-    return Piece{run.holders, position, length, step};
+    // A prompt that has the content of a slot has those of all slots before it.
+    const auto has = [&](size_t slot) {
+      return run.contents[slot] == contents[position + slot * step];
+    };
+    size_t length = most;
+    if (!has(most - 1)) {
+      length = 1;  // the first slot is known to agree
+      for (size_t differs = most - 1; length < differs;) {
+        const size_t middle = length + (differs - length) / 2;
+        if (has(middle)) {
+          length = middle + 1;
+        } else {
+          differs = middle;
+        }
+      }
+    }
+    return Piece{run.holders, position, static_cast<uint32_t>(length), step};
   }
 
   RunStore<uint64_t> unsigned_ints_;

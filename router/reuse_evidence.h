@@ -32,8 +32,8 @@ class ReuseEvidence {
   static constexpr size_t kMaxCopied = 4096;
   static constexpr size_t kMaxUnits = 1 << 18;
   // Parents whose children are remembered, children of each, and blocks until no more are looked
-  // at.
-  static constexpr size_t kParents = 4096;
+  // at. 36 KiB, taken with the first block.
+  static constexpr size_t kParents = 1024;
   static constexpr size_t kChildren = 3;
   static constexpr uint32_t kBlocks = uint32_t{1} << 16;
 
@@ -55,6 +55,8 @@ class ReuseEvidence {
     uint64_t parent = 0;
     uint8_t group = 0;
     uint64_t block = 0;
+    // Tokens of the prefix that the parent ends; 0: not known.
+    uint32_t parent_end = 0;
     bool starts = false;   // it is the first block of its store
     bool is_new = false;   // nothing that begins as it does was held behind the parent
     bool no_drop = false;  // the engine is known to drop no block
@@ -64,6 +66,7 @@ class ReuseEvidence {
   bool NoteChild(const Child& child) {
     if (++blocks_ == kBlocks) Close();
     if (closed_ || (child.starts && !child.is_new && !child.no_drop)) return false;
+    if (!MayShow(child.parent_end)) return false;
     if (!children_) children_ = std::make_unique<std::array<Children, kParents>>();
     const uint64_t parent = Of(child.parent, child.group);
     Children& known = At(parent);
@@ -71,10 +74,11 @@ class ReuseEvidence {
       known = {.parent = parent, .since = removals_};
     }
     // Where nothing is dropped, a child that is stored again is one more request's.
+    const auto block = static_cast<uint32_t>(child.block);
     const auto end = known.blocks.begin() + std::min<uint32_t>(known.count, kChildren);
-    const bool again = std::find(known.blocks.begin(), end, child.block) != end;
+    const bool again = std::find(known.blocks.begin(), end, block) != end;
     if (again && !child.no_drop) return false;
-    if (known.count < kChildren) known.blocks[known.count] = child.block;
+    if (known.count < kChildren) known.blocks[known.count] = block;
     known.count += known.count < kChildren || child.no_drop;
     const auto copied = copied_.find(parent);
     const size_t copies = copied == copied_.end() ? 1 : copied->second;
@@ -140,13 +144,16 @@ class ReuseEvidence {
   }
   // The shortest hit that was shown; 0: none.
   uint32_t shortest_hit() const { return shortest_; }
+  // Whether a hit that ends behind so many tokens would show something more. 0: not known.
+  bool MayShow(uint32_t end) const { return shortest_ == 0 || (end > 0 && end < shortest_); }
 
  private:
   struct Children {
     uint64_t parent = 0;
     uint32_t since = 0;  // removals
-    std::array<uint64_t, kChildren> blocks{};
     uint32_t count = 0;
+    // The low halves: two children that are taken for one show less.
+    std::array<uint32_t, kChildren> blocks{};
   };
   static uint64_t Of(uint64_t block, uint8_t group) {
     return block ^ uint64_t { group } * 0x9E3779B97F4A7C15;

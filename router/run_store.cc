@@ -184,19 +184,18 @@ void RunStore<Key>::GrowKeys(Run& run, uint32_t capacity) {
 }
 
 template <typename Key>
-BlockName RunStore<Key>::NameAt(Spot spot) const {
-  const Run& run = At(spot.run);
+BlockName RunStore<Key>::NameAt(const Run& run, uint32_t offset) {
   const uint32_t stride = run.stride.load(std::memory_order_relaxed);
   if (stride == 0) return {};
-  return {run.contents.load(std::memory_order_relaxed)[spot.offset], stride,
-          run.end == 0 ? 0 : run.end + spot.offset * stride};
+  return {run.contents.load(std::memory_order_relaxed)[offset], stride,
+          run.end == 0 ? 0 : run.end + offset * stride};
 }
 
 // A slot behind the cursor, if it is free or was this block's. REQUIRES: the run is of the name's
 // stride.
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Key& key, const BlockName& name,
-                                                       size_t more, const Cursor& cursor) {
+typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Key& key, BlockName name, size_t more,
+                                                       const Cursor& cursor) {
   if (cursor.offset + 1 >= kRunKeys) return {};
   Run& run = At(cursor.run);
   const uint32_t next = cursor.offset + 1;
@@ -204,7 +203,7 @@ typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Key& key, const Blo
     if (run.used == run.capacity) {
       GrowKeys(run, RoomFor(std::max<size_t>(2 * size_t{run.capacity}, run.used + 1 + more)));
     }
-    if (name.named()) run.contents.load(std::memory_order_relaxed)[run.used] = name.content;
+    if (name.named()) run.contents.load(std::memory_order_relaxed)[run.used] = name.content();
     run.keys.load(std::memory_order_relaxed)[run.used++] = key;
     return {cursor.run, next};
   }
@@ -216,24 +215,24 @@ typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Key& key, const Blo
 
 // The first slot of a run that begins with this block, which no place holds now.
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::DeadHead(const Key& key, const BlockName& name) const {
-  return SpotOf(heads_.Find(hash_(name.content), [&](Locator locator) {
+typename RunStore<Key>::Spot RunStore<Key>::DeadHead(const Key& key, BlockName name) const {
+  return SpotOf(heads_.Find(hash_(name.content()), [&](Locator locator) {
     const Run& run = At(SpotOf(locator).run);
-    return run.stride.load(std::memory_order_relaxed) == name.stride && IsNamed(run, 0, name) &&
+    return run.stride.load(std::memory_order_relaxed) == name.stride() && IsNamed(run, 0, name) &&
            run.keys.load(std::memory_order_relaxed)[0] == key &&
            (run.live.load(std::memory_order_relaxed) & 1) == 0;
   }));
 }
 
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Key& key, const BlockName& name,
-                                                    size_t more, const Cursor& cursor) {
-  const Spot spot = {NewRun(RoomFor(1 + more), name.stride), 0};
+typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Key& key, BlockName name, size_t more,
+                                                    const Cursor& cursor) {
+  const Spot spot = {NewRun(RoomFor(1 + more), name.stride()), 0};
   Run& run = At(spot.run);
   run.keys.load(std::memory_order_relaxed)[0] = key;
-  if (name.named()) run.contents.load(std::memory_order_relaxed)[0] = name.content;
+  if (name.named()) run.contents.load(std::memory_order_relaxed)[0] = name.content();
   run.used = 1;
-  run.end = name.end;
+  run.end = name.end();
   if (cursor.run != 0 && cursor.offset + 1 == kRunKeys) {
     At(cursor.run).next.store(spot.run, std::memory_order_release);
   }
@@ -250,8 +249,8 @@ void RunStore<Key>::Enliven(Spot spot) {
 // REQUIRES: the run has its first slot.
 template <typename Key>
 void RunStore<Key>::InsertHead(uint32_t number) {
-  const BlockName name = NameAt({number, 0});
-  heads_.Insert(hash_(name.content), LocatorOf({number, 0}));
+  const BlockName name = NameAt(At(number), 0);
+  heads_.Insert(hash_(name.content()), LocatorOf({number, 0}));
   named_runs_.fetch_add(1, std::memory_order_release);
 }
 
@@ -265,11 +264,11 @@ bool RunStore<Key>::HoldsAny(const Run& run, SourcePlaces own) {
 }
 
 template <typename Key>
-bool RunStore<Key>::OwnsRival(const Key& key, const BlockName& name, const Holding& holding) const {
-  return heads_.Find(hash_(name.content), [&](Locator locator) {
+bool RunStore<Key>::OwnsRival(const Key& key, BlockName name, const Holding& holding) const {
+  return heads_.Find(hash_(name.content()), [&](Locator locator) {
     const Run& run = At(SpotOf(locator).run);
     return run.owner == holding.source &&
-           run.stride.load(std::memory_order_relaxed) == name.stride && IsNamed(run, 0, name) &&
+           run.stride.load(std::memory_order_relaxed) == name.stride() && IsNamed(run, 0, name) &&
            !(run.keys.load(std::memory_order_relaxed)[0] == key) && HoldsAny(run, holding.own);
   }) != 0;
 }
@@ -318,19 +317,19 @@ void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
 
 // Whether the source holds, behind the cursor, another hash of this content.
 template <typename Key>
-bool RunStore<Key>::HoldsNextOtherwise(const Key& key, const BlockName& name, SourcePlaces own,
+bool RunStore<Key>::HoldsNextOtherwise(const Key& key, BlockName name, SourcePlaces own,
                                        const Cursor& cursor) const {
   const Spot next = {cursor.run, cursor.offset + 1};
   const Run& run = At(cursor.run);
   return name.named() && next.offset < run.used &&
-         run.stride.load(std::memory_order_relaxed) == name.stride &&
+         run.stride.load(std::memory_order_relaxed) == name.stride() &&
          IsNamed(run, next.offset, name) &&
          !(run.keys.load(std::memory_order_relaxed)[next.offset] == key) && IsHeldByAny(next, own);
 }
 
 template <typename Key>
-Addition RunStore<Key>::Add(const Key& key, const BlockName& name, const Holding& holding,
-                            size_t more, bool follows, Cursor& cursor) {
+Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holding, size_t more,
+                            bool follows, Cursor& cursor) {
   const SourcePlaces own = holding.own;
   const bool beside = cursor.next_bits != nullptr && !HasTwins() && cursor.offset + 1 < kRunKeys &&
                       IsAt(*cursor.at, cursor.offset + 1, key) &&
@@ -358,7 +357,7 @@ Addition RunStore<Key>::Add(const Key& key, const BlockName& name, const Holding
     if (found.run == 0) {
       bool inserts = false;
       const bool behind = (!name.named() || follows) && cursor.run != 0 &&
-                          At(cursor.run).stride.load(std::memory_order_relaxed) == name.stride;
+                          At(cursor.run).stride.load(std::memory_order_relaxed) == name.stride();
       if (behind) {
         if (HoldsNextOtherwise(key, name, own, cursor)) return Addition::kOtherHash;
         found = SpotBehind(key, name, more, cursor);
@@ -427,7 +426,7 @@ Removal RunStore<Key>::Remove(const Key& key, PlaceId place, Cursor& cursor, Blo
       lost_.push_back(spot.run);
     }
   }
-  if (name != nullptr) *name = NameAt({cursor.run, cursor.offset});
+  if (name != nullptr) *name = NameAt(*cursor.at, cursor.offset);
   if (RemoveExtra(key, place)) return Removal::kCopiesLeft;
   *cursor.next_bits &= ~(uint64_t{1} << cursor.offset);
   return Removal::kLastCopy;
@@ -582,12 +581,13 @@ std::optional<BlockName> RunStore<Key>::NameOf(const Key& key, SourcePlaces own,
   const Spot spot = FindWhere(key, [&](Spot found) { return IsHeldByAny(found, own); });
   if (spot.run == 0) return std::nullopt;
   cursor = {spot.run, spot.offset, &At(spot.run), nullptr};
-  return NameAt(spot);
+  return NameAt(At(spot.run), spot.offset);
 }
 
 template <typename Key>
 void RunStore<Key>::Seek(const Key& key, ContentKey content, Cursor& cursor) const {
-  const Spot spot = FindWhere(key, [&](Spot found) { return NameAt(found).content == content; });
+  const Spot spot = FindWhere(
+      key, [&](Spot found) { return NameAt(At(found.run), found.offset).content() == content; });
   cursor = {};
   if (spot.run != 0) cursor = {spot.run, spot.offset, &At(spot.run), nullptr};
 }

@@ -46,13 +46,23 @@ namespace kvcast::router {
 
 enum class Removal : uint8_t { kNotHeld, kCopiesLeft, kLastCopy };
 
-// The name that a hash stands for.
-struct BlockName {
-  ContentKey content = kUnnamed;  // of the prefix that the block ends
-  uint32_t stride = 0;            // tokens of the block; 0: unnamed
-  uint32_t end = 0;               // tokens of the prefix; 0: not known
+// The name that a hash stands for. Two words, so that it is passed in registers.
+class BlockName {
+ public:
+  constexpr BlockName() = default;
+  constexpr BlockName(ContentKey content, uint32_t stride, uint32_t end = 0)
+      : content_(content), sizes_(uint64_t{end} << 32 | stride) {}
 
-  bool named() const { return stride != 0; }
+  ContentKey content() const { return content_; }  // of the prefix that the block ends
+  // Tokens of the block; 0: unnamed.
+  uint32_t stride() const { return static_cast<uint32_t>(sizes_); }
+  // Tokens of the prefix; 0: not known.
+  uint32_t end() const { return static_cast<uint32_t>(sizes_ >> 32); }
+  bool named() const { return stride() != 0; }
+
+ private:
+  ContentKey content_ = kUnnamed;
+  uint64_t sizes_ = 0;
 };
 
 enum class Addition : uint8_t {
@@ -110,7 +120,7 @@ class RunStore {
         epochs_(epochs),
         places_(places),
         table_(arena, epochs),
-        heads_(arena, epochs),
+        heads_(arena, epochs, LocatorTable::Filter::kKept),
         extra_copies_(0, PlaceKeyHash{{seed}}) {}
   ~RunStore();
   RunStore(const RunStore&) = delete;
@@ -119,8 +129,8 @@ class RunStore {
   // Until Publish, readers do not see what Add and Remove change; the writer's other calls do.
   // `more` blocks will follow this one. `follows`: the block continues the content of the block
   // that the cursor is on.
-  Addition Add(const Key& key, const BlockName& name, const Holding& holding, size_t more,
-               bool follows, Cursor& cursor);
+  Addition Add(const Key& key, BlockName name, const Holding& holding, size_t more, bool follows,
+               Cursor& cursor);
   // `name`, if given, becomes what the hash named there. Unchanged if it was not held.
   Removal Remove(const Key& key, PlaceId place, Cursor& cursor, BlockName* name = nullptr);
   // Takes away all copies of the place, and gives back how many they were.
@@ -164,7 +174,13 @@ class RunStore {
   };
   template <typename Visit>
   void VisitRunsFrom(ContentKey content, Visit&& visit) const;
-  void PrefetchHead(ContentKey content) const { heads_.Prefetch(hash_(content)); }
+  // Starts to load what VisitRunsFrom looks at first. False: no run begins with this content.
+  bool PrefetchRunsFrom(ContentKey content) const {
+    const uint64_t hash = hash_(content);
+    if (!heads_.MayHave(hash)) return false;
+    heads_.Prefetch(hash);
+    return true;
+  }
   bool any_named() const { return named_runs_.load(std::memory_order_acquire) != 0; }
 
   uint64_t size() const { return table_.size(); }  // writer: slots that are held
@@ -219,10 +235,10 @@ class RunStore {
     return (run.live.load(std::memory_order_acquire) >> offset & 1) != 0 &&
            run.keys.load(std::memory_order_acquire)[offset] == key;
   }
-  bool IsNamed(const Run& run, uint32_t offset, const BlockName& name) const {
+  bool IsNamed(const Run& run, uint32_t offset, BlockName name) const {
     return run.stride.load(std::memory_order_relaxed) == 0
                ? !name.named()
-               : run.contents.load(std::memory_order_relaxed)[offset] == name.content;
+               : run.contents.load(std::memory_order_relaxed)[offset] == name.content();
   }
   bool StepTo(const Key& key, bool backwards, Cursor& cursor) const;
   // The first slot of the key for which `is_it(spot)` holds.
@@ -238,7 +254,11 @@ class RunStore {
         room));
   }
   Spot FindHeld(const Key& key, PlaceId place) const {
-    return FindWhere(key, [&](Spot spot) { return IsHeld(spot, place); });
+    return FindWhere(key, [&](Spot spot) {
+      const ContentKey* const contents = At(spot.run).contents.load(std::memory_order_relaxed);
+      if (contents != nullptr) __builtin_prefetch(contents + spot.offset);
+      return IsHeld(spot, place);
+    });
   }
   bool HasTwins() const { return twins_.load(std::memory_order_acquire) != 0; }
   bool IsHeld(Spot spot, PlaceId place) const {
@@ -253,14 +273,14 @@ class RunStore {
   // Whether the source holds something in a run of its own that begins with this content under
   // another hash. A source has one such run for a content, so that a walk over a prompt meets no
   // more of them than there are sources. Runs of others do not count, whatever it holds there.
-  bool OwnsRival(const Key& key, const BlockName& name, const Holding& holding) const;
-  bool HoldsNextOtherwise(const Key& key, const BlockName& name, SourcePlaces own,
+  bool OwnsRival(const Key& key, BlockName name, const Holding& holding) const;
+  bool HoldsNextOtherwise(const Key& key, BlockName name, SourcePlaces own,
                           const Cursor& cursor) const;
-  Spot SpotBehind(const Key& key, const BlockName& name, size_t more, const Cursor& cursor);
-  Spot DeadHead(const Key& key, const BlockName& name) const;
-  Spot NewHead(const Key& key, const BlockName& name, size_t more, const Cursor& cursor);
+  Spot SpotBehind(const Key& key, BlockName name, size_t more, const Cursor& cursor);
+  Spot DeadHead(const Key& key, BlockName name) const;
+  Spot NewHead(const Key& key, BlockName name, size_t more, const Cursor& cursor);
   void Enliven(Spot spot);
-  BlockName NameAt(Spot spot) const;
+  static BlockName NameAt(const Run& run, uint32_t offset);
   void InsertHead(uint32_t run);
   uint32_t NewRun(uint32_t capacity, uint32_t stride);
   void GrowKeys(Run& run, uint32_t capacity);

@@ -10,7 +10,7 @@ namespace {
 uint32_t Bit(Untold property) { return static_cast<uint32_t>(property); }
 
 uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
-                  const GroupCatalogue& catalogue) {
+                  const GroupCatalogue& catalogue, bool release_known) {
   uint32_t untold = 0;
   bool eagle = false;
   for (const GroupSpec& group : rules.groups) {
@@ -21,7 +21,7 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
     eagle = eagle || group.eagle;
   }
   if (catalogue.assumes_kinds()) untold |= Bit(Untold::kKinds);
-  if (eagle && rules.groups.size() > 1 && !config.rules) untold |= Bit(Untold::kRelease);
+  if (eagle && rules.groups.size() > 1 && !release_known) untold |= Bit(Untold::kRelease);
   if (catalogue.assumes_block_sizes()) untold |= Bit(Untold::kBlockSize);
   if (catalogue.assumes_partial_hits()) untold |= Bit(Untold::kAlignment);
   // Groups that are registered are all that there are, with all that is to be known of them.
@@ -41,13 +41,13 @@ WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
                          const GroupCatalogue& catalogue, const Shown& shown)
     : id(worker),
       offload_rule(config.offload_rule),
-      blocks_per_chunk(config.blocks_per_chunk),
+      rules(config.rules.value_or(shown.rules.value_or(EngineRules::kMain2026August))),
       unit(catalogue.unit()),
       alignment(catalogue.alignment()),
-      block_alignment(catalogue.unit() > 0 ? catalogue.block_alignment() : 0),
-      rules(config.rules.value_or(EngineRules::kMain2026August)),
-      replay_tokens(config.replay_tokens.value_or(0)),
       groups(catalogue.Specs()),
+      blocks_per_chunk(config.blocks_per_chunk),
+      block_alignment(catalogue.unit() > 0 ? catalogue.block_alignment() : 0),
+      replay_tokens(config.replay_tokens.value_or(0)),
       lookahead(std::max(config.hash_lookahead_tokens, shown.lookahead)),
       shortest_hit(shown.shortest_hit) {
   for (GroupSpec& group : groups) {
@@ -57,7 +57,7 @@ WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
     // The hash of a block says what follows it, so that the block need not be dropped.
     if (lookahead > 0) group.eagle = false;
   }
-  untold = UntoldOf(*this, config, catalogue);
+  untold = UntoldOf(*this, config, catalogue, config.rules || shown.rules);
   nothing_without_blocks = std::none_of(groups.begin(), groups.end(), [](const GroupSpec& spec) {
     return spec.kind == SpecKind::kChunkedLocalAttention && TakesPart(spec);
   });

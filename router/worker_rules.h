@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "kvcast/prefix_index.h"
@@ -11,33 +12,35 @@
 
 namespace kvcast::router {
 
-struct WorkerRules {
+struct alignas(64) WorkerRules {
   // Properties other than groups that the stream has shown.
   struct Shown {
     int64_t lookahead = 0;     // tokens behind a block that its hash covers
     int64_t shortest_hit = 0;  // see ReuseEvidence; 0: none
+    std::optional<EngineRules> rules;
   };
   WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupCatalogue& catalogue,
               const Shown& shown);
 
   WorkerId id;
-  OffloadRule offload_rule = OffloadRule::kConnector;
-  int64_t blocks_per_chunk = 1;  // offloaded as one
-  int64_t unit = 0;              // tokens per hash; 0: not known yet
-  int64_t alignment = 0;         // of hits
-  int64_t block_alignment = 0;   // of hits that end with blocks
-  EngineRules rules = EngineRules::kMain2026August;
-  int64_t replay_tokens = 0;      // of a hit, computed again
-  std::vector<GroupSpec> groups;  // by group_idx
-  // Nobody's answer is more than 0 who holds nothing of the prompt. Only chunked attention can say
-  // of a group that it could serve what it does not hold.
-  bool nothing_without_blocks = true;
+  uint32_t untold = 0;  // Untold bits
   // The reusable prefix, and each group's, is the run of leading blocks that all groups hold, in
   // steps of `alignment`: one block per hash, groups of one full kind, no draft head.
   bool leading_run = false;
+  // Nobody's answer is more than 0 who holds nothing of the prompt. Only chunked attention can say
+  // of a group that it could serve what it does not hold.
+  bool nothing_without_blocks = true;
+  OffloadRule offload_rule = OffloadRule::kConnector;
+  EngineRules rules = EngineRules::kMain2026August;
+  int64_t unit = 0;               // tokens per hash; 0: not known yet
+  int64_t alignment = 0;          // of hits
+  std::vector<GroupSpec> groups;  // by group_idx
+  // Most queries read no more of it than what stands above: one cache line.
+  int64_t blocks_per_chunk = 1;  // offloaded as one
+  int64_t block_alignment = 0;   // of hits that end with blocks
+  int64_t replay_tokens = 0;     // of a hit, computed again
   int64_t lookahead = 0;
   int64_t shortest_hit = 0;  // tokens; hits from there on are not taken for none. 0: not known
-  uint32_t untold = 0;       // Untold bits
 };
 
 }  // namespace kvcast::router

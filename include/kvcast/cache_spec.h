@@ -79,14 +79,12 @@ constexpr bool TakesPart(const GroupSpec& group) {
 // Whose caching rules apply. Each generation of vLLM has those of the one before, and more.
 enum class EngineRules : uint8_t {
   // v0.19 to v0.21: every full block that was computed is cached; freed blocks are taken in the
-  // order
-  // in which they were freed.
+  // order in which they were freed.
   kV021,
   // main of May 2026 (v0.22): blocks that cannot serve a hit on the alignment grid are not cached.
   kMain2026May,
   // main from June 2026 on: freed blocks that are not cached are taken before any cached one; the
-  // end
-  // of a prompt is cached inside its block.
+  // end of a prompt is cached inside its block.
   kMain2026August,
   // v0.32: a group that drops a block for its draft head sees every hashed block of the prompt (see
   // EagleLimit). CacheManager caches by the rules of kMain2026August under this one and the next.

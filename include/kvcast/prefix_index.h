@@ -281,6 +281,9 @@ class PrefixIndex {
   // groups are not forgotten. Not ok: another one is registered, or it does not divide a known
   // block size.
   Status LearnHashBlockSize(WorkerId worker, int64_t unit);
+  // What the stream has shown of the worker's release, until the worker is restarted. What is
+  // registered counts more. No-op if there is no such worker.
+  void LearnRules(WorkerId worker, EngineRules rules);
 
   // Applies one decoded batch; events of an unknown worker are dropped. A query sees all of the
   // batch or nothing of it. Copies are counted: n stores of a (tier, group, hash) take n removes.

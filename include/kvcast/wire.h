@@ -55,6 +55,9 @@ struct DecodeCounts {
   uint64_t decoded = 0;  // events, those that were merged with another one included
   std::array<uint64_t, kRejectReasons> rejected{};
   uint64_t unknown_fields = 0;  // map keys and array elements that were skipped
+  // BlockStored maps of fewer than 16 pairs with a 16-bit header. vLLM writes all of its stores so
+  // from 0.33 on, and none before (msgspec chooses the header by the fields that are declared).
+  uint64_t wide_stores = 0;
 
   uint64_t rejected_total() const {
     uint64_t total = 0;

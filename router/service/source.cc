@@ -108,6 +108,7 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     if (!decoded) ++counters_.undecodable_batches;
     if (!decoded) tally_.Clear();
   }
+  if (counts.wide_stores > 0) index_.LearnRules(id_, EngineRules::kV033);
   if (!decoded || LosesTruth(counts)) inexact_ = true;
   if (!decoded) {
     // Removes may have been among it: what stays could be promised for ever.

@@ -193,6 +193,14 @@ bool BatchDecoder::MergeRemove() {
   return true;
 }
 
+// Whether the value there is a map with a 16-bit header that needs none. REQUIRES: there is a
+// value.
+bool HasWideHeader(const Reader& reader) {
+  constexpr uint8_t kMap16 = 0xde;
+  const uint8_t* const head = reader.position();
+  return head[0] == kMap16 && head[1] == 0 && head[2] < 16;
+}
+
 Status BatchDecoder::ReadEvent() {
   if (options_.merge_removes && ReadLikeLastRemove()) return {};
   const Reader start = in_;
@@ -203,6 +211,8 @@ Status BatchDecoder::ReadEvent() {
   const std::optional<Reject> reject = wire::DecodeEvent(in_, context, batch_.events[decoded_]);
   if (!reject) {
     ++counts_.decoded;
+    const bool stored = std::holds_alternative<BlockStored>(batch_.events[decoded_]);
+    if (stored && HasWideHeader(start)) ++counts_.wide_stores;
     if (!options_.merge_removes || !MergeRemove()) ++decoded_;
     if (!std::holds_alternative<BlockRemoved>(batch_.events[decoded_ - 1])) single_hash = nullptr;
     NoteRemove(start, single_hash, counts_.unknown_fields - unknown_fields);
@@ -217,6 +227,7 @@ Status BatchDecoder::ReadEvent() {
 void Add(const DecodeCounts& from, DecodeCounts& to) {
   to.decoded += from.decoded;
   to.unknown_fields += from.unknown_fields;
+  to.wide_stores += from.wide_stores;
   for (size_t i = 0; i < kRejectReasons; ++i) to.rejected[i] += from.rejected[i];
 }
 

@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
+#include <utility>
 #include <vector>
 
 namespace kvcast::router {
@@ -117,6 +119,55 @@ TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
     if (step % 500 != 0) continue;
     for (const auto& [hash, locator] : held) ASSERT_EQ(Find(hash, locator), locator);
   }
+}
+
+// The filter never denies what is there, through growth, shrinking and full buckets, and denies
+// most of what is not.
+TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
+  LocatorTable filtered(arena, epochs, LocatorTable::Filter::kKept);
+  EXPECT_FALSE(filtered.MayHave(7));
+  std::mt19937_64 random(11);
+  std::vector<std::pair<uint64_t, Locator>> held;
+  Locator next = 1;
+  const auto insert = [&](uint64_t hash) {
+    held.emplace_back(hash, next);
+    LocatorTable::Room room = nullptr;
+    filtered.Find(
+        hash, [](Locator) { return false; }, &room);
+    filtered.Insert(hash, next++, room);
+  };
+  const auto check = [&] {
+    for (const auto& [hash, locator] : held) ASSERT_TRUE(filtered.MayHave(hash));
+  };
+  for (int round = 0; round < 6; ++round) {
+    // Groups of 20 hashes that share a home, which has room for seven.
+    for (int i = 0; i < 2000; ++i) {
+      const uint64_t home = random();
+      for (uint64_t beside = 0; beside < (i % 40 == 0 ? 20 : 1); ++beside) {
+        insert(home ^ beside << 27);
+      }
+    }
+    check();
+    std::shuffle(held.begin(), held.end(), random);
+    for (size_t left = round % 2 == 0 ? 50 : held.size() * 2 / 3; held.size() > left;) {
+      filtered.Erase(held.back().first, held.back().second);
+      held.pop_back();
+    }
+    check();
+  }
+  for (int i = 0; i < 20'000; ++i) insert(random());
+  int passed = 0;
+  constexpr int kAsked = 20'000;
+  for (int i = 0; i < kAsked; ++i) passed += filtered.MayHave(random());
+  EXPECT_LT(passed, kAsked / 8);
+  while (!held.empty()) {
+    filtered.Erase(held.back().first, held.back().second);
+    held.pop_back();
+  }
+  passed = 0;
+  for (int i = 0; i < kAsked; ++i) passed += filtered.MayHave(random());
+  // A bit may stay behind where a bucket was full.
+  EXPECT_LT(passed, kAsked / 100);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <random>
@@ -94,7 +95,7 @@ class NamedBlocksTest : public ::testing::Test {
       ASSERT_EQ(removal, Removal::kNotHeld);
       return;
     }
-    ASSERT_EQ(name.content, source.content.at(hash.integer()));
+    ASSERT_EQ(name.content(), source.content.at(hash.integer()));
     ASSERT_EQ(removal, it->second == 1 ? Removal::kLastCopy : Removal::kCopiesLeft);
     if (--it->second == 0) held.erase(it);
     if (!source.HoldsAnywhere(hash.integer())) source.content.erase(hash.integer());
@@ -110,10 +111,10 @@ class NamedBlocksTest : public ::testing::Test {
     for (const size_t node : path) contents.push_back(Prompts::ContentOf(node));
     return contents;
   }
-  Seen WalkedByContent(const std::vector<size_t>& path) const {
+  Seen WalkedByContent(const std::vector<size_t>& path, bool until_gap = false) const {
     Seen seen;
     const auto contents = ContentsOf(path);
-    map.WalkContents(contents, kUnit, false, [&](const ResidencyMap::Piece& piece) {
+    map.WalkContents(contents, kUnit, until_gap, [&](const ResidencyMap::Piece& piece) {
       for (uint32_t i = 0; i < piece.holders->size(); ++i) {
         for (uint32_t bit = 0; bit < piece.length; ++bit) {
           if ((piece.holders->bits(i) >> bit & 1) == 0) continue;
@@ -156,6 +157,18 @@ class NamedBlocksTest : public ::testing::Test {
     return seen;
   }
 
+  // The blocks before the first position that no place holds.
+  static Seen BeforeTheGap(const Seen& seen, size_t positions) {
+    std::vector<bool> held(positions);
+    for (const auto& [place, position] : seen) held[position] = true;
+    const auto gap = static_cast<size_t>(std::find(held.begin(), held.end(), false) - held.begin());
+    Seen before;
+    for (const auto& [place, position] : seen) {
+      if (position < gap) before.emplace(place, position);
+    }
+    return before;
+  }
+
   void CompareWalks(const std::vector<Source>& sources, const std::vector<size_t>& asked,
                     int step) {
     ASSERT_EQ(WalkedByContent(asked), Expected(sources, asked,
@@ -163,6 +176,9 @@ class NamedBlocksTest : public ::testing::Test {
                                                  return content == Prompts::ContentOf(node);
                                                }))
         << "by content, step " << step;
+    ASSERT_EQ(BeforeTheGap(WalkedByContent(asked, true), asked.size()),
+              BeforeTheGap(WalkedByContent(asked), asked.size()))
+        << "to the first gap, step " << step;
     for (const uint64_t scheme : {1, 2}) {
       ASSERT_EQ(WalkedByHash(asked, scheme, false),
                 Expected(sources, asked,

@@ -60,6 +60,28 @@ TEST_F(SourceTest, AppliesWhatItDecodes) {
   EXPECT_EQ(source->State(SourceState::kGap), SourceState::kGap);
 }
 
+// vLLM writes its stores so from 0.33 on, where a draft's drop looks one unit farther.
+TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
+  GroupSpec group = Full();
+  group.eagle = true;
+  RouterSource config;
+  config.worker = Registered({group, group});
+  source = Source::Create(WorkerId(4), config, index).value();
+  const auto untold = [&] { return index.Match(Hashes(1, 4), 16, 64, {{WorkerId(4)}})[0].untold; };
+  EventBatch batch = Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(1, 4), 1));
+  std::vector<uint8_t> payload;
+  ASSERT_TRUE(EncodeBatch(batch, Dialect::kVllm11, payload).ok());
+  source->OnBatch(payload);
+  EXPECT_NE(untold() & static_cast<uint32_t>(Untold::kRelease), 0u);
+  // [ts, [event, event], rank]: the first event's head is the twelfth byte.
+  const uint8_t head = payload.at(11);
+  ASSERT_EQ(head & 0xf0, 0x80);
+  payload[11] = 0xde;
+  payload.insert(payload.begin() + 12, {0, static_cast<uint8_t>(head & 0x0f)});
+  source->OnBatch(payload);
+  EXPECT_EQ(untold(), 0u);
+}
+
 TEST_F(SourceTest, UndecodableBatchForgetsAllAndDegrades) {
   Send(Batch(StoreFull(Hashes(1, 4), 0)));
   source->OnBatch(std::vector<uint8_t>{0xc1, 0x00});

@@ -185,6 +185,32 @@ TEST(Untold, TheReleaseMattersWhereADropMeetsTheEndOfThePrompt) {
   EXPECT_TRUE(Lacks(learned.MatchWhole(Tokens(1, 12)), Untold::kRelease));
 }
 
+// It looks one unit farther from v0.32 on: what the stream shows counts until the engine restarts,
+// and what is registered counts more.
+TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
+  const std::vector<GroupSpec> groups = {Eagle(Full(4)), Eagle(Window(5, 4))};
+  const auto apply = [](ContentWorker& worker) {
+    worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "sliding_window", 5));
+  };
+  ContentWorker worker(groups);
+  apply(worker);
+  const int64_t before = worker.MatchWhole(Tokens(1, 12)).gpu_tokens;
+  worker.index().LearnRules(kWorker, EngineRules::kV033);
+  const WorkerMatch shown = worker.MatchWhole(Tokens(1, 12));
+  EXPECT_EQ(shown.untold, 0u);
+  ContentWorker told(groups, {.rules = EngineRules::kV033});
+  apply(told);
+  EXPECT_EQ(shown.gpu_tokens, told.MatchWhole(Tokens(1, 12)).gpu_tokens);
+  EXPECT_GT(shown.gpu_tokens, before);
+  worker.index().RestartWorker(kWorker);
+  apply(worker);
+  EXPECT_TRUE(Lacks(worker.MatchWhole(Tokens(1, 12)), Untold::kRelease));
+  ContentWorker older(groups, {.rules = EngineRules::kMain2026August});
+  apply(older);
+  older.index().LearnRules(kWorker, EngineRules::kV033);
+  EXPECT_EQ(older.MatchWhole(Tokens(1, 12)).gpu_tokens, before);
+}
+
 // A release before partial hits ends them with blocks.
 TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
   const auto mamba = [](BlockStored event) {

@@ -83,5 +83,26 @@ TEST(Layouts, EveryDialectOfAnEngineFitsTheOneByteMapHead) {
   }
 }
 
+// [ts, [event], rank]: the event's head is the twelfth byte. vLLM 0.33 writes it in three.
+Payload WithWideHeader(const Payload& payload) {
+  Payload wide(payload.begin(), payload.begin() + 11);
+  const uint8_t fixmap = payload[11];
+  EXPECT_EQ(fixmap & 0xf0, 0x80);
+  wide = wide + Payload{0xde, 0, static_cast<uint8_t>(fixmap & 0x0f)};
+  wide.insert(wide.end(), payload.begin() + 12, payload.end());
+  return wide;
+}
+
+TEST(Layouts, StoresWithAWideHeaderAreCounted) {
+  const Payload stored = Encode(BatchOf(FullStored()), Dialect::kVllm11);
+  EXPECT_EQ(Decode(stored).counts.wide_stores, 0u);
+  const Decoded wide = Decode(WithWideHeader(stored));
+  EXPECT_EQ(wide.counts.wide_stores, 1u);
+  EXPECT_EQ(wide.batch, Decode(stored).batch);
+  const Payload removed = Encode(
+      BatchOf(BlockRemoved{.block_hashes = {BlockHash(1)}, .medium = "GPU"}), Dialect::kVllm11);
+  EXPECT_EQ(Decode(WithWideHeader(removed)).counts.wide_stores, 0u);
+}
+
 }  // namespace
 }  // namespace kvcast::wire
