@@ -101,6 +101,7 @@ bool MatchQuery::Read() {
     asked.unnamed_gpu = asked.view->unnamed_gpu.load(std::memory_order_acquire);
     asked.ambiguous_names = asked.view->ambiguous.load(std::memory_order_acquire);
     asked.ambiguous = false;
+    asked.unnamed_units = 0;
     asked.first_mark = kNone;
     if (again) Scratch::At(scratch_.asked_of_slot, asked.view->slot) = {scratch_.stamp, i};
   }
@@ -108,9 +109,12 @@ bool MatchQuery::Read() {
   if (!chain_.empty()) {
     // Beside contents, what is found by hash may fill the gaps of what is found by content.
     const bool until_gap = contents_.empty() && UntilGap();
-    map_.WalkHashes(chain_, until_gap, !contents_.empty(),
-                    [&](const HolderSet& holders, uint32_t offset, size_t position,
-                        uint32_t length) { Collect(holders, offset, position, length); });
+    map_.WalkHashes(
+        chain_, until_gap, !contents_.empty(),
+        [&](const HolderSet& holders, uint32_t offset, size_t position, uint32_t length) {
+          Collect(holders, offset, position, length);
+          if (!contents_.empty()) NoteUnnamed(holders, offset, position, length);
+        });
   }
   bool all = true;
   for (Asked& asked : scratch_.asked) {
@@ -160,6 +164,18 @@ void MatchQuery::Collect(const HolderSet& holders, uint32_t offset, size_t posit
     uint64_t* const words = scratch_.words.data() + mark * words_ + word;
     words[0] |= bits << shift;
     if (shift + length > 64) words[1] |= bits >> (64 - shift);
+  }
+}
+
+void MatchQuery::NoteUnnamed(const HolderSet& holders, uint32_t offset, size_t position,
+                             uint32_t length) {
+  const uint32_t size = holders.size();
+  for (uint32_t i = 0; i < size; ++i) {
+    const uint64_t bits = holders.bits(i) >> offset & BitRange(0, length);
+    const uint32_t mark = bits == 0 ? kNone : MarkOf(holders.place(i));
+    if (mark == kNone) continue;
+    size_t& units = scratch_.asked[scratch_.marks[mark].asked].unnamed_units;
+    units = std::max(units, position + static_cast<size_t>(std::bit_width(bits)));
   }
 }
 
@@ -272,6 +288,7 @@ std::vector<WorkerMatch> MatchQuery::Answers() const {
     match.certain = asked.certain;
     match.ambiguous = asked.ambiguous;
     match.unnamed_gpu = asked.unnamed_gpu;
+    match.unnamed_units = static_cast<int64_t>(asked.unnamed_units);
     match.untold = UntoldOf(asked, match);
   }
   return answers;

@@ -55,6 +55,7 @@ class MatchQuery {
     bool certain = true;
     bool ambiguous = false;
     uint64_t unnamed_gpu = 0;
+    size_t unnamed_units = 0;  // up to the last block that was found by hash beside contents
     const AmbiguousNames* ambiguous_names = nullptr;
     bool settled = false;
     uint32_t first_mark = kNone;
@@ -76,6 +77,7 @@ class MatchQuery {
   void Collect(const HolderSet& holders, uint32_t offset, size_t position, uint32_t length);
   void CollectSpread(const ResidencyMap::Piece& piece);
   void CollectContents();
+  void NoteUnnamed(const HolderSet& holders, uint32_t offset, size_t position, uint32_t length);
   void FindAmbiguities();
   void DropAmbiguous();
   void Drop(Asked& asked, size_t position);

@@ -277,7 +277,15 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
     ForgetNames(worker);
   }
   worker.evidence.ForgetBlocks();
+  // The engine may still hold what is forgotten here.
+  if (!forget_groups) worker.evidence.Close();
   Commit(worker);
+}
+
+void PrefixIndex::Impl::NoteMissedBlocks(WorkerId id) {
+  WatchedLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it != slot_of_.end()) slots_[it->second]->evidence.Close();
 }
 
 Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
@@ -572,8 +580,13 @@ void PrefixIndex::RestartWorker(WorkerId worker) { impl_->ClearWorker(worker, tr
 Status PrefixIndex::LearnHashBlockSize(WorkerId worker, int64_t unit) {
   return impl_->LearnUnit(worker, unit);
 }
+void PrefixIndex::NoteMissedBlocks(WorkerId worker) { impl_->NoteMissedBlocks(worker); }
 void PrefixIndex::LearnRules(WorkerId worker, EngineRules rules) {
   impl_->LearnRules(worker, rules);
+}
+size_t PrefixIndex::NameBlocks(WorkerId worker, std::span<const BlockHash> hashes,
+                               std::span<const ContentKey> contents) {
+  return impl_->NameBlocks(worker, hashes, contents);
 }
 std::vector<size_t> PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) {
   return impl_->Apply(worker, batch);

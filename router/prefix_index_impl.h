@@ -159,6 +159,9 @@ class PrefixIndex::Impl {
   void ClearWorker(WorkerId id, bool forget_groups);
   Status LearnUnit(WorkerId id, int64_t unit);
   void LearnRules(WorkerId id, EngineRules rules);
+  void NoteMissedBlocks(WorkerId id);
+  size_t NameBlocks(WorkerId id, std::span<const BlockHash> hashes,
+                    std::span<const ContentKey> contents);
   std::vector<size_t> Apply(WorkerId id, const EventBatch& batch);
   void BeginHidden(WorkerId id);
   void ApplyHidden(WorkerId id, const EventBatch& batch);
@@ -242,6 +245,9 @@ class PrefixIndex::Impl {
     router::ResidencyMap::Cursor cursor;
     Rename(worker, hash, from, {}, false, cursor);
   }
+  // As NameBlocks, of one block. Whether it was named.
+  bool NameBlock(router::WorkerState& worker, const BlockHash& hash, ContentKey content)
+      KV_REQUIRES(mutex_);
   // Takes the name of a block that the store of another block told.
   void Learn(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& name,
              bool follows, router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);

@@ -1,5 +1,6 @@
 // The part of PrefixIndex::Impl that names the blocks of a worker.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <utility>
 
 #include "router/prefix_index_impl.h"
@@ -25,6 +26,39 @@ void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
     Contradict(worker, hash, held->content(), name.content());
   }
   map_.Seek(hash, name.content(), cursor);
+}
+
+bool PrefixIndex::Impl::NameBlock(WorkerState& worker, const BlockHash& hash, ContentKey content) {
+  ResidencyMap::Cursor cursor;
+  const auto held = map_.NameOf(hash, worker.own, cursor);
+  if (!held || content == kUnnamed || held->content() == content) return false;
+  const auto place = std::ranges::find_if(
+      worker.own, [&](PlaceId of) KV_REQUIRES(mutex_) { return map_.Holds(hash, of); });
+  const auto where = places_.Read(*place);
+  const auto spec = where ? worker.catalogue.SpecOf(where->group) : std::nullopt;
+  if (!spec || spec->block_size <= 0) return false;
+  const uint64_t named_before = worker.counters.named_late;
+  Learn(worker, hash, {content, static_cast<uint32_t>(spec->block_size)}, false, cursor);
+  if (worker.counters.named_late == named_before) return false;
+  ++worker.named_blocks;
+  NameParked(worker, hash, content);
+  return true;
+}
+
+size_t PrefixIndex::Impl::NameBlocks(WorkerId id, std::span<const BlockHash> hashes,
+                                     std::span<const ContentKey> contents) {
+  constexpr size_t kAtOnce = 256;
+  size_t named = 0;
+  for (size_t begin = 0; begin < hashes.size(); begin += kAtOnce) {
+    WatchedLock lock(mutex_);
+    const auto it = slot_of_.find(id);
+    if (it == slot_of_.end()) return named;
+    WorkerState& worker = *slots_[it->second];
+    const size_t end = std::min(hashes.size(), begin + kAtOnce);
+    for (size_t i = begin; i < end; ++i) named += NameBlock(worker, hashes[i], contents[i]);
+    Commit(worker);
+  }
+  return named;
 }
 
 // Names what waited for this block, and what waited for that.

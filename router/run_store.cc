@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 #include <type_traits>
+#include <utility>
 
 #include "src/base/check.h"
 
@@ -246,6 +247,12 @@ void RunStore<Key>::Enliven(Spot spot) {
                  std::memory_order_release);
 }
 
+template <typename Key>
+void RunStore<Key>::MarkTwin(Spot spot) {
+  At(spot.run).has_twins = true;
+  twin_slots_[spot.run] |= uint64_t{1} << spot.offset;
+}
+
 // REQUIRES: the run has its first slot.
 template <typename Key>
 void RunStore<Key>::InsertHead(uint32_t number) {
@@ -331,14 +338,15 @@ template <typename Key>
 Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holding, size_t more,
                             bool follows, Cursor& cursor) {
   const SourcePlaces own = holding.own;
-  const bool beside = cursor.next_bits != nullptr && !HasTwins() && cursor.offset + 1 < kRunKeys &&
+  const bool beside = cursor.next_bits != nullptr && cursor.offset + 1 < kRunKeys &&
                       IsAt(*cursor.at, cursor.offset + 1, key) &&
-                      IsNamed(*cursor.at, cursor.offset + 1, name);
+                      IsNamed(*cursor.at, cursor.offset + 1, name) &&
+                      !MayHaveTwin(cursor.run, *cursor.at, cursor.offset + 1);
   if (beside) {
     ++cursor.offset;
   } else {
     Spot found;
-    bool twin = false;
+    same_hash_.clear();
     bool other_name = false;
     LocatorTable::Room room = nullptr;
     FindWhere(
@@ -348,7 +356,7 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
             found = spot;
             return !HasTwins();
           }
-          twin = true;
+          same_hash_.push_back(spot);
           other_name = other_name || IsHeldByAny(spot, own);
           return false;
         },
@@ -374,7 +382,11 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
       Enliven(found);
       if (inserts) InsertHead(found.run);
       table_.Insert(hash_(key), LocatorOf(found), room);
-      if (twin) twins_.fetch_add(1, std::memory_order_release);
+      if (!same_hash_.empty()) {
+        twins_.fetch_add(1, std::memory_order_release);
+        MarkTwin(found);
+        for (const Spot spot : same_hash_) MarkTwin(spot);
+      }
     }
     if (found.run == cursor.run && cursor.next_bits != nullptr) {
       cursor.offset = found.offset;
@@ -486,7 +498,7 @@ void RunStore<Key>::KillMany(uint32_t number, uint64_t dead) {
   for (; dead != 0; dead &= dead - 1) {
     const auto offset = static_cast<uint32_t>(std::countr_zero(dead));
     table_.Erase(hash_(keys[offset]), LocatorOf({number, offset}));
-    if (!HasTwins()) continue;
+    if (!MayHaveTwin(number, run, offset)) continue;
     const bool has_twin = FindWhere(keys[offset], [](Spot) { return true; }).run != 0;
     if (has_twin) twins_.fetch_sub(1, std::memory_order_release);
   }
@@ -552,6 +564,11 @@ void RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
     table_.Replace(hash_(keys[offset]), LocatorOf({number, old_offset}), LocatorOf({by, offset}));
   }
   if (stride != 0) InsertHead(by);
+  if (from.has_twins) {
+    to.has_twins = true;
+    const uint64_t twins = twin_slots_.at(number);
+    twin_slots_[by] = Pack(twins, slots);
+  }
 }
 
 template <typename Key>
@@ -562,6 +579,7 @@ void RunStore<Key>::FreeRun(uint32_t number) {
     heads_.Erase(hash_(first), LocatorOf({number, 0}));
     named_runs_.fetch_sub(1, std::memory_order_release);
   }
+  if (std::exchange(run.has_twins, false)) twin_slots_.erase(number);
   run.live.store(0, std::memory_order_release);
   RetireKeys(run.keys.load(std::memory_order_relaxed));
   RetireContents(run.contents.load(std::memory_order_relaxed));

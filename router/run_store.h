@@ -190,7 +190,7 @@ class RunStore {
   static constexpr uint32_t kRunBits = 6;
   static constexpr size_t kSegmentRuns = 1024;
 
-  // 48 bytes. Readers look at `live` first: a bit that they see there is of a slot that they see,
+  // 56 bytes. Readers look at `live` first: a bit that they see there is of a slot that they see,
   // and so are the slots below it.
   struct Run {
     std::atomic<uint64_t> live{0};
@@ -201,6 +201,7 @@ class RunStore {
     std::atomic<uint32_t> stride{0};  // tokens of each block; 0: unnamed
     uint8_t used = 0;                 // writer
     uint8_t capacity = 0;             // writer; of slots
+    bool has_twins = false;           // writer; twin_slots_ has an entry of it
     uint32_t owner = 0;               // writer; Holding::source that began the run
     uint32_t end = 0;                 // writer; BlockName::end of the first slot
   };
@@ -261,6 +262,11 @@ class RunStore {
     });
   }
   bool HasTwins() const { return twins_.load(std::memory_order_acquire) != 0; }
+  // False: no other slot has the key of this one. Writer.
+  bool MayHaveTwin(uint32_t number, const Run& run, uint32_t offset) const {
+    return run.has_twins && (twin_slots_.at(number) >> offset & 1) != 0;
+  }
+  void MarkTwin(Spot spot);
   bool IsHeld(Spot spot, PlaceId place) const {
     const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
     const uint32_t holder = holders.Find(place);
@@ -311,6 +317,9 @@ class RunStore {
   LocatorTable heads_;  // every run of named blocks, by the content of its first slot
   // Slots that share their hash with another one, but for one of each hash.
   std::atomic<uint64_t> twins_{0};
+  // Writer, by run: slots that share their hash with another one, or did.
+  absl::flat_hash_map<uint32_t, uint64_t> twin_slots_;
+  std::vector<Spot> same_hash_;  // writer, of Add: slots of the hash with other names
   std::atomic<uint64_t> named_runs_{0};
   std::atomic<Directory*> directory_{nullptr};
   size_t segments_ = 0;

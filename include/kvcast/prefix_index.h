@@ -189,6 +189,9 @@ struct WorkerMatch {
   // Blocks of the worker on the GPU whose content is not known. A query by content does not find
   // them, unless it brings the worker's hash chain too.
   uint64_t unnamed_gpu = 0;
+  // Of a query by content that brought the chain too: hashes of the prompt up to the last block of
+  // the worker that was found by its hash alone. 0: none was.
+  int64_t unnamed_units = 0;
   // Untold bits that could change gpu_tokens.
   uint32_t untold = 0;
 };
@@ -281,6 +284,10 @@ class PrefixIndex {
   // groups are not forgotten. Not ok: another one is registered, or it does not divide a known
   // block size.
   Status LearnHashBlockSize(WorkerId worker, int64_t unit);
+  // The worker may hold blocks that were stored before the batches that will be applied: its stream
+  // was joined late. Until the GPU's cache is cleared nothing is taken for new. No-op if there is
+  // no such worker. ClearWorker implies it.
+  void NoteMissedBlocks(WorkerId worker);
   // What the stream has shown of the worker's release, until the worker is restarted. What is
   // registered counts more. No-op if there is no such worker.
   void LearnRules(WorkerId worker, EngineRules rules);
@@ -291,6 +298,13 @@ class PrefixIndex {
   // Gives back the events, by their position in the batch, that were left out because they only
   // repeat what is there (IndexCounters::reannounced_blocks).
   std::vector<size_t> Apply(WorkerId worker, const EventBatch& batch);
+
+  // Gives blocks of the worker whose content is not known their names: hashes[i] is that of the
+  // prefix contents[i]. Others are left as they are; a block that has another name becomes
+  // ambiguous. Lets batches and other calls through in between. Returns the blocks that were named.
+  // REQUIRES: as many contents as hashes.
+  size_t NameBlocks(WorkerId worker, std::span<const BlockHash> hashes,
+                    std::span<const ContentKey> contents);
 
   // Reusable prefix per worker of a prompt of `prompt_tokens` tokens whose hash chain (at `unit`
   // tokens per hash) is `chain`. Never promises more than prompt_tokens - 1. Workers with another

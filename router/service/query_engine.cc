@@ -11,6 +11,10 @@
 namespace kvcast::router {
 namespace {
 
+// Tokens that one query hashes for all engines that it asks, beyond the first way to hash: some 20
+// ms of SHA-256.
+constexpr size_t kMaxHashedTokens = size_t{1} << 21;
+
 // The reason, and the member of the source that settles it.
 std::string WhyUntold(Untold property) {
   switch (property) {
@@ -130,24 +134,33 @@ class QueryEngine::PromptNames {
  public:
   PromptNames(const ContentKeys& keys, const Query& query) : keys_(keys), query_(query) {}
 
-  const std::vector<ContentKey>& Contents(int64_t unit, int64_t lookahead) {
-    const auto [it, added] = contents_.try_emplace({unit, lookahead});
-    if (added) {
-      it->second = PromptContents(keys_, query_.tokens, unit, lookahead, query_.inputs);
+  using SharedContents = std::shared_ptr<const std::vector<ContentKey>>;
+
+  const SharedContents& Contents(int64_t unit, int64_t lookahead) {
+    SharedContents& contents = contents_[{unit, lookahead}];
+    if (!contents) {
+      contents = std::make_shared<const std::vector<ContentKey>>(
+          PromptContents(keys_, query_.tokens, unit, lookahead, query_.inputs));
     }
-    return it->second;
+    return contents;
   }
+  // nullptr: the query has computed as many hashes as one may.
   const SharedChain& Chain(const ChainKey& key, int64_t unit) {
-    SharedChain& chain = chains_[{key, unit}];
-    if (!chain) chain = std::make_shared<const std::vector<BlockHash>>(ChainOf(key, unit));
-    return chain;
+    const auto [it, added] = chains_.try_emplace({key, unit});
+    if (!added) return it->second;
+    // The first chain is computed in any case.
+    const size_t tokens = query_.tokens.size();
+    if (hashed_tokens_ > 0 && hashed_tokens_ + tokens > kMaxHashedTokens) return it->second;
+    hashed_tokens_ += tokens;
+    it->second = std::make_shared<const std::vector<BlockHash>>(ChainOf(key, unit));
+    return it->second;
   }
   // The names of the prompt in the form that speculative prefixes compare.
   const SharedChain& Names(int64_t unit, int64_t lookahead) {
     SharedChain& names = names_[{unit, lookahead}];
     if (!names) {
       std::vector<BlockHash> made;
-      for (const ContentKey content : Contents(unit, lookahead)) {
+      for (const ContentKey content : *Contents(unit, lookahead)) {
         made.push_back(BlockHash::FromUnsigned(content));
       }
       names = std::make_shared<const std::vector<BlockHash>>(std::move(made));
@@ -173,17 +186,18 @@ class QueryEngine::PromptNames {
 
   const ContentKeys& keys_;
   const Query& query_;
-  std::map<std::pair<int64_t, int64_t>, std::vector<ContentKey>> contents_;
+  std::map<std::pair<int64_t, int64_t>, SharedContents> contents_;
   std::map<std::pair<ChainKey, int64_t>, SharedChain> chains_;
   std::map<std::pair<int64_t, int64_t>, SharedChain> names_;
+  size_t hashed_tokens_ = 0;
 };
 
 QueryEngine::QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now)
     : index_(index), status_of_(std::move(status_of)), now_(std::move(now)) {}
 
-Result<std::vector<const Source*>> QueryEngine::Select(const std::vector<std::string>& names,
-                                                       const SourceList& sources) {
-  std::vector<const Source*> selected;
+Result<std::vector<Source*>> QueryEngine::Select(const std::vector<std::string>& names,
+                                                 const SourceList& sources) {
+  std::vector<Source*> selected;
   for (const auto& source : sources) {
     const bool named = std::find(names.begin(), names.end(), source->name()) != names.end();
     if (names.empty() || named) selected.push_back(source.get());
@@ -274,6 +288,7 @@ QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& 
     if (!matched && plan.reason.empty()) {
       plan.reason = "hash scheme: the stores' unit is not the worker's";
     }
+    plan.names_blocks = plan.cohort.by_content = matched && !path_decides;
     return plan;
   }
   plan.named_by = NamedBy::kContent;
@@ -281,7 +296,10 @@ QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& 
   if (path_decides) {
     plan.reason = "the LoRA path decides and is not known: tell lora_paths, or lora_path";
   }
-  if (shape.has_unnamed && matched) plan.cohort.chain = chain(*form);
+  if (shape.has_unnamed && matched) {
+    plan.cohort.chain = chain(*form);
+    plan.names_blocks = !path_decides;
+  }
   return plan;
 }
 
@@ -292,21 +310,29 @@ bool QueryEngine::HitsByContent(const Source& source, const Cohort& cohort, cons
   const PromptBlocks prompt{.unit = cohort.unit,
                             .prompt_tokens = query.prompt_tokens,
                             .lookahead = cohort.lookahead,
-                            .contents = names.Contents(cohort.unit, cohort.lookahead),
+                            .contents = *names.Contents(cohort.unit, cohort.lookahead),
                             .hashes = {}};
   const std::vector<WorkerMatch> matches = index_.Match(prompt, {&id, 1});
   return matches.empty() || matches[0].gpu_tokens > 0 || matches[0].unnamed_gpu > 0;
 }
 
+void QueryEngine::OfferNames(Source& source, const Cohort& cohort, int64_t units,
+                             PromptNames& names) {
+  source.OfferNames({.hashes = names.Chain(*cohort.chain, cohort.unit),
+                     .contents = names.Contents(cohort.unit, cohort.lookahead),
+                     .units = static_cast<size_t>(units),
+                     .scheme = cohort.chain->scheme});
+}
+
 Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
                                                      const SourceList& sources) const {
-  Result<std::vector<const Source*>> selected = Select(query.workers, sources);
+  Result<std::vector<Source*>> selected = Select(query.workers, sources);
   if (!selected.ok()) return selected.status();
   // Before the index is asked: what counts as applied must be in the answer.
   std::vector<QueryAnswer> answers;
   std::vector<Plan> plans;
   std::map<Cohort, std::vector<WorkerId>> cohorts;
-  for (const Source* source : *selected) {
+  for (Source* source : *selected) {
     answers.push_back(Describe(*source, query));
     plans.push_back(PlanFor(*source, answers.back(), query));
     const Cohort& cohort = plans.back().cohort;
@@ -318,47 +344,56 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     WorkerMatch match;
     int64_t unit = 0;
     SharedChain chain;
+    bool over_budget = false;
   };
   std::unordered_map<WorkerId, Matched> matched;
   for (const auto& [cohort, workers] : cohorts) {
     SharedChain chain;
+    bool over_budget = false;
     PromptBlocks prompt{.unit = cohort.unit,
                         .prompt_tokens = query.prompt_tokens,
                         .lookahead = query.by_tokens ? cohort.lookahead : 0,
                         .contents = {},
                         .hashes = query.hashes};
     if (cohort.by_content) {
-      prompt.contents = names.Contents(cohort.unit, cohort.lookahead);
+      prompt.contents = *names.Contents(cohort.unit, cohort.lookahead);
       chain = names.Names(cohort.unit, cohort.lookahead);
     }
     if (cohort.chain) {
       const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
-      prompt.hashes = *hashes;
-      if (!chain) chain = hashes;
+      over_budget = hashes == nullptr;
+      if (hashes) prompt.hashes = *hashes;
+      if (!chain) chain = hashes ? hashes : std::make_shared<const std::vector<BlockHash>>();
     }
     if (!query.by_tokens) chain = std::make_shared<const std::vector<BlockHash>>(query.hashes);
     if (prompt.prompt_tokens == 0) {
       prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.unit + 1;
     }
     for (WorkerMatch& match : index_.Match(prompt, workers)) {
-      matched[match.worker] = {std::move(match), cohort.unit, chain};
+      matched[match.worker] = {std::move(match), cohort.unit, chain, over_budget};
     }
   }
   for (size_t i = 0; i < answers.size(); ++i) {
     QueryAnswer& answer = answers[i];
-    const Source& source = *(*selected)[i];
+    Source& source = *(*selected)[i];
     answer.named_by = plans[i].named_by;
     const auto it = matched.find(source.id());
     if (it != matched.end()) {
       answer.match = it->second.match;
       answer.hash_block_size = it->second.unit;
       answer.chain = it->second.chain;
+      if (plans[i].names_blocks && answer.match.unnamed_units > 0) {
+        OfferNames(source, plans[i].cohort, answer.match.unnamed_units, names);
+      }
     }
     // A proof must still hold: the source may have been reset in between.
     if (answer.reason.empty()) answer.reason = Describe(source, query).reason;
     if (answer.reason.empty()) answer.reason = plans[i].reason;
     if (answer.reason.empty() && it == matched.end()) {
       answer.reason = "the query's hash unit is not the worker's";
+    }
+    if (answer.reason.empty() && it->second.over_budget) {
+      answer.reason = "budget: the engines that were asked hash in too many ways";
     }
     // Chunked attention has hits without blocks.
     const bool found = answer.match.gpu_tokens > 0 && !HasChunks(index_.Groups(source.id()));

@@ -58,12 +58,16 @@ class QueryEngine {
     // A hit shows that the chain is the engine's: no other hash agrees. Without one, the answer is
     // proven if nothing of the prompt is held under the adapter's name.
     bool proven_by_hit = false;
+    // What the chain finds may be named: it is the engine's, and the contents say all that it does.
+    bool names_blocks = false;
   };
   // The names of one query's prompt, each made once.
   class PromptNames;
+  // Leaves what the chain found to the source, to be named.
+  static void OfferNames(Source& source, const Cohort& cohort, int64_t units, PromptNames& names);
 
-  static Result<std::vector<const Source*>> Select(const std::vector<std::string>& names,
-                                                   const SourceList& sources);
+  static Result<std::vector<Source*>> Select(const std::vector<std::string>& names,
+                                             const SourceList& sources);
   // The source as it is now: all but the match.
   QueryAnswer Describe(const Source& source, const Query& query) const;
   bool HitsByContent(const Source& source, const Cohort& cohort, const Query& query,

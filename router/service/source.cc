@@ -115,9 +115,11 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     replica_.Reset(/*restart=*/false);
     return BatchResult::kUndecodable;
   }
+  if (!std::exchange(began_, true) && seq.value > 0) index_.NoteMissedBlocks(id_);
   NoteHashForm();
   detector_.Observe(batch_);
   NoteScheme();
+  NameFound();
   const uint64_t unknown_removes = index_.counters(id_).unknown_removes;
   const std::vector<size_t> left_out = replica_.Apply(seq.value, batch_);
   {
@@ -131,6 +133,18 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   const IndexCounters now = index_.counters(id_);
   if (now.unknown_removes != unknown_removes) return BatchResult::kImpossible;
   return IsComplete(now) ? BatchResult::kComplete : BatchResult::kApplied;
+}
+
+void Source::NameFound() {
+  const std::vector<FoundNames> found = found_names_.Take();
+  if (found.empty() || verdict().state != SchemeState::kMatched) return;
+  const HashScheme now = scheme();
+  for (const FoundNames& names : found) {
+    // The engine may have begun anew since.
+    if (names.scheme != now) continue;
+    index_.NameBlocks(id_, std::span(*names.hashes).first(names.units),
+                      std::span(*names.contents).first(names.units));
+  }
 }
 
 // Whether the batch, or the state that it left, shows that the index lacks nothing.
@@ -163,6 +177,7 @@ std::optional<int64_t> Source::reuse_contradiction() const {
 bool Source::CommitSnapshot(const PublisherStatus& status) {
   if (!replica_.CommitSnapshot(status)) return false;
   inexact_ = false;
+  began_ = true;
   BlockTally held;
   index_.ForEachResidency(id_, [&held](Tier tier, uint8_t group, const BlockHash&,
                                        uint32_t copies) { held.Hold(tier, group, copies); });
@@ -181,6 +196,7 @@ void Source::OnReset(ResetReason reason) {
   if (reason == ResetReason::kRestart) {
     replica_.Reset(/*restart=*/true);
     inexact_ = false;
+    began_ = false;
     detector_.Restart();
     NoteScheme();
   } else {
@@ -245,7 +261,9 @@ SchemeCounters Source::scheme_counters() const {
 
 SourceCounters Source::counters() const {
   MutexLock lock(mutex_);
-  return counters_;
+  SourceCounters counters = counters_;
+  counters.dropped_names = found_names_.dropped();
+  return counters;
 }
 
 std::vector<GroupTally> Source::group_tallies() const {

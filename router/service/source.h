@@ -22,6 +22,8 @@
 #include "router/replica.h"
 #include "router/reuse_feedback.h"
 #include "router/service/block_tally.h"
+#include "router/service/found_names.h"
+#include "router/service/hash_scheme.h"
 #include "router/service/mooncake_events.h"
 #include "src/base/mutex.h"
 
@@ -64,20 +66,12 @@ struct RouterSource {
   std::map<std::string, std::string> lora_paths;
 };
 
-// What two workers must share for one hash chain to serve both, besides the unit.
-struct HashScheme {
-  HashAlgorithm algorithm = HashAlgorithm::kSha256;
-  std::vector<uint8_t> none_hash;
-  EventHashForm form = EventHashForm::kInt64;
-
-  friend auto operator<=>(const HashScheme&, const HashScheme&) = default;
-};
-
 struct SourceCounters {
   DecodeCounts decode;
   uint64_t undecodable_batches = 0;
-  uint64_t restarts = 0;  // of the engine: epochs that ended
-  uint64_t losses = 0;    // resets because batches were lost for good
+  uint64_t restarts = 0;       // of the engine: epochs that ended
+  uint64_t losses = 0;         // resets because batches were lost for good
+  uint64_t dropped_names = 0;  // prompts whose names did not fit; see FoundNames
 };
 
 // What came and was applied, on the subscriber's thread; borrowed for the call.
@@ -129,6 +123,8 @@ class Source {
   HashScheme scheme() const;
   SchemeVerdict verdict() const;
   SchemeCounters scheme_counters() const;
+  // What queries have found out of the worker's blocks. Named beside the next batch.
+  void OfferNames(FoundNames names) { found_names_.Offer(std::move(names)); }
   // The path of an adapter; empty: not told.
   std::string lora_path(const std::string& name) const;
   SourceCounters counters() const;
@@ -145,6 +141,7 @@ class Source {
          HashScheme assumed);
   bool Decode(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool IsComplete(const IndexCounters& now) const;
+  void NameFound();
   void NoteHashForm();
   void NoteScheme();
   void LearnUnit(int64_t unit);
@@ -159,8 +156,10 @@ class Source {
   const HashScheme assumed_;  // until the scheme is known
   const std::map<std::string, std::string> lora_paths_;
   std::function<void(const AppliedBatch&)> observer_;
+  FoundNamesQueue found_names_;
   // The subscriber's thread.
   EventBatch batch_;
+  bool began_ = false;  // the engine's present life: a batch or a snapshot of it was applied
   SchemeDetector detector_;
   std::optional<MooncakeEvents> mooncake_;  // if that is the format
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};

@@ -80,6 +80,9 @@ class NamedBlocksTest : public ::testing::Test {
                bool follows, ResidencyMap::Cursor& cursor) {
     const BlockName name = content == kUnnamed ? BlockName() : BlockName{content, kStride};
     const Addition added = map.Add(hash, name, source.HoldingAt(place), 1, follows, cursor);
+    const bool other_name =
+        source.HoldsAnywhere(hash.integer()) && source.content.at(hash.integer()) != content;
+    EXPECT_EQ(added == Addition::kOtherName, other_name) << "a source names a hash once";
     if (added == Addition::kFirst || added == Addition::kCopy) {
       ++source.held[place][hash.integer()];
       source.content[hash.integer()] = content;
@@ -260,6 +263,36 @@ TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
     if (HasFatalFailure()) return;
   }
   EXPECT_GT(refused, 100u) << "the hostile source should have met its own contradictions";
+}
+
+// A source that goes along another one's run meets there the hash that it has named otherwise, even
+// where the run has moved since.
+TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
+  Source honest = NewSource(1);
+  Source other = NewSource(1);
+  const auto content = [](size_t node) { return Prompts::ContentOf(node); };
+  constexpr size_t kLast = 64;
+  ResidencyMap::Cursor cursor;
+  for (size_t node = 1; node <= kLast; ++node) {
+    Add(honest, honest.places[0], Prompts::HashOf(1, node), content(node), node > 1, cursor);
+  }
+  cursor = {};
+  Add(other, other.places[0], Prompts::HashOf(1, 20), content(1000), false, cursor);
+  Commit();
+  cursor = {};
+  for (size_t node = kLast; node >= 1; --node) {
+    if (node >= 15 && node <= 25) continue;
+    Remove(honest, honest.places[0], Prompts::HashOf(1, node), cursor);
+  }
+  Commit();
+  cursor = {};
+  for (size_t node = 15; node < 20; ++node) {
+    const Addition added =
+        Add(other, other.places[0], Prompts::HashOf(1, node), content(node), node > 15, cursor);
+    ASSERT_EQ(added, Addition::kFirst);
+  }
+  EXPECT_EQ(Add(other, other.places[0], Prompts::HashOf(1, 20), content(20), true, cursor),
+            Addition::kOtherName);
 }
 
 // One source's second hash for a content does not come to lie where others look for that content.

@@ -133,6 +133,43 @@ TEST_F(NamingServiceTest, WhatTheStreamShowsNeedNotBeTold) {
   EXPECT_EQ(Reusable(20), 8);
 }
 
+// A child that looks new behind a block may have been stored before the router joined, and dropped
+// for a draft head since.
+TEST_F(NamingServiceTest, AStreamThatIsJoinedLateShowsNoReuse) {
+  const auto store = [](BlockHash hash, TokenId first, std::optional<BlockHash> parent) {
+    return kvcast::testing::StoreTokens({hash}, Tokens(first, 4), parent);
+  };
+  const EventBatch first = Batch(store(Hash(1), 1, {}), store(Hash(2), 5, Hash(1)));
+  const EventBatch second = Batch(store(Hash(3), 100, Hash(1)));
+  const auto shows = [&] { return AskTokens(20).reason.empty(); };
+  Follow(Registered({}), kDefaultDialect);
+  const auto send = [&](const EventBatch& batch, uint64_t seq) {
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(batch, dialect, payload).ok());
+    sources[0]->OnBatch(payload, Seq(seq));
+  };
+  send(first, 7);
+  send(second, 8);
+  EXPECT_FALSE(shows());
+  // What follows a clear is known from its first block on.
+  send(Batch(AllBlocksCleared()), 9);
+  send(first, 10);
+  send(second, 11);
+  EXPECT_TRUE(shows());
+  sources[0]->OnReset(ResetReason::kRestart);
+  send(first, 0);
+  EXPECT_FALSE(shows());
+  // So may be what was stored in a batch that was lost.
+  sources[0]->OnReset(ResetReason::kLostBatches);
+  send(first, 2);
+  send(second, 3);
+  EXPECT_FALSE(shows());
+  sources[0]->OnReset(ResetReason::kRestart);
+  send(first, 0);
+  send(second, 1);
+  EXPECT_TRUE(shows());
+}
+
 TEST_F(NamingServiceTest, ABlockBehindAnUnknownParentIsNotProvenUntilTheParentComes) {
   Follow(Registered({Full(4)}));
   Send(OtherPrompts());
@@ -224,6 +261,140 @@ TEST_F(NamingServiceTest, AKnownSchemeFindsBlocksWhoseContentIsNotKnown) {
   EXPECT_EQ(answer.match.gpu_tokens, 64);
   EXPECT_EQ(answer.reason, "");
   EXPECT_TRUE(answer.exact);
+}
+
+// What a query finds by hash is named beside the next batch, with what waited behind it.
+TEST_F(NamingServiceTest, WhatAQueryFindsByHashIsNamed) {
+  Follow(Registered({Full(16)}), kDefaultDialect);
+  const EngineScheme scheme;
+  Send(Batch(RootStore(scheme, 50)));
+  BlockStored first = DenseStore(scheme, PromptFromOne(96), 0, 2);
+  first.token_ids.reset();
+  first.extra_keys.reset();
+  Send(Batch(first, DenseStore(scheme, PromptFromOne(96), 2, 6)));
+  ASSERT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u);
+  EXPECT_EQ(Ask({.tokens = Tokens(7'000, 100)}).match.unnamed_units, 0);
+  Send(Batch(RootStore(scheme, 51)));
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u) << "that query met none of them";
+  // It reaches the first three blocks.
+  EXPECT_EQ(AskTokens(49).match.unnamed_units, 3);
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u) << "a query changes nothing itself";
+  Send(Batch(RootStore(scheme, 52)));
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u);
+  EXPECT_EQ(index.counters(WorkerId(0)).named_late, 6u);
+  const QueryAnswer answer = AskTokens(100);
+  EXPECT_EQ(answer.match.gpu_tokens, 96);
+  EXPECT_EQ(answer.match.unnamed_units, 0);
+  EXPECT_TRUE(answer.exact);
+}
+
+// Blocks of a worker that joined late have names after the first query for each prompt.
+TEST_F(NamingServiceTest, AWorkerOfUnnamedBlocksIsNamedByQueries) {
+  Follow(Registered({Full(16)}), kDefaultDialect);
+  const EngineScheme scheme;
+  Send(Batch(RootStore(scheme, 50)));
+  Send(Batch(BlockRemoved{
+      .block_hashes = RootStore(scheme, 50).block_hashes, .medium = kMediumGpu, .group_idx = 0}));
+  index.ClearWorker(WorkerId(0));
+  BlockStored held = DenseStore(scheme, PromptFromOne(64), 0, 4);
+  held.token_ids.reset();
+  held.extra_keys.reset();
+  Send(Batch(held));
+  EXPECT_EQ(AskTokens(100).match.gpu_tokens, 64);
+  Send(Batch(RootStore(scheme, 51)));
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u);
+  EXPECT_EQ(AskTokens(100).named_by, NamedBy::kContent);
+  EXPECT_EQ(AskTokens(100).match.gpu_tokens, 64);
+}
+
+TEST_F(NamingServiceTest, NamesOfAnEngineThatBeganAnewAreNotUsed) {
+  RouterSource config;
+  config.worker = Registered({Full(16)});
+  config.candidate_seeds = {"another"};
+  sources.push_back(Source::Create(WorkerId(0), config, index).value());
+  dialect = kDefaultDialect;
+  const auto store = [](const EngineScheme& scheme) {
+    BlockStored event = DenseStore(scheme, PromptFromOne(64), 0, 4);
+    event.token_ids.reset();
+    event.extra_keys.reset();
+    return event;
+  };
+  const EngineScheme before;
+  Send(Batch(RootStore(before, 50), store(before)));
+  // As a query does that is slower than the restart.
+  FoundNames names{.hashes = std::make_shared<std::vector<BlockHash>>(store(before).block_hashes),
+                   .contents = std::make_shared<std::vector<ContentKey>>(
+                       PromptContents(index.keys(), PromptFromOne(64), 16, 0, {})),
+                   .units = 4,
+                   .scheme = sources[0]->scheme()};
+  sources[0]->OnReset(ResetReason::kRestart);
+  const EngineScheme after{.seed = "another"};
+  Send(Batch(RootStore(after, 50), store(before)));
+  ASSERT_EQ(sources[0]->verdict().state, SchemeState::kMatched);
+  sources[0]->OfferNames(names);
+  Send(Batch(RootStore(after, 51)));
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 4u);
+  names.scheme = sources[0]->scheme();
+  sources[0]->OfferNames(names);
+  Send(Batch(RootStore(after, 52)));
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u) << "nothing else stood in the way";
+}
+
+TEST_F(NamingServiceTest, NamesThatDoNotFitAreDroppedAndCounted) {
+  Follow(Registered({Full(16)}), kDefaultDialect);
+  const EngineScheme scheme;
+  Send(Batch(RootStore(scheme, 50)));
+  BlockStored first = DenseStore(scheme, PromptFromOne(64), 0, 4);
+  first.token_ids.reset();
+  first.extra_keys.reset();
+  Send(Batch(first));
+  for (size_t i = 0; i < FoundNamesQueue::kPrompts + 3; ++i) AskTokens(100);
+  EXPECT_EQ(sources[0]->counters().dropped_names, 3u);
+  Send(Batch(RootStore(scheme, 51)));
+  EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u);
+}
+
+// Each scheme costs a chain of the whole prompt. Beyond the budget, the answer says so.
+TEST_F(NamingServiceTest, AQueryHashesInSoManyWaysAndNoMore) {
+  constexpr int64_t kTokens = 700'000;
+  constexpr uint32_t kEngines = 4;
+  std::vector<EngineScheme> schemes;
+  for (uint32_t i = 0; i < kEngines; ++i) {
+    schemes.push_back({.algorithm = HashAlgorithm::kXxhash, .seed = std::to_string(i)});
+    RouterSource config;
+    config.worker = Registered({Full(16)});
+    config.worker.name = "w" + std::to_string(i);
+    config.candidate_seeds = {schemes[i].seed};
+    sources.push_back(Source::Create(WorkerId(i), config, index).value());
+    BlockStored first = DenseStore(schemes[i], PromptFromOne(64), 0, 4);
+    first.token_ids.reset();
+    first.extra_keys.reset();
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(
+        EncodeBatch(Batch(RootStore(schemes[i], 50), first), kDefaultDialect, payload).ok());
+    sources[i]->OnBatch(payload);
+  }
+  const QueryEngine engine(index,
+                           [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
+  const auto ask = [&](int64_t tokens) {
+    return engine.Answer({.tokens = PromptFromOne(tokens), .prompt_tokens = tokens}, sources)
+        .value();
+  };
+  for (const QueryAnswer& answer : ask(1000)) {
+    EXPECT_TRUE(answer.exact) << answer.reason;
+    EXPECT_EQ(answer.match.gpu_tokens, 64);
+  }
+  size_t within = 0;
+  for (const QueryAnswer& answer : ask(kTokens)) {
+    within += answer.exact;
+    if (answer.exact) {
+      EXPECT_EQ(answer.match.gpu_tokens, 64);
+    } else {
+      EXPECT_EQ(answer.reason, "budget: the engines that were asked hash in too many ways");
+      EXPECT_EQ(answer.match.gpu_tokens, 0);
+    }
+  }
+  EXPECT_EQ(within, 2u) << "of 2^21 tokens";
 }
 
 TEST_F(NamingServiceTest, AStreamWithoutTokensIsAskedByTheLikelyChain) {
