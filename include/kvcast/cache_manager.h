@@ -46,6 +46,11 @@ struct PrefixHit {
   int64_t tokens = 0;  // <= request tokens - 1, the same for all groups
   // Per group, ceil(tokens / block_size) block ids; id 0 (null block) where the group needs none.
   std::vector<std::vector<BlockId>> blocks;
+  // Of `tokens`, at the end: to be computed again (CacheConfig::replay_tokens). Where that is all
+  // of them, AllocateSlots takes the hit for none.
+  int64_t replay_tokens = 0;
+  // Tokens that count as computed once the hit was adopted.
+  int64_t computed_tokens() const { return tokens - replay_tokens; }
   // Prefix length worth retaining because one group already has it (0: none).
   int64_t shared_prefix_boundary = 0;
 };

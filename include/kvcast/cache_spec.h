@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kvcast/block_hash.h"
 #include "kvcast/status.h"
 
 namespace kvcast {
@@ -25,6 +26,8 @@ enum class SpecKind : uint8_t {
   kMamba,
   kEncoderOnlyAttention,
   kCrossAttention,
+  // One scratch block a request, written in circles: an indexer's tail. Announced by no event.
+  kCircularBuffer,
   kUnknown,
 };
 
@@ -40,7 +43,7 @@ constexpr bool IsFullKind(SpecKind kind) {
 constexpr bool IsWindowKind(SpecKind kind) {
   return kind == SpecKind::kSlidingWindow || kind == SpecKind::kSlidingWindowMla;
 }
-// Kinds that never take part in prefix caching (encoder-only, cross attention, unknown).
+// False for kinds that never take part in prefix caching.
 constexpr bool IsCacheableKind(SpecKind kind) {
   return IsFullKind(kind) || IsWindowKind(kind) || kind == SpecKind::kChunkedLocalAttention ||
          kind == SpecKind::kMamba;
@@ -58,14 +61,18 @@ struct GroupSpec {
   int64_t sliding_window = 0;  // window kinds: > 0
   int64_t chunk_size = 0;      // chunked local: > 0
   MambaMode mamba_mode = MambaMode::kNone;
-  int64_t speculative_blocks = 0;     // Mamba: state blocks for draft tokens
+  int64_t speculative_blocks = 0;  // Mamba: state blocks for draft tokens
+  // Mamba, align: blocks for a state inside the last chunk of a prompt, and the tokens between the
+  // chunk's beginning and such a state must be a multiple of the alignment. 0: off.
+  int64_t prefill_checkpoint_blocks = 0;
+  int64_t prefill_checkpoint_alignment = 0;
   int64_t extra_retained_tokens = 0;  // window kinds with multi-module MTP
   int64_t sink_tokens = 0;            // sink: blocks for these are reserved at start
   // R-SWA (reported as full attention): decode sees the prompt and this many last tokens. 0: off.
   int64_t reference_window = 0;
   bool eagle = false;  // the last hit block must be recomputed for the draft head
   // False: the group takes no part in prefix caching: no events, no lookups, no limit on a hit
-  // (scratch groups; windows that are computed again behind a hit). CacheManager refuses it.
+  // (scratch groups; windows that are computed again behind a hit, see CacheConfig::replay_tokens).
   bool prefix_cacheable = true;
 
   friend bool operator==(const GroupSpec&, const GroupSpec&) = default;
@@ -114,6 +121,14 @@ struct CacheConfig {
   // (dense); 0 keeps replay boundaries only; r > 0 also one boundary every r tokens.
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kMain2026August;
+  // Bounded replay: the last so many tokens of a hit are computed again, for window groups outside
+  // prefix caching, and a hit of no more than these is none. 0: off.
+  int64_t replay_tokens = 0;
+  // How the chain is hashed. With lookahead no group may drop a block.
+  ChainForm chain_form;
+  // Mamba states are also kept where a prompt parts from what others share
+  // (enable_mamba_shared_prefix_checkpoint): PrefixHit::shared_prefix_boundary.
+  bool mamba_shared_prefix_checkpoint = false;
   // Ranks that share the tokens of a request. More than 1: full attention and Mamba groups only.
   int64_t decode_context_parallel = 1;
   // Attention kernels may read slots that were never written: CacheManager::TakeBlocksToZero says
@@ -163,10 +178,12 @@ RequestLimits LimitsOf(const CacheConfig& config);
 // The most blocks of `group` that one request holds at a time: MaxAdmissionBlocks where there is
 // one, else
 //   full attention   cdiv(L, bs)
-//   Mamba            all: cdiv(L, bs) + S; align: 2 + S; none: as all, which is 1 + S for the block
+//   Mamba            all: cdiv(L, bs) + S; align: 2 + S + prefill checkpoints; none: as all, which
+//   is 1 + S for the block
 //                    of max_model_len tokens that this mode has
 //   cross attention  cdiv(encoder tokens, bs)
 //   encoder only     0
+//   circular buffer  1
 // REQUIRES: block_size > 0, and no length above 2^31.
 int64_t MaxBlocksPerRequest(const GroupSpec& group, const RequestLimits& limits);
 

@@ -98,19 +98,20 @@ enum class Dialect : uint8_t {
   kVllm8,  // positional arrays
   kVllm9,
   kVllm10,
-  kVllm11,  // maps
+  kVllm11,
+  kVllm12,  // maps
   kSglang1,
   kSglang2,
   kSglang3,
   kSglang4,  // positional arrays
   kSglang5,  // maps
-  // Maps: vllm-11, with lookahead_token_ids and token_offset of stores and medium of clears.
+  // Maps: vllm-12, with token_offset of stores and medium of clears.
   kKvcast1,
 };
 // What kvcast publishes unless told otherwise.
 inline constexpr Dialect kDefaultDialect = Dialect::kVllm10;
 
-// "vllm-1" ... "vllm-11", "sglang-1" ... "sglang-5", "kvcast-1"; "map" is kDefaultDialect,
+// "vllm-1" ... "vllm-12", "sglang-1" ... "sglang-5", "kvcast-1"; "map" is kDefaultDialect,
 // "positional" is vllm-8, "sglang" is sglang-3.
 std::string_view DialectName(Dialect dialect);
 std::optional<Dialect> ParseDialect(std::string_view name);

@@ -42,6 +42,9 @@ Status CheckGroup(const GroupSpec& group, size_t index) {
   const Status common = FirstError({
       CheckRange(name + "block_size", group.block_size, 1, kMaxTokens),
       CheckRange(name + "speculative_blocks", group.speculative_blocks, 0, kMaxTokens),
+      CheckRange(name + "prefill_checkpoint_blocks", group.prefill_checkpoint_blocks, 0, 1),
+      CheckRange(name + "prefill_checkpoint_alignment", group.prefill_checkpoint_alignment, 0,
+                 kMaxTokens),
       CheckRange(name + "extra_retained_tokens", group.extra_retained_tokens, 0, kMaxTokens),
       CheckRange(name + "sink_tokens", group.sink_tokens, 0, kMaxTokens),
       CheckRange(name + "reference_window", group.reference_window, 0, kMaxTokens),
@@ -73,6 +76,8 @@ Status CheckScalars(const CacheConfig& config) {
       CheckRange("hash_block_size", config.hash_block_size, 0, kMaxTokens),
       CheckRange("scheduler_block_size", config.scheduler_block_size, 0, kMaxTokens),
       CheckRange("mtp_lookahead_tokens", config.mtp_lookahead_tokens, 0, kMaxTokens),
+      CheckRange("replay_tokens", config.replay_tokens, 0, kMaxTokens),
+      CheckRange("chain_form.lookahead", config.chain_form.lookahead, 0, kMaxHashLookahead),
       CheckRange("max_encoder_tokens", config.max_encoder_tokens, 0, kMaxTokens),
       CheckRange("decode_context_parallel", config.decode_context_parallel, 1, kMaxTokens),
   });

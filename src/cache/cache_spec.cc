@@ -7,10 +7,17 @@
 namespace kvcast {
 namespace {
 
-constexpr std::array<std::string_view, 10> kKindNames = {
-    "full_attention", "mla_attention",          "sink_full_attention",
-    "sliding_window", "sliding_window_mla",     "chunked_local_attention",
-    "mamba",          "encoder_only_attention", "cross_attention",
+constexpr std::array<std::string_view, 11> kKindNames = {
+    "full_attention",
+    "mla_attention",
+    "sink_full_attention",
+    "sliding_window",
+    "sliding_window_mla",
+    "chunked_local_attention",
+    "mamba",
+    "encoder_only_attention",
+    "cross_attention",
+    "circular_buffer",
     "unknown",
 };
 

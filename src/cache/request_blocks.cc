@@ -42,12 +42,15 @@ int64_t MaxBlocksPerRequest(const GroupSpec& group, const RequestLimits& limits)
   switch (group.kind) {
     case SpecKind::kMamba:
       // Two: the state of the step before last is released one step later.
-      if (group.mamba_mode == MambaMode::kAlign) return 2 + group.speculative_blocks;
+      if (group.mamba_mode == MambaMode::kAlign)
+        return 2 + group.speculative_blocks + group.prefill_checkpoint_blocks;
       return CeilDiv(limits.max_model_len, group.block_size) + group.speculative_blocks;
     case SpecKind::kCrossAttention:
       return CeilDiv(limits.max_encoder_tokens, group.block_size);
     case SpecKind::kEncoderOnlyAttention:
       return 0;
+    case SpecKind::kCircularBuffer:
+      return 1;
     default:
       return CeilDiv(limits.max_model_len, group.block_size);
   }

@@ -46,6 +46,8 @@ bool FillRetentionMask(const RetentionRule& rule, int64_t begin, int64_t end,
   const bool is_mamba = rule.spec.kind == SpecKind::kMamba;
   if (!is_mamba && !IsWindowKind(rule.spec.kind)) return false;
   if (is_mamba && !rule.interval) return false;
+  // Hits may end where no block does.
+  if (!is_mamba && rule.alignment % rule.spec.block_size != 0) return false;
   const Tail tail = TailOf(rule.spec);
   const int64_t segment = SegmentBlocks(rule);
   if (segment > 0 && tail.blocks >= segment) return false;

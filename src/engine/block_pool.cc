@@ -19,7 +19,7 @@ BlockPool::BlockPool(const PoolOptions& options)
       refs_(static_cast<size_t>(options.num_blocks), 0),
       free_(static_cast<uint32_t>(options.num_blocks)),
       cached_(static_cast<uint32_t>(options.num_blocks)),
-      events_(options.events, options.medium) {
+      events_(options.events, options.medium, options.lookahead) {
   KV_CHECK(options.num_blocks >= 1 && options.hash_unit > 0);
   KV_CHECK(free_.PopFront() == kNullBlock);
 }
@@ -140,7 +140,7 @@ std::optional<BlockKey> BlockPool::CachePartialBlock(const PartialBlock& partial
   const int64_t end = partial.prefix_tokens;
   const auto hashed = static_cast<int64_t>(partial.request.chain.size()) * unit;
   if (partial.block == kNullBlock || end <= 0 || end > hashed) return std::nullopt;
-  if (end % unit != 0 || end % partial.block_size == 0) return std::nullopt;
+  if (end % unit != 0) return std::nullopt;
 
   const std::vector<Digest>& chain = partial.request.chain;
   const auto last = static_cast<size_t>(end / unit - 1);

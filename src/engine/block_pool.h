@@ -28,6 +28,7 @@ inline constexpr BlockId kNullBlock{0};
 struct PoolOptions {
   int64_t num_blocks = 0;  // the null block included
   int64_t hash_unit = 16;  // tokens per hash
+  int64_t lookahead = 0;   // tokens behind a block that its hash covers
   bool enable_caching = true;
   bool reuse_uncached_first = true;
   EventOptions events;
@@ -45,7 +46,7 @@ struct FullBlocks {
   const Bitmap* keep = nullptr;  // bit i: cache block begin + i; nullptr: all of them
 };
 
-// The start of one block that ends a prefix of `prefix_tokens` inside it.
+// The start of one block that ends a prefix of `prefix_tokens` inside it, or with it.
 struct PartialBlock {
   const CacheRequest& request;
   GroupIdx group;

@@ -28,18 +28,20 @@ engine::PoolOptions PoolOptionsOf(const CacheConfig& config, const EventOptions&
   options.num_blocks = config.num_blocks;
   options.hash_unit = config.hash_block_size;
   options.enable_caching = config.enable_caching;
+  options.lookahead = config.chain_form.lookahead;
   options.events = events;
   options.reuse_uncached_first = config.rules >= EngineRules::kMain2026August;
   return options;
 }
 
-// Nothing is negative, and something is to be done.
-bool AreTokensValid(const AllocateArgs& args) {
+// Nothing is negative, and something is to be done. From v0.31 on a hit may be adopted alone.
+bool AreTokensValid(const AllocateArgs& args, EngineRules rules) {
   const int64_t tokens[] = {args.computed_tokens,  args.new_tokens,      args.lookahead_tokens,
                             args.in_flight_tokens, args.external_tokens, args.encoder_tokens};
   const bool negative =
       std::any_of(std::begin(tokens), std::end(tokens), [](int64_t count) { return count < 0; });
-  return !negative && args.new_tokens + args.external_tokens > 0;
+  const bool adopts = rules >= EngineRules::kV032 && args.hit != nullptr && args.hit->tokens > 0;
+  return !negative && (args.new_tokens + args.external_tokens > 0 || adopts);
 }
 
 // The tables of a hit cover its tokens, with blocks that exist.
@@ -48,7 +50,7 @@ bool IsHitValid(const PrefixHit& hit, const CacheConfig& config) {
   if (hit.tokens < 0 || hit.blocks.size() != config.groups.size()) return false;
   for (size_t i = 0; i < hit.blocks.size(); ++i) {
     const GroupSpec& spec = config.groups[i];
-    const int64_t blocks = IsCacheableKind(spec.kind) ? CeilDiv(hit.tokens, spec.block_size) : 0;
+    const int64_t blocks = TakesPart(spec) ? CeilDiv(hit.tokens, spec.block_size) : 0;
     if (static_cast<int64_t>(hit.blocks[i].size()) != blocks) return false;
     for (const BlockId block : hit.blocks[i]) {
       if (block.value >= static_cast<uint64_t>(config.num_blocks)) return false;
@@ -59,10 +61,23 @@ bool IsHitValid(const PrefixHit& hit, const CacheConfig& config) {
 
 // A hit is where a request's computed tokens begin.
 bool AreArgsValid(const AllocateArgs& args, bool first, const CacheConfig& config) {
-  if (!AreTokensValid(args)) return false;
+  if (!AreTokensValid(args, config.rules)) return false;
   if (args.hit == nullptr) return true;
   const bool at_start = first && args.computed_tokens == 0;
   return (at_start || args.hit->tokens == 0) && IsHitValid(*args.hit, config);
+}
+
+// What a group outside prefix caching lacks behind a hit has to be computed again.
+Status CheckReplay(const CacheConfig& config) {
+  for (size_t i = 0; i < config.groups.size(); ++i) {
+    const GroupSpec& group = config.groups[i];
+    if (group.prefix_cacheable || !IsCacheableKind(group.kind)) continue;
+    const std::string name = "groups[" + std::to_string(i) + "].prefix_cacheable";
+    if (IsWindowKind(group.kind) && config.replay_tokens >= group.sliding_window) continue;
+    return {StatusCode::kInvalidArgument,
+            name + " must be true but for windows that replay_tokens covers"};
+  }
+  return {};
 }
 
 }  // namespace
@@ -80,10 +95,11 @@ class CacheManager::Impl {
 
   void ExtendChain(CacheRequest& request) {
     if (!config.enable_caching) return;
-    hasher.ExtendChain(request.tokens, config.hash_block_size, request.hash_inputs, request.chain);
+    hasher.ExtendChain(request.tokens, config.hash_block_size, request.hash_inputs, request.chain,
+                       config.chain_form);
   }
 
-  SlotDemand DemandOf(const AllocateArgs& args) const {
+  SlotDemand DemandOf(const CacheRequest& request, const AllocateArgs& args) const {
     const int64_t limit = config.max_model_len;
     SlotDemand demand;
     demand.local_computed = args.computed_tokens + (args.hit == nullptr ? 0 : args.hit->tokens);
@@ -92,6 +108,7 @@ class CacheManager::Impl {
     demand.tokens =
         std::min(demand.total_computed + args.new_tokens + args.lookahead_tokens, limit);
     demand.encoder_tokens = args.encoder_tokens;
+    demand.prefill_tokens = std::max(request.prompt_tokens, std::ssize(request.tokens) - 1);
     return demand;
   }
 
@@ -164,11 +181,7 @@ Result<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheConfig& co
   if (ReservedBlocks(*valid) > valid->num_blocks) {
     return Status(StatusCode::kInvalidArgument, "num_blocks is too small for the sink tokens");
   }
-  for (size_t i = 0; i < valid->groups.size(); ++i) {
-    if (valid->groups[i].prefix_cacheable) continue;
-    return Status(StatusCode::kInvalidArgument,
-                  "groups[" + std::to_string(i) + "].prefix_cacheable must be true");
-  }
+  if (Status status = CheckReplay(*valid); !status.ok()) return status;
   auto impl = std::make_unique<Impl>(*std::move(valid), std::move(hasher), events);
   return std::unique_ptr<CacheManager>(new CacheManager(std::move(impl)));
 }
@@ -191,6 +204,7 @@ PrefixHit CacheManager::GetComputedBlocks(CacheRequest& request) {
   if (!impl_->config.enable_caching || request.skip_prefix_lookup) return hit;
   impl_->ExtendChain(request);
   hit = impl_->lookup.Find(request.chain, static_cast<int64_t>(request.tokens.size()) - 1);
+  hit.replay_tokens = std::min(hit.tokens, impl_->config.replay_tokens);
   if (!request.report_hits) return hit;
   for (size_t i = 0; i < hit.blocks.size(); ++i) {
     impl_->pool.ReportBlocks(request, GroupIdx(static_cast<uint32_t>(i)),
@@ -205,13 +219,19 @@ std::vector<int64_t> CacheManager::GetComputedTokensPerGroup(CacheRequest& reque
   return impl_->lookup.FindPerGroup(request.chain, static_cast<int64_t>(request.tokens.size()) - 1);
 }
 
-bool CacheManager::AllocateSlots(CacheRequest& request, const AllocateArgs& args,
+bool CacheManager::AllocateSlots(CacheRequest& request, const AllocateArgs& given,
                                  std::vector<std::vector<BlockId>>* new_blocks) {
   const bool first = !impl_->slots.Find(request.id).has_value();
+  AllocateArgs args = given;
+  PrefixHit none;
+  if (given.hit != nullptr && given.hit->replay_tokens > 0 && given.hit->computed_tokens() == 0) {
+    none.shared_prefix_boundary = given.hit->shared_prefix_boundary;
+    args.hit = &none;
+  }
   if (!AreArgsValid(args, first, impl_->config)) return false;
   impl_->ExtendChain(request);
   const RequestSlot slot = impl_->slots.Acquire(request.id);
-  const SlotDemand demand = impl_->DemandOf(args);
+  const SlotDemand demand = impl_->DemandOf(request, args);
   if (!impl_->Admit(slot, request, args, demand)) {
     if (first) impl_->slots.Release(request.id);
     return false;

@@ -6,13 +6,14 @@
 namespace kvcast::engine {
 namespace {
 
-void FillExtraKeys(const StoredSpan& span, std::vector<std::optional<ExtraKeys>>& keys) {
+void FillExtraKeys(const StoredSpan& span, const ChainForm& form,
+                   std::vector<std::optional<ExtraKeys>>& keys) {
   keys.assign(span.block_begins.size(), std::nullopt);
   const HashInputs& inputs = span.request.hash_inputs;
   if (inputs.empty()) return;
   for (size_t i = 0; i < keys.size(); ++i) {
     const int64_t begin = span.block_begins[i];
-    ExtraKeys extra = ExtraKeysFor(inputs, begin, begin + span.block_size);
+    ExtraKeys extra = ExtraKeysFor(inputs, begin, begin + span.block_size, form);
     if (!extra.empty()) keys[i] = std::move(extra);
   }
 }
@@ -25,11 +26,12 @@ T& Engaged(std::optional<T>& value) {
 
 }  // namespace
 
-EventLog::EventLog(const EventOptions& options, std::string medium)
+EventLog::EventLog(const EventOptions& options, std::string medium, int64_t lookahead)
     : enabled_(options.enabled),
       form_(options.hash_form),
       medium_(std::move(medium)),
-      name_cleared_tier_(options.name_cleared_tier) {
+      name_cleared_tier_(options.name_cleared_tier),
+      lookahead_(lookahead) {
   removed_event_.medium = medium_;
 }
 
@@ -67,11 +69,23 @@ void EventLog::Describe(const StoredSpan& span, std::optional<int64_t> token_off
   if (span.digests.empty()) {
     event.extra_keys.reset();
   } else {
-    FillExtraKeys(span, Engaged(event.extra_keys));
+    // Events carry the bare form under either scheme.
+    FillExtraKeys(span, {.lookahead = lookahead_}, Engaged(event.extra_keys));
   }
   event.group_idx = span.group.value;
   event.session_id = request.session_id;
   event.token_offset = token_offset;
+  if (lookahead_ > 0) DescribeLookahead(span, event);
+}
+
+void EventLog::DescribeLookahead(const StoredSpan& span, BlockStored& event) const {
+  LookaheadTokens& lookahead = Engaged(event.lookahead);
+  lookahead.width = span.block_begins.empty() ? 0 : lookahead_;
+  lookahead.token_ids.clear();
+  for (const int64_t begin : span.block_begins) {
+    const auto behind = span.request.tokens.begin() + begin + span.block_size;
+    lookahead.token_ids.insert(lookahead.token_ids.end(), behind, behind + lookahead_);
+  }
 }
 
 void EventLog::AddRemoved(const BlockKey& key) {

@@ -33,7 +33,8 @@ struct StoredSpan {
 
 class EventLog {
  public:
-  EventLog(const EventOptions& options, std::string medium);
+  // `lookahead`: tokens behind a block that its hash covers.
+  EventLog(const EventOptions& options, std::string medium, int64_t lookahead = 0);
 
   bool enabled() const { return enabled_; }
   // Events since the log was emptied.
@@ -64,6 +65,7 @@ class EventLog {
   };
 
   BlockStored& NewStored(GroupIdx group);
+  void DescribeLookahead(const StoredSpan& span, BlockStored& event) const;
   void ReadRemoved(const Item& item, size_t first);
   void Clear();
 
@@ -71,6 +73,7 @@ class EventLog {
   EventHashForm form_;
   std::string medium_;
   bool name_cleared_tier_;
+  int64_t lookahead_;
   std::vector<Item> items_;
   std::vector<BlockStored> stored_;  // those from num_stored_ on are kept for their capacity
   size_t num_stored_ = 0;

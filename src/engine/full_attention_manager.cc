@@ -18,7 +18,10 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
   const int64_t unit = pool().hash_unit();
   if (block_size() == unit || context().rules < EngineRules::kMain2026August) return;
   // Only the last hash boundary of the prompt is worth an entry inside a block.
-  const int64_t boundary = request.prompt_tokens / unit * unit;
+  const bool newer = context().rules >= EngineRules::kV032;
+  // A request that is sent again can hit all but its last token.
+  const int64_t limit = request.prompt_tokens - (newer && !spec().eagle ? 1 : 0);
+  const int64_t boundary = std::min<int64_t>(limit / unit, std::ssize(request.chain)) * unit;
   if (boundary == 0 || boundary > tokens || boundary % block_size() == 0) return;
   const auto index = static_cast<size_t>(boundary / block_size());
   const auto held = table(slot);

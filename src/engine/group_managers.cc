@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "src/engine/circular_buffer_manager.h"
 #include "src/engine/cross_attention_manager.h"
 #include "src/engine/full_attention_manager.h"
 #include "src/engine/mamba_manager.h"
@@ -14,6 +15,9 @@ std::unique_ptr<SingleTypeManager> MakeManager(GroupContext context) {
   const SpecKind kind = context.spec.kind;
   if (IsFullKind(kind)) return std::make_unique<FullAttentionManager>(std::move(context));
   if (kind == SpecKind::kMamba) return std::make_unique<MambaManager>(std::move(context));
+  if (kind == SpecKind::kCircularBuffer) {
+    return std::make_unique<CircularBufferManager>(std::move(context));
+  }
   if (!IsCacheableKind(kind)) {
     return std::make_unique<CrossAttentionManager>(std::move(context));
   }
@@ -43,11 +47,16 @@ GroupManagers::GroupManagers(const CacheConfig& config, BlockPool& pool)
     context.spec = config.groups[i];
     context.group = GroupIdx(static_cast<uint32_t>(i));
     context.alignment = config.scheduler_block_size;
+    context.hit_alignment = HitAlignment(config);
+    context.drops = std::any_of(config.groups.begin(), config.groups.end(),
+                                [](const GroupSpec& group) { return group.eagle; });
+    context.lookahead = config.chain_form.lookahead;
     context.retention_interval = config.retention_interval;
     context.rules = config.rules;
     context.max_admission_blocks =
         MaxAdmissionBlocks(context.spec, config.max_model_len, config.max_in_flight_tokens);
     context.caching_lags = context.spec.eagle && prefilled_again_ > 0;
+    context.caches_junctions = config.mamba_shared_prefix_checkpoint;
     // A new state is written as a whole.
     context.zero_new_blocks = config.zero_new_blocks && context.spec.kind != SpecKind::kMamba;
     context.pool = &pool;
@@ -95,6 +104,7 @@ int64_t GroupManagers::CacheableTokens(const SingleTypeManager& manager,
 void GroupManagers::CacheBlocks(RequestSlot slot, const CacheRequest& request,
                                 int64_t computed_tokens) {
   for (const auto& manager : managers_) {
+    if (!manager->spec().prefix_cacheable) continue;
     manager->CacheBlocks(slot, request, CacheableTokens(*manager, computed_tokens));
   }
 }

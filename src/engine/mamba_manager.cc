@@ -2,6 +2,7 @@
 #include "src/engine/mamba_manager.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "src/base/check.h"
 
@@ -47,7 +48,7 @@ int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId
   if (copies) added = std::max<int64_t>(added, 0) + 1;
   if (added > 0) {
     const RunningState* running = find_state(slot);
-    added = 1 + (copies ? 1 : 0);
+    added = 1 + (copies ? 1 : 0) + (CheckpointOf(slot, demand) ? 1 : 0);
     if (running == nullptr || !running->allocated) added += spec().speculative_blocks;
     // A state that is loaded has a block of its own if the step ends in a later one.
     const int64_t loaded = CeilDiv(demand.total_computed, block_size());
@@ -68,13 +69,38 @@ void MambaManager::AllocateNew(RequestSlot slot, const SlotDemand& demand,
   }
   const RequestBlocks& request = blocks(slot);
   const int64_t required = RequiredBlocks(demand);
+  state(slot).checkpoint = CheckpointOf(slot, demand);
   if (required > static_cast<int64_t>(request.table.size()) || request.shared_tail) {
-    AllocateAligned(slot, required, added);
+    AllocateAligned(slot, required, state(slot).checkpoint.has_value(), added);
   }
   state(slot).allocated = true;
 }
 
-void MambaManager::AllocateAligned(RequestSlot slot, int64_t required,
+// A chunk that ends two columns or more behind the state that it begins with may keep one more.
+std::optional<MambaManager::Checkpoint> MambaManager::CheckpointOf(RequestSlot slot,
+                                                                   const SlotDemand& demand) const {
+  if (spec().prefill_checkpoint_blocks == 0 || spec().prefill_checkpoint_alignment == 0) {
+    return std::nullopt;
+  }
+  const int64_t begin = demand.total_computed;
+  const int64_t end = demand.main_tokens;
+  if (context().retention_interval == int64_t{0} && end < demand.prefill_tokens) {
+    return std::nullopt;
+  }
+  const int64_t unit = pool().hash_unit();
+  const int64_t tokens = CheckpointBefore(end, context().hit_alignment);
+  const int64_t column = CeilDiv(end, block_size()) - 2;
+  const bool behind = column > CeilDiv(begin, block_size()) - 1;
+  const bool aligned =
+      begin % unit == 0 && (tokens - begin) % spec().prefill_checkpoint_alignment == 0;
+  if (!behind || !aligned || begin + unit > tokens || tokens >= end) return std::nullopt;
+  const RequestBlocks* request = find_blocks(slot);
+  const auto held = static_cast<int64_t>(request == nullptr ? 0 : request->table.size());
+  if (column < held) return std::nullopt;
+  return Checkpoint{column, tokens};
+}
+
+void MambaManager::AllocateAligned(RequestSlot slot, int64_t required, bool checkpoint,
                                    std::vector<BlockId>& added) {
   RequestBlocks& request = blocks(slot);
   RunningState& running = state(slot);
@@ -85,7 +111,7 @@ void MambaManager::AllocateAligned(RequestSlot slot, int64_t required,
   } else if (old_count > 0) {
     running.last_state_block = old_count - 1;  // the state that the cache hit restored
   }
-  const int64_t skipped = required - spec().speculative_blocks - 1;
+  const int64_t skipped = required - spec().speculative_blocks - 1 - (checkpoint ? 1 : 0);
   if (old_count < skipped) request.table.resize(static_cast<size_t>(skipped), kNullBlock);
   if (running.allocated) MoveSpeculativeBlocks(request, old_size, skipped);
 
@@ -136,21 +162,54 @@ void MambaManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, in
     if (block == kNullBlock || !pool().cached().HasKeys(block)) continue;
     cached_this_step_.push_back(pool().cached().PrimaryKey(block));
   }
-  if (aligned()) CachePartialTail(slot, request, tokens);
+  if (!aligned()) return;
+  CacheCheckpoint(slot, request);
+  CachePartialTail(slot, request, tokens);
+}
+
+// The block of a chunk's checkpoint holds the state of `tokens` tokens, whatever it was cached as.
+void MambaManager::CacheCheckpoint(RequestSlot slot, const CacheRequest& request) {
+  const auto checkpoint = std::exchange(state(slot).checkpoint, std::nullopt);
+  if (!checkpoint) return;
+  const BlockId block = blocks(slot).table[static_cast<size_t>(checkpoint->column)];
+  const CachedBlockMap& cached = pool().cached();
+  if (cached.HasKeys(block) && cached.PrimaryCoveredTokens(block) == checkpoint->tokens) return;
+  const auto interval = context().retention_interval;
+  const bool retained =
+      !interval || (*interval > 0 && checkpoint->tokens % *interval == 0) ||
+      checkpoint->tokens == CheckpointBefore(request.prompt_tokens, pool().hash_unit()) ||
+      checkpoint->tokens == request.shared_prefix_boundary;
+  if (!retained) return pool().Evict({&block, 1});
+  const auto key =
+      pool().CachePartialBlock({request, group(), block_size(), block, checkpoint->tokens});
+  if (key) cached_this_step_.push_back(*key);
+}
+
+int64_t MambaManager::CheckpointBefore(int64_t tokens, int64_t unit) const {
+  if (context().rules < EngineRules::kV032) return tokens / unit * unit;
+  if (context().drops) return std::max<int64_t>(0, tokens / unit * unit - unit);
+  const int64_t behind = std::max<int64_t>(1, context().lookahead);
+  return std::max<int64_t>(0, tokens - behind) / unit * unit;
 }
 
 void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   const int64_t unit = pool().hash_unit();
   if (context().rules < EngineRules::kMain2026August || context().caching_lags) return;
-  if (block_size() == unit || tokens % block_size() == 0 || tokens % unit != 0) return;
-  if (tokens != request.prompt_tokens / unit * unit) return;
+  if (block_size() == unit || tokens <= 0 || tokens % unit != 0) return;
+  const bool junction = context().caches_junctions && tokens == request.shared_prefix_boundary;
+  if (tokens != CheckpointBefore(request.prompt_tokens, unit) && !junction) return;
+  const bool inside = tokens % block_size() != 0;
+  if (!inside && context().rules < EngineRules::kV032) return;
   RequestBlocks& held = blocks(slot);
-  const int64_t index = tokens / block_size();
+  const int64_t index = CeilDiv(tokens, block_size()) - 1;
   if (index >= static_cast<int64_t>(held.table.size())) return;
   const BlockId block = held.table[static_cast<size_t>(index)];
+  const CachedBlockMap& cached = pool().cached();
+  if (!inside && cached.HasKeys(block) && cached.PrimaryCoveredTokens(block) == tokens) return;
   const auto key = pool().CachePartialBlock({request, group(), block_size(), block, tokens});
   if (!key) return;
   cached_this_step_.push_back(*key);
+  if (!inside) return;
   // The next step overwrites this state: its cache entry has to move to a copy before.
   held.shared_tail = SharedTail{index, block};
   held.num_cached = index;

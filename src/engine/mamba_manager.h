@@ -25,7 +25,13 @@ class MambaManager final : public SingleTypeManager {
   void BeginStep() override { cached_this_step_.clear(); }
 
  private:
+  // A state inside a chunk that is to be kept, in the column before that of the chunk's end.
+  struct Checkpoint {
+    int64_t column;
+    int64_t tokens;
+  };
   struct RunningState {
+    std::optional<Checkpoint> checkpoint;     // of the chunk in work
     bool allocated = false;                   // AllocateNew has run for this request
     std::optional<int64_t> last_state_block;  // where the state of the step before last is
   };
@@ -37,8 +43,13 @@ class MambaManager final : public SingleTypeManager {
   SlotDemand WithSpeculativeBlocks(SlotDemand demand) const;
   int64_t RequiredBlocks(const SlotDemand& demand) const;
   bool WasCachedThisStep(BlockId block) const;
+  // The last prefix of `tokens` tokens on a grid of `unit` that a state may be kept of.
+  int64_t CheckpointBefore(int64_t tokens, int64_t unit) const;
+  std::optional<Checkpoint> CheckpointOf(RequestSlot slot, const SlotDemand& demand) const;
+  void CacheCheckpoint(RequestSlot slot, const CacheRequest& request);
   void CachePartialTail(RequestSlot slot, const CacheRequest& request, int64_t tokens);
-  void AllocateAligned(RequestSlot slot, int64_t required, std::vector<BlockId>& added);
+  void AllocateAligned(RequestSlot slot, int64_t required, bool checkpoint,
+                       std::vector<BlockId>& added);
   void MoveSpeculativeBlocks(RequestBlocks& request, size_t old_size, int64_t skipped);
   void CopySharedTail(RequestBlocks& request, bool running, BlockId copy);
 

@@ -2,7 +2,6 @@
 #include "src/engine/single_type_manager.h"
 
 #include <algorithm>
-#include <array>
 
 #include "src/base/check.h"
 #include "src/cache/retention.h"
@@ -122,17 +121,39 @@ void SingleTypeManager::TakeBlocksToZero(std::vector<BlockId>& blocks) {
   to_zero_.clear();
 }
 
+// The prefixes that a request with the same prompt, or the same beginning, will hit up to.
+void SingleTypeManager::FillBoundaries(const CacheRequest& request) {
+  boundaries_.clear();
+  const int64_t grid = context_.alignment;
+  const auto floor = [grid](int64_t tokens) { return tokens / grid * grid; };
+  if (context_.rules >= EngineRules::kV032 && context_.drops) {
+    // Such a request gives up one unit of the grid.
+    boundaries_ = {std::max<int64_t>(floor(request.prompt_tokens - 1) - grid, 0),
+                   std::max<int64_t>(floor(request.prompt_tokens) - grid, 0)};
+    if (boundaries_[0] == boundaries_[1]) boundaries_.pop_back();
+  } else {
+    boundaries_.push_back(request.prompt_tokens - 1);
+  }
+  if (request.shared_prefix_boundary == 0) return;
+  boundaries_.push_back(request.shared_prefix_boundary);
+  if (context_.rules >= EngineRules::kV033 && spec().eagle) {
+    boundaries_.push_back(request.shared_prefix_boundary - block_size());
+  }
+}
+
 void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   RequestBlocks& held = blocks(slot);
-  const int64_t full = std::min(tokens / block_size(), static_cast<int64_t>(held.table.size()));
+  // With lookahead a block has its hash when the tokens behind it are known.
+  const int64_t hashed = std::ssize(request.chain) * pool().hash_unit();
+  const int64_t full =
+      std::min(std::min(tokens, hashed) / block_size(), static_cast<int64_t>(held.table.size()));
   if (held.num_cached >= full) return;
-  const std::array<int64_t, 2> boundaries = {request.prompt_tokens - 1,
-                                             request.shared_prefix_boundary};
-  const size_t known = request.shared_prefix_boundary == 0 ? 1 : 2;
-  const internal::RetentionRule rule{spec(), context_.alignment, context_.retention_interval};
+  FillBoundaries(request);
+  const bool finer = context_.rules >= EngineRules::kV032;
+  const internal::RetentionRule rule{spec(), finer ? context_.hit_alignment : context_.alignment,
+                                     context_.retention_interval};
   const bool sparse = context_.rules >= EngineRules::kMain2026May &&
-                      internal::FillRetentionMask(rule, held.num_cached, full,
-                                                  std::span(boundaries).first(known), keep_);
+                      internal::FillRetentionMask(rule, held.num_cached, full, boundaries_, keep_);
   pool().CacheFullBlocks({request, group(), block_size(), held.table, held.num_cached, full,
                           sparse ? &keep_ : nullptr});
   held.num_cached = full;

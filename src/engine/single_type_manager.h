@@ -22,13 +22,17 @@ namespace kvcast::engine {
 struct GroupContext {
   GroupSpec spec;
   GroupIdx group;
-  int64_t alignment = 0;  // scheduler_block_size
+  int64_t alignment = 0;      // scheduler_block_size
+  int64_t hit_alignment = 0;  // of hits
+  bool drops = false;         // some group of the cache drops a block for its draft head
+  int64_t lookahead = 0;      // tokens behind a block that its hash covers
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kMain2026August;
   std::optional<int64_t> max_admission_blocks;
   // The tokens given to CacheBlocks are fewer than were computed: a state that is kept inside a
   // block is of a longer prefix than they name.
   bool caching_lags = false;
+  bool caches_junctions = false;  // CacheConfig::mamba_shared_prefix_checkpoint
   bool zero_new_blocks = false;
   BlockPool* pool = nullptr;
 };
@@ -40,6 +44,7 @@ struct SlotDemand {
   int64_t local_computed = 0;  // computed here, this step's cache hit included
   int64_t total_computed = 0;  // and loaded from outside
   int64_t encoder_tokens = 0;  // cross attention
+  int64_t prefill_tokens = 0;  // with which the prompt, or what is computed anew, ends
   bool apply_admission_cap = false;
 };
 
@@ -110,6 +115,8 @@ class SingleTypeManager {
   void QueueCopy(BlockCopy copy) { copies_.push_back(copy); }
 
  private:
+  void FillBoundaries(const CacheRequest& request);
+
   GroupContext context_;
   std::vector<RequestBlocks> requests_;  // by slot
   std::vector<BlockCopy> copies_;
@@ -117,6 +124,7 @@ class SingleTypeManager {
   // Scratch, kept for its capacity.
   std::vector<BlockId> released_;
   Bitmap keep_;
+  std::vector<int64_t> boundaries_;
 };
 
 }  // namespace kvcast::engine

@@ -42,8 +42,13 @@ GroupSpec ParseGroup(const Json& value) {
                        : mode == "all" ? MambaMode::kAll
                                        : MambaMode::kNone;
     group.speculative_blocks = value.value("num_speculative_blocks", 0);
+    group.prefill_checkpoint_blocks = value.value("prefill_checkpoint_blocks", 0);
+    if (const auto grid = value.find("prefill_checkpoint_alignment");
+        grid != value.end() && grid->is_number()) {
+      group.prefill_checkpoint_alignment = grid->get<int64_t>();
+    }
   } else if (kind == "ring") {
-    group.kind = SpecKind::kUnknown;
+    group.kind = SpecKind::kCircularBuffer;
   } else if (kind != "full") {
     throw std::invalid_argument("unknown group kind " + kind);
   }
@@ -102,17 +107,21 @@ void ParseGroupRules(const Json& groups, ScenarioConfig& config) {
   for (const Json& group : groups) {
     config.replay_tokens =
         std::max(config.replay_tokens, group.value("prefix_replay_tokens", int64_t{0}));
-    config.prefill_checkpoints |= group.value("prefill_checkpoint_blocks", 0) > 0;
-    config.scratch_groups |= group.at("kind") == "ring";
   }
 }
 
 // Fields since v0.33.
 void ParseNewFields(const Json& value, ScenarioConfig& config) {
   config.chain_form = ParseChainForm(value);
+  config.cache.chain_form = config.chain_form;
+  config.cache.mtp_lookahead_tokens = value.value("num_prefill_lookahead", int64_t{0});
   ParseGroupRules(value.at("groups"), config);
-  config.num_speculative_tokens = value.value("num_speculative_tokens", int64_t{0});
-  config.shared_prefix_checkpoint = value.value("enable_mamba_shared_prefix_checkpoint", false);
+  config.cache.replay_tokens = config.replay_tokens;
+  config.data_parallel_rank = value.value("data_parallel_rank", int64_t{0});
+  config.cache.mamba_shared_prefix_checkpoint =
+      value.value("enable_mamba_shared_prefix_checkpoint", false);
+  config.in_flight_told = value.contains("max_in_flight_tokens");
+  if (config.in_flight_told) config.cache.max_in_flight_tokens = value.at("max_in_flight_tokens");
   const std::string rows = value.value("embeds_rows", "");
   if (!rows.empty() && rows != kEmbeddingRows) {
     throw std::invalid_argument("unknown embeds_rows " + rows);

@@ -26,12 +26,10 @@ struct ScenarioConfig {
   // Engines before map events: they report no boundary, and send fewer fields.
   bool array_events = false;
   ChainForm chain_form;
-  int64_t replay_tokens = 0;              // of a hit, computed again
-  int64_t num_speculative_tokens = 0;     // drafts verified a step
-  bool shared_prefix_checkpoint = false;  // of Mamba states
-  bool prefill_checkpoints = false;       // of Mamba states, inside a step
-  bool embeddings = false;                // prompts may be embeddings
-  bool scratch_groups = false;            // of kind `ring`
+  int64_t replay_tokens = 0;  // of a hit, computed again
+  int64_t data_parallel_rank = 0;
+  bool in_flight_told = false;  // CacheConfig::max_in_flight_tokens is recorded
+  bool embeddings = false;      // prompts may be embeddings
 };
 
 // A prompt: literal tokens, or a prefix of an earlier request and more tokens.

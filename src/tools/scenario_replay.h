@@ -17,10 +17,6 @@
 
 namespace kvcast::tools {
 
-// A property of the recorded engine that our own cache manager does not have; empty: none.
-std::string EngineGap(const Scenario& scenario);
-
-// REQUIRES of what is replayed: EngineGap is empty.
 class ScenarioReplay {
  public:
   // Told the outcome of every check; `what` describes it if it differs.

@@ -14,8 +14,7 @@ constexpr double kStepSeconds = 0.25;
 }  // namespace
 
 Dialect DialectOf(const ScenarioConfig& config, const std::vector<Event>& events) {
-  // The newest layout that has lookahead tokens; v0.33's own is not written.
-  if (config.cache.rules >= EngineRules::kV033) return Dialect::kKvcast1;
+  if (config.cache.rules >= EngineRules::kV033) return Dialect::kVllm12;
   if (!config.array_events) return kDefaultDialect;
   if (config.cache.rules == EngineRules::kMain2026May) return Dialect::kVllm8;
   for (const Event& event : events) {
@@ -27,18 +26,19 @@ Dialect DialectOf(const ScenarioConfig& config, const std::vector<Event>& events
   return Dialect::kVllm6;
 }
 
-EventBatch BatchOf(const ScenarioStep& step, std::vector<Event> events) {
+EventBatch BatchOf(const ScenarioConfig& config, const ScenarioStep& step,
+                   std::vector<Event> events) {
   EventBatch batch;
   batch.ts = kFirstStepTime + static_cast<double>(step.step) * kStepSeconds;
   batch.events = std::move(events);
-  batch.data_parallel_rank = 0;
+  batch.data_parallel_rank = config.data_parallel_rank;
   return batch;
 }
 
 Result<std::vector<Event>> EventsOverWire(const ScenarioConfig& config, const ScenarioStep& step) {
   std::vector<uint8_t> payload(step.payload.begin(), step.payload.end());
   if (payload.empty()) {
-    const EventBatch batch = BatchOf(step, step.events);
+    const EventBatch batch = BatchOf(config, step, step.events);
     const Status encoded = EncodeBatch(batch, DialectOf(config, step.events), payload);
     if (!encoded.ok()) return encoded;
   }

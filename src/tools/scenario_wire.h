@@ -15,7 +15,8 @@ namespace kvcast::tools {
 Dialect DialectOf(const ScenarioConfig& config, const std::vector<Event>& events);
 
 // `events` as the batch of this step: the recordings' clock and rank.
-EventBatch BatchOf(const ScenarioStep& step, std::vector<Event> events);
+EventBatch BatchOf(const ScenarioConfig& config, const ScenarioStep& step,
+                   std::vector<Event> events);
 
 // The step's events after a way through the decoder: of the recorded payload, or where there is
 // none, of what our encoder makes of the events. Not ok: the batch or one of its events was

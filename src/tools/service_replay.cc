@@ -101,8 +101,8 @@ Result<std::unique_ptr<ServiceReplay>> ServiceReplay::Create(const Scenario& sce
 Status ServiceReplay::Send(const ScenarioStep& step) {
   std::vector<uint8_t> payload(step.payload.begin(), step.payload.end());
   if (payload.empty()) {
-    const Status encoded =
-        EncodeBatch(BatchOf(step, step.events), DialectOf(scenario_.config, step.events), payload);
+    const Status encoded = EncodeBatch(BatchOf(scenario_.config, step, step.events),
+                                       DialectOf(scenario_.config, step.events), payload);
     if (!encoded.ok()) return encoded;
   }
   const BatchResult result = source_->OnBatch(payload, Seq(static_cast<uint64_t>(step.step)));
@@ -140,7 +140,7 @@ Status ServiceReplay::Run() {
     const ScenarioStep& step = scenario_.steps[i];
     for (const ScenarioOp& op : step.ops) prompts_.Follow(op);
     if (i < options_.join_at) {
-      held_.Apply(BatchOf(step, step.events));
+      held_.Apply(BatchOf(scenario_.config, step, step.events));
       continue;
     }
     Status status;

@@ -21,9 +21,9 @@ size_t CountWritten(const EventType& event, const EventLayout& layout, bool maps
   return count;
 }
 
-void WriteHead(Writer& out, std::string_view tag, size_t fields, bool maps) {
+void WriteHead(Writer& out, std::string_view tag, size_t fields, bool wide, bool maps) {
   if (maps) {
-    out.MapHead(fields + 1);
+    wide ? out.WideMapHead(fields + 1) : out.MapHead(fields + 1);
     out.Text(kTypeKey);
   } else {
     out.ArrayHead(fields + 1);
@@ -49,7 +49,7 @@ template <typename EventType>
 void WriteEvent(Writer& out, const EventType& event, std::string_view tag,
                 const EventLayout& layout, bool maps) {
   const size_t count = CountWritten(event, layout, maps);
-  WriteHead(out, tag, count, maps);
+  WriteHead(out, tag, count, layout.wide_head, maps);
   WriteFields(out, event, layout, 0, count, maps);
 }
 
@@ -101,7 +101,7 @@ void BatchEncoder::AddEachHash(const BlockRemoved& events) {
   KV_DCHECK(layout.fields[0] == Field::kBlockHashes);
   const size_t count = CountWritten(events, layout, layout_.maps);
   const size_t start = writer_.position();
-  WriteHead(writer_, TagOf(EventKind::kRemoved), count, layout_.maps);
+  WriteHead(writer_, TagOf(EventKind::kRemoved), count, layout.wide_head, layout_.maps);
   if (layout_.maps) writer_.Text(FieldKey(Field::kBlockHashes));
   writer_.ArrayHead(1);
   const size_t hash_start = writer_.position();

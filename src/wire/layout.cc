@@ -9,10 +9,10 @@ namespace {
 
 // Each vLLM generation added to the end of the one before, so its layout is a prefix of these.
 constexpr Field kVllmStored[] = {
-    Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,      Field::kBlockSize,
-    Field::kLoraId,      Field::kMedium,          Field::kLoraName,      Field::kExtraKeys,
-    Field::kGroupIdx,    Field::kSpecKind,        Field::kSlidingWindow, Field::kLocality,
-    Field::kOwnership,   Field::kSessionId,
+    Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,          Field::kBlockSize,
+    Field::kLoraId,      Field::kMedium,          Field::kLoraName,          Field::kExtraKeys,
+    Field::kGroupIdx,    Field::kSpecKind,        Field::kSlidingWindow,     Field::kLocality,
+    Field::kOwnership,   Field::kSessionId,       Field::kLookaheadTokenIds,
 };
 constexpr Field kVllmRemoved[] = {
     Field::kBlockHashes, Field::kMedium, Field::kGroupIdx, Field::kLocality, Field::kOwnership,
@@ -44,7 +44,7 @@ constexpr Field kKvcastStored[] = {
 constexpr Field kKvcastCleared[] = {Field::kMedium};
 
 constexpr EventLayout Prefix(std::span<const Field> fields, size_t count, size_t always) {
-  return {fields.first(count), always};
+  return {fields.first(count), always, fields.data() == kVllmStored && count >= 15};
 }
 constexpr Layout VllmArray(std::string_view name, size_t stored, size_t removed) {
   return {name,
@@ -82,6 +82,7 @@ constexpr std::array kLayouts = {
     VllmMap("vllm-9", 11, 3),
     VllmMap("vllm-10", 12, 4),
     VllmMap("vllm-11", 14, 5),
+    VllmMap("vllm-12", 15, 5),
     WithoutRank(SglangArray("sglang-1", 5, 1)),
     SglangArray("sglang-2", 5, 1),
     SglangArray("sglang-3", 6, 2),
@@ -92,10 +93,7 @@ constexpr std::array kLayouts = {
 };
 static_assert(kLayouts.size() == static_cast<size_t>(Dialect::kKvcast1) + 1);
 
-// vLLM's and SGLang's encoder picks the form of a map head by the number of pairs it could write,
-// tag included. None of the maps above passes 15, so each head is the one-byte form that the actual
-// number asks for.
-static_assert(std::size(kVllmStored) + 1 <= 15 && std::size(kSglangMapStored) + 1 <= 15);
+static_assert(std::size(kVllmStored) + 1 == 16 && std::size(kSglangMapStored) + 1 <= 15);
 
 constexpr Field kRequiredStored[] = {Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,
                                      Field::kBlockSize};

@@ -91,6 +91,9 @@ const EventFields& FieldsOf(EventKind kind);
 struct EventLayout {
   std::span<const Field> fields;
   size_t always = 0;
+  // Map heads of 16 bits, whatever they say. vLLM's encoder picks the form of a head by the number
+  // of pairs that its class could have, tag included: up to 15 the shortest, with 16 this one.
+  bool wide_head = false;
 };
 
 struct Layout {

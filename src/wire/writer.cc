@@ -93,6 +93,8 @@ void Writer::Binary(std::span<const uint8_t> bytes) {
 
 void Writer::ArrayHead(size_t count) { Length({0x90, 16, 0, 0xdc, 0xdd}, count); }
 
+void Writer::WideMapHead(size_t pairs) { used_ += PutNumber<2>(Room(kMaxScalar), 0xde, pairs); }
+
 void Writer::MapHead(size_t pairs) { Length({0x80, 16, 0, 0xde, 0xdf}, pairs); }
 
 }  // namespace kvcast::wire

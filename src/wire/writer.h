@@ -41,6 +41,8 @@ class Writer {
   void Binary(std::span<const uint8_t> bytes);
   void ArrayHead(size_t count);
   void MapHead(size_t pairs);
+  // In 16 bits where fewer would do. REQUIRES: pairs < 2^16.
+  void WideMapHead(size_t pairs);
   // Bytes as they are.
   void Raw(std::span<const uint8_t> bytes) {
     if (bytes.empty()) return;

@@ -34,8 +34,8 @@ void CheckOne(std::span<const uint8_t> input) {
     return;
   }
   KV_CHECK(batch.events.size() == counts.decoded);
-  for (const Dialect dialect : {Dialect::kVllm11, Dialect::kVllm8, Dialect::kSglang5,
-                                Dialect::kSglang4, Dialect::kKvcast1}) {
+  for (const Dialect dialect : {Dialect::kVllm11, Dialect::kVllm12, Dialect::kVllm8,
+                                Dialect::kSglang5, Dialect::kSglang4, Dialect::kKvcast1}) {
     CheckRoundTrip(batch, dialect);
   }
 }

@@ -176,29 +176,6 @@ TEST(ScenarioReader, ToldPropertiesOfARun) {
   EXPECT_EQ(registration.hit_reports, HitReports::kExpected);
 }
 
-TEST(ScenarioReader, OurEngineSaysWhatItDoesNotHave) {
-  const auto gap = [](const Json& line) { return EngineGap({.config = Parsed(line)}); };
-  EXPECT_EQ(gap(ConfigLine({kFull})), "");
-  Json lookahead = ConfigLine({kFull});
-  lookahead["hash_lookahead_tokens"] = 1;
-  EXPECT_EQ(gap(lookahead), "lookahead hashes");
-  Json drafts = ConfigLine({kFull});
-  drafts["num_speculative_tokens"] = 2;
-  EXPECT_NE(gap(drafts), "");
-  Json ring = {{"kind", "ring"}, {"block_size", 16}, {"prefix_cacheable", false}};
-  EXPECT_EQ(gap(ConfigLine({kFull, ring})), "scratch groups");
-  Json checkpoints = {
-      {"kind", "mamba"}, {"block_size", 16}, {"mode", "align"}, {"prefill_checkpoint_blocks", 1}};
-  EXPECT_NE(gap(ConfigLine({kFull, checkpoints})), "");
-  Json junction = ConfigLine({kFull});
-  junction["enable_mamba_shared_prefix_checkpoint"] = true;
-  EXPECT_NE(gap(junction), "");
-  Scenario tagged{.config = Parsed(ConfigLine({kFull}))};
-  tagged.steps.push_back(
-      ParsedStep({{{"op", "add"}, {"req", "r"}, {"tokens", {1}}, {"n", 1}, {"salt", "s"}}}));
-  EXPECT_EQ(EngineGap(tagged), "tagged extra keys");
-}
-
 // A probe's hit and its replay are one check.
 TEST(RouterReplay, AProbeWithAnotherReplayDiffers) {
   Json window = {{"kind", "swa"},

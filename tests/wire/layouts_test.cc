@@ -104,5 +104,18 @@ TEST(Layouts, StoresWithAWideHeaderAreCounted) {
   EXPECT_EQ(Decode(WithWideHeader(removed)).counts.wide_stores, 0u);
 }
 
+// vLLM 0.33 declares one field more, so that its encoder takes the wide head for every store.
+TEST(Layouts, TheTwelfthWritesStoresWithWideHeads) {
+  BlockStored stored = FullStored();
+  stored.lookahead.reset();
+  const Payload before = Encode(BatchOf(stored), Dialect::kVllm11);
+  EXPECT_EQ(Encode(BatchOf(stored), Dialect::kVllm12), WithWideHeader(before));
+  const BlockRemoved removed{.block_hashes = {BlockHash(1)}, .medium = "GPU"};
+  EXPECT_EQ(Encode(BatchOf(removed), Dialect::kVllm12), Encode(BatchOf(removed), Dialect::kVllm11));
+  stored.lookahead = {1, std::vector<TokenId>(stored.block_hashes.size(), 5)};
+  const Decoded decoded = Decode(Encode(BatchOf(stored), Dialect::kVllm12));
+  EXPECT_EQ(std::get<BlockStored>(decoded.batch.events.at(0)), stored);
+}
+
 }  // namespace
 }  // namespace kvcast::wire

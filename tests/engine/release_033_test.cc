@@ -1,0 +1,171 @@
+// What v0.29 to v0.33 of vLLM changed in the cache, case by case; the recorded runs have the rest.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/engine/engine_testing.h"
+
+namespace kvcast::engine {
+namespace {
+
+CacheConfig Of033(std::vector<GroupSpec> groups, int64_t lookahead = 0) {
+  CacheConfig config = Config(std::move(groups), 100);
+  config.rules = EngineRules::kV033;
+  config.chain_form = {ExtraKeyScheme::kTagged, lookahead};
+  return config;
+}
+
+std::vector<BlockStored> StoresOf(TestEngine& engine) {
+  std::vector<BlockStored> stores;
+  for (const Event& event : engine.cache().TakeEvents()) {
+    if (const auto* stored = std::get_if<BlockStored>(&event)) stores.push_back(*stored);
+  }
+  return stores;
+}
+
+// A block is cached when the tokens behind it are known, and its event says them.
+TEST(Release033, ABlockWithLookaheadIsCachedOneTokenLater) {
+  TestEngine engine(Of033({Full()}, 1));
+  CacheRequest request = Request("0", Tokens(32));
+  engine.Start(request);
+  std::vector<BlockStored> stores = StoresOf(engine);
+  ASSERT_EQ(stores.size(), 1u);
+  EXPECT_EQ(stores[0].block_hashes.size(), 1u) << "nothing stands behind the second block yet";
+  EXPECT_EQ(stores[0].lookahead, (LookaheadTokens{1, {16}}));
+  ASSERT_TRUE(engine.Decode(request, 7777));
+  stores = StoresOf(engine);
+  ASSERT_EQ(stores.size(), 1u);
+  EXPECT_EQ(stores[0].block_hashes.size(), 1u);
+  EXPECT_EQ(stores[0].lookahead, (LookaheadTokens{1, {7777}}));
+}
+
+// Equal blocks with other tokens behind them are other blocks.
+TEST(Release033, ALookaheadHashCoversWhatFollows) {
+  TestEngine engine(Of033({Full()}, 1));
+  CacheRequest first = Request("0", Tokens(40));
+  engine.Start(first);
+  CacheRequest same = Request("1", Tokens(33));
+  EXPECT_EQ(engine.Lookup(same).tokens, 32);
+  CacheRequest other = Request("2", Concat(Tokens(32), {9999}));
+  EXPECT_EQ(engine.Lookup(other).tokens, 16);
+}
+
+// The path of an adapter is hashed, and announced nowhere.
+TEST(Release033, TheLoraPathIsPartOfTheHash) {
+  TestEngine engine(Of033({Full()}));
+  const auto request = [](const char* id, const char* path) {
+    CacheRequest made = Request(id, Tokens(33));
+    made.hash_inputs.lora_name = "adapter";
+    made.hash_inputs.lora_path = path;
+    return made;
+  };
+  CacheRequest first = request("0", "/one");
+  engine.Start(first);
+  const std::vector<BlockStored> stores = StoresOf(engine);
+  ASSERT_EQ(stores.size(), 1u);
+  EXPECT_EQ(stores[0].lora_name, "adapter");
+  ASSERT_TRUE(stores[0].extra_keys.has_value());
+  EXPECT_EQ(stores[0].extra_keys->at(0), (ExtraKeys{ExtraKey{std::string("adapter")}}));
+  CacheRequest again = request("1", "/one");
+  EXPECT_EQ(engine.Lookup(again).tokens, 32);
+  CacheRequest other = request("2", "/two");
+  EXPECT_EQ(engine.Lookup(other).tokens, 0);
+}
+
+GroupSpec Replayed(int64_t window) {
+  GroupSpec spec = Window(window);
+  spec.prefix_cacheable = false;
+  return spec;
+}
+
+// The window group announces nothing and is computed again behind a hit.
+TEST(Release033, BoundedReplayAdoptsAHitAndComputesItsEndAgain) {
+  CacheConfig config = Of033({Full(), Replayed(32)});
+  config.replay_tokens = 32;
+  TestEngine engine(config);
+  CacheRequest first = Request("0", Tokens(97));
+  engine.Start(first);
+  for (const BlockStored& stored : StoresOf(engine)) EXPECT_EQ(stored.group_idx, 0);
+  CacheRequest second = Request("1", Tokens(97));
+  const PrefixHit hit = engine.Lookup(second);
+  EXPECT_EQ(hit.tokens, 96);
+  EXPECT_EQ(hit.replay_tokens, 32);
+  EXPECT_EQ(hit.computed_tokens(), 64);
+  ASSERT_TRUE(engine.Allocate(second, {.hit = &hit})) << "a hit may be adopted alone";
+  Ids held = engine.Table(first, 0);
+  held.pop_back();  // the block of its last token
+  EXPECT_EQ(engine.Table(second, 0), held);
+  const Ids window = engine.Table(second, 1);
+  ASSERT_EQ(window.size(), 6u);
+  EXPECT_EQ(window[3], 0u) << "before the window";
+  EXPECT_NE(window[4], 0u);
+}
+
+TEST(Release033, AHitThatWouldBeComputedAgainAsAWholeIsNone) {
+  CacheConfig config = Of033({Full(), Replayed(32)});
+  config.replay_tokens = 32;
+  TestEngine engine(config);
+  CacheRequest first = Request("0", Tokens(33));
+  engine.Start(first);
+  CacheRequest second = Request("1", Tokens(33));
+  const PrefixHit hit = engine.Lookup(second);
+  EXPECT_EQ(hit.tokens, 32);
+  EXPECT_EQ(hit.computed_tokens(), 0);
+  ASSERT_TRUE(engine.Allocate(second, {.new_tokens = 33, .hit = &hit}));
+  EXPECT_NE(engine.Table(second, 0)[0], engine.Table(first, 0)[0]);
+}
+
+TEST(Release033, ACircularBufferIsOneBlockForLife) {
+  GroupSpec ring = {.kind = SpecKind::kCircularBuffer};
+  ring.prefix_cacheable = false;
+  TestEngine engine(Of033({Full(), ring}));
+  CacheRequest request = Request("0", Tokens(100));
+  engine.Start(request);
+  const Ids buffer = engine.Table(request, 1);
+  EXPECT_EQ(buffer.size(), 1u);
+  for (TokenId token = 0; token < 40; ++token) ASSERT_TRUE(engine.Decode(request, token));
+  EXPECT_EQ(engine.Table(request, 1), buffer);
+  for (const BlockStored& stored : StoresOf(engine)) EXPECT_EQ(stored.group_idx, 0);
+  const int64_t free = engine.free_blocks();
+  engine.Free(request);
+  EXPECT_EQ(engine.free_blocks(), free + 9 + 1);
+}
+
+// A chunk of a prompt that passes a whole column keeps the state of its last hash unit there.
+TEST(Release033, APrefillCheckpointNeedsNoStepOfItsOwn) {
+  GroupSpec mamba = Mamba(MambaMode::kAlign, 64);
+  mamba.prefill_checkpoint_blocks = 1;
+  mamba.prefill_checkpoint_alignment = 16;
+  CacheConfig config = Of033({Full(64), mamba});
+  config.hash_block_size = 16;
+  config.retention_interval = 0;
+  TestEngine engine(config);
+  CacheRequest request = Request("0", Tokens(220));
+  engine.Start(request);
+  const Ids states = engine.Table(request, 1);
+  ASSERT_EQ(states.size(), 4u);
+  EXPECT_EQ(states[1], 0u);
+  EXPECT_NE(states[2], 0u) << "the checkpoint";
+  EXPECT_NE(states[3], 0u) << "the running state";
+  engine.cache().BeginStep();
+  CacheRequest again = Request("1", Tokens(220));
+  EXPECT_EQ(engine.Lookup(again).tokens, 208);
+}
+
+// A prompt that ends with a hash unit can hit all but its last token, so that its last whole unit
+// needs no entry of its own.
+TEST(Release033, ThePartialTailEndsBeforeTheLastToken) {
+  for (const EngineRules rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
+    CacheConfig config = Of033({Full(64), Mamba(MambaMode::kAlign, 64)});
+    config.hash_block_size = 16;
+    config.rules = rules;
+    TestEngine engine(config);
+    CacheRequest request = Request("0", Tokens(96));
+    engine.Start(request);
+    int64_t end = 0;
+    for (const BlockStored& stored : StoresOf(engine)) {
+      if (stored.group_idx == 0 && stored.block_size == 16) end = stored.token_ids->back() + 1;
+    }
+    EXPECT_EQ(end, rules == EngineRules::kV033 ? 80 : 96);
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::engine
