@@ -27,8 +27,8 @@ struct alignas(64) WorkerRules {
   // The reusable prefix, and each group's, is the run of leading blocks that all groups hold, in
   // steps of `alignment`: one block per hash, groups of one full kind, no draft head.
   bool leading_run = false;
-  // Nobody's answer is more than 0 who holds nothing of the prompt. Only chunked attention can say
-  // of a group that it could serve what it does not hold.
+  // The answer is 0 where the worker holds nothing of the prompt. Only chunked attention can serve
+  // a prompt of which it holds no block.
   bool nothing_without_blocks = true;
   OffloadRule offload_rule = OffloadRule::kConnector;
   EngineRules rules = EngineRules::kMain2026August;

@@ -1,8 +1,9 @@
 // FoundNames: hashes of blocks whose content queries have found out, on their way to the index.
 //
-// A query that computes an engine's hashes knows what they name. It must not wait for the index's
-// writer, so it leaves what it found here, and the source's own thread names the blocks beside its
-// next batch. What does not fit is dropped: a later query finds it again.
+// A query that computes an engine's hashes knows which content each of them names. It must not wait
+// for the index's writer, so it leaves these names here, and the source's own thread gives them to
+// the blocks beside its next batch. Names that do not fit are dropped: a later query finds them
+// again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
