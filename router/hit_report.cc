@@ -113,7 +113,6 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   const bool known = std::all_of(specs.begin(), specs.end(), SizeKnown);
   if (!known) return {.reading = HitReportReading::kUnclear};
   if (!run.Complete(specs)) return {};
-  if (run.span() <= replay_tokens) return {};
 
   HitReport report{.events = run.stores()};
   std::vector<GroupResidency> groups;
@@ -129,7 +128,9 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   // The block that EAGLE looks at beyond a hit is not in the report.
   for (GroupResidency& group : groups) group.spec.eagle = false;
   if (servable(run.span()) != run.span()) return {};
-  report.reading = shorter ? HitReportReading::kYes : HitReportReading::kMaybe;
+  // A hit of no more than what is computed again is reported, and then computed as a whole.
+  const bool counts = shorter && run.span() > replay_tokens;
+  report.reading = counts ? HitReportReading::kYes : HitReportReading::kMaybe;
   return report;
 }
 

@@ -61,6 +61,22 @@ GroupSpec RandomGroup(Random& random) {
   return group;
 }
 
+// What releases from v0.31 on may have.
+void DrawNewRules(Random& random, CacheConfig& config) {
+  if (Pick(random, 0, 1) == 0) config.chain_form.extra_keys = ExtraKeyScheme::kTagged;
+  if (config.rules >= EngineRules::kV033 && Pick(random, 0, 1) == 0) {
+    config.chain_form.lookahead = Pick(random, 1, 3);
+    // The hash of a block says what follows it, so that no block is dropped.
+    for (GroupSpec& group : config.groups) group.eagle = false;
+  }
+  if (Pick(random, 0, 4) == 0) {
+    GroupSpec replayed = Window(Pick(random, 2, 6 * kUnit), kUnit);
+    replayed.prefix_cacheable = false;
+    config.replay_tokens = replayed.sliding_window;
+    config.groups.push_back(replayed);
+  }
+}
+
 Drawn Draw(Random& random) {
   Drawn drawn;
   CacheConfig& config = drawn.cache;
@@ -84,8 +100,10 @@ Drawn Draw(Random& random) {
   const std::optional<int64_t> retentions[] = {std::nullopt, 0, 8 * kUnit};
   config.retention_interval = retentions[Pick(random, 0, 2)];
   const EngineRules rules[] = {EngineRules::kV021, EngineRules::kMain2026May,
-                               EngineRules::kMain2026August, EngineRules::kV032};
-  config.rules = rules[Pick(random, 0, 3)];
+                               EngineRules::kMain2026August, EngineRules::kV032,
+                               EngineRules::kV033};
+  config.rules = rules[Pick(random, 0, 4)];
+  if (config.rules >= EngineRules::kV032) DrawNewRules(random, config);
   if (Pick(random, 0, 3) == 0) config.mtp_lookahead_tokens = Pick(random, 1, 3);
   if (Pick(random, 0, 9) == 0) config.decode_context_parallel = 2;
   const HashAlgorithm algorithms[] = {HashAlgorithm::kSha256, HashAlgorithm::kSha256Cbor,
@@ -151,6 +169,8 @@ RouterSource SourceOf(const Drawn& drawn, const CacheConfig& cache, Change chang
   worker.groups = cache.groups;
   worker.alignment = HitAlignment(cache);
   worker.rules = cache.rules;
+  worker.replay_tokens = cache.replay_tokens;
+  worker.hash_lookahead_tokens = cache.chain_form.lookahead;
   worker.hash_block_size = cache.hash_block_size;
   worker.sparse_rule =
       SparseRule{cache.rules, cache.scheduler_block_size, cache.retention_interval};
@@ -211,9 +231,13 @@ class Follower {
   Follower(Random& random, const Drawn& drawn, const CacheConfig& cache, Change change)
       : engine_(random, TestEngine(cache, drawn.events, drawn.algorithm, drawn.seed), drawn.images,
                 drawn.reports),
-        dialect_(drawn.events.exact_spans ? Dialect::kKvcast1 : kDefaultDialect) {
+        dialect_(DialectOf(drawn)) {
     auto source = router::Source::Create(WorkerId(0), SourceOf(drawn, cache, change), index_);
     if (source.ok()) sources_.push_back(std::move(source).value());
+  }
+  static Dialect DialectOf(const Drawn& drawn) {
+    if (drawn.events.exact_spans) return Dialect::kKvcast1;
+    return drawn.cache.rules >= EngineRules::kV033 ? Dialect::kVllm12 : kDefaultDialect;
   }
   bool valid() const { return !sources_.empty(); }
 
@@ -234,6 +258,7 @@ class Follower {
     query.tokens = request.tokens;
     query.prompt_tokens = std::ssize(request.tokens);
     query.inputs = request.hash_inputs;
+    query.inputs.lora_path.clear();  // what the registration says of it
     const QueryAnswer answer = queries.Answer(query, sources_).value().at(0);
     ++counts.answers;
     counts.hits += hit > 0;
@@ -256,9 +281,13 @@ int64_t Setting(const char* name, int64_t otherwise) {
 }
 
 std::string Describe(const Drawn& drawn) {
+  const ChainForm& form = drawn.cache.chain_form;
   std::string text = "rules " + std::to_string(static_cast<int>(drawn.cache.rules)) +
-                     " retention " + std::to_string(drawn.cache.retention_interval.value_or(-1)) +
-                     " reports " + std::to_string(drawn.reports) + " groups";
+                     (form.extra_keys == ExtraKeyScheme::kTagged ? " tagged" : " bare") +
+                     " lookahead " + std::to_string(form.lookahead) + " replay " +
+                     std::to_string(drawn.cache.replay_tokens) + " retention " +
+                     std::to_string(drawn.cache.retention_interval.value_or(-1)) + " reports " +
+                     std::to_string(drawn.reports) + " groups";
   for (const GroupSpec& group : drawn.cache.groups) {
     text += " (kind " + std::to_string(static_cast<int>(group.kind)) + " block " +
             std::to_string(group.block_size) + " window " + std::to_string(group.sliding_window) +

@@ -32,6 +32,7 @@ inline CacheRequest RandomRequest(Random& random, bool images) {
   if (conversation == 1) request.hash_inputs.cache_salt = "tenant";
   if (conversation == 2) {
     request.hash_inputs.lora_name = "adapter";
+    request.hash_inputs.lora_path = "/of/the/adapter";
     request.lora_id = 7;
   }
   if (conversation != 4 || !images) return request;
@@ -93,7 +94,10 @@ class RandomEngine {
     return Named(std::move(request));
   }
   // Changes the request's chain alone.
-  int64_t Lookup(CacheRequest& request) { return engine_.Lookup(request).tokens; }
+  int64_t Lookup(CacheRequest& request) {
+    const PrefixHit hit = engine_.Lookup(request);
+    return hit.computed_tokens() > 0 ? hit.tokens : 0;
+  }
   const CacheConfig& config() const { return engine_.config(); }
   // Hashes that are cached, in all groups.
   uint64_t cached() {
@@ -147,12 +151,15 @@ class RandomEngine {
     run.tokens_max = std::min<int64_t>(400, total + Pick(random_, 1, 40));
     const PrefixHit hit = engine_.Lookup(run.request);
     AllocateArgs args;
-    run.computed = hit.tokens;
-    args.new_tokens = Grid(run, std::min(total - hit.tokens, Pick(random_, 1, 64)));
+    run.computed = hit.computed_tokens();
+    const int64_t step = Grid(run, std::min(total - run.computed, Pick(random_, 1, 64)));
+    // What is computed again has its slots from the hit.
+    const int64_t held = run.computed > 0 ? hit.tokens : 0;
+    args.new_tokens = std::max<int64_t>(0, run.computed + step - held);
     args.hit = &hit;
     args.full_sequence_must_fit = true;
     if (!engine_.Allocate(run.request, args)) return;
-    run.computed += args.new_tokens;
+    run.computed += step;
     seen_.push_back(run.request);
     running_.push_back(std::move(run));
   }
