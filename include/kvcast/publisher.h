@@ -57,11 +57,18 @@ struct PublisherConfig {
   // for a process with many. But one that is destroyed before the last of them sends what is
   // queued, and frees its ports, only some time after that.
   bool shares_threads = false;
+  // This node's address, for endpoints that name none: see NodeEndpoint.
+  std::string host_ip;
 };
 
 // The endpoint of one data-parallel rank: tcp adds the rank to the port (port 0 stays 0), inproc
 // appends "_dp<rank>", rank 0 and empty are unchanged, anything else is an error for rank > 0.
 Result<std::string> EndpointForRank(std::string_view endpoint, int64_t rank);
+// `tcp://*:0` names no address and no port, and a reader on another node needs both: it becomes
+// `tcp://HOST:0`, where HOST is `host_ip`, or if that is empty the address of the default route, or
+// loopback. Every other endpoint is unchanged. Error: `host_ip` is a wildcard. Source: vLLM from
+// v0.31 on.
+Result<std::string> NodeEndpoint(std::string_view endpoint, std::string_view host_ip = {});
 // Whether a PUB socket binds the endpoint (wildcard "*", "::" or 0.0.0.0, ipc, inproc, port 0,
 // numeric loopback 127.x) or connects. The replay ROUTER always binds.
 bool BindsEndpoint(std::string_view endpoint);

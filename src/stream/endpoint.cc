@@ -1,4 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
 #include <charconv>
 
 #include "kvcast/publisher.h"
@@ -36,7 +41,43 @@ Result<std::string> TcpEndpointForRank(std::string_view endpoint, int64_t rank) 
   return std::string(endpoint.substr(0, colon + 1)) + std::to_string(*port + rank);
 }
 
+// The address from which this node would send to other networks. Nothing is sent: connecting a
+// datagram socket only looks up the route.
+std::string AddressOfDefaultRoute() {
+  constexpr char kLoopback[] = "127.0.0.1";
+  constexpr char kElsewhere[] = "192.0.2.1";  // of a network that is kept for documentation
+  constexpr uint16_t kAnyPort = 9;
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return kLoopback;
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(kAnyPort);
+  inet_pton(AF_INET, kElsewhere, &address.sin_addr);
+  socklen_t size = sizeof(address);
+  const bool known =
+      connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
+      getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0 &&
+      address.sin_addr.s_addr != htonl(INADDR_ANY);
+  close(fd);
+  char text[INET_ADDRSTRLEN] = {};
+  if (!known || inet_ntop(AF_INET, &address.sin_addr, text, sizeof(text)) == nullptr) {
+    return kLoopback;
+  }
+  return text;
+}
+
 }  // namespace
+
+Result<std::string> NodeEndpoint(std::string_view endpoint, std::string_view host_ip) {
+  if (endpoint != "tcp://*:0") return std::string(endpoint);
+  if (host_ip == "0.0.0.0" || host_ip == "::" || host_ip == "*") {
+    return BadEndpoint(endpoint, "host_ip names no single address");
+  }
+  std::string host(host_ip);
+  if (host.empty()) host = AddressOfDefaultRoute();
+  if (Contains(host, ":")) host = "[" + host + "]";
+  return "tcp://" + host + ":0";
+}
 
 Result<std::string> EndpointForRank(std::string_view endpoint, int64_t rank) {
   if (rank < 0) return BadEndpoint(endpoint, "data-parallel rank is negative");

@@ -132,7 +132,9 @@ Status Publisher::Impl::Open() {
   if (!replay_of_rank.ok()) return replay_of_rank.status();
   const std::shared_ptr<Context> context =
       ContextFor(*pub_of_rank, *replay_of_rank, config.shares_threads);
-  Result<Socket> pub = OpenPub(config, context, *pub_of_rank);
+  const Result<std::string> bound = NodeEndpoint(*pub_of_rank, config.host_ip);
+  if (!bound.ok()) return bound.status();
+  Result<Socket> pub = OpenPub(config, context, *bound);
   if (!pub.ok()) return pub.status();
   endpoint = pub->last_endpoint();
   live = std::make_unique<stream::LiveSender>(std::move(pub).value(), config.topic, ring);
@@ -151,7 +153,9 @@ Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
                                    const std::string& endpoint_of_rank) {
   Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
   if (!waker.ok()) return waker.status();
-  Result<Socket> router = OpenRouter(std::move(context), endpoint_of_rank);
+  const Result<std::string> bound = NodeEndpoint(endpoint_of_rank, config.host_ip);
+  if (!bound.ok()) return bound.status();
+  Result<Socket> router = OpenRouter(std::move(context), *bound);
   if (!router.ok()) return router.status();
   replay_endpoint = router->last_endpoint();
   if (config.extension) {

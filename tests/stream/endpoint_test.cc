@@ -33,6 +33,35 @@ TEST(EndpointForRank, PortZeroStaysZeroOnEveryRank) {
   EXPECT_EQ(ForRank("tcp://127.0.0.1:*", 3), "tcp://127.0.0.1:*");
 }
 
+TEST(NodeEndpoint, OnlyTheEndpointThatNamesNothingGetsAHost) {
+  for (const char* endpoint : {"", "tcp://*:5557", "tcp://127.0.0.1:0", "ipc:///run/kv.sock"}) {
+    EXPECT_EQ(NodeEndpoint(endpoint, "10.1.2.3").value(), endpoint);
+  }
+  EXPECT_EQ(NodeEndpoint("tcp://*:0", "10.1.2.3").value(), "tcp://10.1.2.3:0");
+  EXPECT_EQ(NodeEndpoint("tcp://*:0", "fe80::1").value(), "tcp://[fe80::1]:0");
+  const std::string found = NodeEndpoint("tcp://*:0").value();
+  EXPECT_TRUE(found.starts_with("tcp://") && found.ends_with(":0")) << found;
+  EXPECT_EQ(found.find('*'), std::string::npos);
+  EXPECT_EQ(found.find("0.0.0.0"), std::string::npos);
+  for (const char* wildcard : {"0.0.0.0", "::", "*"}) {
+    EXPECT_FALSE(NodeEndpoint("tcp://*:0", wildcard).ok()) << wildcard;
+  }
+}
+
+// Readers on other nodes connect to what the publisher says of itself.
+TEST(NodeEndpoint, APublisherSaysItsAddressAndPort) {
+  PublisherConfig config;
+  config.endpoint = config.replay_endpoint = "tcp://*:0";
+  config.host_ip = "127.0.0.1";
+  config.data_parallel_rank = 1;
+  const auto publisher = Publisher::Create(config);
+  ASSERT_TRUE(publisher.ok()) << publisher.status().ToString();
+  for (const std::string& endpoint : {(*publisher)->endpoint(), (*publisher)->replay_endpoint()}) {
+    EXPECT_TRUE(endpoint.starts_with("tcp://127.0.0.1:")) << endpoint;
+    EXPECT_FALSE(endpoint.ends_with(":0")) << endpoint;
+  }
+}
+
 TEST(EndpointForRank, OtherTransportsHaveNoRanks) {
   EXPECT_EQ(ForRank("ipc:///run/kv.sock", 1), "error invalid_argument");
 }
