@@ -261,6 +261,8 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
       content_.dense &&
       (IsFullKind(spec->kind) || (IsWindowKind(spec->kind) && !worker.catalogue.has_full_kind()));
   if (!whole || !worker.evidence.open()) return;
+  // A request may store a prefix that ends inside a block, and then the block.
+  if (!inside && event.block_size != spec->block_size) return;
   const bool placed = start.at_root || start.end > 0;
   for (size_t i = 0; i < event.block_hashes.size() && worker.evidence.open(); ++i) {
     const auto before_it = static_cast<uint32_t>(static_cast<int64_t>(i) * event.block_size);

@@ -91,8 +91,8 @@ const EventFields& FieldsOf(EventKind kind);
 struct EventLayout {
   std::span<const Field> fields;
   size_t always = 0;
-  // Map heads take 16 bits even for few pairs. vLLM's encoder picks the form of a head by the number
-  // of pairs that its class could have, tag included: up to 15 the shortest form, with 16 this one.
+  // Map heads take 16 bits even for few pairs. vLLM's encoder picks the form of a head by the
+  // number of pairs that its class could have, tag included: up to 15 the shortest, with 16 this.
   bool wide_head = false;
 };
 
