@@ -448,5 +448,5 @@ MUTATIONS = [
      "stream_unit_test --gtest_filter=NodeEndpoint*"),
     ("count a prefix inside a block as a child", "router/prefix_index_naming.cc",
      "  if (!inside && event.block_size != spec->block_size) return;\n", "",
-     "router_exactness_test KVCAST_EXACTNESS_SEED=504800 KVCAST_EXACTNESS_ANSWERS=200000"),
+     NAMING),
 ]

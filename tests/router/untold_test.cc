@@ -482,6 +482,26 @@ TEST(ReuseEvidence, ASmallerBlockIsNoSiblingOfALargerOne) {
   EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), Untold::kEagle));
 }
 
+// A request stores the end of its prompt inside a block, and then the block.
+TEST(ReuseEvidence, APrefixInsideABlockIsNoChild) {
+  WorkerConfig config;
+  config.eagle = false;
+  ContentWorker worker({}, config);
+  const auto large = [](uint64_t hash, TokenId first, int64_t tokens) {
+    return StoreTokens({Hash(hash)}, Tokens(first, tokens), Hash(31), 1, tokens);
+  };
+  const auto parents = [] {
+    return std::pair(StoreTokens(Hashes(1, 2), Tokens(1, 8)),
+                     StoreTokens({Hash(31)}, Tokens(1, 8), std::nullopt, 1, 8));
+  };
+  worker.Apply(parents().first, parents().second, large(32, 100, 8));
+  worker.Apply(parents().first, parents().second, large(40, 200, 4), large(33, 200, 8));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), Untold::kGroups));
+  worker.Apply(large(34, 300, 8));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 8)), Untold::kGroups));
+  EXPECT_EQ(worker.counters().bad_events, 0u);
+}
+
 // A store of a window may leave out blocks that its request stored elsewhere.
 TEST(ReuseEvidence, BesideFullAttentionWindowsShowNothing) {
   ContentWorker worker;
