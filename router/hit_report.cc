@@ -128,7 +128,7 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   // The block that EAGLE looks at beyond a hit is not in the report.
   for (GroupResidency& group : groups) group.spec.eagle = false;
   if (servable(run.span()) != run.span()) return {};
-  // A hit of no more than what is computed again is reported, and then computed as a whole.
+  // A hit that is not longer than the replayed tokens is reported, and then computed as a whole.
   const bool counts = shorter && run.span() > replay_tokens;
   report.reading = counts ? HitReportReading::kYes : HitReportReading::kMaybe;
   return report;

@@ -9,8 +9,8 @@
 // each. Whether the key at a locator is the one asked for is the caller's to say.
 //
 // A table may have a filter: a word for each bucket, with a bit for each 64th of the fingerprints
-// that have it for their home. An eighth as large as the buckets, it says of most hashes that are
-// not there that they are not.
+// that have it for their home. It is an eighth as large as the buckets, and rules out 9 of 10
+// hashes that are not in the table.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

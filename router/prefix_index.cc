@@ -277,7 +277,7 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
     ForgetNames(worker);
   }
   worker.evidence.ForgetBlocks();
-  // The engine may still hold what is forgotten here.
+  // The engine may still hold the blocks that are forgotten here.
   if (!forget_groups) worker.evidence.Close();
   Commit(worker);
 }

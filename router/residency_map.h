@@ -165,11 +165,9 @@ class ResidencyMap {
   template <typename Visitor>
   void WalkContents(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
                     Visitor&& visit) const {
-    if (unsigned_ints_.any_named()) {
-      // Hashes of all forms may lie in one chain.
-      if (!negative_ints_.any_named() && !byte_strings_.any_named()) {
-        return WalkStores(contents, unit, until_gap, visit, unsigned_ints_);
-      }
+    // Hashes of all forms may lie in one chain, and mostly do not.
+    if (!negative_ints_.any_named() && !byte_strings_.any_named()) {
+      return WalkStores(contents, unit, until_gap, visit, unsigned_ints_);
     }
     WalkStores(contents, unit, until_gap, visit, unsigned_ints_, negative_ints_, byte_strings_);
   }

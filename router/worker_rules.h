@@ -35,7 +35,7 @@ struct alignas(64) WorkerRules {
   int64_t unit = 0;               // tokens per hash; 0: not known yet
   int64_t alignment = 0;          // of hits
   std::vector<GroupSpec> groups;  // by group_idx
-  // Most queries read no more of it than what stands above: one cache line.
+  // Most queries read the members above alone: one cache line.
   int64_t blocks_per_chunk = 1;  // offloaded as one
   int64_t block_alignment = 0;   // of hits that end with blocks
   int64_t replay_tokens = 0;     // of a hit, computed again

@@ -125,8 +125,9 @@ class CacheManager {
 
   // Slots for the next step. False: not enough free blocks, nothing changed except that blocks out
   // of the window were released. New block ids per group are appended to `new_blocks` if it is
-  // given. False too if the arguments contradict each other: nothing to compute or load, a negative
-  // count, or a hit that is not one of this manager or not at the start of a request.
+  // given. False too if the arguments contradict each other: nothing to compute, load or
+  // (from v0.31 on) adopt, a negative count, or a hit that is not one of this manager or not at the
+  // start of a request.
   bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                      std::vector<std::vector<BlockId>>* new_blocks = nullptr);
 

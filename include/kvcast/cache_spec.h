@@ -94,7 +94,8 @@ enum class EngineRules : uint8_t {
   // end of a prompt is cached inside its block.
   kMain2026August,
   // v0.32: a group that drops a block for its draft head sees every hashed block of the prompt (see
-  // EagleLimit). CacheManager caches by the rules of kMain2026August under this one and the next.
+  // EagleLimit), and the cache keeps the prefixes that such a lookup can reach. Stands for v0.29 to
+  // v0.31 too, but for EagleLimit.
   kV032,
   // v0.33: with lookahead hashes no group drops a block.
   kV033,
@@ -126,7 +127,7 @@ struct CacheConfig {
   int64_t replay_tokens = 0;
   // How the chain is hashed. With lookahead no group may drop a block.
   ChainForm chain_form;
-  // Mamba states are also kept where a prompt parts from what others share
+  // Mamba states are also kept where a prompt parts from the prefix that others share
   // (enable_mamba_shared_prefix_checkpoint): PrefixHit::shared_prefix_boundary.
   bool mamba_shared_prefix_checkpoint = false;
   // Ranks that share the tokens of a request. More than 1: full attention and Mamba groups only.

@@ -11,8 +11,8 @@
 namespace kvcast::router {
 namespace {
 
-// Tokens that one query hashes for all engines that it asks, beyond the first way to hash: some 20
-// ms of SHA-256.
+// Tokens that one query hashes for all schemes of the engines that it asks: some 20 ms of SHA-256.
+// The first chain is computed even if it is longer.
 constexpr size_t kMaxHashedTokens = size_t{1} << 21;
 
 // The reason, and the member of the source that settles it.
@@ -148,7 +148,6 @@ class QueryEngine::PromptNames {
   const SharedChain& Chain(const ChainKey& key, int64_t unit) {
     const auto [it, added] = chains_.try_emplace({key, unit});
     if (!added) return it->second;
-    // The first chain is computed in any case.
     const size_t tokens = query_.tokens.size();
     if (hashed_tokens_ > 0 && hashed_tokens_ + tokens > kMaxHashedTokens) return it->second;
     hashed_tokens_ += tokens;
@@ -318,10 +317,12 @@ bool QueryEngine::HitsByContent(const Source& source, const Cohort& cohort, cons
 
 void QueryEngine::OfferNames(Source& source, const Cohort& cohort, int64_t units,
                              PromptNames& names) {
-  source.OfferNames({.hashes = names.Chain(*cohort.chain, cohort.unit),
-                     .contents = names.Contents(cohort.unit, cohort.lookahead),
-                     .units = static_cast<size_t>(units),
-                     .scheme = cohort.chain->scheme});
+  const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
+  const auto& contents = names.Contents(cohort.unit, cohort.lookahead);
+  // Either may end before a unit that the query does not describe.
+  const size_t named = std::min({static_cast<size_t>(units), hashes->size(), contents->size()});
+  source.OfferNames(
+      {.hashes = hashes, .contents = contents, .units = named, .scheme = cohort.chain->scheme});
 }
 
 Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
