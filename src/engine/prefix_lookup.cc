@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/prefix_lookup.h"
 
+#include <algorithm>
+
 #include "src/cache/fixed_point.h"
 
 namespace kvcast::engine {
@@ -30,6 +32,12 @@ void PrefixLookup::Begin(std::span<const Digest> chain, int64_t tokens_before) {
   for (GroupLookup& lookup : lookups_) lookup.Begin(chain, tokens_before);
 }
 
+// With lookahead the end of a prompt has no hashes. vLLM v0.33 looks there all the same: its window
+// lookup reads behind the list of hashes, and a chunk that begins there needs no block.
+int64_t PrefixLookup::HashedTokens(std::span<const Digest> chain, int64_t max_tokens) const {
+  return std::min(max_tokens, std::ssize(chain) * hash_unit_);
+}
+
 int64_t PrefixLookup::LimitOfEagle(std::span<const Digest> chain, int64_t max_tokens) const {
   return EagleLimit(rules_, num_groups_, max_tokens, std::ssize(chain) * hash_unit_);
 }
@@ -38,6 +46,7 @@ PrefixHit PrefixLookup::Find(std::span<const Digest> chain, int64_t max_tokens,
                              int64_t tokens_before) {
   PrefixHit hit;
   hit.blocks.resize(num_groups_);
+  max_tokens = HashedTokens(chain, max_tokens);
   Begin(chain, tokens_before);
   const internal::FixedPoint point =
       internal::FindFixedPoint(groups_, alignment_, max_tokens, LimitOfEagle(chain, max_tokens),
@@ -52,6 +61,7 @@ PrefixHit PrefixLookup::Find(std::span<const Digest> chain, int64_t max_tokens,
 
 std::vector<int64_t> PrefixLookup::FindPerGroup(std::span<const Digest> chain, int64_t max_tokens) {
   std::vector<int64_t> hits(num_groups_, 0);
+  max_tokens = HashedTokens(chain, max_tokens);
   if (max_tokens <= 0) return hits;
   Begin(chain, 0);
   const int64_t eagle_limit = LimitOfEagle(chain, max_tokens);

@@ -31,6 +31,7 @@ class PrefixLookup {
  private:
   void Begin(std::span<const Digest> chain, int64_t tokens_before);
 
+  int64_t HashedTokens(std::span<const Digest> chain, int64_t max_tokens) const;
   int64_t LimitOfEagle(std::span<const Digest> chain, int64_t max_tokens) const;
 
   size_t num_groups_;

@@ -134,6 +134,7 @@ ScenarioConfig ParseConfig(const Json& value) {
   ScenarioConfig config;
   config.name = value.at("name");
   config.cache = ParseCache(value);
+  config.cache.rules = EngineRules::kMain2026August;
   const std::string algorithm = value.at("hash_algo");
   const auto known = ParseHashAlgorithm(algorithm);
   if (!known) throw std::invalid_argument("unknown hash_algo " + algorithm);
@@ -141,6 +142,9 @@ ScenarioConfig ParseConfig(const Json& value) {
   config.none_hash = HexToBytes(value.at("none_hash"));
   if (value.at("event_hashes") == "bytes") config.hash_form = EventHashForm::kBytes;
   config.array_events = value.at("event_encoding") == "array";
+  config.max_batched_tokens = value.at("max_num_batched_tokens");
+  config.long_prefill_tokens = value.value("long_prefill_token_threshold", int64_t{0});
+  config.draft_tokens = value.value("num_speculative_tokens", int64_t{0});
   if (config.array_events) {
     const bool has_spec_kind = value.at("groups").at(0).contains("spec_kind");
     config.cache.rules = has_spec_kind ? EngineRules::kMain2026May : EngineRules::kV021;
@@ -221,6 +225,7 @@ ScenarioOp ParseOp(const Json& value) {
     op.event_range = {range->at(0).get<int64_t>(), range->at(1).get<int64_t>()};
   }
   op.hit = value.value("hit", int64_t{0});
+  op.replay = value.value("replay", int64_t{0});
   op.boundary = value.value("boundary", int64_t{0});
   op.computed = value.value("computed", int64_t{0});
   op.new_tokens = value.value("new", int64_t{0});

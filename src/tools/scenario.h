@@ -30,6 +30,10 @@ struct ScenarioConfig {
   int64_t data_parallel_rank = 0;
   bool in_flight_told = false;  // CacheConfig::max_in_flight_tokens is recorded
   bool embeddings = false;      // prompts may be embeddings
+  // The scheduler's.
+  int64_t max_batched_tokens = 0;
+  int64_t long_prefill_tokens = 0;  // 0: no bound
+  int64_t draft_tokens = 0;         // verified in each step of a request that decodes
 };
 
 // A prompt: literal tokens, or a prefix of an earlier request and more tokens.
@@ -70,6 +74,7 @@ struct ScenarioOp {
   std::optional<std::pair<int64_t, int64_t>> event_range;
   int64_t hit = 0;
   int64_t boundary = 0;
+  int64_t replay = 0;  // of the hit, computed again
   int64_t computed = 0;
   int64_t new_tokens = 0;
   int64_t lookahead = 0;

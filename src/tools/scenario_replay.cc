@@ -125,6 +125,7 @@ void ScenarioReplay::RunLookup(const ScenarioOp& op) {
   Expect(hit.tokens, op.hit, "hit");
   ExpectBlocks(hit.blocks, op.blocks, "hit blocks");
   CheckBoundary(hit, op.boundary);
+  Known(op.request).shared_prefix_boundary = op.boundary;
 }
 
 void ScenarioReplay::RunAlloc(const ScenarioOp& op) {
@@ -135,6 +136,7 @@ void ScenarioReplay::RunAlloc(const ScenarioOp& op) {
   args.in_flight_tokens = op.in_flight;
   args.full_sequence_must_fit = op.full_fit;
   const bool waiting = running_.count(op.request) == 0;
+  Expect(scheduler_.NewTokens(Known(op.request), op, waiting), op.new_tokens, "chunk");
   args.apply_watermark = waiting && !running_.empty();
   if (waiting) args.hit = &lookups_[op.request];
   BlockLists blocks;
@@ -159,6 +161,7 @@ void ScenarioReplay::RunOp(const ScenarioOp& op) {
       requests_[op.request] = MakeRequest(op.request, op.prompt);
       return;
     case OpKind::kSchedule:
+      scheduler_.BeginStep();
       return cache_->BeginStep();
     case OpKind::kReset:
       return Expect(cache_->ResetPrefixCache() ? 1 : 0, op.ok ? 1 : 0, "ok");
@@ -170,7 +173,7 @@ void ScenarioReplay::RunOp(const ScenarioOp& op) {
       return RunCopyRelease(op);
     case OpKind::kOutput:
       for (const auto& [request, token] : op.sampled) Known(request).tokens.push_back(token);
-      return;
+      return scheduler_.OnOutput(op);
     case OpKind::kCache:
       return cache_->CacheBlocks(Known(op.request), op.computed);
     case OpKind::kFree:

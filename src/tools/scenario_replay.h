@@ -14,6 +14,7 @@
 #include "kvcast/cache_manager.h"
 #include "src/tools/scenario.h"
 #include "src/tools/scenario_file.h"
+#include "src/tools/scenario_scheduler.h"
 
 namespace kvcast::tools {
 
@@ -30,7 +31,10 @@ class ScenarioReplay {
 
  private:
   ScenarioReplay(const ScenarioConfig& config, std::unique_ptr<CacheManager> cache, Check check)
-      : config_(config), cache_(std::move(cache)), check_(std::move(check)) {}
+      : config_(config),
+        cache_(std::move(cache)),
+        check_(std::move(check)),
+        scheduler_(config, cache_->config()) {}
 
   void RunOp(const ScenarioOp& op);
   CacheRequest& Known(const std::string& id);
@@ -49,6 +53,7 @@ class ScenarioReplay {
   ScenarioConfig config_;
   std::unique_ptr<CacheManager> cache_;
   Check check_;
+  ScenarioScheduler scheduler_;
   std::map<std::string, CacheRequest> requests_;
   std::map<std::string, PrefixHit> lookups_;
   std::set<std::string> running_;

@@ -47,6 +47,16 @@ TEST(Release033, ALookaheadHashCoversWhatFollows) {
   EXPECT_EQ(engine.Lookup(other).tokens, 16);
 }
 
+// A hit ends at the last hash, though a chunk that begins behind it would need no block.
+TEST(Release033, NoHitEndsBehindTheLastHash) {
+  CacheRequest request = Request("0", Tokens(49));
+  TestEngine without(Of033({Chunked(48)}));
+  EXPECT_EQ(without.Lookup(request).tokens, 48);
+  CacheRequest hashed = Request("1", Tokens(49));
+  TestEngine engine(Of033({Chunked(48)}, 3));
+  EXPECT_EQ(engine.Lookup(hashed).tokens, 0);
+}
+
 // The path of an adapter is hashed, and announced nowhere.
 TEST(Release033, TheLoraPathIsPartOfTheHash) {
   TestEngine engine(Of033({Full()}));

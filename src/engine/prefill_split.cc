@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/prefill_split.h"
+
+#include <algorithm>
+
+namespace kvcast {
+namespace {
+
+int64_t BlockOf(int64_t tokens, int64_t block_size) {
+  return (tokens + block_size - 1) / block_size;
+}
+
+// What one rank holds: context parallelism spreads the tokens of attention alone.
+int64_t BlockSizeOfRank(const GroupSpec& group, int64_t ranks) {
+  return group.kind == SpecKind::kMamba ? group.block_size : group.block_size / ranks;
+}
+
+}  // namespace
+
+struct PrefillSplit::Prefill {
+  int64_t prompt_tokens = 0;
+  int64_t tokens = 0;    // of the request
+  int64_t junction = 0;  // where it parts from the prefix that others share; 0: nowhere
+  int64_t start = 0;     // of the chunk
+  int64_t end = 0;
+  int64_t prefill_end = 0;
+};
+
+PrefillSplit::PrefillSplit(const CacheConfig& config, int64_t max_chunk_tokens)
+    : rules_(config.rules),
+      partial_hits_(PartialHitsEnabled(config)),
+      keeps_junctions_(config.mamba_shared_prefix_checkpoint),
+      lookahead_(config.chain_form.lookahead),
+      unit_(config.hash_block_size),
+      max_chunk_tokens_(max_chunk_tokens),
+      drafted_ahead_(config.mtp_lookahead_tokens) {
+  for (const GroupSpec& group : config.groups) {
+    drops_ |= group.eagle;
+    if (!TakesPart(group)) continue;
+    const int64_t size = BlockSizeOfRank(group, config.decode_context_parallel);
+    block_size_ = block_size_ == 0 ? size : std::min(block_size_, size);
+    if (group.kind != SpecKind::kMamba || group.mamba_mode != MambaMode::kAlign) continue;
+    splits_ |= config.enable_caching;
+    if (group.prefill_checkpoint_blocks == 0) continue;
+    checkpoint_alignment_ = std::max(checkpoint_alignment_, group.prefill_checkpoint_alignment);
+  }
+}
+
+int64_t PrefillSplit::CheckpointBefore(int64_t tokens, int64_t unit) const {
+  const int64_t whole = tokens / unit * unit;
+  if (drops_) return std::max<int64_t>(0, whole - unit);
+  if (rules_ < EngineRules::kV032) return whole;
+  return std::max<int64_t>(0, tokens - std::max<int64_t>(1, lookahead_)) / unit * unit;
+}
+
+// The last chunk keeps the prompt's checkpoint in a block of its own, and needs no stop for it.
+bool PrefillSplit::KeepsCheckpoint(const Prefill& prefill) const {
+  const auto& [prompt, tokens, junction, start, end, prefill_end] = prefill;
+  if (checkpoint_alignment_ == 0 || end < prefill_end) return false;
+  const int64_t checkpoint = CheckpointBefore(prefill_end, unit_);
+  const bool behind = BlockOf(end, block_size_) - 2 > BlockOf(start, block_size_) - 1;
+  return behind && start % unit_ == 0 && start + unit_ <= checkpoint && checkpoint < end &&
+         (checkpoint - start) % checkpoint_alignment_ == 0;
+}
+
+// A block that is wider than any chunk is filled by several of them.
+int64_t PrefillSplit::AlignedEnd(const Prefill& prefill, int64_t last_state) const {
+  const int64_t before = rules_ < EngineRules::kMain2026August
+                             ? std::min(prefill.prefill_end, last_state)
+                             : prefill.prefill_end;
+  if (prefill.end >= before) return prefill.end;
+  const int64_t aligned = prefill.end / block_size_ * block_size_;
+  return aligned > prefill.start || block_size_ <= max_chunk_tokens_ ? aligned : prefill.end;
+}
+
+int64_t PrefillSplit::ClippedEnd(const Prefill& prefill) const {
+  const bool checkpoint = KeepsCheckpoint(prefill);
+  const int64_t last_state = checkpoint ? 0 : CheckpointBefore(prefill.tokens, block_size_);
+  const int64_t start = prefill.start;
+  int64_t end = AlignedEnd(prefill, last_state);
+  int64_t first = end;
+  const auto stop_at = [&](int64_t stop) {
+    if (start < stop && stop < first) first = stop;
+  };
+  if (!checkpoint && start % block_size_ != 0) stop_at((start / block_size_ + 1) * block_size_);
+  stop_at(last_state);
+  if (partial_hits_ && !checkpoint) {
+    const bool newer = rules_ >= EngineRules::kV032;
+    const int64_t tail = newer ? CheckpointBefore(prefill.prompt_tokens, unit_)
+                               : prefill.prompt_tokens / unit_ * unit_;
+    if (last_state < tail && tail < prefill.prompt_tokens) stop_at(tail);
+  }
+  if (start < prefill.junction && prefill.junction < end) {
+    stop_at(start + (prefill.junction - start) / block_size_ * block_size_);
+    if (keeps_junctions_) stop_at(prefill.junction);
+  }
+  return std::max(start, first);
+}
+
+int64_t PrefillSplit::ChunkTokens(const CacheRequest& request, int64_t computed,
+                                  int64_t tokens) const {
+  const auto length = static_cast<int64_t>(request.tokens.size());
+  const bool parts_at_junctions = rules_ >= EngineRules::kMain2026August;
+  const Prefill prefill{.prompt_tokens = request.prompt_tokens,
+                        .tokens = length,
+                        .junction = parts_at_junctions ? request.shared_prefix_boundary : 0,
+                        .start = computed,
+                        .end = computed + tokens,
+                        .prefill_end = std::max(request.prompt_tokens, length - 1)};
+  int64_t chunk = tokens;
+  if (splits_ && computed < prefill.prefill_end) chunk = ClippedEnd(prefill) - computed;
+  // A drafter of several modules reads the prompt behind the chunk: all that it reads is known, or
+  // the prefill ends.
+  const int64_t left = length - computed - chunk;
+  if (left > 0 && left < drafted_ahead_) chunk -= drafted_ahead_ - left;
+  return std::max<int64_t>(chunk, 0);
+}
+
+}  // namespace kvcast
