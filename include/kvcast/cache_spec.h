@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -101,6 +102,12 @@ enum class EngineRules : uint8_t {
   kV033,
 };
 
+// "v0.21", "2026-05", "2026-08", "v0.32", "v0.33".
+std::string_view EngineRulesName(EngineRules rules);
+std::optional<EngineRules> ParseEngineRules(std::string_view name);
+// All of them, quoted, as errors list them.
+std::string EngineRulesNames();
+
 // The cache of one engine: groups that share one pool of blocks.
 struct CacheConfig {
   std::vector<GroupSpec> groups;
@@ -121,7 +128,7 @@ struct CacheConfig {
   // prefix_cache_retention_interval: nullopt keeps every block of a window that may serve a hit
   // (dense); 0 keeps replay boundaries only; r > 0 also one boundary every r tokens.
   std::optional<int64_t> retention_interval;
-  EngineRules rules = EngineRules::kMain2026August;
+  EngineRules rules = EngineRules::kV033;
   // Bounded replay: the last so many tokens of a hit are computed again, for window groups outside
   // prefix caching, and a hit of no more than these is none. 0: off.
   int64_t replay_tokens = 0;

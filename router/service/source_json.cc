@@ -25,16 +25,6 @@ struct Member {
 using S = RouterSource&;
 using N = const std::string&;
 
-struct NamedRules {
-  const char* name;
-  EngineRules rules;
-};
-constexpr NamedRules kRules[] = {{"v0.21", EngineRules::kV021},
-                                 {"2026-05", EngineRules::kMain2026May},
-                                 {"2026-08", EngineRules::kMain2026August},
-                                 {"v0.32", EngineRules::kV032},
-                                 {"v0.33", EngineRules::kV033}};
-
 SparseRule& RuleOf(RouterSource& source) {
   auto& rule = source.worker.sparse_rule;
   return rule ? *rule : rule.emplace();
@@ -89,14 +79,11 @@ Status ReadReportsHits(const Json& json, N name, S source) {
 }
 
 Status ReadRules(const Json& json, N name, EngineRules& rules) {
-  std::string names;
-  for (const NamedRules& known : kRules) {
-    names += (names.empty() ? "\"" : ", \"") + std::string(known.name) + "\"";
-    if (json != known.name) continue;
-    rules = known.rules;
-    return Status();
-  }
-  return BadField(name + ": must be one of " + names);
+  const auto known =
+      json.is_string() ? ParseEngineRules(json.get_ref<const std::string&>()) : std::nullopt;
+  if (!known) return BadField(name + ": must be one of " + EngineRulesNames());
+  rules = *known;
+  return Status();
 }
 
 Status ReadLoraPaths(const Json& json, N name, S source) {
@@ -313,13 +300,6 @@ Json GroupsToJson(const std::vector<GroupSpec>& groups) {
   return list;
 }
 
-const char* NameOf(EngineRules rules) {
-  for (const NamedRules& known : kRules) {
-    if (known.rules == rules) return known.name;
-  }
-  return "";
-}
-
 void PutStoreRules(const WorkerConfig& config, Json& object) {
   PutIf(config.zero_parent_is_root, object, "zero_parent_is_root", true);
   PutIf(config.repeats_are_refreshes, object, "repeats_are_refreshes", true);
@@ -328,7 +308,7 @@ void PutStoreRules(const WorkerConfig& config, Json& object) {
   if (config.sparse_rule->retention_interval) {
     object["sparse_retention"] = *config.sparse_rule->retention_interval;
   }
-  object["sparse_rules"] = NameOf(config.sparse_rule->rules);
+  object["sparse_rules"] = EngineRulesName(config.sparse_rule->rules);
 }
 
 }  // namespace
@@ -403,7 +383,7 @@ Json SourceToJson(const RouterSource& source) {
   PutIf(worker.hit_reports != HitReports::kUnknown, object, "reports_hits",
         worker.hit_reports == HitReports::kExpected);
   PutStoreRules(worker, object);
-  if (worker.rules) object["release"] = NameOf(*worker.rules);
+  if (worker.rules) object["release"] = EngineRulesName(*worker.rules);
   if (worker.eagle) object["eagle"] = *worker.eagle;
   PutIf(worker.chunk_size > 0, object, "chunk_size", worker.chunk_size);
   PutIf(worker.hash_lookahead_tokens > 0, object, "lookahead", worker.hash_lookahead_tokens);

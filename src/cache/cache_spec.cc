@@ -21,7 +21,30 @@ constexpr std::array<std::string_view, 11> kKindNames = {
     "unknown",
 };
 
+// By EngineRules.
+constexpr std::array<std::string_view, 5> kRulesNames = {"v0.21", "2026-05", "2026-08", "v0.32",
+                                                         "v0.33"};
+
 }  // namespace
+
+std::string_view EngineRulesName(EngineRules rules) {
+  return kRulesNames[static_cast<size_t>(rules)];
+}
+
+std::optional<EngineRules> ParseEngineRules(std::string_view name) {
+  const auto found = std::find(kRulesNames.begin(), kRulesNames.end(), name);
+  if (found == kRulesNames.end()) return std::nullopt;
+  return static_cast<EngineRules>(found - kRulesNames.begin());
+}
+
+std::string EngineRulesNames() {
+  std::string names;
+  for (const std::string_view name : kRulesNames) {
+    if (!names.empty()) names += ", ";
+    names += '"' + std::string(name) + '"';
+  }
+  return names;
+}
 
 std::string_view SpecKindName(SpecKind kind) {
   const auto index = static_cast<size_t>(kind);

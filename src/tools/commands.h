@@ -16,6 +16,7 @@ namespace kvcast::tools {
 // Options of the simulated model and its cache, shared by `engine` and `demo`.
 struct CacheOptions {
   std::string model = "hybrid";
+  std::string rules = "v0.33";      // the release of vLLM that the cache follows
   int64_t blocks = 0;               // pool of one engine; 0: the model's default
   std::string retention = "dense";  // dense, or the interval in tokens
   std::string hash_algorithm = "sha256";
@@ -25,6 +26,7 @@ struct CacheOptions {
   bool exact_spans = false;
   int64_t vocabulary = 128000;
   int64_t max_batched_tokens = 8192;
+  int64_t draft_tokens = 0;       // of an EAGLE head, verified in each step of a decode
   double prefill_rate = 30000;    // tokens per second
   int64_t cpu_blocks = 0;         // host memory behind each pool, in blocks; 0: none
   std::string offload = "eager";  // eager, lazy
@@ -39,7 +41,7 @@ struct EngineOptions {
   std::string replay_endpoint = "tcp://127.0.0.1:5657";
   std::string topic;
   int64_t rank = 0;
-  std::string dialect = "map";
+  std::string dialect;   // empty: the release's own
   std::string trace;     // empty: the bundled slice
   int64_t requests = 0;  // 0: all of the trace
   double speed = 1;      // trace seconds per second
@@ -52,9 +54,9 @@ struct DemoOptions {
   CacheOptions cache;
   int64_t engines = 4;
   int64_t requests = 1000;
-  double speed = 0;              // 0: chosen so that one run takes about 12 s
-  std::string trace;             // empty: the bundled slice
-  std::string dialects = "map";  // comma-separated; engines take them in turn
+  double speed = 0;      // 0: chosen so that one run takes about 12 s
+  std::string trace;     // empty: the bundled slice
+  std::string dialects;  // comma-separated; engines take them in turn; empty: the release's
   // ADDR:PORT of a router service that decides, with its dashboard; stays up until interrupted.
   // Empty: none.
   std::string serve;

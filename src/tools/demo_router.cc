@@ -224,7 +224,8 @@ void DemoRouter::OnFinished(int64_t number) {
 
 std::shared_ptr<const std::vector<BlockHash>> DemoRouter::Chain(std::span<const TokenId> tokens) {
   std::vector<Digest> digests;
-  impl_->hasher.ExtendChain(tokens, impl_->cache.hash_block_size, HashInputs{}, digests);
+  impl_->hasher.ExtendChain(tokens, impl_->cache.hash_block_size, HashInputs{}, digests,
+                            impl_->cache.chain_form);
   auto chain = std::make_shared<std::vector<BlockHash>>();
   chain->reserve(digests.size());
   for (const Digest& digest : digests) chain->push_back(ToEventHash(digest, impl_->form));

@@ -31,6 +31,10 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   const CacheOptions& cache = options.cache;
   std::vector<std::string> arguments = {"--model",
                                         cache.model,
+                                        "--engine-rules",
+                                        cache.rules,
+                                        "--draft-tokens",
+                                        std::to_string(cache.draft_tokens),
                                         "--retention",
                                         cache.retention,
                                         "--hash-algo",
@@ -77,6 +81,8 @@ WorkerConfig WorkerConfigFor(const CacheConfig& cache, const std::string& name) 
   config.groups = cache.groups;
   config.hash_block_size = cache.hash_block_size;
   config.alignment = HitAlignment(cache);
+  config.rules = cache.rules;
+  config.hash_lookahead_tokens = cache.chain_form.lookahead;
   config.offload_rule = OffloadRule::kMirroredPool;
   return config;
 }

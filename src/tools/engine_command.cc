@@ -239,11 +239,12 @@ int RunTrace(const EngineOptions& options, Publisher& publisher,
 
 int RunEngine(const EngineOptions& given) {
   EngineOptions options = given;
-  const auto dialect = ParseDialect(options.dialect);
-  if (!dialect) return Fail("--dialect: unknown dialect '" + options.dialect + "'", 2);
   if (!(options.speed > 0)) return Fail("--speed: must be above 0", 2);
   auto cache = MakeCacheManager(options.cache);
   if (!cache.ok()) return Fail(cache.status());
+  const auto dialect =
+      options.dialect.empty() ? DialectOf((*cache)->config().rules) : ParseDialect(options.dialect);
+  if (!dialect) return Fail("--dialect: unknown dialect '" + options.dialect + "'", 2);
   if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
   auto tier = MakeHostTier(options.cache, **cache);
   if (!tier.ok()) return Fail(tier.status());

@@ -23,7 +23,34 @@ Result<std::optional<int64_t>> ParseRetention(const std::string& text) {
   return value;
 }
 
+// What speculative decoding with an EAGLE head changes in the cache: since v0.33 the hash of a
+// block names the token behind it, but not beside a connector; before, groups give up a block.
+void AddDraftHead(bool connector, CacheConfig& config) {
+  config.mtp_lookahead_tokens = 1;
+  if (config.rules >= EngineRules::kV033 && !connector) {
+    config.chain_form.lookahead = 1;
+    return;
+  }
+  for (GroupSpec& group : config.groups) group.eagle = true;
+}
+
 }  // namespace
+
+Dialect DialectOf(EngineRules rules) {
+  switch (rules) {
+    case EngineRules::kV021:
+      return Dialect::kVllm7;
+    case EngineRules::kMain2026May:
+      return Dialect::kVllm8;
+    case EngineRules::kMain2026August:
+      return Dialect::kVllm10;
+    case EngineRules::kV032:
+      return Dialect::kVllm11;
+    case EngineRules::kV033:
+      return Dialect::kVllm12;
+  }
+  return kDefaultDialect;
+}
 
 Result<CacheConfig> MakeCacheConfig(const CacheOptions& options) {
   auto preset = FindModelPreset(options.model);
@@ -36,6 +63,14 @@ Result<CacheConfig> MakeCacheConfig(const CacheOptions& options) {
   config.max_model_len = int64_t{1} << 18;
   config.max_in_flight_tokens = options.max_batched_tokens;
   config.retention_interval = *retention;
+  const auto rules = ParseEngineRules(options.rules);
+  if (!rules) {
+    return BadFlag("--engine-rules: expected " + EngineRulesNames() + ", got '" + options.rules +
+                   "'");
+  }
+  config.rules = *rules;
+  if (*rules >= EngineRules::kV032) config.chain_form.extra_keys = ExtraKeyScheme::kTagged;
+  if (options.draft_tokens > 0) AddDraftHead(options.cpu_blocks > 0, config);
   return ValidateCacheConfig(std::move(config));
 }
 
@@ -97,6 +132,10 @@ Result<std::vector<Dialect>> DialectsOf(const DemoOptions& options) {
   const auto preset = FindModelPreset(options.cache.model);
   if (!preset.ok()) return preset.status();
   std::vector<Dialect> dialects;
+  if (options.dialects.empty()) {
+    const auto rules = ParseEngineRules(options.cache.rules);
+    return std::vector<Dialect>{DialectOf(rules.value_or(EngineRules::kV033))};
+  }
   std::istringstream names(options.dialects);
   for (std::string name; std::getline(names, name, ',');) {
     const auto dialect = ParseDialect(name);
@@ -115,6 +154,7 @@ Result<std::vector<Dialect>> DialectsOf(const DemoOptions& options) {
 SimEngineConfig MakeSimConfig(const CacheOptions& options) {
   SimEngineConfig config;
   config.max_batched_tokens = options.max_batched_tokens;
+  config.draft_tokens = options.draft_tokens;
   config.prefill_tokens_per_s = options.prefill_rate;
   if (options.load_rate > 0) config.load_tokens_per_s = options.load_rate;
   return config;

@@ -21,6 +21,8 @@ Result<EventHashForm> MakeHashForm(const CacheOptions& options);
 Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& options);
 // nullptr: the options ask for none. `cache` outlives it.
 Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache);
+// The layout of a release's events.
+Dialect DialectOf(EngineRules rules);
 // The dialects that the demo's engines take in turn.
 Result<std::vector<Dialect>> DialectsOf(const DemoOptions& options);
 SimEngineConfig MakeSimConfig(const CacheOptions& options);

@@ -14,6 +14,14 @@ using Command = std::function<int()>;
 void AddCacheFlags(CLI::App& app, CacheOptions& options) {
   app.add_option("--model", options.model, "hybrid, full, full-swa, gemma3 or gpt-oss")
       ->capture_default_str();
+  app.add_option("--engine-rules", options.rules,
+                 "release of vLLM whose cache rules and event layout the engines follow: v0.21, "
+                 "2026-05, 2026-08, v0.32 or v0.33")
+      ->capture_default_str();
+  app.add_option("--draft-tokens", options.draft_tokens,
+                 "draft tokens of an EAGLE head, verified in each decoding step")
+      ->check(CLI::Range(int64_t{0}, int64_t{64}))
+      ->capture_default_str();
   app.add_option("--blocks", options.blocks, "blocks in each engine's pool (default: the model's)")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
   app.add_option(
@@ -68,8 +76,8 @@ void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
   sub->add_option("--rank", options.rank, "data-parallel rank; added to the ports")
       ->check(CLI::Range(int64_t{0}, int64_t{1023}));
   sub->add_option("--dialect", options.dialect,
-                  "map, positional, sglang, vllm-1..11, sglang-1..5 or kvcast-1")
-      ->capture_default_str();
+                  "map, positional, sglang, vllm-1..12, sglang-1..5 or kvcast-1 (default: the "
+                  "layout of --engine-rules)");
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
   sub->add_option("--requests", options.requests, "stop after so many requests of the trace");
@@ -90,8 +98,8 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
   sub->add_option("--dialect", options.dialects,
-                  "event dialects, comma-separated: the engines take them in turn")
-      ->capture_default_str();
+                  "event dialects, comma-separated: the engines take them in turn (default: the "
+                  "layout of --engine-rules)");
   sub->add_option("--serve", options.serve,
                   "ADDR:PORT: route by a router service with its dashboard there, until Ctrl-C");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");

@@ -15,7 +15,8 @@ struct SimEngine::Running {
   int64_t number = 0;
   int64_t output_tokens = 1;
   int64_t computed = 0;         // tokens whose KV exists
-  int64_t scheduled = 0;        // of the step under way
+  int64_t scheduled = 0;        // of the step under way, drafts included
+  bool drafts = false;          // its last step sampled a token: the next one verifies drafts
   int64_t to_check = 0;         // tokens that were reused: their bytes are checked after the step
   double loaded_at_s = 0;       // model time
   int64_t had = 0;              // tokens whose KV it had when it was preempted
@@ -32,6 +33,7 @@ SimEngine::SimEngine(const SimEngineConfig& config, std::unique_ptr<CacheManager
                      int64_t vocabulary, SimHooks hooks, std::unique_ptr<HostTier> tier)
     : config_(config),
       cache_(std::move(cache)),
+      split_(cache_->config(), config.max_batched_tokens),
       tier_(std::move(tier)),
       vocabulary_(vocabulary),
       hooks_(std::move(hooks)) {}
@@ -117,7 +119,12 @@ bool SimEngine::ResetPrefixCache() {
 void SimEngine::ScheduleRunning(int64_t& budget) {
   for (const RunningPtr& entry : running_) entry->scheduled = 0;
   for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
-    const int64_t tokens = std::min(running_[i]->missing(), budget);
+    const Running& entry = *running_[i];
+    const int64_t wanted = entry.missing() + (entry.drafts ? config_.draft_tokens : 0);
+    const int64_t room = cache_->config().max_model_len - entry.computed;
+    const int64_t tokens =
+        split_.ChunkTokens(entry.request, entry.computed, std::min({wanted, budget, room}));
+    if (tokens == 0) continue;
     if (!AllocateOrPreempt(i, tokens)) return;
     running_[i]->scheduled = tokens;
     budget -= tokens;
@@ -128,7 +135,9 @@ void SimEngine::ScheduleRunning(int64_t& budget) {
 bool SimEngine::AllocateOrPreempt(size_t index, int64_t tokens) {
   while (true) {
     Running& entry = *running_[index];
-    const AllocateArgs args{.computed_tokens = entry.computed, .new_tokens = tokens};
+    const AllocateArgs args{.computed_tokens = entry.computed,
+                            .new_tokens = tokens,
+                            .lookahead_tokens = config_.draft_tokens};
     if (cache_->AllocateSlots(entry.request, args)) return true;
     PreemptLast();
     if (index >= running_.size()) return false;
@@ -143,6 +152,7 @@ void SimEngine::PreemptLast() {
   entry->to_check = 0;
   entry->had = std::max(entry->had, std::exchange(entry->computed, 0));
   entry->scheduled = 0;
+  entry->drafts = false;
   ++totals_.preempted;
   preempted_in_step_ = true;
   waiting_.push_front(std::move(entry));
@@ -172,22 +182,31 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   PublishPending();
   CacheRequest& request = entry.request;
   const PrefixHit hit = cache_->GetComputedBlocks(request);
+  request.shared_prefix_boundary = hit.shared_prefix_boundary;
+  const int64_t reused = hit.computed_tokens();
   const int64_t loadable = tier_ == nullptr ? 0 : tier_->offload().Match(request, hit.tokens);
   const auto length = static_cast<int64_t>(request.tokens.size());
-  const int64_t tokens = loadable > 0 ? 0 : std::min(length - hit.tokens, budget);
-  const AllocateArgs args{.new_tokens = tokens,
+  const int64_t tokens =
+      loadable > 0 ? 0 : split_.ChunkTokens(request, reused, std::min(length - reused, budget));
+  // The rest of the budget reaches no place where a state could be kept.
+  if (loadable == 0 && tokens == 0) return Admitted::kNot;
+  // What is computed again has its slots from the hit.
+  const int64_t held = reused > 0 ? hit.tokens : 0;
+  const int64_t new_tokens = loadable > 0 ? 0 : std::max<int64_t>(0, reused + tokens - held);
+  const AllocateArgs args{.new_tokens = new_tokens,
+                          .lookahead_tokens = loadable > 0 ? 0 : config_.draft_tokens,
                           .external_tokens = loadable,
                           .hit = &hit,
                           .full_sequence_must_fit = true,
                           .delay_caching = loadable > 0};
   if (!cache_->AllocateSlots(request, args)) return Admitted::kNot;
-  entry.computed = hit.tokens;
+  entry.computed = reused;
   entry.scheduled = tokens;
-  entry.to_check = hit.tokens;
+  entry.to_check = reused;
   budget -= tokens;
   // All that was matched is asked for, which is never refused.
   if (tier_ != nullptr) KV_CHECK(tier_->AfterAlloc(request, loadable).ok());
-  Report(entry, hit.tokens, loadable);
+  Report(entry, held, loadable);
   if (loadable == 0) return Admitted::kRunning;
   entry.computed += loadable;
   entry.to_check += loadable;
@@ -226,8 +245,8 @@ double SimEngine::StepSeconds() const {
   int64_t prefill = 0;
   int64_t decoded = 0;
   for (const RunningPtr& entry : running_) {
-    if (entry->scheduled == 1 && entry->missing() == 1) {
-      ++decoded;
+    if (entry->missing() == 1) {
+      decoded += entry->scheduled;
     } else {
       prefill += entry->scheduled;
     }
@@ -236,12 +255,49 @@ double SimEngine::StepSeconds() const {
          static_cast<double>(decoded) * config_.decode_token_s;
 }
 
+// Of the drafts that the step verified; the same for the same request and place.
+int64_t SimEngine::AcceptedDrafts(const Running& entry) const {
+  constexpr int64_t kSteps = 1000;
+  const int64_t drafts = entry.scheduled - entry.missing();
+  int64_t accepted = 0;
+  while (accepted < drafts) {
+    const int64_t place = entry.sampled() + accepted;
+    const auto draw = static_cast<double>(OutputToken(entry.number + 1, place, kSteps));
+    if (draw >= config_.draft_acceptance * kSteps) break;
+    ++accepted;
+  }
+  return accepted;
+}
+
+// What the model samples at the end of a step. False: the request has all its tokens.
+bool SimEngine::Sample(Running& entry) {
+  const int64_t accepted = AcceptedDrafts(entry);
+  totals_.drafted += entry.scheduled - entry.missing();
+  totals_.drafts_accepted += accepted;
+  const int64_t known = static_cast<int64_t>(entry.request.tokens.size());
+  const bool first = entry.sampled() == 0;
+  for (int64_t i = 0; i <= accepted && entry.sampled() < entry.output_tokens; ++i) {
+    entry.request.tokens.push_back(OutputToken(entry.number, entry.sampled(), vocabulary_));
+  }
+  entry.computed = static_cast<int64_t>(entry.request.tokens.size()) - 1;
+  entry.drafts = config_.draft_tokens > 0;
+  if (tier_ != nullptr) tier_->Compute(entry.request, known, entry.computed);
+  // With drafts, vLLM caches what a step has made known as soon as the step ends.
+  if (entry.drafts && cache_->config().rules >= EngineRules::kV033) {
+    cache_->CacheBlocks(entry.request, entry.computed);
+  }
+  if (first) hooks_.first_token(entry.number);
+  return entry.sampled() < entry.output_tokens;
+}
+
 void SimEngine::FinishStep() {
   std::vector<RunningPtr> still_running;
   still_running.reserve(running_.size());
   if (tier_ != nullptr) {
     for (const RunningPtr& entry : running_) {
-      tier_->Compute(entry->request, entry->computed, entry->computed + entry->scheduled);
+      const auto known = static_cast<int64_t>(entry->request.tokens.size());
+      tier_->Compute(entry->request, entry->computed,
+                     std::min(known, entry->computed + entry->scheduled));
     }
     // After all have computed: a request may reuse what another one computes in the same step.
     for (const RunningPtr& entry : running_) {
@@ -251,21 +307,19 @@ void SimEngine::FinishStep() {
   for (RunningPtr& entry : running_) {
     const int64_t again = std::min(entry->computed + entry->scheduled, entry->had);
     totals_.recomputed_again += std::max<int64_t>(again - entry->computed, 0);
-    entry->computed += entry->scheduled;
-    const bool samples = entry->scheduled > 0 && entry->missing() == 0;
+    const bool samples = entry->scheduled > 0 && entry->scheduled >= entry->missing();
+    const bool goes_on = !samples || Sample(*entry);
+    if (!samples) entry->computed += entry->scheduled;
+    totals_.computed_tokens += entry->scheduled;
     entry->scheduled = 0;
-    if (samples) {
-      entry->request.tokens.push_back(OutputToken(entry->number, entry->sampled(), vocabulary_));
-      if (entry->sampled() == 1) hooks_.first_token(entry->number);
-      if (entry->sampled() >= entry->output_tokens) {
-        if (tier_ != nullptr) tier_->offload().RequestFinished(entry->request, entry->computed);
-        cache_->Free(entry->request);
-        ++totals_.finished;
-        hooks_.finished(entry->number);
-        continue;
-      }
+    if (goes_on) {
+      still_running.push_back(std::move(entry));
+      continue;
     }
-    still_running.push_back(std::move(entry));
+    if (tier_ != nullptr) tier_->offload().RequestFinished(entry->request, entry->computed);
+    cache_->Free(entry->request);
+    ++totals_.finished;
+    hooks_.finished(entry->number);
   }
   running_ = std::move(still_running);
 }

@@ -1,8 +1,10 @@
 // SimEngine: a scheduler over a real CacheManager, with the model replaced by a clock.
 //
 // Every step schedules like vLLM: running requests first (decode or the next chunk of a prefill),
-// then waiting ones; a running request that gets no block preempts the last one. Blocks, hits and
-// events are real; only the time that the model would take is computed.
+// then waiting ones; a running request that gets no block preempts the last one. Chunks end where
+// PrefillSplit says. Drafts are verified: some are rejected, and their tokens are computed again.
+// Blocks, hits and events are real; only the time that the model would take is computed, and which
+// drafts it accepts.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,6 +17,7 @@
 
 #include "kvcast/cache_manager.h"
 #include "kvcast/ids.h"
+#include "kvcast/prefill_split.h"
 #include "src/tools/host_tier.h"
 
 namespace kvcast::tools {
@@ -22,6 +25,8 @@ namespace kvcast::tools {
 struct SimEngineConfig {
   int64_t max_batched_tokens = 8192;  // tokens scheduled in one step
   int64_t max_running = 256;          // requests running or loading at a time
+  int64_t draft_tokens = 0;           // verified in each step of a request that decodes
+  double draft_acceptance = 0.7;      // of a draft whose predecessors were accepted
   // Time of one model step: base + prefill tokens / rate + decoded tokens * cost.
   double step_base_s = 0.008;
   double prefill_tokens_per_s = 30000;
@@ -56,6 +61,9 @@ struct SimTotals {
   int64_t loaded_tokens = 0;     // of them, from host memory, where the load did not fail
   int64_t failed_loads = 0;      // requests that compute instead what they were to load
   int64_t recomputed_again = 0;  // tokens that a request had before it was preempted
+  int64_t computed_tokens = 0;   // by all steps, rejected drafts included
+  int64_t drafted = 0;           // draft tokens that were verified
+  int64_t drafts_accepted = 0;
   int64_t steps = 0;
 };
 
@@ -104,10 +112,13 @@ class SimEngine {
   void ScheduleCopies();
   void PublishPending();
   double StepSeconds() const;
+  int64_t AcceptedDrafts(const Running& entry) const;
+  bool Sample(Running& entry);
   void FinishStep();
 
   const SimEngineConfig config_;
   const std::unique_ptr<CacheManager> cache_;
+  const PrefillSplit split_;
   const std::unique_ptr<HostTier> tier_;
   const int64_t vocabulary_;
   const SimHooks hooks_;

@@ -180,9 +180,11 @@ TEST(MixedBlockSizes, HitsLieOnTheCommonMultiple) {
 }
 
 // The windows' cached blocks of a prompt, computed in one step.
-Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64_t tokens) {
+Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64_t tokens,
+                       EngineRules rules = EngineRules::kV033) {
   CacheConfig config = Config({Full(32), window}, 100);
   config.retention_interval = retention;
+  config.rules = rules;
   TestEngine engine(config);
   CacheRequest request = Request("0", Tokens(tokens));
   engine.Start(request);
@@ -190,13 +192,16 @@ Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64
 }
 
 // Full bs 32; SWA bs 8 W 8, 64 tokens, retention nil: {3,7}. SWA bs 16 W 32, 112 tokens: {0..5}.
-// SWA bs 8 W 8, 128 tokens, retention 64: {7,11,15}; 0: {11}. EAGLE, 127 tokens, 0: {11,12}.
+// SWA bs 8 W 8, 128 tokens, retention 64: {7,11,15}; 0: {11}. EAGLE, 127 tokens, 0: {11,12} up to
+// 2026-08, one unit of the grid lower since.
 TEST(MixedBlockSizes, WindowsCacheOnlyWhatAHitOnTheGridCanUse) {
   EXPECT_EQ(CachedWindowBlocks(Window(8, 8), std::nullopt, 64), (Ids{3, 7}));
   EXPECT_EQ(CachedWindowBlocks(Window(32, 16), std::nullopt, 112), (Ids{0, 1, 2, 3, 4, 5}));
   EXPECT_EQ(CachedWindowBlocks(Window(8, 8), 64, 128), (Ids{7, 11, 15}));
   EXPECT_EQ(CachedWindowBlocks(Window(8, 8), 0, 128), (Ids{11}));
-  EXPECT_EQ(CachedWindowBlocks(Eagle(Window(8, 8)), 0, 127), (Ids{11, 12}));
+  const GroupSpec eagle = Eagle(Window(8, 8));
+  EXPECT_EQ(CachedWindowBlocks(eagle, 0, 127, EngineRules::kMain2026August), (Ids{11, 12}));
+  EXPECT_EQ(CachedWindowBlocks(eagle, 0, 127), (Ids{7, 8}));
 }
 
 // SWA bs 8 W 8, 128 tokens, retention 0: a replay hits 96 tokens, a 96-token request 0.
@@ -212,18 +217,23 @@ TEST(Retention0, ServesAReplayOfThePromptButNoShorterOne) {
   EXPECT_EQ(engine.Lookup(shorter).tokens, 0);
 }
 
-// EAGLE SWA, 127 tokens, retention 0: a replay hits 96 tokens, tables of [3,12] blocks.
+// EAGLE SWA, 127 tokens, retention 0: a replay hits 96 tokens up to 2026-08, tables of [3,12]
+// blocks; since then 64 tokens, [2,8] blocks.
 TEST(Retention0, ServesAReplayWithEagleToo) {
-  CacheConfig config = Config({Full(32), Eagle(Window(8, 8))}, 100);
-  config.retention_interval = 0;
-  TestEngine engine(config);
-  CacheRequest first = Request("0", Tokens(127));
-  engine.Start(first);
-  CacheRequest replay = Request("1", Tokens(127));
-  const PrefixHit hit = engine.Lookup(replay);
-  EXPECT_EQ(hit.tokens, 96);
-  EXPECT_EQ(hit.blocks[0].size(), 3u);
-  EXPECT_EQ(hit.blocks[1].size(), 12u);
+  for (const auto& [rules, units] :
+       {std::pair{EngineRules::kMain2026August, 3u}, std::pair{EngineRules::kV033, 2u}}) {
+    CacheConfig config = Config({Full(32), Eagle(Window(8, 8))}, 100);
+    config.retention_interval = 0;
+    config.rules = rules;
+    TestEngine engine(config);
+    CacheRequest first = Request("0", Tokens(127));
+    engine.Start(first);
+    CacheRequest replay = Request("1", Tokens(127));
+    const PrefixHit hit = engine.Lookup(replay);
+    EXPECT_EQ(hit.tokens, 32 * units);
+    EXPECT_EQ(hit.blocks[0].size(), units);
+    EXPECT_EQ(hit.blocks[1].size(), 4 * units);
+  }
 }
 
 // Pure SWA bs 16 W 16, 256 tokens, retention nil: all blocks; 64: {3,7,11,14,15}; 0: {14}. A replay

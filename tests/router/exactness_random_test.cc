@@ -34,6 +34,7 @@ struct Drawn {
   EventOptions events;
   bool images = true;
   int64_t reports = 0;
+  int64_t drafts = 0;
 };
 
 GroupSpec RandomGroup(Random& random) {
@@ -113,6 +114,7 @@ Drawn Draw(Random& random) {
   drawn.events.hash_form = Pick(random, 0, 1) == 0 ? EventHashForm::kInt64 : EventHashForm::kBytes;
   drawn.events.exact_spans = Pick(random, 0, 3) == 0;
   drawn.images = Pick(random, 0, 1) == 0;
+  drawn.drafts = Pick(random, 0, 2) == 0 ? Pick(random, 1, 4) : 0;
   // Beside Mamba and chunked groups a report that is not told may pass for a copy.
   const bool tellable = std::ranges::all_of(config.groups, [](const GroupSpec& group) {
     return IsFullKind(group.kind) || IsWindowKind(group.kind);
@@ -176,6 +178,7 @@ RouterSource SourceOf(const Drawn& drawn, const CacheConfig& cache, Change chang
       SparseRule{cache.rules, cache.scheduler_block_size, cache.retention_interval};
   source.algorithm = drawn.algorithm;
   source.hash_seed = drawn.seed;
+  source.lora_paths = {{"adapter", "/of/the/adapter"}};
   switch (change) {
     case Change::kHideGroups:
     case Change::kHideGroupsButEagle:
@@ -224,13 +227,14 @@ struct Counts {
   int64_t hits = 0;
   int64_t exact = 0;
   int64_t exact_hits = 0;
+  int64_t equal = 0;  // to the engine's lookup
 };
 
 class Follower {
  public:
   Follower(Random& random, const Drawn& drawn, const CacheConfig& cache, Change change)
       : engine_(random, TestEngine(cache, drawn.events, drawn.algorithm, drawn.seed), drawn.images,
-                drawn.reports),
+                drawn.reports, drawn.drafts),
         dialect_(DialectOf(drawn)) {
     auto source = router::Source::Create(WorkerId(0), SourceOf(drawn, cache, change), index_);
     if (source.ok()) sources_.push_back(std::move(source).value());
@@ -264,6 +268,7 @@ class Follower {
     counts.hits += hit > 0;
     counts.exact += answer.exact;
     counts.exact_hits += answer.exact && hit > 0;
+    counts.equal += answer.match.gpu_tokens == hit;
     if (answer.exact) {
       EXPECT_EQ(answer.match.gpu_tokens, hit) << "prompt of " << query.prompt_tokens;
     }
@@ -282,12 +287,12 @@ int64_t Setting(const char* name, int64_t otherwise) {
 
 std::string Describe(const Drawn& drawn) {
   const ChainForm& form = drawn.cache.chain_form;
-  std::string text = "rules " + std::to_string(static_cast<int>(drawn.cache.rules)) +
-                     (form.extra_keys == ExtraKeyScheme::kTagged ? " tagged" : " bare") +
-                     " lookahead " + std::to_string(form.lookahead) + " replay " +
-                     std::to_string(drawn.cache.replay_tokens) + " retention " +
-                     std::to_string(drawn.cache.retention_interval.value_or(-1)) + " reports " +
-                     std::to_string(drawn.reports) + " groups";
+  std::string text =
+      "rules " + std::to_string(static_cast<int>(drawn.cache.rules)) +
+      (form.extra_keys == ExtraKeyScheme::kTagged ? " tagged" : " bare") + " lookahead " +
+      std::to_string(form.lookahead) + " replay " + std::to_string(drawn.cache.replay_tokens) +
+      " retention " + std::to_string(drawn.cache.retention_interval.value_or(-1)) + " reports " +
+      std::to_string(drawn.reports) + " drafts " + std::to_string(drawn.drafts) + " groups";
   for (const GroupSpec& group : drawn.cache.groups) {
     text += " (kind " + std::to_string(static_cast<int>(group.kind)) + " block " +
             std::to_string(group.block_size) + " window " + std::to_string(group.sliding_window) +
@@ -322,7 +327,8 @@ TEST(ExactnessRandom, NoAnswerIsExactAndWrong) {
   for (size_t change = 0; change < counts.size(); ++change) {
     const Counts& of = counts[change];
     std::cout << "change " << change << ": " << of.answers << " answers, " << of.hits << " hits, "
-              << of.exact << " exact, " << of.exact_hits << " of them hits\n";
+              << of.exact << " exact, " << of.exact_hits << " of them hits, " << of.equal
+              << " equal\n";
     EXPECT_GT(of.exact, 0) << "change " << change;
   }
 }

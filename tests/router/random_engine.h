@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "kvcast/prefill_split.h"
 #include "tests/engine/engine_testing.h"
 
 namespace kvcast::engine {
@@ -50,8 +51,15 @@ class RandomEngine {
  public:
   // `images`: some prompts have multimodal items. `reports`: one request in so many has its hits
   // reported; 0: none.
-  RandomEngine(Random& random, TestEngine engine, bool images, int64_t reports = 0)
-      : random_(random), images_(images), reports_(reports), engine_(std::move(engine)) {}
+  // `drafts`: tokens that a draft head adds to each decoding step; some are rejected.
+  RandomEngine(Random& random, TestEngine engine, bool images, int64_t reports = 0,
+               int64_t drafts = 0)
+      : random_(random),
+        images_(images),
+        reports_(reports),
+        drafts_(drafts),
+        engine_(std::move(engine)),
+        split_(engine_.config(), kMaxChunk) {}
 
   // The events of one step.
   EventBatch Step() {
@@ -109,39 +117,49 @@ class RandomEngine {
   }
 
  private:
+  static constexpr int64_t kMaxChunk = 64;
+
   struct Running {
     CacheRequest request;
     int64_t computed = 0;
     int64_t tokens_max = 0;
+    int64_t scheduled = 0;
+    bool drafts = false;  // it has sampled: a step verifies drafts
   };
 
   static CacheRequest Named(CacheRequest request) {
     request.id = "probe";
     return request;
   }
-  // Steps of a prompt end on the scheduler's grid or on the prompt's last hash boundary.
-  int64_t Grid(const Running& run, int64_t step) const {
-    const int64_t prompt = run.request.prompt_tokens;
-    const int64_t end = run.computed + step;
-    if (end >= prompt) return step;
-    const int64_t grid = engine_.config().scheduler_block_size;
-    const int64_t on_grid = end / grid * grid;
-    const int64_t boundary = prompt / kUnit * kUnit;
-    if (on_grid > run.computed) return on_grid - run.computed;
-    return boundary > run.computed ? boundary - run.computed : prompt - run.computed;
-  }
+  // Samples what the last step has computed, and computes the next. False: it has ended.
   bool Continue(Running& run) {
-    if (run.computed == std::ssize(run.request.tokens)) {
-      run.request.tokens.push_back(Pick(random_, 0, 3));
-    }
+    Sample(run);
     const int64_t total = std::ssize(run.request.tokens);
     if (total > run.tokens_max) return false;
-    const int64_t step = Grid(run, std::min(total - run.computed, Pick(random_, 1, 64)));
-    if (!engine_.Allocate(run.request, {.computed_tokens = run.computed, .new_tokens = step})) {
-      return false;
+    const int64_t missing = total - run.computed;
+    // A step that was put off for want of budget is tried again with more.
+    const int64_t budget =
+        std::max<int64_t>(Pick(random_, 1, kMaxChunk), run.scheduled == 0 ? kMaxChunk : 0);
+    const int64_t wanted = std::min(missing + (run.drafts ? drafts_ : 0), budget);
+    run.scheduled = split_.ChunkTokens(run.request, run.computed, wanted);
+    if (run.scheduled == 0) return true;
+    return engine_.Allocate(run.request, {.computed_tokens = run.computed,
+                                          .new_tokens = run.scheduled,
+                                          .lookahead_tokens = drafts_});
+  }
+  // One token, and the drafts that are accepted.
+  void Sample(Running& run) {
+    if (run.scheduled == 0) return;
+    const int64_t known = std::ssize(run.request.tokens);
+    run.computed += run.scheduled;
+    if (run.computed < known) return;
+    const int64_t accepted = Pick(random_, 0, run.computed - known);
+    for (int64_t i = 0; i <= accepted; ++i) run.request.tokens.push_back(Pick(random_, 0, 3));
+    run.computed = known + accepted;
+    run.drafts = drafts_ > 0;
+    if (run.drafts && engine_.config().rules >= EngineRules::kV033) {
+      engine_.cache().CacheBlocks(run.request, run.computed);
     }
-    run.computed += step;
-    return true;
   }
   void Admit() {
     Running run{RandomRequest(random_, images_)};
@@ -152,14 +170,17 @@ class RandomEngine {
     const PrefixHit hit = engine_.Lookup(run.request);
     AllocateArgs args;
     run.computed = hit.computed_tokens();
-    const int64_t step = Grid(run, std::min(total - run.computed, Pick(random_, 1, 64)));
+    run.request.shared_prefix_boundary = hit.shared_prefix_boundary;
+    const int64_t wanted = std::min(total - run.computed, Pick(random_, 1, kMaxChunk));
+    run.scheduled = split_.ChunkTokens(run.request, run.computed, wanted);
+    if (run.scheduled == 0) return;
     // What is computed again has its slots from the hit.
     const int64_t held = run.computed > 0 ? hit.tokens : 0;
-    args.new_tokens = std::max<int64_t>(0, run.computed + step - held);
+    args.new_tokens = std::max<int64_t>(0, run.computed + run.scheduled - held);
+    args.lookahead_tokens = drafts_;
     args.hit = &hit;
     args.full_sequence_must_fit = true;
     if (!engine_.Allocate(run.request, args)) return;
-    run.computed += step;
     seen_.push_back(run.request);
     running_.push_back(std::move(run));
   }
@@ -167,7 +188,9 @@ class RandomEngine {
   Random& random_;
   const bool images_;
   const int64_t reports_;
+  const int64_t drafts_;
   TestEngine engine_;
+  const PrefillSplit split_;
   std::vector<Running> running_;
   std::vector<CacheRequest> seen_;
   int next_id_ = 0;
