@@ -128,6 +128,8 @@ void ParseNewFields(const Json& value, ScenarioConfig& config) {
   }
   config.embeddings = !rows.empty();
   if (value.value("event_layout", "") == "vllm_l12") config.cache.rules = EngineRules::kV033;
+  // Its events are those of releases before it.
+  if (value.value("release", "") == "v0.32") config.cache.rules = EngineRules::kV032;
 }
 
 ScenarioConfig ParseConfig(const Json& value) {

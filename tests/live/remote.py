@@ -1,0 +1,79 @@
+"""An engine in a process of its own, which can be killed: as `Engine`, over a pipe.
+
+As a program it is that process: one JSON line in, one JSON line out.
+SPDX-License-Identifier: Apache-2.0
+"""
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+from engine import Engine, EngineOptions  # noqa: E402
+from workload import Key, Request  # noqa: E402
+
+
+class RemoteEngine:
+    def __init__(self, options: EngineOptions, environment: dict | None = None):
+        self._process = subprocess.Popen([sys.executable, os.path.join(HERE, "remote.py")],
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                         env=os.environ | (environment or {}))
+        self.published = 0
+        # Two ranks wait for each other while they start: the first answer is read by `started`.
+        self._process.stdin.write(json.dumps(dataclasses.asdict(options)) + "\n")
+        self._process.stdin.flush()
+
+    def started(self) -> None:
+        self.told = self._answer()
+        self.endpoint, self.replay_endpoint = self.told.pop("endpoints")
+
+    def _answer(self) -> dict:
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the engine's process ended with {self._process.wait()}")
+        return json.loads(line)
+
+    def run(self, request: Request) -> tuple[int, list[int]]:
+        self._process.stdin.write(json.dumps(dataclasses.asdict(request)) + "\n")
+        self._process.stdin.flush()
+        answer = self._answer()
+        self.published = answer["published"]
+        return answer["reused"], answer["output"]
+
+    def properties(self, amount: str) -> dict:
+        return self.told[amount]
+
+    def kill(self) -> None:
+        """As a machine that fails: nothing is shut down."""
+        self._process.kill()
+        self._process.wait()
+
+
+def main() -> None:
+    # vLLM prints; the answers have a descriptor of their own.
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+
+    def answer(value: dict) -> None:
+        answers.write(json.dumps(value) + "\n")
+        answers.flush()
+
+    told = json.loads(sys.stdin.readline())
+    adapters = tuple(tuple(pair) for pair in told.pop("adapters"))
+    ports = told.pop("ports")
+    engine = Engine(EngineOptions(**told, adapters=adapters, ports=ports and tuple(ports)))
+    answer({amount: engine.properties(amount) for amount in ("nothing", "needed", "all")}
+           | {"endpoints": [engine.endpoint, engine.replay_endpoint]})
+    for line in sys.stdin:
+        request = json.loads(line)
+        key = Key(**request.pop("key"))
+        reused, output = engine.run(Request(**request, key=key))
+        answer({"reused": reused, "output": output, "published": engine.published})
+
+
+if __name__ == "__main__":
+    main()
+    os._exit(0)

@@ -1,0 +1,53 @@
+"""The figures of one run: what was promised, what the engine reused, and what the answers claimed.
+SPDX-License-Identifier: Apache-2.0
+"""
+import collections
+import re
+
+_COUNTS = ("asked", "equal", "over", "under", "lag", "hits", "keyed_hits", "over_tokens",
+           "under_tokens", "exact", "exact_wrong")
+
+
+class Report:
+    """`lag` counts differences while the engine held events back that it had not published: the
+    router cannot know of them. They are in none of the other counts."""
+
+    def __init__(self):
+        self.sequential = dict.fromkeys(_COUNTS, 0)
+        self.at_lookup = dict.fromkeys(_COUNTS, 0)
+        self.not_exact = collections.Counter()
+
+    def note(self, counts: dict, keyed: bool, answer: dict, reused: int, lag: bool = False) -> int:
+        """What the answer promised too much."""
+        excess = answer["reusable_tokens"] - reused
+        counts["asked"] += 1
+        counts["hits"] += reused > 0
+        counts["keyed_hits"] += reused > 0 and keyed
+        counts["exact"] += answer["exact"]
+        if not answer["exact"]:
+            self.not_exact[re.sub(r"\d+", "N", answer["reason"])] += 1
+        if excess != 0 and lag:
+            counts["lag"] += 1
+            return excess
+        counts["equal" if excess == 0 else "over" if excess > 0 else "under"] += 1
+        counts["over_tokens"] += max(excess, 0)
+        counts["under_tokens"] += max(-excess, 0)
+        counts["exact_wrong"] += answer["exact"] and excess != 0
+        return excess
+
+    def failures(self, judge: str, keyed: bool) -> list[str]:
+        """`all`: no answer may differ; `exact`: none that says it is exact."""
+        failures = []
+        for name, counts in (("one at a time", self.sequential), ("at the lookup", self.at_lookup)):
+            if counts["asked"] == 0:
+                continue
+            wrong = counts["exact_wrong"] if judge == "exact" else counts["over"] + counts["under"]
+            if wrong:
+                failures.append(f"{name}: {wrong} of {counts['asked']} answers differ")
+            if counts["hits"] == 0 or (keyed and counts["keyed_hits"] == 0):
+                failures.append(f"{name}: nothing was reused, so nothing was shown")
+        return failures
+
+    def result(self) -> dict:
+        return {"sequential": self.sequential, "at_lookup": self.at_lookup,
+                "not_exact": dict(self.not_exact)}

@@ -1,0 +1,318 @@
+"""One run: engine, router and requests; every answer compared.
+SPDX-License-Identifier: Apache-2.0
+"""
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+
+import models
+from engine import IN_FLIGHT, Engine, EngineOptions, free_ports
+from mirror import Mirror
+from recording import Recording
+from remote import RemoteEngine
+from report import Report
+from router import NAME, Router
+from workload import Key, Workload
+
+
+def keys(options: argparse.Namespace) -> list[Key]:
+    salts = [None, "tenant-a", "tenant-b", "tenant-c"] if options.salts else [None]
+    names = [None, "adapter-a", "adapter-b"] if options.lora else [None]
+    return [Key(salt, name) for salt in salts for name in names]
+
+
+def query(tokens, key: Key) -> dict:
+    body = {"tokens": list(tokens)}
+    if key.cache_salt is not None:
+        body["cache_salt"] = key.cache_salt
+    if key.lora_name is not None:
+        body["lora_name"] = key.lora_name
+    return body
+
+
+class Run:
+    def __init__(self, options: argparse.Namespace, described: EngineOptions):
+        self.options, self.described = options, described
+        self.report = Report()
+        self.router = Router(options.kvcast)
+        self.workload = Workload(options.seed, models.VOCAB, keys(options), described.longest,
+                                 options.reports)
+
+    def source(self, engine) -> dict:
+        options = self.options
+        told = {"endpoint": engine.endpoint, "replay_endpoint": engine.replay_endpoint}
+        if options.connect:
+            told["bind"] = True
+        properties = engine.properties("all" if options.fault == "window" else options.tell)
+        if options.reports and options.tell != "nothing":
+            properties["reports_hits"] = True
+        if options.fault == "window":
+            for group in properties["groups"]:
+                if "sliding_window" in group:
+                    group["sliding_window"] //= 2
+        known = self.router.source_members()
+        return told | {name: value for name, value in properties.items() if name in known} | \
+            options.tell_more
+
+    def print_difference(self, where: str, length: int, key: Key, answer: dict, reused: int,
+                         why: str) -> None:
+        self.options.differences -= 1
+        if self.options.differences >= 0:
+            print(f"{where}: {length} tokens, {key}, engine {reused}, router {json.dumps(answer)}\n"
+                  f"  {why}", flush=True)
+
+    def stop_router(self) -> dict:
+        state = self.router.worker_state()
+        status = self.router.stop()
+        if status != 0:
+            raise RuntimeError(f"the router ended with {status}")
+        return {name: state[name] for name in ("rejected_events", "lost")}
+
+
+class InProcess(Run):
+    """The engine in this process: its lookups can be watched, and its stream compared with its pool."""
+
+    def __init__(self, options: argparse.Namespace, described: EngineOptions):
+        super().__init__(options, described)
+        self.engine = Engine(described)
+        self._dropped = False
+        if options.fault == "drop":
+            self.engine.on_batch.append(self._drop)
+        self.mirror = Mirror()
+        self.engine.on_batch.append(self.mirror.note)
+        self.engine.on_batch.append(self._note_clear)
+        self.recording = None
+        if options.record:
+            self.recording = Recording(options.record, f"live-{options.vllm}-{options.model}",
+                                       self.engine)
+            self.engine.on_batch.append(self.recording.batch)
+        self.resets = []  # seconds until AllBlocksCleared was published
+        self._reset_at = None
+        self.host = {"loadable": 0, "promised": 0, "loaded": 0}
+
+    def _drop(self, batch) -> None:
+        for event in batch.events:
+            if not self._dropped and type(event).__name__ == "BlockStored" and \
+                    event.parent_block_hash is None and event.block_hashes:
+                self._dropped = True
+                batch.events.remove(event)
+                return
+
+    def _note_clear(self, batch) -> None:
+        if self._reset_at is not None and \
+                any(type(event).__name__ == "AllBlocksCleared" for event in batch.events):
+            self.resets.append(time.monotonic() - self._reset_at)
+            self._reset_at = None
+
+    def drive(self) -> dict:
+        engine, options = self.engine, self.options
+        try:
+            if options.late == 0:
+                self.router.follow(self.source(engine))
+            for number in range(options.requests):
+                if options.router_restart and number == options.router_restart:
+                    self.stop_router()
+                    self.router = Router(options.kvcast)
+                    self.router.follow(self.source(engine))
+                if options.late and number == options.late:
+                    self.router.follow(self.source(engine))
+                if options.reset_every and number % options.reset_every == options.reset_every - 1:
+                    self._reset(idle_s=1.0 if len(self.resets) == 0 else 0.0)
+                self._one(number, asked=number >= options.late)
+            if options.flight:
+                self._in_flight(options.flight)
+            return self._end()
+        finally:
+            self.router.stop()
+            engine.stop()
+
+    def _reset(self, idle_s: float) -> None:
+        """An idle engine says nothing of it, however long it is idle."""
+        engine = self.engine
+        before = engine.published
+        self._reset_at = time.monotonic()
+        if not engine.reset():
+            raise RuntimeError("the cache was not reset")
+        if self.recording:
+            self.recording.op("reset", ok=True)
+        time.sleep(idle_s)
+        if engine.published != before or self._reset_at is None:
+            raise RuntimeError("an idle engine has published a reset: the documentation is wrong")
+
+    def _one(self, number: int, asked: bool) -> None:
+        engine = self.engine
+        request = self.workload.next()
+        looked_up = []
+
+        def on_lookup(watched, lookup):
+            pending = list(engine.pending())
+            result = lookup()
+            if not looked_up:
+                looked_up.append((result[1], pending))
+                if asked and not self.options.host_mib:
+                    self._compare(number, watched, request.key, answer, result[1], pending)
+                if self.recording and not pending:
+                    self.recording.probe(list(request.tokens), request.key, request.reports, result[1])
+            return result
+
+        answer = self.router.ask(query(request.tokens, request.key), engine.published) if asked else None
+        engine.on_lookup = on_lookup
+        name = f"r{number}"
+        if self.recording:
+            self.recording.add(name, request)
+        reused, output = engine.run(request)
+        engine.on_lookup = None
+        if self.recording and output:
+            self.recording.op("output", tokens={name: output})
+        self.workload.note(request, output)
+        hit, pending = looked_up[0]
+        if self.options.host_mib:
+            self._note_host(answer, hit, reused)
+        elif reused != hit:
+            raise RuntimeError(f"request {number}: the lookup found {hit}, num_cached_tokens {reused}")
+        if asked:
+            self.report.note(self.report.sequential, request.key != Key(), answer, hit, bool(pending))
+
+    def _note_host(self, answer: dict, hit: int, reused: int) -> None:
+        """The engine's word covers the tokens that the connector loads."""
+        self.host["loadable"] += reused > hit
+        self.host["promised"] += max(answer["reusable_with_cpu_tokens"] - hit, 0)
+        self.host["loaded"] += reused - hit
+
+    def _compare(self, number: int, watched, key, answer: dict, hit: int, pending: list) -> None:
+        if answer["reusable_tokens"] != hit and not pending:
+            why = self.mirror.explain(self.engine.manager, watched, pending)
+            self.print_difference(f"request {number}", watched.num_tokens, key, answer, hit, why)
+
+    def _in_flight(self, count: int) -> None:
+        engine = self.engine
+        engine.on_lookup = self._at_lookup
+        running, self._keys, ended, added = {}, {}, 0, 0
+        while ended < count:
+            while added < count and len(running) < IN_FLIGHT:
+                request = self.workload.next()
+                name = engine.add(request)
+                running[name], self._keys[name] = request, (request.key, request.reports)
+                if self.recording:
+                    self.recording.add(name, request)
+                added += 1
+            for name, _, output in engine.step():
+                request = running.pop(name)
+                self.workload.note(request, output)
+                if self.recording and output:
+                    self.recording.op("output", tokens={name: output})
+                ended += 1
+        engine.drain()
+        engine.on_lookup = None
+
+    def _at_lookup(self, watched, lookup):
+        """The router is asked when it has all that the engine knows, and then the engine looks. A
+        request that waits or was preempted is looked up again."""
+        engine = self.engine
+        engine.publish_pending()
+        # vLLM may add a suffix to the name.
+        key, reports = next(told for name, told in self._keys.items()
+                            if watched.request_id == name or watched.request_id.startswith(name + "-"))
+        tokens = list(watched.all_token_ids)
+        answer = self.router.ask(query(tokens, key), engine.published)
+        result = lookup()
+        hit = result[1]
+        if self.report.note(self.report.at_lookup, key != Key(), answer, hit) != 0:
+            why = self.mirror.explain(engine.manager, watched, [])
+            self.print_difference(f"lookup of {watched.request_id}", len(tokens), key, answer, hit, why)
+        if self.recording:
+            self.recording.probe(tokens, key, reports, hit)
+        return result
+
+    def _end(self) -> dict:
+        engine = self.engine
+        engine.publish_pending()
+        self.router.ask({"tokens": [1]}, engine.published)
+        result = self.report.result() | {"batches": engine.published} | self.stop_router()
+        if self.options.fault == "drop" and not self._dropped:
+            raise RuntimeError("no store from a root was published")
+        if self.resets:
+            milliseconds = sorted(1000 * seconds for seconds in self.resets)
+            result["reset_to_cleared_ms"] = {
+                "resets": len(milliseconds), "median": round(statistics.median(milliseconds), 1),
+                "least": round(milliseconds[0], 1), "most": round(milliseconds[-1], 1)}
+        if self.options.host_mib:
+            result["host"] = self.host
+        if self.recording:
+            self.recording.close()
+            result["probes"] = self.recording.probes
+        return result
+
+
+class Processes(Run):
+    """Engines in processes of their own: data-parallel ranks, or one that is killed."""
+
+    def __init__(self, options: argparse.Namespace, described: EngineOptions):
+        super().__init__(options, described)
+        ranks = options.ranks
+        # The publisher adds the rank to its ports.
+        self.ports = _port_ranges(ranks)
+        self.master = free_ports(1)[0]
+        self.engines = [self._start(rank) for rank in range(ranks)]
+        self.names = [NAME if rank == 0 else f"{NAME}-{rank}" for rank in range(ranks)]
+
+    def _start(self, rank: int) -> RemoteEngine:
+        environment = {}
+        if self.options.ranks > 1:
+            environment = {"VLLM_DP_RANK": str(rank), "VLLM_DP_RANK_LOCAL": "0",
+                           "VLLM_DP_SIZE": str(self.options.ranks),
+                           "VLLM_DP_MASTER_IP": "127.0.0.1", "VLLM_DP_MASTER_PORT": str(self.master)}
+        described = dataclasses.replace(self.described, rank=rank, ports=self.ports)
+        return RemoteEngine(described, environment)
+
+    def drive(self) -> dict:
+        options = self.options
+        try:
+            for name, engine in zip(self.names, self.engines):
+                engine.started()
+                self.router.follow(self.source(engine), name)
+            for number in range(options.requests):
+                if options.engine_restart and number == options.engine_restart:
+                    self.engines[0].kill()
+                    self.engines[0] = self._start(0)
+                    self.engines[0].started()
+                self._one(number)
+            published = [engine.published for engine in self.engines]
+            return self.report.result() | {"batches": published} | self.stop_router()
+        finally:
+            self.router.stop()
+            for engine in self.engines:
+                engine.kill()
+
+    def _one(self, number: int) -> None:
+        """Each rank's own cache: the same prompt is asked of all of them."""
+        request = self.workload.next()
+        rank = number % len(self.engines)
+        engine = self.engines[rank]
+        answer = self.router.ask(query(request.tokens, request.key), engine.published, self.names[rank])
+        reused, output = engine.run(request)
+        self.workload.note(request, output)
+        if self.report.note(self.report.sequential, request.key != Key(), answer, reused) != 0:
+            self.print_difference(f"request {number} of rank {rank}", len(request.tokens), request.key,
+                                  answer, reused, "in a process of its own: run it in this one")
+
+
+def _port_ranges(ranks: int) -> tuple[int, int]:
+    """Two first ports, each of a range that was free a moment ago."""
+    import socket
+
+    def is_free(port: int) -> bool:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+        return True
+
+    while True:
+        first, second = free_ports(2)
+        if abs(first - second) > ranks and \
+                all(is_free(port + rank) for port in (first, second) for rank in range(1, ranks)):
+            return first, second
