@@ -50,12 +50,24 @@ def free_ports(count: int) -> list[int]:
         return [probe.getsockname()[1] for probe in sockets]
 
 
+def _publish_as(rank: int) -> None:
+    """Data-parallel engine cores of a dense model are engines of their own; their rank is in what
+    they publish, and in the ports. vLLM starts them under its server alone."""
+    from vllm.distributed.kv_events import EventPublisherFactory
+
+    create = EventPublisherFactory.create
+    EventPublisherFactory.create = \
+        classmethod(lambda factory, config, _rank=0: create(config, rank))
+
+
 class Engine:
     def __init__(self, options: EngineOptions):
         from vllm import LLM
         from vllm.lora.request import LoRARequest
 
         self.options = options
+        if options.rank > 0:
+            _publish_as(options.rank)
         self._llm = LLM(**self._arguments())
         self._lora = {name: LoRARequest(name, number, path)
                       for number, (name, path) in enumerate(options.adapters, 1)}
@@ -82,7 +94,7 @@ class Engine:
             self._endpoint = f"tcp://127.0.0.1:{free_ports(1)[0]}"
         arguments = dict(
             model=options.model, load_format="dummy", skip_tokenizer_init=True, enforce_eager=True,
-            enable_prefix_caching=True, block_size=BLOCK, max_model_len=4096,
+            enable_prefix_caching=True, block_size=BLOCK, max_model_len=2048,
             max_num_seqs=IN_FLIGHT, max_num_batched_tokens=512,
             num_gpu_blocks_override=options.blocks, seed=0,
             dtype="bfloat16", gpu_memory_utilization=0.1,
@@ -107,7 +119,8 @@ class Engine:
                 kv_connector="OffloadingConnector", kv_role="kv_both",
                 kv_connector_extra_config={
                     "spec_name": "HostOffloadingSpec", "spec_module_path": "host_offload",
-                    "cpu_bytes_to_use": options.host_bytes})
+                    "cpu_bytes_to_use": options.host_bytes,
+                    "self_describing_kv_events": True})
         return arguments
 
     def _bound(self) -> tuple[str, str]:
@@ -174,9 +187,10 @@ class Engine:
     def run(self, request) -> tuple[int, list[int]]:
         """One request alone, to its end."""
         self.add(request)
-        while not (ended := self.step()):
-            pass
-        self.drain()
+        ended = []
+        # Data-parallel ranks agree here on whether any has something left.
+        while self._llm.llm_engine.has_unfinished_requests():
+            ended += self.step()
         return ended[0][1:]
 
     def drain(self) -> None:
@@ -218,10 +232,13 @@ class Engine:
 
     def properties(self, amount: str) -> dict:
         """What an operator tells a router of this engine, as members of a source: `nothing`; what
-        is `needed`, because no stream says it; `all`."""
+        is `needed`, because no stream says it or says it late; `all`."""
         groups = self.groups()
         told = {}
-        if amount == "needed":
+        if amount == "needed" and self.manager.coordinator.enable_partial_hash_hits:
+            # A store inside a block looks like one of a smaller block until a whole one is stored.
+            told = {"groups": groups} | self._units()
+        elif amount == "needed":
             told["eagle"] = any(group.get("eagle") for group in groups)
             for group in groups:
                 if "chunk_size" in group:
@@ -229,9 +246,15 @@ class Engine:
         elif amount == "all":
             told = {"groups": groups, "release": self.release(), "replay_tokens": 0,
                     "gpu_blocks": self.scheduler.kv_cache_config.num_blocks - 1}
+            if self.manager.coordinator.enable_partial_hash_hits:
+                told |= self._units()
         if amount != "nothing" and self.options.adapters:
             told["lora_paths"] = dict(self.options.adapters)
         return told
+
+    def _units(self) -> dict:
+        unit = self.scheduler.hash_block_size
+        return {"alignment": unit, "hash_block_size": unit}
 
     def stop(self) -> None:
         with contextlib.suppress(Exception):

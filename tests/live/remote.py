@@ -17,12 +17,10 @@ from workload import Key, Request  # noqa: E402
 
 
 class RemoteEngine:
-    def __init__(self, options: EngineOptions, environment: dict | None = None):
+    def __init__(self, options: EngineOptions):
         self._process = subprocess.Popen([sys.executable, os.path.join(HERE, "remote.py")],
-                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                                         env=os.environ | (environment or {}))
+                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self.published = 0
-        # Two ranks wait for each other while they start: the first answer is read by `started`.
         self._process.stdin.write(json.dumps(dataclasses.asdict(options)) + "\n")
         self._process.stdin.flush()
 
@@ -36,9 +34,12 @@ class RemoteEngine:
             raise RuntimeError(f"the engine's process ended with {self._process.wait()}")
         return json.loads(line)
 
-    def run(self, request: Request) -> tuple[int, list[int]]:
+    def begin(self, request: Request) -> None:
         self._process.stdin.write(json.dumps(dataclasses.asdict(request)) + "\n")
         self._process.stdin.flush()
+
+    def ended(self) -> tuple[int, list[int]]:
+        """Tokens reused and output of the request that was begun."""
         answer = self._answer()
         self.published = answer["published"]
         return answer["reused"], answer["output"]

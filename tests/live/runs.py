@@ -90,7 +90,7 @@ class InProcess(Run):
             self.engine.on_batch.append(self.recording.batch)
         self.resets = []  # seconds until AllBlocksCleared was published
         self._reset_at = None
-        self.host = {"loadable": 0, "promised": 0, "loaded": 0}
+        self.host = {"loads": 0, "promised": 0, "loaded": 0, "differ": 0}
 
     def _drop(self, batch) -> None:
         for event in batch.events:
@@ -177,9 +177,11 @@ class InProcess(Run):
 
     def _note_host(self, answer: dict, hit: int, reused: int) -> None:
         """The engine's word covers the tokens that the connector loads."""
-        self.host["loadable"] += reused > hit
-        self.host["promised"] += max(answer["reusable_with_cpu_tokens"] - hit, 0)
-        self.host["loaded"] += reused - hit
+        promised, loaded = answer["reusable_with_cpu_tokens"] - hit, reused - hit
+        self.host["loads"] += loaded > 0
+        self.host["promised"] += promised
+        self.host["loaded"] += loaded
+        self.host["differ"] += promised != loaded
 
     def _compare(self, number: int, watched, key, answer: dict, hit: int, pending: list) -> None:
         if answer["reusable_tokens"] != hit and not pending:
@@ -240,6 +242,8 @@ class InProcess(Run):
                 "least": round(milliseconds[0], 1), "most": round(milliseconds[-1], 1)}
         if self.options.host_mib:
             result["host"] = self.host
+            if self.host["loaded"] == 0:
+                raise RuntimeError("nothing was loaded from host memory, so nothing was shown")
         if self.recording:
             self.recording.close()
             result["probes"] = self.recording.probes
@@ -254,18 +258,12 @@ class Processes(Run):
         ranks = options.ranks
         # The publisher adds the rank to its ports.
         self.ports = _port_ranges(ranks)
-        self.master = free_ports(1)[0]
         self.engines = [self._start(rank) for rank in range(ranks)]
         self.names = [NAME if rank == 0 else f"{NAME}-{rank}" for rank in range(ranks)]
 
     def _start(self, rank: int) -> RemoteEngine:
-        environment = {}
-        if self.options.ranks > 1:
-            environment = {"VLLM_DP_RANK": str(rank), "VLLM_DP_RANK_LOCAL": "0",
-                           "VLLM_DP_SIZE": str(self.options.ranks),
-                           "VLLM_DP_MASTER_IP": "127.0.0.1", "VLLM_DP_MASTER_PORT": str(self.master)}
         described = dataclasses.replace(self.described, rank=rank, ports=self.ports)
-        return RemoteEngine(described, environment)
+        return RemoteEngine(described)
 
     def drive(self) -> dict:
         options = self.options
@@ -278,7 +276,7 @@ class Processes(Run):
                     self.engines[0].kill()
                     self.engines[0] = self._start(0)
                     self.engines[0].started()
-                self._one(number)
+                self._round(number)
             published = [engine.published for engine in self.engines]
             return self.report.result() | {"batches": published} | self.stop_router()
         finally:
@@ -286,17 +284,22 @@ class Processes(Run):
             for engine in self.engines:
                 engine.kill()
 
-    def _one(self, number: int) -> None:
-        """Each rank's own cache: the same prompt is asked of all of them."""
-        request = self.workload.next()
-        rank = number % len(self.engines)
-        engine = self.engines[rank]
-        answer = self.router.ask(query(request.tokens, request.key), engine.published, self.names[rank])
-        reused, output = engine.run(request)
-        self.workload.note(request, output)
-        if self.report.note(self.report.sequential, request.key != Key(), answer, reused) != 0:
-            self.print_difference(f"request {number} of rank {rank}", len(request.tokens), request.key,
-                                  answer, reused, "in a process of its own: run it in this one")
+    def _round(self, number: int) -> None:
+        """A request for each rank. All get what one workload makes, so that a prefix is in the cache
+        of some and not of others."""
+        begun = []
+        for name, engine in zip(self.names, self.engines):
+            request = self.workload.next()
+            begun.append((request, self.router.ask(query(request.tokens, request.key),
+                                                   engine.published, name)))
+        for engine, (request, _) in zip(self.engines, begun):
+            engine.begin(request)
+        for name, engine, (request, answer) in zip(self.names, self.engines, begun):
+            reused, output = engine.ended()
+            self.workload.note(request, output)
+            if self.report.note(self.report.sequential, request.key != Key(), answer, reused) != 0:
+                self.print_difference(f"request {number} of {name}", len(request.tokens), request.key,
+                                      answer, reused, "no explanation: the pool is in another process")
 
 
 def _port_ranges(ranks: int) -> tuple[int, int]:

@@ -1,0 +1,110 @@
+"""The runs of the live suite. docs/engines.md names them.
+SPDX-License-Identifier: Apache-2.0
+"""
+from dataclasses import dataclass
+
+import environment
+
+FAMILIES = ("llama", "gemma3", "gemma2", "gpt_oss", "cohere2", "mistral", "llama4", "lfm2",
+            "qwen3_next")
+# Hits end inside blocks: of 128 tokens, and of 544.
+_INSIDE = {"qwen3_next": ("--unit", "32")}
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    arguments: tuple[str, ...]
+    short: bool = False  # part of `scripts/test`
+    fails: bool = False  # a fault is planted, and the run must say so
+    releases: tuple[str, ...] | None = None  # None: all
+
+    def runs_on(self, version: str) -> bool:
+        return self.releases is None or version in self.releases
+
+
+def _case(name: str, model: str, *arguments: str, requests: int = 100, flight: int = 50,
+          **more) -> Case:
+    return Case(name, ("--model", model, "--requests", str(requests), "--flight", str(flight),
+                       *_INSIDE.get(model, ()), *arguments), **more)
+
+
+def _families() -> list[Case]:
+    return [_case(name, name, requests=300, flight=200) for name in FAMILIES]
+
+
+def _keys() -> list[Case]:
+    return [
+        _case("salts", "llama", "--salts", requests=300, flight=200),
+        _case("salts-gemma3", "gemma3", "--salts", requests=300, flight=200),
+        _case("lora", "llama", "--lora", requests=300, flight=200),
+        _case("lora-salts", "llama", "--lora", "--salts"),
+    ]
+
+
+def _drafts() -> list[Case]:
+    """On 0.32 the last block is dropped; on 0.33 hashes look ahead, unless a connector is there."""
+    return [
+        _case("eagle", "llama", "--eagle", requests=300, flight=200),
+        _case("eagle-gemma3", "gemma3", "--eagle", requests=300, flight=200),
+        # What is not told must not be claimed.
+        _case("eagle-untold", "llama", "--eagle", "--tell", "nothing", "--judge", "exact"),
+    ]
+
+
+def _streams() -> list[Case]:
+    return [
+        _case("resets", "gemma3", "--reset-every", "10"),
+        _case("late-join", "gemma3", "--late", "50"),
+        _case("router-restart", "gemma3", "--router-restart", "50"),
+        Case("engine-restart", ("--model", "gemma3", "--requests", "100", "--engine-restart", "50")),
+        Case("ranks", ("--model", "llama", "--requests", "50", "--ranks", "2")),
+        _case("reports", "llama", "--reports"),
+        _case("reports-gemma3", "gemma3", "--reports"),
+        _case("publisher-connects", "llama", "--connect"),
+        _case("host-memory", "llama", "--host-mib", "64", "--blocks", "80"),
+    ]
+
+
+def _hashes() -> list[Case]:
+    cases = []
+    for algorithm in ("sha256", "sha256_cbor", "xxhash", "xxhash_cbor"):
+        name = algorithm.replace("_", "-")
+        cases.append(_case(f"hash-{name}", "gemma3", "--hash", algorithm, "--hash-seed", "0"))
+        cases.append(_case(f"hash-{name}-unset", "gemma3", "--hash", algorithm))
+        cases.append(_case(f"hash-{name}-digests", "gemma3", "--hash", algorithm, "--hash-seed", "42",
+                           "--whole-digests"))
+    cases.append(_case("hash-seed-untold", "gemma3", "--hash-seed", "12345"))
+    return cases
+
+
+def _pools() -> list[Case]:
+    return [
+        _case("retention-none", "gemma3", "--retention", "none"),
+        _case("retention-256", "lfm2", "--retention", "256"),
+        _case("told-nothing", "gemma3", "--tell", "nothing"),
+        _case("told-nothing-llama4", "llama4", "--tell", "nothing", "--judge", "exact"),
+        _case("told-all", "gemma3", "--tell", "all"),
+    ]
+
+
+def _faults() -> list[Case]:
+    return [
+        _case("fault-window", "gemma3", "--fault", "window", flight=0, fails=True),
+        _case("fault-drop", "llama", "--fault", "drop", flight=0, fails=True),
+    ]
+
+
+def _short() -> list[Case]:
+    newest = (environment.NEWEST,)
+    return [
+        _case("short-llama-eagle", "llama", "--eagle", "--salts", short=True, releases=newest),
+        _case("short-gemma3-resets", "gemma3", "--reset-every", "20", short=True, releases=newest),
+        _case("short-qwen3_next", "qwen3_next", short=True, releases=newest),
+        _case("short-fault", "gemma3", "--fault", "window", flight=0, short=True, fails=True,
+              releases=newest),
+    ]
+
+
+CASES = [*_families(), *_keys(), *_drafts(), *_streams(), *_hashes(), *_pools(), *_faults(),
+         *_short()]

@@ -1,0 +1,112 @@
+#!/usr/bin/env python3
+"""The live suite: each case of cases.py beside each release of vLLM. `scripts/test --live` calls it.
+
+Exit: 0, each case came out as it must; 1, one did not; 77, there is no environment.
+SPDX-License-Identifier: Apache-2.0
+"""
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+
+import environment  # noqa: E402
+from cases import CASES  # noqa: E402
+
+CASE_LIMIT_S = 900
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--short", action="store_true", help="the cases that scripts/test runs")
+    parser.add_argument("--only", default="", metavar="REGEX", help="of names of cases")
+    parser.add_argument("--vllm", action="append", metavar="VERSION",
+                        help="may be repeated (default: " + " and ".join(environment.versions()) + ")")
+    parser.add_argument("--results", metavar="FILE", help="a JSON line for each run, as they come")
+    parser.add_argument("--record", metavar="FOLDER", help="each run as a scenario file in it")
+    parser.add_argument("--kvcast", default=os.path.join(HERE, "../../build/release/bin/kvcast"))
+    parser.add_argument("--list", action="store_true", help="names and arguments, and no run")
+    return parser.parse_args()
+
+
+def chosen(options: argparse.Namespace) -> list:
+    versions = options.vllm or environment.versions()
+    return [(version, case) for version in versions for case in CASES
+            if case.short == options.short and case.runs_on(version)
+            and re.search(options.only, case.name)]
+
+
+def run(version: str, case, options: argparse.Namespace) -> dict:
+    command = [sys.executable, os.path.join(HERE, "drive.py"), "--vllm", version,
+               "--kvcast", options.kvcast, *case.arguments]
+    # The pool of an engine in a process of its own cannot be written down.
+    if options.record and not {"--engine-restart", "--ranks"} & set(case.arguments):
+        file = f"live-{version}-{case.name}.jsonl.gz"
+        command += ["--record", os.path.join(options.record, file)]
+    began = time.monotonic()
+    try:
+        process = subprocess.run(command, capture_output=True, text=True, timeout=CASE_LIMIT_S)
+        status, output, errors = process.returncode, process.stdout, process.stderr
+    except subprocess.TimeoutExpired as expired:
+        status, output, errors = 2, "", f"no end after {expired.timeout} s"
+    result = {}
+    lines = output.splitlines()
+    if status in (0, 1) and lines and lines[-1].startswith("{"):
+        result = json.loads(lines.pop())
+    elif status in (0, 1):
+        status, errors = 2, "there is no result\n" + errors
+    return {"case": case.name, "vllm": version, "status": status,
+            "right": status == (1 if case.fails else 0), "seconds": round(time.monotonic() - began, 1),
+            "result": result, "said": lines, "errors": errors.splitlines()[-30:]}
+
+
+def line(outcome: dict) -> str:
+    text = f"{'ok' if outcome['right'] else 'FAILED':6}  {outcome['vllm']:7} {outcome['case']:26}"
+    for name, label in (("sequential", "one at a time"), ("at_lookup", "at the lookup")):
+        counts = outcome["result"].get(name, {})
+        if counts.get("asked"):
+            text += (f"  {label}: {counts['equal']} of {counts['asked']} equal, {counts['over']} over, "
+                     f"{counts['under']} under, {counts['exact']} exact")
+            if counts["lag"]:
+                text += f", {counts['lag']} lag"
+    return f"{text}  ({outcome['seconds']} s)"
+
+
+def main() -> int:
+    options = parse()
+    todo = chosen(options)
+    if not todo:
+        print("no case has such a name")
+        return 1
+    if options.list:
+        for version, case in todo:
+            print(version, case.name, *case.arguments)
+        return 0
+    for version in dict.fromkeys(version for version, _ in todo):
+        if why := environment.missing(version):
+            environment.skip(why)
+    if options.record:
+        os.makedirs(options.record, exist_ok=True)
+    wrong = []
+    for version, case in todo:
+        outcome = run(version, case, options)
+        if outcome["status"] == environment.SKIPPED:
+            environment.skip("; ".join(outcome["said"]))
+        print(line(outcome), flush=True)
+        if options.results:
+            with open(options.results, "a", encoding="utf-8") as file:
+                file.write(json.dumps(outcome) + "\n")
+        if not outcome["right"]:
+            wrong.append(f"{version} {case.name}")
+            print("\n".join(outcome["said"] + outcome["errors"] * (outcome["status"] == 2)), flush=True)
+    print(f"{len(todo) - len(wrong)} of {len(todo)} runs came out as they must")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
