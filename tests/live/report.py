@@ -16,6 +16,7 @@ class Report:
         self.sequential = dict.fromkeys(_COUNTS, 0)
         self.at_lookup = dict.fromkeys(_COUNTS, 0)
         self.not_exact = collections.Counter()
+        self.more_failures = []
 
     def note(self, counts: dict, keyed: bool, answer: dict, reused: int, lag: bool = False) -> int:
         """What the answer promised too much."""
@@ -37,7 +38,7 @@ class Report:
 
     def failures(self, judge: str, keyed: bool) -> list[str]:
         """`all`: no answer may differ; `exact`: none that says it is exact."""
-        failures = []
+        failures = list(self.more_failures)
         for name, counts in (("one at a time", self.sequential), ("at the lookup", self.at_lookup)):
             if counts["asked"] == 0:
                 continue

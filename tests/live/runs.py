@@ -243,7 +243,9 @@ class InProcess(Run):
         if self.options.host_mib:
             result["host"] = self.host
             if self.host["loaded"] == 0:
-                raise RuntimeError("nothing was loaded from host memory, so nothing was shown")
+                self.report.more_failures.append("host memory: nothing was loaded, so nothing was shown")
+            if self.host["differ"]:
+                self.report.more_failures.append(f"host memory: {self.host['differ']} loads differ")
         if self.recording:
             self.recording.close()
             result["probes"] = self.recording.probes
