@@ -96,13 +96,15 @@ def _faults() -> list[Case]:
 
 
 def _short() -> list[Case]:
-    newest = (environment.NEWEST,)
+    def short(name: str, model: str, *arguments: str, **more) -> Case:
+        return _case(f"short-{name}", model, *arguments, requests=60, short=True,
+                     releases=(environment.NEWEST,), **more)
+
     return [
-        _case("short-llama-eagle", "llama", "--eagle", "--salts", short=True, releases=newest),
-        _case("short-gemma3-resets", "gemma3", "--reset-every", "20", short=True, releases=newest),
-        _case("short-qwen3_next", "qwen3_next", short=True, releases=newest),
-        _case("short-fault", "gemma3", "--fault", "window", flight=0, short=True, fails=True,
-              releases=newest),
+        short("llama-eagle", "llama", "--eagle", "--salts", flight=40),
+        short("gemma3-resets", "gemma3", "--reset-every", "20", flight=40),
+        short("qwen3_next", "qwen3_next", flight=40),
+        short("fault", "llama", "--fault", "drop", flight=0, fails=True),
     ]
 
 
