@@ -126,9 +126,7 @@ void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
   const auto part = LimitingGroup(parts_, reuse, shape_.unit, worker_->alignment, max_tokens,
                                   eagle_units_ * shape_.unit);
   if (!part) return;
-  const auto group =
-      std::find(part_of_group_.begin(), part_of_group_.end(), static_cast<int>(*part));
-  match.limiting_group = group - part_of_group_.begin();
+  match.limiting_group = static_cast<int64_t>(group_of(*part));
 }
 
 // The prefix that the policy would promise.

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -34,6 +35,15 @@ class MatchPlan {
 
   // WorkerMatch::certain is the caller's to set.
   WorkerMatch Evaluate() const;
+
+  // The groups that take part, with what they hold on the GPU.
+  const std::vector<GroupResidency>& parts() const { return parts_; }
+  // The group_idx of a part.
+  size_t group_of(size_t part) const {
+    const auto group =
+        std::find(part_of_group_.begin(), part_of_group_.end(), static_cast<int>(part));
+    return static_cast<size_t>(group - part_of_group_.begin());
+  }
 
  private:
   void AddGroup(GroupSpec spec);

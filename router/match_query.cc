@@ -340,12 +340,18 @@ void MatchQuery::Answer(const Asked& asked, RunAnswer& last, WorkerMatch& match)
   if (asked.rules->leading_run && shape_.policy == MatchPolicy::kExact) {
     if (LeadingRun(asked, last, match)) return;
   }
+  match = PlanOf(asked).Evaluate();
+}
+
+MatchPlan MatchQuery::PlanOf(const Asked& asked) const {
   MatchPlan plan(*asked.rules, shape_);
   for (uint32_t mark = asked.first_mark; mark != kNone; mark = scratch_.marks[mark].next) {
     plan.Mark(scratch_.marks[mark].group, scratch_.marks[mark].tier, WordsOf(mark));
   }
-  match = plan.Evaluate();
+  return plan;
 }
+
+MatchPlan MatchQuery::Plan() const { return PlanOf(scratch_.asked.front()); }
 
 MatchQuery::RunAnswer MatchQuery::AnswerOf(const WorkerRules& rules, int64_t run) const {
   RunAnswer answer{.unit = rules.unit, .alignment = rules.alignment, .run = run};

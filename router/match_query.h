@@ -46,6 +46,8 @@ class MatchQuery {
   bool Read();
   // In the order of Ask, without workers of another hash unit. REQUIRES: Read said true.
   std::vector<WorkerMatch> Answers() const;
+  // What the only worker that was asked holds. REQUIRES: Read said true, and it has this hash unit.
+  MatchPlan Plan() const;
 
  private:
   struct Asked {
@@ -82,6 +84,7 @@ class MatchQuery {
   void DropAmbiguous();
   void Drop(Asked& asked, size_t position);
   bool UntilGap() const;
+  MatchPlan PlanOf(const Asked& asked) const;
   uint32_t UntoldOf(const Asked& asked, const WorkerMatch& match) const;
   // What is the same for all workers of one unit and alignment that hold a run of one length.
   struct RunAnswer {

@@ -194,6 +194,8 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   younger.named_blocks += elder.named_blocks;
   younger.shown = elder.shown;
   if (younger.has_gpu_copies) younger.hit_reports.NoteForeignCopies();
+  younger.sample = std::move(elder.sample);
+  younger.announced |= elder.announced;
   younger.evidence = std::move(elder.evidence);
   younger.evidence.ForgetBlocks();
   // How often the blocks that it brought were stored is not known.
@@ -315,6 +317,7 @@ void PrefixIndex::Impl::ClearTier(WorkerState& worker, Tier tier) {
   if (tier == Tier::kGpu) {
     worker.hit_reports.Clear();
     worker.evidence.ForgetBlocks();
+    worker.sample.Clear();
   }
   if (worker.digest) worker.digest->Clear(tier);
   for (const PlaceId place : worker.places[static_cast<size_t>(tier)]) {
@@ -340,6 +343,8 @@ void PrefixIndex::Impl::ForgetNames(WorkerState& worker) {
   worker.named_blocks = 0;
   worker.shown = {};
   worker.evidence = {};
+  worker.sample.Clear();
+  worker.announced = 0;
   worker.catalogue_changes = ~uint64_t{0};
 }
 
@@ -448,6 +453,16 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
     if (worker.digest) worker.digest->Add(tier, group, hash);
   }
   if (looks && worker.evidence.open()) NoteReuse(worker, event, group, start, added_first);
+  worker.announced |= uint64_t{1} << group;
+  if (tier == Tier::kGpu) {
+    worker.sample.NoteStore({.event = event,
+                             .start = start,
+                             .content = content_,
+                             .group = group,
+                             .unit = worker.catalogue.unit(),
+                             .lookahead = worker.shown.lookahead},
+                            keys_);
+  }
   worker.counters.stored_blocks += event.block_hashes.size();
   const auto& parent = event.parent_block_hash;
   const bool waits = content_.reason == UnnamedReason::kUnknownParent && parent && !start.at_root &&
@@ -505,6 +520,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     }
     if (name.named()) {
       worker.idle.Put(FingerprintOf(hash), name.content());
+      if (removals.tier == Tier::kGpu) worker.sample.NoteRemoved(name.content(), removals.group);
     } else {
       --worker.unnamed[static_cast<size_t>(removals.tier)];
     }

@@ -22,6 +22,7 @@
 #include "router/match_query.h"
 #include "router/parked_stores.h"
 #include "router/place_table.h"
+#include "router/prompt_sample.h"
 #include "router/removal_cursors.h"
 #include "router/residency_map.h"
 #include "router/reuse_evidence.h"
@@ -70,6 +71,8 @@ struct WorkerState {
   bool has_gpu_copies = false;  // a group stored a block again
   WorkerRules::Shown shown;
   router::ReuseEvidence evidence;
+  PromptSample sample;
+  uint64_t announced = 0;        // groups that a store has named, by bit
   WorkerState* elder = nullptr;  // of a hidden generation: the visible one, whose names are its own
 
   uint64_t total() const {
@@ -175,6 +178,7 @@ class PrefixIndex::Impl {
                                  std::span<const WorkerId> ids) const;
   const ContentKeys& keys() const { return keys_; }
   ContentKey ContentOf(WorkerId id, const BlockHash& hash);
+  ReuseDiagnosis Diagnose(WorkerId id) const;
   PromptShape ShapeOf(WorkerId id) const;
   // The result of `read` for the worker; `absent` if there is no such worker.
   template <typename T, typename Read>

@@ -29,6 +29,7 @@
 #include "kvcast/group_tokens.h"
 #include "kvcast/ids.h"
 #include "kvcast/residency_digest.h"
+#include "kvcast/reuse_diagnosis.h"
 #include "kvcast/status.h"
 #include "kvcast/tier.h"
 
@@ -319,6 +320,10 @@ class PrefixIndex {
   std::vector<WorkerMatch> Match(const PromptBlocks& prompt, std::span<const WorkerId> workers = {},
                                  MatchPolicy policy = MatchPolicy::kExact) const;
   const ContentKeys& keys() const;
+
+  // Why the worker's prefixes are not reused. Reads a bounded sample of what it holds, prompt by
+  // prompt; batches are let through between two of them. Empty if there is no such worker.
+  ReuseDiagnosis Diagnose(WorkerId worker) const;
 
   // The content that the worker gave a block that it holds; kUnnamed: none.
   ContentKey ContentOf(WorkerId worker, const BlockHash& hash) const;
