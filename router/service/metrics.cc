@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "router/service/reuse_metrics.h"
 #include "router/service/state_json.h"
 
 namespace kvcast::router {
@@ -417,6 +418,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   families.push_back(SchemeInfoFamily(metrics.workers));
   families.push_back(SchemeSkipFamily(metrics.workers));
   families.push_back(UnnamedFamily(metrics.workers));
+  AddReuseFamilies(metrics.workers, families);
   std::ostringstream page;
   prometheus::TextSerializer().Serialize(page, families);
   return page.str();

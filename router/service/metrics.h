@@ -12,6 +12,7 @@
 #include "router/service/http_server.h"
 #include "router/service/latency.h"
 #include "router/service/relay.h"
+#include "router/service/reuse_watch.h"
 #include "router/service/routing_desk.h"
 #include "router/service/source.h"
 
@@ -30,6 +31,8 @@ struct WorkerMetrics {
   std::vector<GroupSpec> groups;  // by group_idx
   std::vector<GroupTally> tallies;
   WorkerLoad load;
+  ReuseDiagnosis diagnosis;
+  ReuseByKindAndCause reuse;
 };
 
 struct ServiceMetrics {

@@ -113,6 +113,8 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   metrics.groups = core.index.Groups(worker.id);
   metrics.tallies = source.group_tallies();
   metrics.load = core.desk->load(worker.id);
+  metrics.diagnosis = core.reuse.diagnosis(worker.id);
+  metrics.reuse = core.reuse.totals(worker.id);
   return metrics;
 }
 

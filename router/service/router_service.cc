@@ -95,8 +95,14 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
       relay->Post(config.model, config.worker.name, config.data_parallel_rank, seq, payload);
     };
   }
-  observer.on_reset = [desk](const FleetWorker& worker) { desk->OnReset(worker.id); };
-  observer.on_removed = [desk](const FleetWorker& worker) { desk->OnRemoved(worker.id); };
+  observer.on_reset = [this, desk](const FleetWorker& worker) {
+    desk->OnReset(worker.id);
+    core_.reuse.Reset(worker.id);
+  };
+  observer.on_removed = [this, desk](const FleetWorker& worker) {
+    desk->OnRemoved(worker.id);
+    core_.reuse.Remove(worker.id);
+  };
   auto fleet = Fleet::Create(options.subscriber, core_.index, std::move(observer));
   if (!fleet.ok()) return fleet.status();
   core_.fleet = std::move(fleet).value();
@@ -131,6 +137,7 @@ void RouterService::Impl::SampleEachSecond() {
   while (!stopping_) {
     lock.unlock();
     core_.observations.Sample(core_);
+    core_.reuse.Refresh(core_.index, *core_.fleet->view(), core_.steady_ms);
     lock.lock();
     sampler_wake_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; });
   }

@@ -236,7 +236,8 @@ void RoutingDesk::Book(const Query& query, const RouteDecision& decision, int64_
                   .name = chosen.answer.name,
                   .predicted_tokens = match.gpu_tokens,
                   .next_seq = chosen.answer.next_seq,
-                  .comparable = chosen.answer.exact || chosen.answer.reuse_contradicts};
+                  .comparable = chosen.answer.exact || chosen.answer.reuse_contradicts,
+                  .limiting_group = match.limiting_group};
   const int64_t reusable = std::max(match.gpu_tokens, chosen.speculative_tokens);
   booking.prefill_tokens = std::max<int64_t>(query.prompt_tokens - reusable, 0);
   booking.decode_blocks = CeilDiv(query.prompt_tokens, std::max<int64_t>(unit, 16));
@@ -301,8 +302,9 @@ Result<RoutingDesk::Admission> RoutingDesk::Admit(const std::string& request_id,
     return Status(StatusCode::kNotFound, "unknown request " + request_id);
   }
   Booking& booking = it->second;
-  const Admission admission{booking.name, booking.predicted_tokens, booking.next_seq,
-                            booking.comparable && !booking.compared};
+  const Admission admission{booking.name,      booking.predicted_tokens,
+                            booking.next_seq,  booking.comparable && !booking.compared,
+                            !booking.compared, booking.limiting_group};
   if (std::exchange(booking.compared, true)) return admission;
   const int64_t error = booking.predicted_tokens - reused_tokens;
   ++counters_.compared;

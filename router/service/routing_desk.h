@@ -26,6 +26,7 @@
 #include <functional>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -123,6 +124,8 @@ class RoutingDesk {
     int64_t promised_tokens = 0;
     uint64_t next_seq = 0;  // of the answer that chose the worker
     bool comparable = false;
+    bool first = false;                     // told for this request
+    std::optional<int64_t> limiting_group;  // of that answer
   };
   Result<Admission> Admit(const std::string& request_id, int64_t reused_tokens);
   void SetQueue(WorkerId worker, int64_t queued_requests);
@@ -141,6 +144,7 @@ class RoutingDesk {
     int64_t predicted_tokens = 0;
     uint64_t next_seq = 0;
     bool comparable = false;  // see Source::NoteReuse
+    std::optional<int64_t> limiting_group;
     int64_t prefill_tokens = 0;
     int64_t decode_blocks = 0;
     bool decoding = false;

@@ -51,6 +51,8 @@ Result<RouteDecision> ServiceCore::Route(const Query& query) {
 
 Result<bool> ServiceCore::Take(const Feedback& feedback) {
   Feedback told = feedback;
+  bool first = true;
+  std::optional<int64_t> limiting_group;
   if (told.event == Feedback::Event::kAdmitted) {
     // By request: the desk knows the worker and the promise.
     const auto booked = desk->Admit(told.request_id, told.reused_tokens);
@@ -58,6 +60,8 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
     told.worker = booked->worker;
     told.comparable = booked->comparable && (!told.next_seq || *told.next_seq == booked->next_seq);
     told.promised_tokens = booked->promised_tokens;
+    first = booked->first;
+    limiting_group = booked->limiting_group;
   } else if (told.event == Feedback::Event::kFirstToken ||
              told.event == Feedback::Event::kFinished) {
     const Status status = desk->Take(told);
@@ -68,6 +72,13 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
   if (told.event == Feedback::Event::kLoad) {
     desk->SetQueue(worker->id, told.queued_requests);
     return false;
+  }
+  if (first) {
+    const std::vector<GroupSpec> groups = index.Groups(worker->id);
+    const bool known = limiting_group && *limiting_group < std::ssize(groups);
+    const auto kind = known ? SpecKindName(groups[static_cast<size_t>(*limiting_group)].kind) : "";
+    reuse.Note(worker->id, kind,
+               {.promised_tokens = told.promised_tokens, .reused_tokens = told.reused_tokens});
   }
   const bool refuted =
       worker->source->NoteReuse(told.promised_tokens, told.reused_tokens, told.comparable);

@@ -16,6 +16,7 @@
 #include "router/service/observations.h"
 #include "router/service/query_engine.h"
 #include "router/service/relay.h"
+#include "router/service/reuse_watch.h"
 #include "router/service/routing_desk.h"
 
 namespace kvcast::router {
@@ -24,6 +25,7 @@ namespace kvcast::router {
 struct ServiceCore {
   PrefixIndex index;
   Observations observations;
+  ReuseWatch reuse;
   std::unique_ptr<RoutingDesk> desk;
   std::unique_ptr<Relay> relay;  // nullptr: none
   std::unique_ptr<Fleet> fleet;

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "router/service/json_fields.h"
+#include "router/service/reuse_json.h"
 
 namespace kvcast::router {
 namespace {
@@ -64,6 +65,8 @@ Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) 
                   {"decode_blocks", load.decode_blocks},
                   {"queued_requests", load.queued_requests}};
   json["groups"] = GroupsJson(core, worker);
+  json["reuse"] = ReuseJson(core.reuse.diagnosis(worker.id), core.index.Groups(worker.id),
+                            core.reuse.totals(worker.id));
   return json;
 }
 

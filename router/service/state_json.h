@@ -12,7 +12,8 @@ namespace kvcast::router {
 //   "state", "hint", "next_seq", "event_age_seconds": x|null, "named_by": "content"|"scheme",
 //   "unnamed_blocks", "ambiguous", "scheme", "scheme_reason", "gaps", "lost", "batches",
 //   "restarts", "rejected_events", "residencies", "load": {...}, "groups": [{"group", "kind",
-//   "block_size", "sliding_window", "tiers": {"GPU": {"held", "stored", "removed"}, ...}}]}],
+//   "block_size", "sliding_window", "tiers": {"GPU": {"held", "stored", "removed"}, ...}}],
+//   "reuse": see reuse_json.h}],
 //  "routing": {...}, "queries", "bad_queries"}
 nlohmann::json StateJson(const ServiceCore& core);
 

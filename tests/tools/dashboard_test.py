@@ -101,6 +101,10 @@ try:
     until("what is evicted by kind of group", lambda: "sliding window" in
           (one(driver, "#evicted").get_attribute("aria-label") or ""))
     until("hits are shown", lambda: "miss" in (one(driver, "#hits").get_attribute("aria-label") or ""))
+    # How much of what is held can be reused, and why not.
+    until("the reuse of each worker is diagnosed", lambda: all(
+        re.search(r"usable|not enough data", text) for text in texts(driver, "#workers tbody td:nth-child(10)")) and
+          any(re.match(r"\d+ % usable$", text) for text in texts(driver, "#workers tbody td:nth-child(10)")))
     # Filters: what is shown is what was asked for.
     def choose(name, value):
         Select(one(driver, f"#filters [name={name}]")).select_by_visible_text(value)

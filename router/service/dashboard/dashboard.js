@@ -54,6 +54,17 @@ function lag(seconds) {
   return seconds < 120 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds / 60)} min`;
 }
 
+// The share of the sampled blocks that a hit can use, and what keeps hits from happening.
+function reuseCell(reuse) {
+  const share = reuse.usable_share === null ? '' : `${Math.round(100 * reuse.usable_share)} % usable`;
+  const named = reuse.cause !== 'none' && reuse.cause !== 'not_enough_data';
+  const cause = kindName(reuse.cause) + (reuse.group === null ? '' : `: group ${reuse.group}`);
+  const text = reuse.cause === 'none' ? share : [cause, share].filter(Boolean).join(', ');
+  const span = element('span', text, named ? 'tag miss' : 'muted');
+  span.title = reuse.explanation;
+  return span;
+}
+
 function showFleet(state) {
   const synced = state.workers.filter((worker) => worker.state === 'synced').length;
   const compared = state.routing.compared;
@@ -75,6 +86,7 @@ function showFleet(state) {
     worker.batches, worker.lost, held(worker, 'GPU'), held(worker, 'CPU'),
     worker.load.active_prefill_tokens,
     worker.scheme === 'matched' ? 'matched' : `${worker.scheme}: ${worker.scheme_reason}`,
+    reuseCell(worker.reuse),
   ])));
   options('worker', state.workers.map((worker) => worker.name));
   const groups = Math.max(0, ...state.workers.map((worker) => worker.groups.length));
