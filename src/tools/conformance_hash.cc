@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <utility>
 
 #include "src/hash/extra_keys.h"
@@ -9,12 +8,12 @@
 #include "src/hash/sha256.h"
 #include "src/hash/xxh3.h"
 #include "src/tools/conformance.h"
+#include "src/tools/file.h"
 #include "src/tools/hash_record.h"
+#include "src/tools/recording_paths.h"
 
 namespace kvcast::tools {
 namespace {
-
-namespace fs = std::filesystem;
 
 std::span<const uint8_t> AsBytes(std::string_view text) {
   return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
@@ -195,71 +194,39 @@ Status CheckRecord(const HashRecord& record, FileChecks& checks) {
   return Status();
 }
 
-Status CheckFile(const fs::path& path, ConformanceReport& report) {
-  std::ifstream file(path);
-  if (!file) return Status(StatusCode::kNotFound, path.string() + ": cannot be read");
-  FileChecks checks(path.string(), report);
-  std::string line;
+Status CheckFile(const std::string& path, ConformanceReport& report) {
+  const Result<std::string> content = ReadFile(path);
+  if (!content.ok()) return content.status();
+  FileChecks checks(path, report);
+  const std::vector<std::string_view> lines = SplitLines(*content);
   size_t records = 0;
-  for (size_t number = 1; std::getline(file, line); ++number) {
-    if (line.empty()) continue;
-    const auto place = [&] { return path.string() + ":" + std::to_string(number) + ": "; };
-    const Result<HashRecord> record = ParseHashRecord(line);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].empty()) continue;
+    const auto place = [&] { return path + ":" + std::to_string(i + 1) + ": "; };
+    const Result<HashRecord> record = ParseHashRecord(lines[i]);
     if (!record.ok()) return Status(record.status().code(), place() + record.status().message());
     const Status status = CheckRecord(*record, checks);
     if (!status.ok()) return Status(status.code(), place() + status.message());
     ++records;
   }
-  if (records == 0) return Status(StatusCode::kMalformed, path.string() + ": no block-hash record");
+  if (records == 0) return Status(StatusCode::kMalformed, path + ": no block-hash record");
   ++report.files;
   return Status();
 }
 
-bool IsHashFile(const fs::path& path) {
-  if (path.extension() != ".jsonl") return false;
-  if (path.filename().string().starts_with("block_hashes")) return true;
-  std::ifstream file(path);
-  std::string line;
-  return std::getline(file, line) && LooksLikeHashRecord(line);
-}
-
-// The files of this class under `folder`, in the order of their names.
-Result<std::vector<fs::path>> FindHashFiles(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  fs::recursive_directory_iterator it(folder, error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    std::error_code ignored;
-    if (it->is_regular_file(ignored) && IsHashFile(it->path())) found.push_back(it->path());
-  }
-  if (error) return Status(StatusCode::kNotFound, folder.string() + ": " + error.message());
-  if (found.empty()) {
-    return Status(StatusCode::kNotFound, folder.string() + ": holds no block-hash file");
-  }
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-Status CheckPath(const fs::path& path, ConformanceReport& report) {
-  std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return Status(StatusCode::kNotFound, path.string() + ": does not exist");
-  if (!fs::is_directory(status)) return CheckFile(path, report);
-  const Result<std::vector<fs::path>> files = FindHashFiles(path);
-  if (!files.ok()) return files.status();
-  for (const fs::path& file : *files) {
-    const Status checked = CheckFile(file, report);
-    if (!checked.ok()) return checked;
-  }
-  return Status();
+bool IsHashFile(const std::string& path) {
+  if (!HasExtension(path, ".jsonl")) return false;
+  if (std::filesystem::path(path).filename().string().starts_with("block_hashes")) return true;
+  return LooksLikeHashRecord(FirstLine(path));
 }
 
 }  // namespace
 
 Status RunHashConformance(const std::vector<std::string>& paths, ConformanceReport& report) {
-  for (const std::string& path : paths) {
-    const Status status = CheckPath(path, report);
-    if (!status.ok()) return status;
+  const auto files = RecordingPaths(paths, IsHashFile, "block-hash file");
+  if (!files.ok()) return files.status();
+  for (const std::string& file : *files) {
+    if (Status status = CheckFile(file, report); !status.ok()) return status;
   }
   return Status();
 }

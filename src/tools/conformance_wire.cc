@@ -8,6 +8,8 @@
 
 #include "kvcast/wire.h"
 #include "src/tools/conformance.h"
+#include "src/tools/file.h"
+#include "src/tools/recording_paths.h"
 #include "src/tools/wire_record.h"
 
 namespace kvcast::tools {
@@ -101,67 +103,38 @@ void CheckRecord(const WireRecord& record, const fs::path& folder, FileChecks& c
   CheckPayloadFile(record, folder, checks);
 }
 
-Status CheckFile(const fs::path& path, ConformanceReport& report) {
-  std::ifstream file(path);
-  if (!file) return {StatusCode::kNotFound, path.string() + ": cannot be read"};
-  FileChecks checks(path.string(), report);
-  std::string line;
+Status CheckFile(const std::string& path, ConformanceReport& report) {
+  const Result<std::string> content = ReadFile(path);
+  if (!content.ok()) return content.status();
+  FileChecks checks(path, report);
+  const std::vector<std::string_view> lines = SplitLines(*content);
   size_t records = 0;
-  for (size_t number = 1; std::getline(file, line); ++number) {
-    if (line.empty()) continue;
-    const Result<WireRecord> record = ParseWireRecord(line);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].empty()) continue;
+    const Result<WireRecord> record = ParseWireRecord(lines[i]);
     if (!record.ok()) {
-      const std::string place = path.string() + ":" + std::to_string(number) + ": ";
+      const std::string place = path + ":" + std::to_string(i + 1) + ": ";
       return {record.status().code(), place + record.status().message()};
     }
-    CheckRecord(*record, path.parent_path(), checks);
+    CheckRecord(*record, fs::path(path).parent_path(), checks);
     ++records;
   }
-  if (records == 0) return {StatusCode::kMalformed, path.string() + ": no wire record"};
+  if (records == 0) return {StatusCode::kMalformed, path + ": no wire record"};
   ++report.files;
   return {};
 }
 
-bool IsWireFile(const fs::path& path) {
-  if (path.extension() != ".jsonl") return false;
-  std::ifstream file(path);
-  std::string line;
-  return std::getline(file, line) && LooksLikeWireRecord(line);
-}
-
-// The files of this class under `folder`, in the order of their names.
-Result<std::vector<fs::path>> FindWireFiles(const fs::path& folder) {
-  std::vector<fs::path> found;
-  std::error_code error;
-  fs::recursive_directory_iterator it(folder, error);
-  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
-    std::error_code ignored;
-    if (it->is_regular_file(ignored) && IsWireFile(it->path())) found.push_back(it->path());
-  }
-  if (error) return Status(StatusCode::kNotFound, folder.string() + ": " + error.message());
-  if (found.empty()) return Status(StatusCode::kNotFound, folder.string() + ": holds no wire file");
-  std::sort(found.begin(), found.end());
-  return found;
-}
-
-Status CheckPath(const fs::path& path, ConformanceReport& report) {
-  std::error_code error;
-  const fs::file_status kind = fs::status(path, error);
-  if (!fs::exists(kind)) return {StatusCode::kNotFound, path.string() + ": does not exist"};
-  if (!fs::is_directory(kind)) return CheckFile(path, report);
-  const Result<std::vector<fs::path>> files = FindWireFiles(path);
-  if (!files.ok()) return files.status();
-  for (const fs::path& file : *files) {
-    if (Status status = CheckFile(file, report); !status.ok()) return status;
-  }
-  return {};
+bool IsWireFile(const std::string& path) {
+  return HasExtension(path, ".jsonl") && LooksLikeWireRecord(FirstLine(path));
 }
 
 }  // namespace
 
 Status RunWireConformance(const std::vector<std::string>& paths, ConformanceReport& report) {
-  for (const std::string& path : paths) {
-    if (Status status = CheckPath(path, report); !status.ok()) return status;
+  const Result<std::vector<std::string>> files = RecordingPaths(paths, IsWireFile, "wire file");
+  if (!files.ok()) return files.status();
+  for (const std::string& file : *files) {
+    if (Status status = CheckFile(file, report); !status.ok()) return status;
   }
   return {};
 }

@@ -1,12 +1,9 @@
-// What loads would add, against recorded lookups of the engine's own offloading connector. The
-// recordings are not part of the project: KVCAST_CONFORMANCE names the folder that holds them.
-// Compared are the cases that residency alone decides: no transfer under way, no hit inside a
-// chunk.
+// What loads would add, against recorded lookups of the engine's own offloading connector. Compared
+// are the cases that residency alone decides: no transfer under way, no hit inside a chunk.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -15,6 +12,7 @@
 
 #include "router/offload_reuse.h"
 #include "src/tools/file.h"
+#include "tests/recordings.h"
 
 namespace kvcast::router {
 namespace {
@@ -82,11 +80,9 @@ int64_t Predict(const Json& config, const Json& recorded) {
   return ReusableWithOffload(groups, asked);
 }
 
-TEST(OffloadLookup, IsTheConnectorsOwn) {
-  const char* root = std::getenv("KVCAST_CONFORMANCE");
-  if (root == nullptr) GTEST_SKIP() << "KVCAST_CONFORMANCE names no recorded lookups";
-  const auto content = tools::ReadFile(std::string(root) + "/offload/lookup/lookup-cases.jsonl.gz");
-  if (!content.ok()) GTEST_SKIP() << content.status().ToString();
+void ExpectTheConnectorsOwn(const std::string& file) {
+  const auto content = tools::ReadFile(file);
+  ASSERT_TRUE(content.ok()) << content.status().ToString();
   std::map<int64_t, Json> configs;
   int compared = 0;
   int gains = 0;
@@ -108,6 +104,12 @@ TEST(OffloadLookup, IsTheConnectorsOwn) {
   std::cout << compared << " lookups compared, " << gains << " of them load\n";
   EXPECT_GT(compared, 1000);
   EXPECT_GT(gains, 300);
+}
+
+TEST(OffloadLookup, IsTheConnectorsOwn) {
+  for (const testing::RecordingSet& set : testing::RecordingSets("offload/lookup")) {
+    ExpectTheConnectorsOwn(set.folder + "/lookup-cases.jsonl.gz");
+  }
 }
 
 }  // namespace

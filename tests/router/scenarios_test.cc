@@ -1,6 +1,6 @@
 // The promise: fed with the recorded events of an engine, the index predicts for every probe what
-// the engine's own lookup would reuse. The recordings are not part of the project:
-// see scenario_files.h. SPDX-License-Identifier: Apache-2.0
+// the engine's own lookup would reuse.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -11,12 +11,12 @@
 
 #include "src/tools/file.h"
 #include "src/tools/router_replay.h"
-#include "tests/router/scenario_files.h"
+#include "tests/recordings.h"
 
 namespace kvcast::tools {
 namespace {
 
-using testing::ScenarioFiles;
+using testing::RecordingSet;
 
 // Recorded with report mode "full": stores that repeat what a request hit, window blocks that are
 // gone included.
@@ -97,43 +97,54 @@ bool EventsTellTheGroups(const Recording& recording) {
   return false;
 }
 
-std::string TestName(const ::testing::TestParamInfo<std::string>& test) {
-  std::string name = std::filesystem::path(test.param).filename().string();
-  name = name.substr(0, name.find('.'));
+struct RecordedRun {
+  std::string set;
+  std::string file;
+};
+
+void PrintTo(const RecordedRun& run, std::ostream* out) { *out << run.file; }
+
+std::vector<RecordedRun> AllRuns() {
+  std::vector<RecordedRun> runs;
+  for (const RecordingSet& set : testing::RecordingSets("scenarios")) {
+    const std::vector<std::string> files = testing::RecordedFiles(set);
+    // An empty folder is a run that cannot be read.
+    if (files.empty()) runs.push_back({set.name, set.folder});
+    for (const std::string& file : files) runs.push_back({set.name, file});
+  }
+  return runs;
+}
+
+std::string TestName(const ::testing::TestParamInfo<RecordedRun>& test) {
+  std::string name = std::filesystem::path(test.param.file).filename().string();
+  name = test.param.set + "_" + name.substr(0, name.find('.'));
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
 }
 
-class Scenarios : public ::testing::TestWithParam<std::string> {};
+class Scenarios : public ::testing::TestWithParam<RecordedRun> {};
 
 TEST_P(Scenarios, PredictionEqualsTheEnginesOwnLookup) {
   Recording recording;
-  ASSERT_NO_FATAL_FAILURE(Load(GetParam(), recording));
+  ASSERT_NO_FATAL_FAILURE(Load(GetParam().file, recording));
   auto registration = RegistrationOf(recording.config);
   ASSERT_TRUE(registration.ok()) << registration.status().ToString();
-  if (ReportsHits(GetParam())) registration->hit_reports = HitReports::kExpected;
-  ExpectExact(GetParam(), recording, Replay(recording, *registration));
+  if (ReportsHits(GetParam().file)) registration->hit_reports = HitReports::kExpected;
+  ExpectExact(GetParam().file, recording, Replay(recording, *registration));
 }
 
 TEST_P(Scenarios, PredictionIsTheSameWithoutRegistration) {
   Recording recording;
-  ASSERT_NO_FATAL_FAILURE(Load(GetParam(), recording));
+  ASSERT_NO_FATAL_FAILURE(Load(GetParam().file, recording));
   if (!EventsTellTheGroups(recording)) GTEST_SKIP() << "the events do not tell the groups";
   WorkerConfig registration;
-  if (ReportsHits(GetParam())) registration.hit_reports = HitReports::kExpected;
+  if (ReportsHits(GetParam().file)) registration.hit_reports = HitReports::kExpected;
   // A unit smaller than every block seen so far shows only in the first partial entry.
   registration.hash_block_size = recording.config.cache.hash_block_size;
-  ExpectExact(GetParam(), recording, Replay(recording, registration));
+  ExpectExact(GetParam().file, recording, Replay(recording, registration));
 }
 
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Scenarios);
-INSTANTIATE_TEST_SUITE_P(Recorded, Scenarios, ::testing::ValuesIn(ScenarioFiles()), TestName);
-INSTANTIATE_TEST_SUITE_P(Recorded033, Scenarios,
-                         ::testing::ValuesIn(ScenarioFiles("KVCAST_CONFORMANCE_033")), TestName);
-
-TEST(ScenarioData, IsPresent) {
-  if (ScenarioFiles().empty()) GTEST_SKIP() << "KVCAST_CONFORMANCE names no recorded scenarios";
-}
+INSTANTIATE_TEST_SUITE_P(Recorded, Scenarios, ::testing::ValuesIn(AllRuns()), TestName);
 
 }  // namespace
 }  // namespace kvcast::tools

@@ -1,54 +1,35 @@
 // Recorded engines: their scheme is found out from their events alone, and wrong registrations are
-// reported. The recordings are not part of the project: KVCAST_CONFORMANCE names the folder that
-// holds them.
+// reported.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <iostream>
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "src/tools/scheme_replay.h"
-#include "tests/router/scenario_files.h"
+#include "tests/recordings.h"
 
 namespace kvcast::tools {
 namespace {
 
-using testing::ScenarioFiles;
-
-// The recordings of vLLM 0.33 lie beside the others.
-std::vector<std::string> FilesOfVllm033() {
-  std::vector<std::string> files;
-  const char* root = std::getenv("KVCAST_CONFORMANCE");
-  if (root == nullptr) return files;
-  const auto folder = std::filesystem::path(root) / ".." / "vllm-0.33" / "scenarios";
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    if (entry.path().string().find(".jsonl") != std::string::npos) files.push_back(entry.path());
-  }
-  std::ranges::sort(files);
-  return files;
-}
-
 std::vector<RecordedStream> ReadAll() {
   std::vector<RecordedStream> streams;
-  std::vector<std::string> files = ScenarioFiles();
-  std::ranges::copy(FilesOfVllm033(), std::back_inserter(files));
-  for (const std::string& file : files) {
-    auto stream = ReadRecordedStream(file);
-    EXPECT_TRUE(stream.ok()) << stream.status().ToString();
-    if (stream.ok()) streams.push_back(std::move(stream).value());
+  for (const testing::RecordingSet& set : testing::RecordingSets("scenarios")) {
+    const std::vector<std::string> files = testing::RecordedFiles(set);
+    EXPECT_FALSE(files.empty()) << set.folder;
+    for (const std::string& file : files) {
+      auto stream = ReadRecordedStream(file);
+      EXPECT_TRUE(stream.ok()) << stream.status().ToString();
+      if (stream.ok()) streams.push_back(std::move(stream).value());
+    }
   }
   return streams;
 }
 
 TEST(RecordedSchemes, AreFoundOutAndWrongRegistrationsReported) {
   const std::vector<RecordedStream> streams = ReadAll();
-  if (streams.empty()) GTEST_SKIP() << "KVCAST_CONFORMANCE names no recorded scenarios";
   const SchemeDetectorConfig candidates = SchemeCandidates(streams);
   for (const RecordedStream& stream : streams) {
     const auto check = [&](bool equal, const std::string& what) {
@@ -63,7 +44,6 @@ TEST(RecordedSchemes, AreFoundOutAndWrongRegistrationsReported) {
 // is tried a few times more.
 TEST(RecordedSchemes, AreFoundOutBySamplesToo) {
   const std::vector<RecordedStream> streams = ReadAll();
-  if (streams.empty()) GTEST_SKIP() << "KVCAST_CONFORMANCE names no recorded scenarios";
   SchemeDetectorConfig candidates = SchemeCandidates(streams);
   candidates.sample_period = SchemeDetectorConfig().sample_period;
   for (const RecordedStream& stream : streams) {

@@ -1,14 +1,12 @@
 #!/usr/bin/env bash
 # `kvcast conformance router --joins`: a router that joins late says nothing exact that is wrong, and one
 # that joins by snapshot is equal wherever the scheme is proven.
-# usage: conformance_joins_test.sh KVCAST FOLDER    (exit 77, "skipped", without the folder)
+# usage: conformance_joins_test.sh KVCAST SET     (SET: recordings.sh)
 set -euo pipefail
-if [ ! -d "${2:-}" ]; then
-  echo "skipped: no recorded data (set KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033)"
-  exit 77
-fi
+. "$(dirname "$0")/recordings.sh"
+recordings "$2" scenarios
 for told in all nothing; do
-  "$1" conformance router "$2" --joins 1 --told "$told" --json | tail -1 | tee /dev/stderr | /usr/bin/python3 -c '
+  "$1" conformance router "${folders[@]}" --joins 1 --told "$told" --json | tail -1 | tee /dev/stderr | /usr/bin/python3 -c '
 import json, sys
 report = json.load(sys.stdin)
 assert report["compared"] > 0 and report["exact"] > 0, report

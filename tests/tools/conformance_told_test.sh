@@ -1,13 +1,11 @@
 #!/usr/bin/env bash
 # `kvcast conformance router` over the recorded data with little told: no answer that says it is exact is
 # wrong, and some say so.
-# usage: conformance_told_test.sh KVCAST TOLD SCHEME FOLDER    (exit 77, "skipped", without the folder)
+# usage: conformance_told_test.sh KVCAST TOLD SCHEME SET     (SET: recordings.sh)
 set -euo pipefail
-if [ ! -d "${4:-}" ]; then
-  echo "skipped: no recorded data (set KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033)"
-  exit 77
-fi
-"$1" conformance router "$4" --told "$2" --scheme "$3" --json | tee /dev/stderr | tail -1 | /usr/bin/python3 -c '
+. "$(dirname "$0")/recordings.sh"
+recordings "$4" scenarios
+"$1" conformance router "${folders[@]}" --told "$2" --scheme "$3" --json | tee /dev/stderr | tail -1 | /usr/bin/python3 -c '
 import json, sys
 report = json.load(sys.stdin)
 assert report["compared"] > 0 and report["unsupported"] == 0, report

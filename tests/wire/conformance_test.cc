@@ -4,27 +4,23 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
+
+#include "tests/recordings.h"
 
 namespace kvcast::tools {
 namespace {
 
 TEST(WireConformance, DecodesAndEncodesEveryRecordedPayload) {
-  const char* folder = std::getenv("KVCAST_CONFORMANCE");
-  if (folder == nullptr || !std::filesystem::exists(folder)) {
-    GTEST_SKIP() << "set KVCAST_CONFORMANCE to the folder of the recorded data";
+  for (const testing::RecordingSet& set : testing::RecordingSets("wire")) {
+    ConformanceReport report;
+    const Status status = RunWireConformance({set.folder}, report);
+    ASSERT_TRUE(status.ok()) << status.ToString();
+    for (const std::string& line : report.first_differences) ADD_FAILURE() << line;
+    EXPECT_EQ(report.equal, report.compared);
+    EXPECT_EQ(report.unsupported, 0u);
+    EXPECT_TRUE(report.ok());
   }
-  ConformanceReport report;
-  const Status status = RunWireConformance({std::string(folder) + "/wire"}, report);
-  ASSERT_TRUE(status.ok()) << status.ToString();
-  for (const std::string& line : report.first_differences) ADD_FAILURE() << line;
-  EXPECT_EQ(report.equal, report.compared);
-  EXPECT_EQ(report.unsupported, 0u);
-  EXPECT_TRUE(report.ok());
-  RecordProperty("compared", static_cast<int>(report.compared));
-  std::cout << "compared " << report.compared << ", equal " << report.equal << "\n";
 }
 
 TEST(WireConformance, NamesAPathThatDoesNotExist) {
@@ -34,10 +30,10 @@ TEST(WireConformance, NamesAPathThatDoesNotExist) {
   EXPECT_NE(status.message().find("/nonexistent/vectors.jsonl"), std::string::npos);
 }
 
-class DamagedFile : public testing::TestWithParam<const char*> {};
+class DamagedFile : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(DamagedFile, IsAStatusThatNamesFileAndLine) {
-  const std::string path = testing::TempDir() + "/damaged.jsonl";
+  const std::string path = ::testing::TempDir() + "/damaged.jsonl";
   std::ofstream(path) << GetParam() << "\n";
   ConformanceReport report;
   const Status status = RunWireConformance({path}, report);
@@ -47,11 +43,11 @@ TEST_P(DamagedFile, IsAStatusThatNamesFileAndLine) {
 
 INSTANTIATE_TEST_SUITE_P(
     WireConformance, DamagedFile,
-    testing::Values("{", "[]", "3", R"({"name":"vllm_l01/x"})",
-                    R"({"name":"vllm_l01/x","hex":"9","decoded":{}})",
-                    R"({"name":"vllm_l01/x","hex":"zz","decoded":{}})",
-                    R"({"name":5,"hex":"","decoded":{}})",
-                    R"({"name":"a","hex":"","decoded":{"ts_float64_hex":"00","events":[]}})"));
+    ::testing::Values("{", "[]", "3", R"({"name":"vllm_l01/x"})",
+                      R"({"name":"vllm_l01/x","hex":"9","decoded":{}})",
+                      R"({"name":"vllm_l01/x","hex":"zz","decoded":{}})",
+                      R"({"name":5,"hex":"","decoded":{}})",
+                      R"({"name":"a","hex":"","decoded":{"ts_float64_hex":"00","events":[]}})"));
 
 }  // namespace
 }  // namespace kvcast::tools
