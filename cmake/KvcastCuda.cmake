@@ -3,8 +3,17 @@
 # Not by find_package(CUDAToolkit): CMake 3.25's module fails on CUDA 13, which has no nvToolsExt.
 set(KVCAST_HAVE_CUDA OFF)
 set(KVCAST_CUDA_MINIMUM 12.8)
+# What `scripts/setup --cuda` installs; its list is there once all of it is.
+set(cuda_env $ENV{KVCAST_CUDA_ENV})
+if(NOT cuda_env)
+  set(cuda_env $ENV{HOME}/.cache/kvcast/cuda)
+endif()
+set(cuda_env_roots)
+if(EXISTS ${cuda_env}/installed.txt)
+  file(GLOB cuda_env_roots ${cuda_env}/lib/python3*/site-packages/nvidia/cu*)
+endif()
 if(NOT KVCAST_CUDA STREQUAL "OFF" AND NOT KVCAST_FUZZ)
-  find_program(KVCAST_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDAToolkit_ROOT PATHS /usr/local/cuda
+  find_program(KVCAST_NVCC nvcc HINTS ENV CUDA_PATH ENV CUDAToolkit_ROOT ${cuda_env_roots} PATHS /usr/local/cuda
                PATH_SUFFIXES bin)
   if(KVCAST_NVCC)
     execute_process(COMMAND ${KVCAST_NVCC} --version OUTPUT_VARIABLE nvcc_text ERROR_QUIET)
