@@ -2,9 +2,16 @@
 #include "router/service/fleet.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 namespace kvcast::router {
+
+static int64_t SteadyNowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 SourceList FleetList::Sources(std::string_view model, std::string_view routing_group) const {
   SourceList sources;
@@ -29,9 +36,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
   SubscriberSink sink;
   // The subscriber calls only for workers that are followed, and those are found.
   sink.apply = [raw = fleet.get()](WorkerId id, Seq seq, std::span<const uint8_t> payload) {
-    const auto worker = raw->Find(id);
-    if (raw->observer_.on_payload) raw->observer_.on_payload(*worker, seq, payload);
-    return worker->source->OnBatch(payload, seq);
+    return raw->Apply(id, seq, payload);
   };
   sink.begin_snapshot = [raw = fleet.get()](WorkerId id) {
     raw->Find(id)->source->BeginSnapshot();
@@ -55,19 +60,57 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
   sink.begin_repair = [raw = fleet.get()](WorkerId id, uint64_t buckets) {
     raw->Find(id)->source->BeginRepair(buckets);
   };
-  sink.on_reset = [raw = fleet.get()](WorkerId id, ResetReason reason) {
-    const auto worker = raw->Find(id);
-    worker->source->OnReset(reason);
-    if (raw->observer_.on_reset) raw->observer_.on_reset(*worker);
-  };
+  sink.on_reset = [raw = fleet.get()](WorkerId id, ResetReason reason) { raw->Reset(id, reason); };
   auto subscriber = Subscriber::Create(config, std::move(sink));
   if (!subscriber.ok()) return subscriber.status();
   fleet->subscriber_ = std::move(subscriber).value();
+  FeedSink feed_sink;
+  feed_sink.apply = [raw = fleet.get()](WorkerId id, Seq seq, std::span<const uint8_t> payload) {
+    return raw->Apply(id, seq, payload);
+  };
+  feed_sink.on_reset = [raw = fleet.get()](WorkerId id, ResetReason reason) {
+    raw->Reset(id, reason);
+  };
+  FeedConfig feeds;
+  feeds.stale_ms = config.stale_ms;
+  feeds.now_ms = config.now_ms ? config.now_ms : SteadyNowMs;
+  fleet->feeds_ = std::make_unique<EventFeeds>(std::move(feeds), std::move(feed_sink));
   return fleet;
 }
 
-// The subscriber first: its thread reads the maps.
-Fleet::~Fleet() { subscriber_.reset(); }
+// The threads first: they read the maps.
+Fleet::~Fleet() {
+  feeds_.reset();
+  subscriber_.reset();
+}
+
+BatchResult Fleet::Apply(WorkerId id, Seq seq, std::span<const uint8_t> payload) {
+  const auto worker = Find(id);
+  if (observer_.on_payload) observer_.on_payload(*worker, seq, payload);
+  return worker->source->OnBatch(payload, seq);
+}
+
+void Fleet::Reset(WorkerId id, ResetReason reason) {
+  const auto worker = Find(id);
+  worker->source->OnReset(reason);
+  if (observer_.on_reset) observer_.on_reset(*worker);
+}
+
+SourceStatus Fleet::stream(WorkerId worker) const {
+  return feeds_->Has(worker) ? feeds_->status(worker) : subscriber_->status(worker);
+}
+
+void Fleet::Contradict(WorkerId worker) {
+  feeds_->Has(worker) ? feeds_->Contradict(worker) : subscriber_->Contradict(worker);
+}
+
+Status Fleet::Push(std::string_view name, std::string_view body) {
+  const auto worker = view()->Find(name);
+  if (worker == nullptr) {
+    return Status(StatusCode::kNotFound, "unknown worker " + std::string(name));
+  }
+  return feeds_->Push(worker->id, body);
+}
 
 FleetView Fleet::view() const {
   const MutexLock lock(view_mutex_);
@@ -100,7 +143,19 @@ void Fleet::Drop(const FleetWorker& worker) {
 }
 
 Status Fleet::Add(const RouterSource& config) {
+  const auto ranks = ExpandRanks(config);
+  if (!ranks.ok()) return ranks.status();
   const MutexLock admin(admin_mutex_);
+  for (size_t i = 0; i < ranks->size(); ++i) {
+    const Status added = AddRank((*ranks)[i]);
+    if (added.ok()) continue;
+    while (i > 0) (void)RemoveRank((*ranks)[--i].worker.name);
+    return added;
+  }
+  return Status();
+}
+
+Status Fleet::AddRank(const RouterSource& config) {
   if (view()->Find(config.worker.name) != nullptr) {
     return Status(StatusCode::kFailedPrecondition, "two sources are named " + config.worker.name);
   }
@@ -116,8 +171,10 @@ Status Fleet::Add(const RouterSource& config) {
     });
   }
   Publish(worker);
-  const Status followed =
-      subscriber_->Add({id, config.endpoint, config.replay_endpoint, config.topic, config.bind});
+  const Status followed = IsFeedEndpoint(config.endpoint)
+                              ? feeds_->Add(id, config.endpoint, config.poll_ms)
+                              : subscriber_->Add({id, config.endpoint, config.replay_endpoint,
+                                                  config.topic, config.bind});
   if (followed.ok()) return followed;
   Drop(*worker);
   return Status(followed.code(), config.worker.name + ": " + followed.message());
@@ -125,10 +182,15 @@ Status Fleet::Add(const RouterSource& config) {
 
 Status Fleet::Remove(std::string_view name) {
   const MutexLock admin(admin_mutex_);
+  return RemoveRank(name);
+}
+
+Status Fleet::RemoveRank(std::string_view name) {
   const auto worker = view()->Find(name);
   if (worker == nullptr) {
     return Status(StatusCode::kNotFound, "unknown worker " + std::string(name));
   }
+  feeds_->Remove(worker->id);
   subscriber_->Remove(worker->id);
   Drop(*worker);
   if (observer_.on_removed) observer_.on_removed(*worker);

@@ -12,6 +12,7 @@
 #include "kvcast/prefix_index.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
+#include "router/service/event_feeds.h"
 #include "router/service/query_engine.h"
 #include "router/service/source.h"
 #include "src/base/mutex.h"
@@ -35,7 +36,8 @@ struct FleetList {
 };
 using FleetView = std::shared_ptr<const FleetList>;
 
-// What else wants to know; all on the subscriber's thread, but for on_removed.
+// What else wants to know; on the subscriber's thread or a feed's, but for on_removed. One call for
+// a worker at a time.
 struct FleetObserver {
   std::function<void(const FleetWorker&, Seq, std::span<const uint8_t> payload)> on_payload;
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
@@ -51,16 +53,22 @@ class Fleet {
                                                FleetObserver observer);
   ~Fleet();
 
-  // kFailedPrecondition: the name is taken; else what is wrong with the source. The message names
-  // the worker.
+  // Adds each rank of the source, or none. kFailedPrecondition: the name is taken; else what is
+  // wrong with the source. The message names the worker.
   Status Add(const RouterSource& config);
+  // Polls the sources that were added. Until then their events stay with the engines.
+  void BeginPolls() { feeds_->Begin(); }
   // When it returns the worker is in no new view and holds nothing. kNotFound: no such name.
   Status Remove(std::string_view name);
 
   FleetView view() const;
-  SourceStatus stream(WorkerId worker) const { return subscriber_->status(worker); }
+  SourceStatus stream(WorkerId worker) const;
   // See Subscriber::Contradict.
-  void Contradict(WorkerId worker) { subscriber_->Contradict(worker); }
+  void Contradict(WorkerId worker);
+  // Events of a source that is pushed to. kNotFound: no such name; else see EventFeeds::Push.
+  Status Push(std::string_view name, std::string_view body);
+  // Of a source that is polled or pushed to.
+  FeedCounters feed(WorkerId worker) const { return feeds_->counters(worker); }
   SourceState State(const FleetWorker& worker) const {
     return worker.source->State(stream(worker.id).state);
   }
@@ -71,6 +79,10 @@ class Fleet {
   std::shared_ptr<const FleetWorker> Find(WorkerId id) const;
   void Publish(std::shared_ptr<const FleetWorker> worker);
   void Drop(const FleetWorker& worker);
+  BatchResult Apply(WorkerId id, Seq seq, std::span<const uint8_t> payload);
+  void Reset(WorkerId id, ResetReason reason);
+  Status AddRank(const RouterSource& config) KV_REQUIRES(admin_mutex_);
+  Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
 
   PrefixIndex& index_;
   const FleetObserver observer_;
@@ -80,7 +92,8 @@ class Fleet {
   FleetView view_ KV_GUARDED_BY(view_mutex_) = std::make_shared<const FleetList>();
   std::unordered_map<WorkerId, std::shared_ptr<const FleetWorker>> by_id_
       KV_GUARDED_BY(view_mutex_);
-  std::unique_ptr<Subscriber> subscriber_;  // last: its thread uses the rest
+  std::unique_ptr<Subscriber> subscriber_;  // last: their threads use the rest
+  std::unique_ptr<EventFeeds> feeds_;
 };
 
 }  // namespace kvcast::router

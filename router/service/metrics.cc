@@ -71,6 +71,19 @@ constexpr std::array kStreamMetrics = {
                  [](W w) { return w.stream.reconnects; }},
     WorkerMetric{"kvcast_source_bad_messages_total", "Messages with broken frames.", kCounter,
                  [](W w) { return w.stream.bad_messages; }},
+    WorkerMetric{"kvcast_source_other_rank_batches_total",
+                 "Batches of other ranks on an endpoint that several share.", kCounter,
+                 [](W w) { return w.wire.other_rank_batches; }},
+    WorkerMetric{"kvcast_source_untagged_batches_total",
+                 "Batches with events and without a rank on such an endpoint.", kCounter,
+                 [](W w) { return w.wire.untagged_batches; }},
+    WorkerMetric{"kvcast_feed_answers_total", "Polls answered, and pushes taken.", kCounter,
+                 [](W w) { return w.feed.answers; }},
+    WorkerMetric{"kvcast_feed_failures_total",
+                 "Polls without a connection, or with a status other than 200.", kCounter,
+                 [](W w) { return w.feed.failures; }},
+    WorkerMetric{"kvcast_feed_cut_answers_total", "Polls whose answer was lost on its way.",
+                 kCounter, [](W w) { return w.feed.cuts; }},
     WorkerMetric{"kvcast_source_next_sequence", "First sequence number not applied yet.", kGauge,
                  [](W w) { return w.stream.next_seq; }},
 };
@@ -376,6 +389,36 @@ MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
   return family;
 }
 
+// Events that a format brings and the index cannot use.
+MetricFamily LeftOutFamily(const std::vector<WorkerMetrics>& workers) {
+  MetricFamily family{"kvcast_format_left_out_total",
+                      "Events, blocks or objects of a format that were left out.",
+                      kCounter,
+                      {}};
+  const auto add = [&family](const WorkerMetrics& worker, const char* format, const char* reason,
+                             uint64_t count) {
+    Labels labels = {{"worker", worker.name}, {"format", format}, {"reason", reason}};
+    family.metric.push_back(Sample(kCounter, std::move(labels), count));
+  };
+  for (const WorkerMetrics& worker : workers) {
+    if (const auto& counts = worker.wire.mooncake) {
+      add(worker, "mooncake", "bad_event", counts->bad_events);
+      add(worker, "mooncake", "unknown_type", counts->unknown_types);
+      add(worker, "mooncake", "other_tenant_or_backend", counts->others);
+      add(worker, "mooncake", "no_hashes", counts->opaque);
+      add(worker, "mooncake", "no_room", counts->refused);
+    }
+    if (const auto& counts = worker.wire.trtllm) {
+      add(worker, "trtllm", "bad_event", counts->bad_events);
+      add(worker, "trtllm", "unknown_type", counts->unknown_types);
+      add(worker, "trtllm", "other_rank", counts->other_ranks);
+      add(worker, "trtllm", "partial_block", counts->partial_blocks);
+      add(worker, "trtllm", "no_room", counts->refused_hashes);
+    }
+  }
+  return family;
+}
+
 }  // namespace
 
 std::string RenderMetrics(const ServiceMetrics& metrics) {
@@ -414,6 +457,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   families.push_back(AgeFamily(metrics.workers));
   families.push_back(StateFamily(metrics.workers));
   families.push_back(RejectFamily(metrics.workers));
+  families.push_back(LeftOutFamily(metrics.workers));
   families.push_back(SchemeStateFamily(metrics.workers));
   families.push_back(SchemeInfoFamily(metrics.workers));
   families.push_back(SchemeSkipFamily(metrics.workers));

@@ -9,6 +9,7 @@
 #include "kvcast/prefix_index.h"
 #include "kvcast/scheme_detector.h"
 #include "kvcast/subscriber.h"
+#include "router/service/feed_state.h"
 #include "router/service/http_server.h"
 #include "router/service/latency.h"
 #include "router/service/relay.h"
@@ -33,6 +34,7 @@ struct WorkerMetrics {
   WorkerLoad load;
   ReuseDiagnosis diagnosis;
   ReuseByKindAndCause reuse;
+  FeedCounters feed;
 };
 
 struct ServiceMetrics {

@@ -61,6 +61,7 @@ HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
                               " is not loopback; that takes allow_remote");
   }
   if (Status status = core.fleet->Add(*source); !status.ok()) return ErrorReply(status);
+  core.fleet->BeginPolls();
   return JsonReply(Dump(SourceToJson(*source)), 201);
 }
 
@@ -68,6 +69,13 @@ HttpReply RemoveSource(ServiceCore& core, const HttpRequest& request) {
   const auto name = request.query.find("name");
   if (name == request.query.end()) return HttpError(400, "name: needed, as ?name=");
   const Status status = core.fleet->Remove(name->second);
+  return status.ok() ? JsonReply(Dump({{"status", "ok"}})) : ErrorReply(status);
+}
+
+HttpReply TakeEvents(ServiceCore& core, const HttpRequest& request) {
+  const auto name = request.query.find("worker");
+  if (name == request.query.end()) return HttpError(400, "worker: needed, as ?worker=");
+  const Status status = core.fleet->Push(name->second, request.body);
   return status.ok() ? JsonReply(Dump({{"status", "ok"}})) : ErrorReply(status);
 }
 
@@ -112,6 +120,7 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   }
   metrics.groups = core.index.Groups(worker.id);
   metrics.tallies = source.group_tallies();
+  metrics.feed = core.fleet->feed(worker.id);
   metrics.load = core.desk->load(worker.id);
   metrics.diagnosis = core.reuse.diagnosis(worker.id);
   metrics.reuse = core.reuse.totals(worker.id);
@@ -155,6 +164,7 @@ std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpCounters()
        kObserver},
       {Method::kGet, "/v1/history", [&core](R r) { return core.observations.History(r); },
        kObserver},
+      {Method::kPost, "/v1/events", [&core](R r) { return TakeEvents(core, r); }},
       {Method::kGet, "/healthz", [&core](R) { return AnswerHealth(core); }, kObserver},
       {Method::kGet, "/readyz", [&core](R) { return AnswerReady(core); }, kObserver},
       {Method::kGet, "/metrics",

@@ -237,6 +237,8 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
     }
   } else if (query.by_tokens && IsContradicted(source, answer.scheme)) {
     answer.reason = "contradiction: hashes and tokens of the stream do not belong together";
+  } else {
+    answer.reason = source.rule_doubt();
   }
   return answer;
 }

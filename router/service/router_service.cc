@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "kvcast/wire.h"
 #include "router/service/field_api.h"
 #include "router/service/http_listener.h"
 #include "router/service/own_api.h"
@@ -56,6 +57,19 @@ Status CheckAddresses(const RouterOptions& options) {
   return Status();
 }
 
+// The relay reads an engine's batches. Of other formats, and of endpoints of several ranks, it gets
+// what was decoded.
+bool IsRelayedAsItIs(const RouterSource& source) {
+  return source.format == EventFormat::kEngine && !source.rank_by_tag;
+}
+
+void RelayDecoded(Relay& relay, const FleetWorker& worker, const AppliedBatch& applied) {
+  const RouterSource& config = worker.config;
+  std::vector<uint8_t> payload;
+  if (!EncodeBatch(applied.batch, Dialect::kKvcast1, payload).ok()) return;
+  relay.Post(config.model, config.worker.name, config.data_parallel_rank, applied.seq, payload);
+}
+
 }  // namespace
 
 class RouterService::Impl {
@@ -83,15 +97,18 @@ class RouterService::Impl {
 Status RouterService::Impl::Follow(const RouterOptions& options) {
   FleetObserver observer;
   RoutingDesk* const desk = core_.desk.get();
-  observer.on_applied = [this, desk](const FleetWorker& worker, const AppliedBatch& applied) {
+  Relay* const relay = core_.relay.get();
+  observer.on_applied = [this, desk, relay](const FleetWorker& worker,
+                                            const AppliedBatch& applied) {
     desk->OnBatch(worker.id, applied.batch);
     core_.observations.Note(worker, applied);
+    if (relay != nullptr && !IsRelayedAsItIs(worker.config)) RelayDecoded(*relay, worker, applied);
   };
-  if (Relay* const relay = core_.relay.get()) {
+  if (relay != nullptr) {
     observer.on_payload = [relay](const FleetWorker& worker, Seq seq,
                                   std::span<const uint8_t> payload) {
       const RouterSource& config = worker.config;
-      if (config.format != EventFormat::kEngine) return;
+      if (!IsRelayedAsItIs(config)) return;
       relay->Post(config.model, config.worker.name, config.data_parallel_rank, seq, payload);
     };
   }
@@ -113,6 +130,7 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
       return taken ? Status(StatusCode::kInvalidArgument, status.message()) : status;
     }
   }
+  core_.fleet->BeginPolls();
   return Status();
 }
 

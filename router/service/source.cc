@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "kvcast/publisher.h"
 #include "kvcast/tier.h"
 
 namespace kvcast::router {
@@ -45,7 +46,44 @@ Result<HashScheme> AssumedScheme(const RouterSource& source) {
   return HashScheme{algorithm, {none_hash.begin(), none_hash.end()}, EventHashForm::kInt64};
 }
 
+// TensorRT-LLM's lookup is not vLLM's.
+std::string_view RuleDoubtOf(const RouterSource& source) {
+  if (source.format != EventFormat::kTrtllm) return {};
+  if (source.trtllm.window_sizes.size() > 1) {
+    return "rule: how TensorRT-LLM joins the hits of several windows is not known";
+  }
+  if (source.trtllm.partial_reuse) {
+    return "rule: the engine may reuse a part of a block: tell partial_reuse if it does not";
+  }
+  return {};
+}
+
 }  // namespace
+
+Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source) {
+  std::vector<RouterSource> ranks;
+  if (source.data_parallel_size == 1) {
+    ranks.push_back(source);
+    return ranks;
+  }
+  for (int64_t rank = 0; rank < source.data_parallel_size; ++rank) {
+    RouterSource& each = ranks.emplace_back(source);
+    each.worker.name += "-dp" + std::to_string(rank);
+    if (each.instance.empty()) each.instance = source.worker.name;
+    each.data_parallel_rank = rank;
+    each.data_parallel_size = 1;
+    if (source.rank_by_tag) continue;
+    for (std::string* const endpoint : {&each.endpoint, &each.replay_endpoint}) {
+      auto of_rank = EndpointForRank(*endpoint, rank);
+      if (!of_rank.ok()) {
+        return Status(StatusCode::kInvalidArgument,
+                      source.worker.name + ": " + of_rank.status().message());
+      }
+      *endpoint = std::move(of_rank).value();
+    }
+  }
+  return ranks;
+}
 
 Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& config,
                                                PrefixIndex& index) {
@@ -59,11 +97,24 @@ Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& 
   WorkerConfig worker = config.worker;
   worker.digests = !config.replay_endpoint.empty();
   worker.repeats_are_refreshes |= config.format == EventFormat::kMooncake;
+  std::optional<TrtllmEvents> trtllm;
+  if (config.format == EventFormat::kTrtllm) {
+    TrtllmConfig events = config.trtllm;
+    if (config.rank_by_tag) events.attention_dp_rank = config.data_parallel_rank;
+    Result<TrtllmEvents> made = TrtllmEvents::Create(events);
+    if (!made.ok()) {
+      return Status(made.status().code(), config.worker.name + ": " + made.status().message());
+    }
+    trtllm.emplace(std::move(made).value());
+    worker.groups = TrtllmEvents::Groups(events);
+  }
   if (Status status = index.AddWorker(id, worker); !status.ok()) {
     return Status(status.code(), config.worker.name + ": " + status.message());
   }
-  return std::unique_ptr<Source>(
+  std::unique_ptr<Source> source(
       new Source(id, config, index, std::move(detector).value(), std::move(assumed).value()));
+  source->trtllm_ = std::move(trtllm);
+  return source;
 }
 
 Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
@@ -77,6 +128,9 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
       unit_registered_(config.worker.hash_block_size > 0),
       assumed_(std::move(assumed)),
       lora_paths_(config.lora_paths),
+      rank_by_tag_(config.rank_by_tag && config.format == EventFormat::kEngine),
+      rank_(config.data_parallel_rank),
+      rule_doubt_(RuleDoubtOf(config)),
       detector_(std::move(detector)),
       verdict_(detector_.verdict()) {
   if (config.format == EventFormat::kMooncake) mooncake_.emplace(config.mooncake);
@@ -84,24 +138,61 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
 
 // False: no batch.
 bool Source::Decode(std::span<const uint8_t> payload, DecodeCounts& counts) {
-  if (!mooncake_) {
-    return DecodeBatch(payload, WireLimits(), {.merge_removes = true}, batch_, counts).ok();
-  }
+  if (mooncake_) return DecodeMooncake(payload, counts);
+  if (trtllm_) return DecodeTrtllm(payload, counts);
+  return DecodeBatch(payload, WireLimits(), {.merge_removes = true}, batch_, counts).ok();
+}
+
+bool Source::DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts) {
   const uint64_t bad = mooncake_->counters().bad_events;
   Result<EventBatch> batch = mooncake_->Decode(payload);
+  const MooncakeCounters now = mooncake_->counters();
+  {
+    MutexLock lock(mutex_);
+    counters_.mooncake = now;
+  }
   if (!batch.ok()) {
     mooncake_->Restart();
     return false;
   }
   batch_ = std::move(batch).value();
   counts.decoded = batch_.events.size();
-  counts.rejected[static_cast<size_t>(Reject::kBadValue)] = mooncake_->counters().bad_events - bad;
+  counts.rejected[static_cast<size_t>(Reject::kBadValue)] = now.bad_events - bad;
   return true;
+}
+
+bool Source::DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts) {
+  const TrtllmCounters before = trtllm_->counters();
+  Result<EventBatch> batch =
+      trtllm_->Decode({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  const TrtllmCounters now = trtllm_->counters();
+  {
+    MutexLock lock(mutex_);
+    counters_.trtllm = now;
+    counters_.restarts += now.restarts - before.restarts;
+    counters_.losses += now.gaps - before.gaps;
+  }
+  if (!batch.ok()) return false;
+  batch_ = std::move(batch).value();
+  counts.decoded = now.events - before.events;
+  counts.rejected[static_cast<size_t>(Reject::kBadValue)] = now.bad_events - before.bad_events;
+  return true;
+}
+
+// False: the batch may be of this rank, and does not say so.
+bool Source::LeaveOtherRanks() {
+  if (!rank_by_tag_ || batch_.data_parallel_rank == rank_) return true;
+  const bool untagged = !batch_.data_parallel_rank && !batch_.events.empty();
+  batch_.events.clear();
+  MutexLock lock(mutex_);
+  ++(untagged ? counters_.untagged_batches : counters_.other_rank_batches);
+  return !untagged;
 }
 
 BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   DecodeCounts counts;
   const bool decoded = Decode(payload, counts);
+  const bool tagged = !decoded || LeaveOtherRanks();
   {
     MutexLock lock(mutex_);
     AddCounts(counts, counters_.decode);
@@ -109,13 +200,17 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     if (!decoded) tally_.Clear();
   }
   if (counts.wide_stores > 0) index_.LearnRules(id_, EngineRules::kV033);
-  if (!decoded || LosesTruth(counts)) inexact_ = true;
+  const bool doubtful = LosesTruth(counts) || !tagged;
+  // TensorRT-LLM's decoder takes back what a lost event may have removed.
+  if ((!decoded || doubtful) && !trtllm_) inexact_ = true;
   if (!decoded) {
     // Removes may have been among it: what stays could be promised for ever.
     replica_.Reset(/*restart=*/false);
     return BatchResult::kUndecodable;
   }
-  if (!std::exchange(began_, true) && seq.value > 0) index_.NoteMissedBlocks(id_);
+  if (!std::exchange(began_, true) && (seq.value > 0 || (trtllm_ && trtllm_->lacks_events()))) {
+    index_.NoteMissedBlocks(id_);
+  }
   NoteHashForm();
   detector_.Observe(batch_);
   NoteScheme();
@@ -124,15 +219,17 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   const std::vector<size_t> left_out = replica_.Apply(seq.value, batch_);
   {
     MutexLock lock(mutex_);
-    last_batch_ts_ = batch_.ts;
+    if (!trtllm_) last_batch_ts_ = batch_.ts;
     tally_.Apply(batch_, left_out);
   }
   if (observer_) observer_({seq, batch_, left_out});
   if (replica_.Exceeds(gpu_blocks_)) return BatchResult::kRefuted;
-  if (LosesTruth(counts)) return BatchResult::kDoubtful;
+  if (doubtful && !trtllm_) return BatchResult::kDoubtful;
   const IndexCounters now = index_.counters(id_);
   if (now.unknown_removes != unknown_removes) return BatchResult::kImpossible;
-  return IsComplete(now) ? BatchResult::kComplete : BatchResult::kApplied;
+  if (IsComplete(now)) return BatchResult::kComplete;
+  if (!trtllm_) return BatchResult::kApplied;
+  return trtllm_->lacks_events() ? BatchResult::kIncomplete : BatchResult::kComplete;
 }
 
 void Source::NameFound() {
@@ -175,6 +272,11 @@ std::optional<int64_t> Source::reuse_contradiction() const {
 }
 
 bool Source::CommitSnapshot(const PublisherStatus& status) {
+  // It is of all ranks.
+  if (rank_by_tag_) {
+    replica_.DropSnapshot();
+    return false;
+  }
   if (!replica_.CommitSnapshot(status)) return false;
   inexact_ = false;
   began_ = true;
@@ -193,6 +295,7 @@ void Source::OnReset(ResetReason reason) {
     tally_.Clear();
   }
   if (mooncake_) mooncake_->Restart();
+  if (trtllm_) trtllm_->Forget();
   if (reason == ResetReason::kRestart) {
     replica_.Reset(/*restart=*/true);
     inexact_ = false;

@@ -25,6 +25,7 @@
 #include "router/service/found_names.h"
 #include "router/service/hash_scheme.h"
 #include "router/service/mooncake_events.h"
+#include "router/service/trtllm_events.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
@@ -33,11 +34,13 @@ namespace kvcast::router {
 enum class EventFormat : uint8_t {
   kEngine,    // an engine's batches; see kvcast/wire.h
   kMooncake,  // see mooncake_events.h
+  kTrtllm,    // see trtllm_events.h
 };
 
 // A worker to follow, as the operator describes it.
 struct RouterSource {
-  std::string endpoint;         // where its publisher's PUB listens
+  // Where its publisher's PUB listens; for kTrtllm also a URL that is polled, or kPushEndpoint.
+  std::string endpoint;
   std::string replay_endpoint;  // its ROUTER; empty: gaps cannot be closed
   std::string topic;            // subscription prefix; empty: all
   bool bind = false;            // its PUB connects; see SourceConfig
@@ -60,8 +63,15 @@ struct RouterSource {
   int64_t block_size = 0;  // as the field's API registers it; shown, and not relied on
   std::string routing_group = "default";
   int64_t data_parallel_rank = 0;
+  // So many ranks, each a worker of its own; see ExpandRanks.
+  int64_t data_parallel_size = 1;
+  // The endpoint has batches (TensorRT-LLM: events) of several ranks, under one sequence of
+  // numbers. Those that do not name data_parallel_rank are left out.
+  bool rank_by_tag = false;
   EventFormat format = EventFormat::kEngine;
   MooncakeConfig mooncake;  // format kMooncake
+  TrtllmConfig trtllm;      // format kTrtllm; its rank is that of rank_by_tag
+  int64_t poll_ms = 50;     // between two polls
   // Path of each LoRA adapter, by name: vLLM hashes it since 0.31 and announces it nowhere.
   std::map<std::string, std::string> lora_paths;
 };
@@ -72,6 +82,11 @@ struct SourceCounters {
   uint64_t restarts = 0;       // of the engine: epochs that ended
   uint64_t losses = 0;         // resets because batches were lost for good
   uint64_t dropped_names = 0;  // prompts whose names did not fit; see FoundNames
+  // rank_by_tag: of other ranks, and without a rank though they hold events.
+  uint64_t other_rank_batches = 0;
+  uint64_t untagged_batches = 0;
+  std::optional<MooncakeCounters> mooncake;
+  std::optional<TrtllmCounters> trtllm;
 };
 
 // What came and was applied, on the subscriber's thread; borrowed for the call.
@@ -80,6 +95,11 @@ struct AppliedBatch {
   const EventBatch& batch;
   std::span<const size_t> left_out;  // positions of events that only repeat what is there
 };
+
+// One source for each data-parallel rank: NAME-dp0, NAME-dp1, ... of one instance. Their ports are
+// those of EndpointForRank, or with rank_by_tag the same. A source of one rank is left as it is.
+// kInvalidArgument: an endpoint has no port for the rank.
+Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source);
 
 class Source {
  public:
@@ -104,7 +124,9 @@ class Source {
   bool AddToSnapshot(std::span<const uint8_t> payload) { return replica_.AddToSnapshot(payload); }
   bool CommitSnapshot(const PublisherStatus& status);
   void DropSnapshot() { replica_.DropSnapshot(); }
-  DigestVerdict Compare(const PublisherStatus& status) const { return replica_.Compare(status); }
+  DigestVerdict Compare(const PublisherStatus& status) const {
+    return rank_by_tag_ ? DigestVerdict::kUnknown : replica_.Compare(status);
+  }
   uint64_t DifferingBuckets(const PublisherStatus& status) const {
     return replica_.DifferingBuckets(status);
   }
@@ -123,6 +145,9 @@ class Source {
   HashScheme scheme() const;
   SchemeVerdict verdict() const;
   SchemeCounters scheme_counters() const;
+  // Why the engine's own lookup may say something else, although its blocks are known. Empty: it
+  // does not.
+  std::string_view rule_doubt() const { return rule_doubt_; }
   // What queries have found out of the worker's blocks. Named beside the next batch.
   void OfferNames(FoundNames names) { found_names_.Offer(std::move(names)); }
   // The path of an adapter; empty: not told.
@@ -130,7 +155,7 @@ class Source {
   SourceCounters counters() const;
   std::vector<GroupTally> group_tallies() const;
   // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
-  // nullopt: none yet.
+  // nullopt: none yet, or the format has none.
   std::optional<double> last_batch_ts() const;
   // The stream's state; kSuspect if batches or events came that could not be decoded, because the
   // index may then hold what the engine does not.
@@ -140,6 +165,9 @@ class Source {
   Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
          HashScheme assumed);
   bool Decode(std::span<const uint8_t> payload, DecodeCounts& counts);
+  bool DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts);
+  bool DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts);
+  bool LeaveOtherRanks();
   bool IsComplete(const IndexCounters& now) const;
   void NameFound();
   void NoteHashForm();
@@ -155,6 +183,9 @@ class Source {
   const bool unit_registered_;
   const HashScheme assumed_;  // until the scheme is known
   const std::map<std::string, std::string> lora_paths_;
+  const bool rank_by_tag_;
+  const int64_t rank_;
+  const std::string_view rule_doubt_;
   std::function<void(const AppliedBatch&)> observer_;
   FoundNamesQueue found_names_;
   // The subscriber's thread.
@@ -162,6 +193,7 @@ class Source {
   bool began_ = false;  // the engine's present life: a batch or a snapshot of it was applied
   SchemeDetector detector_;
   std::optional<MooncakeEvents> mooncake_;  // if that is the format
+  std::optional<TrtllmEvents> trtllm_;      // if that is the format
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};
   std::atomic<bool> inexact_{false};
   mutable Mutex mutex_;

@@ -6,13 +6,14 @@
 #include <charconv>
 #include <utility>
 
+#include "router/service/event_feeds.h"
 #include "router/service/json_fields.h"
 
 namespace kvcast::router {
 namespace {
 
 // How a flag's text becomes the member's JSON.
-enum class Shape : uint8_t { kText, kInteger, kBool, kTexts, kGroups, kPairs };
+enum class Shape : uint8_t { kText, kInteger, kBool, kTexts, kIntegers, kGroups, kPairs };
 
 constexpr size_t kMaxLoraPaths = 4096;
 
@@ -24,6 +25,12 @@ struct Member {
 
 using S = RouterSource&;
 using N = const std::string&;
+
+constexpr std::pair<const char*, EventFormat> kFormats[] = {{"engine", EventFormat::kEngine},
+                                                            {"mooncake", EventFormat::kMooncake},
+                                                            {"trtllm", EventFormat::kTrtllm}};
+constexpr int64_t kMaxDataParallelSize = 1024;
+constexpr int64_t kMaxPollMs = 60'000;
 
 SparseRule& RuleOf(RouterSource& source) {
   auto& rule = source.worker.sparse_rule;
@@ -55,11 +62,50 @@ Status ReadCandidateNoneHashes(const Json& json, N name, S source) {
 }
 
 Status ReadFormat(const Json& json, N name, S source) {
-  if (json != "engine" && json != "mooncake") {
-    return BadField(name + ": neither \"engine\" nor \"mooncake\"");
+  for (const auto& [known, format] : kFormats) {
+    if (json != known) continue;
+    source.format = format;
+    return Status();
   }
-  source.format = json == "engine" ? EventFormat::kEngine : EventFormat::kMooncake;
+  return BadField(name + R"(: must be one of "engine", "mooncake", "trtllm")");
+}
+
+Status ReadRanksOn(const Json& json, N name, S source) {
+  if (json != "ports" && json != "tag") return BadField(name + ": neither \"ports\" nor \"tag\"");
+  source.rank_by_tag = json == "tag";
   return Status();
+}
+
+Status ReadUpTo(const Json& json, N name, int64_t max, int64_t& out) {
+  int64_t number = 0;
+  if (Status status = ReadInteger(json, name, 1, number); !status.ok()) return status;
+  if (number > max) return BadField(name + ": must be at most " + std::to_string(max));
+  out = number;
+  return Status();
+}
+
+Status ReadWindowSizes(const Json& json, N name, S source) {
+  if (!json.is_array() || std::ssize(json) > kMaxGroups) {
+    return BadField(name + ": must be an array of at most " + std::to_string(kMaxGroups));
+  }
+  for (const Json& item : json) {
+    int64_t& window = source.trtllm.window_sizes.emplace_back();
+    if (Status status = ReadInteger(item, name, 1, window); !status.ok()) return status;
+  }
+  return Status();
+}
+
+Status ReadLargestIsWindow(const Json& json, N name, S source) {
+  return ReadBool(json, name, source.trtllm.largest_is_window);
+}
+Status ReadTokensPerBlock(const Json& json, N name, S source) {
+  return ReadInteger(json, name, 1, source.trtllm.tokens_per_block);
+}
+Status ReadPartialReuse(const Json& json, N name, S source) {
+  return ReadBool(json, name, source.trtllm.partial_reuse);
+}
+Status ReadPollMs(const Json& json, N name, S source) {
+  return ReadUpTo(json, name, kMaxPollMs, source.poll_ms);
 }
 
 Status ReadOffloadRule(const Json& json, N name, S source) {
@@ -166,7 +212,15 @@ constexpr Member kMembers[] = {
      [](auto& j, N n, S s) { return ReadText(j, n, s.routing_group); }},
     {"data_parallel_rank", Shape::kInteger,
      [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.data_parallel_rank); }},
+    {"data_parallel_size", Shape::kInteger,
+     [](auto& j, N n, S s) { return ReadUpTo(j, n, kMaxDataParallelSize, s.data_parallel_size); }},
+    {"ranks_on", Shape::kText, ReadRanksOn},
     {"format", Shape::kText, ReadFormat},
+    {"window_sizes", Shape::kIntegers, ReadWindowSizes},
+    {"largest_is_window", Shape::kBool, ReadLargestIsWindow},
+    {"tokens_per_block", Shape::kInteger, ReadTokensPerBlock},
+    {"partial_reuse", Shape::kBool, ReadPartialReuse},
+    {"poll_ms", Shape::kInteger, ReadPollMs},
     {"tenant_id", Shape::kText,
      [](auto& j, N n, S s) { return ReadText(j, n, s.mooncake.tenant_id); }},
     {"backend_id", Shape::kText,
@@ -268,7 +322,9 @@ Json ValueFromText(Shape shape, const std::string& text) {
   }
   Json list = Json::array();
   for (const std::string& part : Split(text, '+')) {
-    list.push_back(shape == Shape::kGroups ? GroupFromText(part) : Json(part));
+    list.push_back(shape == Shape::kGroups     ? GroupFromText(part)
+                   : shape == Shape::kIntegers ? NumberOf(part)
+                                               : Json(part));
   }
   return list;
 }
@@ -300,6 +356,37 @@ Json GroupsToJson(const std::vector<GroupSpec>& groups) {
   return list;
 }
 
+const char* NameOf(EventFormat format) {
+  for (const auto& [name, known] : kFormats) {
+    if (known == format) return name;
+  }
+  return "";
+}
+
+// Members of one format are no use to another.
+Status CheckFormat(const RouterSource& source) {
+  if (source.format == EventFormat::kTrtllm) {
+    if (!source.worker.groups.empty()) return BadField("groups: not with format trtllm");
+    const Status made = TrtllmEvents::Create(source.trtllm).status();
+    return made.ok() ? made : BadField(made.message());
+  }
+  const bool of_trtllm = !source.trtllm.window_sizes.empty() || source.trtllm.tokens_per_block > 0;
+  if (of_trtllm) return BadField("window_sizes, tokens_per_block: need format trtllm");
+  if (IsFeedEndpoint(source.endpoint)) {
+    return BadField("endpoint: " + source.endpoint + " needs format trtllm");
+  }
+  return Status();
+}
+
+void PutTrtllm(const RouterSource& source, Json& object) {
+  const TrtllmConfig& config = source.trtllm;
+  object["window_sizes"] = config.window_sizes;
+  object["tokens_per_block"] = config.tokens_per_block;
+  PutIf(config.largest_is_window, object, "largest_is_window", true);
+  PutIf(!config.partial_reuse, object, "partial_reuse", false);
+  PutIf(source.poll_ms != RouterSource().poll_ms, object, "poll_ms", source.poll_ms);
+}
+
 void PutStoreRules(const WorkerConfig& config, Json& object) {
   PutIf(config.zero_parent_is_root, object, "zero_parent_is_root", true);
   PutIf(config.repeats_are_refreshes, object, "repeats_are_refreshes", true);
@@ -325,6 +412,7 @@ Result<RouterSource> SourceFromJson(const Json& object) {
   if (source.endpoint.empty()) return BadField("endpoint: needed");
   const auto& rule = source.worker.sparse_rule;
   if (rule && rule->alignment == 0) return BadField("sparse_alignment: needed by the sparse rule");
+  if (Status status = CheckFormat(source); !status.ok()) return status;
   return source;
 }
 
@@ -359,12 +447,15 @@ Json SourceToJson(const RouterSource& source) {
                  {"endpoint", source.endpoint},
                  {"routing_group", source.routing_group},
                  {"data_parallel_rank", source.data_parallel_rank},
-                 {"format", source.format == EventFormat::kEngine ? "engine" : "mooncake"}};
+                 {"format", NameOf(source.format)}};
   PutIf(!source.replay_endpoint.empty(), object, "replay_endpoint", source.replay_endpoint);
   PutIf(!source.topic.empty(), object, "topic", source.topic);
   PutIf(source.bind, object, "bind", true);
   PutIf(!source.model.empty(), object, "model", source.model);
   PutIf(!source.instance.empty(), object, "instance_id", source.instance);
+  PutIf(source.data_parallel_size > 1, object, "data_parallel_size", source.data_parallel_size);
+  PutIf(source.rank_by_tag, object, "ranks_on", "tag");
+  if (source.format == EventFormat::kTrtllm) PutTrtllm(source, object);
   if (source.format == EventFormat::kMooncake) object["tenant_id"] = source.mooncake.tenant_id;
   PutIf(!source.mooncake.backend_id.empty(), object, "backend_id", source.mooncake.backend_id);
   if (source.algorithm) object["hash_algorithm"] = HashAlgorithmName(*source.algorithm);

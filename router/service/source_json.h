@@ -2,13 +2,24 @@
 // or one flag on the command line. The members are the same everywhere:
 //
 //   name                   needed; unique
-//   endpoint               needed; where the publisher's PUB listens
+//   endpoint               needed; where the publisher's PUB listens. Format trtllm: also a URL
+//   that
+//                          is polled ("http://HOST:PORT/kv_cache_events"), or "push" (events come
+//                          by POST /v1/events?worker=NAME)
 //   replay_endpoint        its ROUTER; without it gaps cannot be closed
 //   topic                  subscription prefix
 //   bind                   true: the publisher connects to `endpoint` (vLLM's does for
 //                          tcp://127.0.0.1:PORT), and the router listens there
 //   model, instance_id, routing_group, data_parallel_rank    for selection and display
-//   format                 "engine" (default) or "mooncake", with tenant_id and backend_id
+//   data_parallel_size     so many workers, NAME-dp0 and so on, of one instance
+//   ranks_on               "ports" (default): each rank has the endpoints' ports plus its number;
+//                          "tag": one endpoint, and each batch (trtllm: event) names its rank
+//   format                 "engine" (default: vLLM, SGLang, LMCache's stores, kvcast, told apart
+//   event
+//                          by event); "mooncake", with tenant_id and backend_id; "trtllm", with
+//                          tokens_per_block and window_sizes (in a flag joined by +), the windows
+//                          of the model, the largest being full attention unless largest_is_window;
+//                          partial_reuse (false: the engine reuses whole blocks alone); poll_ms
 //   hash_algorithm, hash_seed, none_hash (hex)   verified; what is not given is found out
 //   candidate_seeds, candidate_none_hashes       tried besides the well-known ones
 //   groups                 by group_idx: {"kind", "block_size", "sliding_window", "chunk_size",

@@ -84,6 +84,11 @@ std::optional<Block> ReadBlock(const Json& value) {
   return block;
 }
 
+bool IsFull(const TrtllmConfig& config, int64_t window) {
+  const std::vector<int64_t>& sizes = config.window_sizes;
+  return !config.largest_is_window && window == *std::max_element(sizes.begin(), sizes.end());
+}
+
 }  // namespace
 
 class TrtllmEvents::Impl {
@@ -106,6 +111,11 @@ class TrtllmEvents::Impl {
   }
 
   size_t json_bytes_max() const { return config_.json_bytes_max; }
+  bool lacks_events() const { return lacks_events_; }
+  void Forget() {
+    for (HeldBlocks& held : held_) held.clear();
+    lacks_events_ = true;
+  }
 
   TrtllmCounters counters;
 
@@ -121,6 +131,7 @@ class TrtllmEvents::Impl {
   void NoteId(int64_t id);
   void Drop(size_t group, const BlockHash& hash);
   void DropAll();
+  void DropAllFor(uint64_t& counter);
   BlockStored NewStore(size_t group, const std::string& medium) const;
   size_t held_blocks() const {
     size_t total = 0;
@@ -131,17 +142,14 @@ class TrtllmEvents::Impl {
   TrtllmConfig config_;
   std::vector<HeldBlocks> held_;  // by group
   std::optional<int64_t> last_id_;
+  bool lacks_events_ = true;
   std::vector<Event> out_;
 };
 
 void TrtllmEvents::Impl::Take(const Json& event) {
   const auto id = event.is_object() ? Integer(Find(event, "event_id")) : std::nullopt;
   const Json* data = id ? Find(event, "data") : nullptr;
-  if (data == nullptr || !data->is_object()) {
-    ++counters.bad_events;
-    DropAll();
-    return;
-  }
+  if (data == nullptr || !data->is_object()) return DropAllFor(counters.bad_events);
   if (Integer(Find(event, "attention_dp_rank")) != config_.attention_dp_rank) {
     ++counters.other_ranks;
     return;
@@ -153,15 +161,24 @@ void TrtllmEvents::Impl::Take(const Json& event) {
   if (!window && sizes.size() == 1) group = sizes.begin();
   const bool good =
       group != sizes.end() && TakeData(*data, static_cast<size_t>(group - sizes.begin()));
-  ++(good ? counters.events : counters.bad_events);
-  if (!good) DropAll();
+  if (!good) return DropAllFor(counters.bad_events);
+  ++counters.events;
 }
 
 void TrtllmEvents::Impl::NoteId(int64_t id) {
-  const bool gap = last_id_ && (id <= *last_id_ || id - *last_id_ > 1);
-  last_id_ = id;
-  if (!gap) return;
-  ++counters.gaps;
+  const std::optional<int64_t> last = std::exchange(last_id_, id);
+  if (last && id <= *last) {
+    DropAllFor(counters.restarts);
+  } else if (last && id - *last > 1) {
+    DropAllFor(counters.gaps);
+  }
+  if (id == 0) lacks_events_ = false;
+}
+
+// What was not understood, or not seen, may have been a remove.
+void TrtllmEvents::Impl::DropAllFor(uint64_t& counter) {
+  ++counter;
+  lacks_events_ = true;
   DropAll();
 }
 
@@ -182,15 +199,13 @@ bool TrtllmEvents::Impl::TakeData(const Json& data, size_t group) {
 }
 
 BlockStored TrtllmEvents::Impl::NewStore(size_t group, const std::string& medium) const {
-  const std::vector<int64_t>& sizes = config_.window_sizes;
-  const bool full =
-      !config_.largest_is_window && sizes[group] == *std::max_element(sizes.begin(), sizes.end());
+  const bool full = IsFull(config_, config_.window_sizes[group]);
   BlockStored store;
   store.block_size = config_.tokens_per_block;
   store.medium = medium;
   store.group_idx = static_cast<int64_t>(group);
   store.kv_cache_spec_kind = full ? "full_attention" : "sliding_window";
-  if (!full) store.kv_cache_spec_sliding_window = sizes[group];
+  if (!full) store.kv_cache_spec_sliding_window = config_.window_sizes[group];
   return store;
 }
 
@@ -294,11 +309,33 @@ TrtllmEvents::~TrtllmEvents() = default;
 TrtllmEvents::TrtllmEvents(TrtllmEvents&&) noexcept = default;
 TrtllmEvents& TrtllmEvents::operator=(TrtllmEvents&&) noexcept = default;
 
+std::vector<GroupSpec> TrtllmEvents::Groups(const TrtllmConfig& config) {
+  std::vector<GroupSpec> groups;
+  for (const int64_t window : config.window_sizes) {
+    GroupSpec group = {.kind = SpecKind::kFullAttention, .block_size = config.tokens_per_block};
+    if (!IsFull(config, window)) {
+      group.kind = SpecKind::kSlidingWindow;
+      group.sliding_window = window;
+    }
+    groups.push_back(group);
+  }
+  return groups;
+}
+
+bool TrtllmEvents::lacks_events() const { return impl_->lacks_events(); }
+void TrtllmEvents::Forget() { impl_->Forget(); }
+
 Result<EventBatch> TrtllmEvents::Decode(std::string_view json) {
-  if (json.size() > impl_->json_bytes_max()) return Status(StatusCode::kLimit, "json: too long");
+  if (json.size() > impl_->json_bytes_max()) {
+    impl_->Forget();
+    return Status(StatusCode::kLimit, "json: too long");
+  }
   const auto shallow = [](int depth, Json::parse_event_t, Json&) { return depth <= kMaxNesting; };
   const Json parsed = Json::parse(json.begin(), json.end(), shallow, /*allow_exceptions=*/false);
-  if (parsed.is_discarded()) return Status(StatusCode::kMalformed, "json: malformed");
+  if (parsed.is_discarded()) {
+    impl_->Forget();
+    return Status(StatusCode::kMalformed, "json: malformed");
+  }
   return impl_->Decode(parsed);
 }
 

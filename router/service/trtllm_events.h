@@ -3,7 +3,8 @@
 // {"event_id": 7, "window_size": 4096, "attention_dp_rank": 0, "data": {"type": "stored", ...}}
 //
 // A window size is a group. Hashes cannot be recomputed: the events are named by their tokens. What
-// the JSON does not carry, LoRA and salts among it, cannot be told apart by the router.
+// the JSON does not carry, LoRA and salts among it, cannot be told apart by the router. Event ids
+// count from 0 within one life of the engine, for each attention-DP rank apart.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "kvcast/cache_spec.h"
 #include "kvcast/event.h"
 #include "kvcast/status.h"
 
@@ -23,6 +25,9 @@ struct TrtllmConfig {
   // By group_idx. The largest is full attention unless `largest_is_window`.
   std::vector<int64_t> window_sizes;
   bool largest_is_window = false;
+  // The engine reuses parts of blocks too (enable_partial_reuse, its default). Answers are in whole
+  // blocks, so they may then be too short.
+  bool partial_reuse = true;
   int64_t tokens_per_block = 0;  // > 0
   // Events of other ranks are left out; nullopt: those that name one.
   std::optional<int64_t> attention_dp_rank;
@@ -38,6 +43,7 @@ struct TrtllmCounters {
   uint64_t partial_blocks = 0;  // shorter than tokens_per_block; left out with what follows them
   uint64_t refused_hashes = 0;  // no room
   uint64_t gaps = 0;            // jumps of event_id: events were lost
+  uint64_t restarts = 0;        // falls of event_id: the engine began anew
 };
 
 // The events of one rank, in order. Thread-compatible.
@@ -49,11 +55,20 @@ class TrtllmEvents {
   TrtllmEvents(TrtllmEvents&&) noexcept;
   TrtllmEvents& operator=(TrtllmEvents&&) noexcept;
 
-  // One event, or an array of them. Not ok: no JSON, or too long; nothing changed. A stored block
-  // is one copy however often it is told; where it lies is known here, because removes do not say.
-  // After a gap, and at a bad event, all that is held is removed: what was lost or not understood
-  // may have removed it.
+  // One event, or an array of them. Not ok: no JSON, or too long; removes may have been in it, so
+  // all that is held is forgotten as by Forget. A stored block is one copy however often it is
+  // told; where it lies is known here, because removes do not say. After a gap, and at a bad event,
+  // all that is held is removed: what was lost or not understood may have removed it. The same at
+  // a restart.
   Result<EventBatch> Decode(std::string_view json);
+
+  // The engine may hold blocks whose events were not decoded: the first event had another id than
+  // 0, or since then some were lost or bad. False again when the engine begins anew.
+  bool lacks_events() const;
+  // The reader of the events has forgotten them: their blocks are taken for lost.
+  void Forget();
+  // The groups of `config`, by group_idx.
+  static std::vector<GroupSpec> Groups(const TrtllmConfig& config);
 
   TrtllmCounters counters() const;
 

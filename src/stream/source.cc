@@ -534,6 +534,10 @@ void Source::Apply(const Batch& batch) {
   if (result == BatchResult::kImpossible && extended_ && !incomplete_)
     Doubt(SourceReason::kContradicted);
   if (result == BatchResult::kComplete) incomplete_ = false;
+  if (result == BatchResult::kIncomplete) {
+    incomplete_ = true;
+    why_ = SourceReason::kLostBatches;
+  }
   if (result == BatchResult::kDoubtful) Doubt(SourceReason::kBadEvents);
   if (result == BatchResult::kRefuted) {
     Strike(SourceReason::kContradicted);

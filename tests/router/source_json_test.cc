@@ -65,6 +65,44 @@ TEST(SourceJson, AFlagSaysTheSame) {
   EXPECT_EQ(shortest->replay_endpoint, "");
 }
 
+TEST(SourceJson, TensorRtLlmHasMembersOfItsOwn) {
+  const Json json = Json::parse(R"({
+    "name": "w", "endpoint": "http://h:8000/kv_cache_events", "format": "trtllm",
+    "window_sizes": [4096, 32768], "tokens_per_block": 32, "largest_is_window": true,
+    "partial_reuse": false, "poll_ms": 20, "data_parallel_size": 4, "ranks_on": "tag",
+    "routing_group": "default", "data_parallel_rank": 0})");
+  const auto source = SourceFromJson(json);
+  ASSERT_TRUE(source.ok()) << source.status().ToString();
+  EXPECT_EQ(SourceToJson(*source), json);
+  const auto flag = SourceFromFlag(
+      "w=http://h:8000/kv_cache_events,format=trtllm,window_sizes=4096+32768,tokens_per_block=32,"
+      "largest_is_window=true,partial_reuse=false,poll_ms=20,data_parallel_size=4,ranks_on=tag");
+  ASSERT_TRUE(flag.ok()) << flag.status().ToString();
+  EXPECT_EQ(SourceToJson(*flag), json);
+}
+
+TEST(ExpandRanks, EachRankIsAWorkerOfOneInstance) {
+  RouterSource source;
+  source.worker.name = "w";
+  source.endpoint = "tcp://h:5557";
+  source.replay_endpoint = "tcp://h:5657";
+  EXPECT_EQ(ExpandRanks(source)->at(0).worker.name, "w");
+  source.data_parallel_size = 2;
+  const auto ports = ExpandRanks(source).value();
+  ASSERT_EQ(ports.size(), 2u);
+  EXPECT_EQ(ports[1].worker.name, "w-dp1");
+  EXPECT_EQ(ports[1].instance, "w");
+  EXPECT_EQ(ports[1].data_parallel_rank, 1);
+  EXPECT_EQ(ports[0].endpoint, "tcp://h:5557");
+  EXPECT_EQ(ports[1].endpoint, "tcp://h:5558");
+  EXPECT_EQ(ports[1].replay_endpoint, "tcp://h:5658");
+  source.rank_by_tag = true;
+  EXPECT_EQ(ExpandRanks(source)->at(1).endpoint, "tcp://h:5557");
+  source.rank_by_tag = false;
+  source.endpoint = "http://h:1/";
+  EXPECT_FALSE(ExpandRanks(source).ok());
+}
+
 struct Wrong {
   std::string text;
   std::string message;
@@ -77,7 +115,20 @@ TEST(SourceJson, WhatIsWrongIsNamed) {
       {R"({"name": 7, "endpoint": "e"})", "name: must be a string"},
       {R"({"name": "w", "endpoint": "e", "blocksize": 16})", "unknown member: blocksize"},
       {R"({"name": "w", "endpoint": "e", "format": "sglang"})",
-       "format: neither \"engine\" nor \"mooncake\""},
+       "format: must be one of \"engine\", \"mooncake\", \"trtllm\""},
+      {R"({"name": "w", "endpoint": "e", "format": "trtllm"})", "window_sizes: none, or too many"},
+      {R"({"name": "w", "endpoint": "e", "format": "trtllm", "window_sizes": [8]})",
+       "tokens_per_block: out of range"},
+      {R"({"name": "w", "endpoint": "e", "window_sizes": [8]})",
+       "window_sizes, tokens_per_block: need format trtllm"},
+      {R"({"name": "w", "endpoint": "http://h/"})", "endpoint: http://h/ needs format trtllm"},
+      {R"({"name": "w", "endpoint": "e", "window_sizes": [0]})",
+       "window_sizes: must be a positive integer"},
+      {R"({"name": "w", "endpoint": "e", "poll_ms": 60001})", "poll_ms: must be at most 60000"},
+      {R"({"name": "w", "endpoint": "e", "data_parallel_size": 1025})",
+       "data_parallel_size: must be at most 1024"},
+      {R"({"name": "w", "endpoint": "e", "ranks_on": "topic"})",
+       "ranks_on: neither \"ports\" nor \"tag\""},
       {R"({"name": "w", "endpoint": "e", "hash_algorithm": "md5"})",
        "hash_algorithm: unknown algorithm 'md5'"},
       {R"({"name": "w", "endpoint": "e", "none_hash": "abc"})", "none_hash: not hex digits"},

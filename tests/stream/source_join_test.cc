@@ -120,6 +120,20 @@ TEST(SourceJoin, ABatchThatProvesThatNothingIsMissingEndsTheDegradation) {
   EXPECT_EQ(source.state(), SourceState::kSynced);
 }
 
+TEST(SourceJoin, ABatchThatShowsThatSomethingIsMissingDegrades) {
+  SourceHarness source(/*can_replay=*/false);
+  source.Connect();
+  source.LiveUpTo(3);
+  source.next_result = BatchResult::kIncomplete;
+  source.Live(3);
+  EXPECT_EQ(source.state(), SourceState::kCleared);
+  EXPECT_EQ(source.status().reason, SourceReason::kLostBatches);
+  EXPECT_EQ(source.TakeDeliveries(), Batches(0, 4)) << "what it holds is true";
+  source.next_result = BatchResult::kComplete;
+  source.Live(4);
+  EXPECT_EQ(source.state(), SourceState::kSynced);
+}
+
 TEST(SourceJoin, WithoutReplayIsSyncedIfItBeginsAtZero) {
   SourceHarness source(/*can_replay=*/false);
   source.Connect();

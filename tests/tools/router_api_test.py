@@ -241,6 +241,19 @@ until("samples tell what is held by tier, group and kind", lambda: any(
     "GPU group 0: full_attention" in sample["held"] for sample in router.call("GET", "/v1/history")[1]["samples"]))
 check("a bad number", router.call("GET", "/v1/history?since=-1")[0] == 400)
 
+# A source that is pushed to.
+pushed = {"name": "pushed", "endpoint": "push", "format": "trtllm", "window_sizes": [4096], "tokens_per_block": 4,
+          "partial_reuse": False, "model": "p"}
+check("a source to push to", router.call("POST", "/v1/sources", pushed)[0] == 201)
+block = {"block_hash": 9, "tokens": [{"token_id": token, "token_extra_id": 0} for token in range(4)]}
+stored = [{"event_id": 0, "window_size": 4096, "data": {"type": "stored", "parent_hash": None, "blocks": [block]}}]
+check("a push", router.call("POST", "/v1/events?worker=pushed", stored)[0] == 200)
+answer = router.call("POST", "/v1/query", {"model": "p", "tokens": list(range(6))})[1]["workers"][0]
+check("what was pushed", (answer["reusable_tokens"], answer["exact"]) == (4, True), answer)
+check("nobody to push to", router.call("POST", "/v1/events?worker=nobody", stored)[0] == 404)
+check("another way", router.call("POST", "/v1/events?worker=one", stored)[0] == 409)
+check("it leaves", router.call("DELETE", "/v1/sources?name=pushed")[0] == 200)
+
 # The rest.
 check("health", router.call("GET", "/healthz")[1]["sources"] == 3)
 check("the field's health", router.call("GET", "/health")[0] == 200)

@@ -1,0 +1,259 @@
+// The formats of TensorRT-LLM and Mooncake, written and read: what a router answers from them is
+// what the engine's own lookup says, and bytes that are damaged are refused and counted.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "router/service/mooncake_events.h"
+#include "router/service/mooncake_writer.h"
+#include "router/service/source.h"
+#include "router/service/trtllm_events.h"
+#include "router/service/trtllm_writer.h"
+#include "tests/router/content_events.h"
+#include "tests/router/peer_engine.h"
+
+namespace kvcast::testing {
+namespace {
+
+using router::EventFormat;
+using router::MooncakeWriter;
+using router::RouterSource;
+using router::TrtllmWriter;
+using Bytes = std::vector<uint8_t>;
+using Json = nlohmann::json;
+
+constexpr int64_t kWholeWindow = 4096;
+
+// By group_idx.
+struct Model {
+  std::vector<GroupSpec> groups;
+  std::vector<int64_t> windows;
+};
+Model FullModel() { return {{PeerFull()}, {kWholeWindow}}; }
+Model HybridModel() { return {{PeerFull(), PeerWindow(12)}, {kWholeWindow, 12}}; }
+
+RouterSource TrtllmSource(const Model& model) {
+  RouterSource source;
+  source.worker.name = "trtllm";
+  source.format = EventFormat::kTrtllm;
+  source.trtllm.window_sizes = model.windows;
+  source.trtllm.tokens_per_block = kPeerBlock;
+  return source;
+}
+RouterSource MooncakeSource(const Model& model) {
+  RouterSource source;
+  source.worker.name = "mooncake";
+  source.worker.groups = model.groups;
+  source.format = EventFormat::kMooncake;
+  return source;
+}
+
+using Write = std::function<Bytes(const EventBatch&)>;
+
+Write TrtllmBytes(const Model& model) {
+  auto writer = std::make_shared<TrtllmWriter>(
+      router::TrtllmWriterConfig{.window_sizes = model.windows, .tokens_per_block = kPeerBlock});
+  return [writer](const EventBatch& batch) {
+    std::string json;
+    EXPECT_TRUE(writer->Write(batch, json).ok());
+    return Bytes(json.begin(), json.end());
+  };
+}
+Write MooncakeBytes() {
+  auto writer = std::make_shared<MooncakeWriter>(router::MooncakeWriterConfig());
+  return [writer](const EventBatch& batch) {
+    Bytes bytes;
+    EXPECT_TRUE(writer->Write(batch, bytes).ok());
+    return bytes;
+  };
+}
+
+// A source, and an index that knows nothing of how the engine hashes.
+class Reader {
+ public:
+  explicit Reader(const RouterSource& config)
+      : source_(router::Source::Create(kWorker, config, index_).value()) {}
+  BatchResult Take(const Bytes& bytes) { return source_->OnBatch(bytes, Seq(seq_++)); }
+  int64_t Reusable(const std::vector<TokenId>& prompt) const {
+    const auto contents = PromptContents(index_.keys(), prompt, kPeerBlock, 0, HashInputs());
+    const auto matches = index_.Match(
+        {.unit = kPeerBlock, .prompt_tokens = std::ssize(prompt), .contents = contents});
+    return matches.empty() ? -1 : matches[0].gpu_tokens;
+  }
+  router::Source& source() { return *source_; }
+  IndexCounters counters() const { return index_.counters(kWorker); }
+
+ private:
+  PrefixIndex index_;
+  std::unique_ptr<router::Source> source_;
+  uint64_t seq_ = 0;
+};
+
+void ExpectTheEnginesAnswer(const Model& model, Reader& reader, const Write& write, uint32_t seed) {
+  PeerEngine engine(model.groups, 48 * std::ssize(model.groups), seed);
+  int64_t hits = 0;
+  for (int turn = 0; turn < 300; ++turn) {
+    const auto prompt = engine.NextPrompt();
+    const int64_t hit = engine.Lookup(prompt);
+    hits += hit > 0 ? 1 : 0;
+    if (turn > 0) {
+      ASSERT_EQ(reader.Reusable(prompt), hit) << "turn " << turn << ", seed " << seed;
+    }
+    EventBatch batch;
+    batch.ts = 1'790'000'000 + turn;
+    batch.events = turn % 100 == 99 ? engine.Reset() : engine.Run(prompt);
+    reader.Take(write(batch));
+  }
+  EXPECT_GT(hits, 50);
+  EXPECT_GT(reader.counters().removed_blocks, 100u) << "the pool evicts";
+  EXPECT_EQ(reader.counters().unknown_removes, 0u);
+}
+
+TEST(PeerFormats, TrtllmSaysWhatTheEngineHas) {
+  for (const Model& model : {FullModel(), HybridModel()}) {
+    for (uint32_t seed = 1; seed <= 5; ++seed) {
+      Reader reader(TrtllmSource(model));
+      ExpectTheEnginesAnswer(model, reader, TrtllmBytes(model), seed);
+      const auto counters = reader.source().counters();
+      EXPECT_EQ(counters.trtllm->bad_events + counters.trtllm->gaps, 0u);
+      EXPECT_EQ(counters.decode.rejected_total(), 0u);
+    }
+  }
+}
+
+TEST(PeerFormats, MooncakeSaysWhatTheEngineHas) {
+  for (const Model& model : {FullModel(), HybridModel()}) {
+    for (uint32_t seed = 1; seed <= 5; ++seed) {
+      Reader reader(MooncakeSource(model));
+      ExpectTheEnginesAnswer(model, reader, MooncakeBytes(), seed);
+      const auto counters = reader.source().counters();
+      EXPECT_EQ(counters.mooncake->opaque + counters.mooncake->others, 0u);
+      EXPECT_EQ(counters.decode.rejected_total(), 0u);
+    }
+  }
+}
+
+BlockStored InTier(const char* medium, BlockStored event) {
+  event.medium = medium;
+  return event;
+}
+Json JsonOf(const Bytes& bytes) { return Json::parse(bytes.begin(), bytes.end()); }
+
+TEST(PeerFormats, ABlockThatLeavesTheGpuForHostMemoryIsUpdated) {
+  const Write write = TrtllmBytes(FullModel());
+  Reader reader(TrtllmSource(FullModel()));
+  const BlockStored stored = StoreTokens({Hash(1)}, Tokens(1, 4));
+  reader.Take(write(Batch(stored)));
+  EXPECT_EQ(write(Batch(InTier(kMediumCpu, stored))), Bytes({'[', ']'})) << "it lies on the GPU";
+  const Bytes moved = write(Batch(Remove({Hash(1)})));
+  EXPECT_EQ(JsonOf(moved)[0]["data"]["type"], "updated");
+  EXPECT_EQ(JsonOf(moved)[0]["data"]["cache_level"]["new_value"], 1);
+  reader.Take(moved);
+  EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 0);
+  EXPECT_EQ(reader.counters().residencies, 1u);
+  reader.Take(write(Batch(stored)));
+  EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 4);
+  reader.Take(write(Batch(RemoveFrom(kMediumCpu, {Hash(1)}))));
+  EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 4);
+  reader.Take(write(Batch(Remove({Hash(1)}))));
+  EXPECT_EQ(reader.counters().residencies, 0u);
+}
+
+TEST(PeerFormats, WhatAFormatCannotTellIsRefused) {
+  TrtllmWriter trtllm({.window_sizes = {kWholeWindow}, .tokens_per_block = kPeerBlock});
+  std::string json;
+  BlockStored salted = StoreTokens({Hash(1)}, Tokens(1, 4));
+  salted.cache_salt = "s";
+  const EventBatch bad[] = {
+      Batch(salted),
+      Batch(StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 1)),
+      Batch(StoreTokens({Hash(1)}, Tokens(1, 8))),
+      Batch(StoreTokens({Hash(1)}, Tokens(1, 8), std::nullopt, 0, 8)),
+      Batch(InTier(kMediumStorage, StoreTokens({Hash(1)}, Tokens(1, 4)))),
+      Batch(StoreIn(kMediumCpu, Hashes(1, 1))),
+      Batch(Remove({Hash(1)}, 3)),
+  };
+  for (const EventBatch& batch : bad) EXPECT_FALSE(trtllm.Write(batch, json).ok());
+  EXPECT_EQ(json, "");
+  EXPECT_EQ(trtllm.next_event_id(), 0);
+  MooncakeWriter mooncake({});
+  Bytes bytes;
+  BlockStored offset = StoreTokens({Hash(1)}, Tokens(1, 4));
+  offset.token_offset = 2;
+  BlockStored keyed = StoreTokens({Hash(1)}, Tokens(1, 4));
+  keyed.extra_keys.emplace(1, ExtraKeys{ExtraKey::Text("image")});
+  for (const EventBatch& batch : {Batch(StoreTokens({}, {})), Batch(offset), Batch(keyed)}) {
+    EXPECT_FALSE(mooncake.Write(batch, bytes).ok());
+  }
+  EXPECT_TRUE(bytes.empty());
+}
+
+// A stream of batches of which some are cut or have bytes replaced.
+void ExpectDamageIsCounted(const RouterSource& config, const Write& write, uint32_t seed) {
+  PeerEngine engine(FullModel().groups, 64, seed);
+  Reader reader(config);
+  for (int turn = 0; turn < 200; ++turn) {
+    EventBatch batch;
+    batch.ts = turn;
+    batch.events = engine.Run(engine.NextPrompt());
+    Bytes bytes = write(batch);
+    for (size_t damage = engine.Below(4); damage > 0 && !bytes.empty(); --damage) {
+      const size_t at = engine.Below(bytes.size());
+      if (engine.Below(8) == 0) {
+        bytes.resize(at);
+      } else {
+        bytes[at] = static_cast<uint8_t>(engine.Below(256));
+      }
+    }
+    reader.Take(bytes);
+  }
+  const auto counters = reader.source().counters();
+  EXPECT_GT(counters.undecodable_batches, 0u) << "seed " << seed;
+  EXPECT_GT(counters.decode.decoded, 0u);
+  const BatchResult nothing = reader.Take({});
+  EXPECT_EQ(nothing, BatchResult::kUndecodable);
+  EXPECT_EQ(reader.counters().residencies, 0u) << "removes may have been in it";
+}
+
+TEST(PeerFormats, DamagedTrtllmIsRefusedAndCounted) {
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    ExpectDamageIsCounted(TrtllmSource(FullModel()), TrtllmBytes(FullModel()), seed);
+  }
+}
+
+TEST(PeerFormats, DamagedMooncakeIsRefusedAndCounted) {
+  for (uint32_t seed = 1; seed <= 40; ++seed) {
+    ExpectDamageIsCounted(MooncakeSource(FullModel()), MooncakeBytes(), seed);
+  }
+}
+
+TEST(PeerFormats, AGapOfEventIdsIsNotWholeUntilTheEngineBeginsAnew) {
+  Reader reader(TrtllmSource(FullModel()));
+  const Write write = TrtllmBytes(FullModel());
+  EXPECT_EQ(reader.Take(write(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))))),
+            BatchResult::kComplete);
+  (void)write(Batch(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));  // lost
+  EXPECT_EQ(reader.Take(write(Batch(StoreTokens({Hash(3)}, Tokens(9, 4), Hash(2))))),
+            BatchResult::kIncomplete);
+  EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 0);
+  const Write anew = TrtllmBytes(FullModel());
+  EXPECT_EQ(reader.Take(anew(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))))), BatchResult::kComplete);
+  EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 4);
+  EXPECT_EQ(reader.source().counters().restarts, 1u);
+  EXPECT_EQ(reader.source().counters().losses, 1u);
+}
+
+TEST(PeerFormats, AReaderThatComesLateIsNotWhole) {
+  Reader reader(TrtllmSource(FullModel()));
+  const Write write = TrtllmBytes(FullModel());
+  (void)write(Batch(StoreTokens({Hash(1)}, Tokens(1, 4))));
+  EXPECT_EQ(reader.Take(write(Batch(StoreTokens({Hash(2)}, Tokens(21, 4))))),
+            BatchResult::kIncomplete);
+  EXPECT_EQ(reader.Reusable(Tokens(21, 5)), 4);
+}
+
+}  // namespace
+}  // namespace kvcast::testing
