@@ -54,28 +54,36 @@ void ExactnessAudit::Advance(Worker& worker) {
 void ExactnessAudit::Compare(Worker& worker, const AuditedAdmission& admission) {
   int64_t on_gpu = -1;
   int64_t with_cpu = -1;
-  const auto matches = worker.index.Match(*admission.chain, unit_, admission.total_tokens);
+  PromptBlocks prompt = {.unit = unit_, .prompt_tokens = admission.total_tokens};
+  if (admission.contents) {
+    prompt.contents = *admission.contents;
+  } else {
+    prompt.hashes = *admission.chain;
+  }
+  const auto matches = worker.index.Match(prompt);
   if (!matches.empty()) {
     on_gpu = matches.front().gpu_tokens;
     with_cpu = matches.front().with_cpu_tokens;
   }
   const int64_t served = admission.hit_tokens + admission.loaded_tokens;
-  ++totals_.compared;
+  ++worker.totals.compared;
   if (on_gpu == admission.hit_tokens && with_cpu == served) {
-    ++totals_.equal;
+    ++worker.totals.equal;
     return;
   }
   const bool gpu_differs = on_gpu != admission.hit_tokens;
   const int64_t predicted = gpu_differs ? on_gpu : with_cpu;
   const int64_t found = gpu_differs ? admission.hit_tokens : served;
-  totals_.over_tokens += std::max<int64_t>(predicted - found, 0);
-  totals_.under_tokens += std::max<int64_t>(found - predicted, 0);
-  if (totals_.first_difference.empty()) {
-    totals_.first_difference = "request " + std::to_string(admission.request) + " after batch " +
-                               std::to_string(admission.published) +
-                               (gpu_differs ? ": index " : " with host memory: index ") +
-                               std::to_string(predicted) + ", engine " + std::to_string(found);
+  worker.totals.over_tokens += std::max<int64_t>(predicted - found, 0);
+  worker.totals.under_tokens += std::max<int64_t>(found - predicted, 0);
+  if (worker.totals.first_difference.empty()) {
+    worker.totals.first_difference = "request " + std::to_string(admission.request) +
+                                     " after batch " + std::to_string(admission.published) +
+                                     (gpu_differs ? ": index " : " with host memory: index ") +
+                                     std::to_string(predicted) + ", engine " +
+                                     std::to_string(found);
   }
+  if (first_difference_.empty()) first_difference_ = worker.totals.first_difference;
 }
 
 int64_t ExactnessAudit::pending() const {
@@ -87,7 +95,20 @@ int64_t ExactnessAudit::pending() const {
 
 AuditTotals ExactnessAudit::totals() const {
   const MutexLock lock(mutex_);
-  return totals_;
+  AuditTotals sum;
+  for (const auto& worker : workers_) {
+    sum.compared += worker->totals.compared;
+    sum.equal += worker->totals.equal;
+    sum.over_tokens += worker->totals.over_tokens;
+    sum.under_tokens += worker->totals.under_tokens;
+  }
+  sum.first_difference = first_difference_;
+  return sum;
+}
+
+AuditTotals ExactnessAudit::totals(size_t worker) const {
+  const MutexLock lock(mutex_);
+  return workers_[worker]->totals;
 }
 
 }  // namespace kvcast::tools

@@ -29,6 +29,8 @@ struct AuditedAdmission {
   int64_t total_tokens = 0;   // prompt, and what was sampled before a preemption
   uint64_t published = 0;
   std::shared_ptr<const std::vector<BlockHash>> chain;
+  // Instead of the chain, of an engine whose hashes cannot be computed; nullptr: the chain.
+  std::shared_ptr<const std::vector<ContentKey>> contents;
 };
 
 struct AuditTotals {
@@ -49,6 +51,7 @@ class ExactnessAudit {
   // Admissions whose batches have not come yet.
   int64_t pending() const;
   AuditTotals totals() const;
+  AuditTotals totals(size_t worker) const;
 
  private:
   struct Worker {
@@ -56,6 +59,7 @@ class ExactnessAudit {
     uint64_t applied = 0;                                   // batches in the index
     std::deque<std::shared_ptr<const EventBatch>> batches;  // from number `applied` on
     std::deque<AuditedAdmission> admissions;                // published counts never fall
+    AuditTotals totals;
   };
   void Advance(Worker& worker) KV_REQUIRES(mutex_);
   void Compare(Worker& worker, const AuditedAdmission& admission) KV_REQUIRES(mutex_);
@@ -63,7 +67,7 @@ class ExactnessAudit {
   const int64_t unit_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
-  AuditTotals totals_ KV_GUARDED_BY(mutex_);
+  std::string first_difference_ KV_GUARDED_BY(mutex_);
 };
 
 }  // namespace kvcast::tools

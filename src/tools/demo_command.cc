@@ -27,6 +27,9 @@ Status CheckOptions(const DemoOptions& options) {
     return {StatusCode::kInvalidArgument, "--engines: must be 1 to 64"};
   }
   if (options.requests < 1) return {StatusCode::kInvalidArgument, "--requests: must be above 0"};
+  if (options.dialects == "all" && options.requests < options.engines) {
+    return {StatusCode::kInvalidArgument, "--requests: fewer than the engines of --dialect all"};
+  }
   if (options.speed < 0) return {StatusCode::kInvalidArgument, "--speed: must be above 0"};
   if (!options.serve.empty()) {
     router::HttpOptions http;
@@ -51,6 +54,9 @@ Result<std::vector<TraceRequest>> LoadDemoTrace(const DemoOptions& options) {
 int RunDemo(const DemoOptions& given) {
   DemoOptions options = given;
   InstallStopSignals();
+  if (const auto dialects = DialectsOf(options); dialects.ok() && options.dialects == "all") {
+    options.engines = std::max(options.engines, std::ssize(*dialects));
+  }
   if (const Status checked = CheckOptions(options); !checked.ok()) return Fail(checked);
   if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
   auto trace = LoadDemoTrace(options);
@@ -73,8 +79,10 @@ int RunDemo(const DemoOptions& given) {
     runs.push_back(std::move(run).value());
   }
   PrintDemoReport(options, runs);
-  const AuditTotals& audit = runs.front().audit;
-  const bool exact = audit.compared > 0 && audit.equal == audit.compared;
+  // A dialect that nothing was compared of is not shown to be exact.
+  const bool exact = std::ranges::all_of(ResultsByDialect(runs), [](const EngineResult& dialect) {
+    return dialect.audit.compared > 0 && dialect.audit.equal == dialect.audit.compared;
+  });
   const bool right =
       std::ranges::all_of(runs, [](const RunResult& run) { return run.wrong_blocks == 0; });
   return exact && right ? 0 : 1;

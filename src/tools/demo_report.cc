@@ -16,8 +16,43 @@ double Percent(int64_t part, int64_t whole) {
 
 long long Print(int64_t value) { return static_cast<long long>(value); }
 
-int64_t MatchedSchemes(const RunResult& run) {
-  return std::ranges::count(run.schemes, SchemeState::kMatched, &SchemeVerdict::state);
+struct SchemeTotals {
+  int64_t engines = 0;  // whose hashes can be computed
+  int64_t matched = 0;
+};
+SchemeTotals SchemesOf(const RunResult& run) {
+  SchemeTotals totals;
+  for (size_t i = 0; i < run.schemes.size(); ++i) {
+    if (!run.engines[i].dialect.of_engine()) continue;
+    ++totals.engines;
+    totals.matched += run.schemes[i].state == SchemeState::kMatched ? 1 : 0;
+  }
+  return totals;
+}
+
+void PrintDialects(FILE* out, const std::vector<RunResult>& runs) {
+  const auto dialects = ResultsByDialect(runs);
+  if (dialects.size() == 1) return;
+  std::fprintf(out, "\n%-23s %9s %15s %28s\n", "dialect, all three runs", "requests",
+               "reused tokens", "index = engine's own lookup");
+  for (const EngineResult& dialect : dialects) {
+    std::fprintf(out, "%-23s %9lld %15lld %17lld of %7lld\n", dialect.name.c_str(),
+                 Print(dialect.requests), Print(dialect.reused_tokens), Print(dialect.audit.equal),
+                 Print(dialect.audit.compared));
+    if (dialect.audit.first_difference.empty()) continue;
+    std::fprintf(out, "           first difference: %s\n", dialect.audit.first_difference.c_str());
+  }
+}
+
+json DialectsJson(const std::vector<RunResult>& runs) {
+  json dialects = json::object();
+  for (const EngineResult& dialect : ResultsByDialect(runs)) {
+    dialects[dialect.name] = {{"requests", dialect.requests},
+                              {"reused_tokens", dialect.reused_tokens},
+                              {"compared", dialect.audit.compared},
+                              {"equal", dialect.audit.equal}};
+  }
+  return dialects;
 }
 
 void PrintEngines(FILE* out, const RunResult& run) {
@@ -51,12 +86,14 @@ void PrintExactness(FILE* out, const RunResult& run) {
                static_cast<unsigned long long>(run.lost_batches));
   for (size_t i = 0; i < run.schemes.size(); ++i) {
     if (run.schemes[i].state == SchemeState::kMatched) continue;
+    if (!run.engines[i].dialect.of_engine()) continue;
     std::fprintf(out, "           %s: hash scheme %s: %s\n", run.engines[i].name.c_str(),
                  std::string(SchemeStateName(run.schemes[i].state)).c_str(),
                  run.schemes[i].reason.c_str());
   }
-  std::fprintf(out, "schemes    confirmed by the events themselves: %lld of %zu engines\n",
-               Print(MatchedSchemes(run)), run.schemes.size());
+  const SchemeTotals schemes = SchemesOf(run);
+  std::fprintf(out, "schemes    confirmed by the events themselves: %lld of %lld engines\n",
+               Print(schemes.matched), Print(schemes.engines));
 }
 
 // Reuse from the GPU and from host memory apart, by policy.
@@ -100,6 +137,7 @@ json EnginesJson(const RunResult& run) {
   json engines = json::array();
   for (const EngineResult& engine : run.engines) {
     engines.push_back({{"name", engine.name},
+                       {"dialect", engine.dialect.name()},
                        {"requests", engine.requests},
                        {"prompt_tokens", engine.prompt_tokens},
                        {"reused_tokens", engine.reused_tokens},
@@ -131,7 +169,8 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
         {"under_tokens", run.live.under_tokens}}},
       {"stream",
        {{"batches", run.batches}, {"bytes", run.event_bytes}, {"lost", run.lost_batches}}},
-      {"schemes", {{"engines", run.schemes.size()}, {"matched", MatchedSchemes(run)}}},
+      {"schemes", {{"engines", SchemesOf(run).engines}, {"matched", SchemesOf(run).matched}}},
+      {"dialects", DialectsJson(runs)},
       {"recomputed_tokens", json::object()},
       {"reused_tokens", json::object()},
       {"loaded_tokens", json::object()},
@@ -157,9 +196,31 @@ json ReportJson(const DemoOptions& options, const std::vector<RunResult>& runs) 
 
 }  // namespace
 
+std::vector<EngineResult> ResultsByDialect(const std::vector<RunResult>& runs) {
+  std::vector<EngineResult> dialects;
+  for (const RunResult& run : runs) {
+    for (const EngineResult& engine : run.engines) {
+      auto it = std::ranges::find(dialects, engine.dialect, &EngineResult::dialect);
+      if (it == dialects.end()) {
+        dialects.push_back({.name = std::string(engine.dialect.name()), .dialect = engine.dialect});
+        it = dialects.end() - 1;
+      }
+      it->requests += engine.requests;
+      it->reused_tokens += engine.reused_tokens;
+      it->audit.compared += engine.audit.compared;
+      it->audit.equal += engine.audit.equal;
+      if (it->audit.first_difference.empty()) {
+        it->audit.first_difference = engine.audit.first_difference;
+      }
+    }
+  }
+  return dialects;
+}
+
 void PrintDemoReport(const DemoOptions& options, const std::vector<RunResult>& runs) {
   FILE* out = options.json ? stderr : stdout;
   PrintEngines(out, runs.front());
+  PrintDialects(out, runs);
   PrintExactness(out, runs.front());
   if (options.cache.cpu_blocks > 0) PrintHostTier(out, options, runs);
   PrintPolicies(out, runs);

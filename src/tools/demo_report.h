@@ -8,6 +8,9 @@
 
 namespace kvcast::tools {
 
+// What the engines of each dialect did in all runs, in the order of the engines; named by dialect.
+std::vector<EngineResult> ResultsByDialect(const std::vector<RunResult>& runs);
+
 // REQUIRES: runs.front() is the kvcast run. Tables go to stdout; with options.json to stderr, and
 // the JSON object is the only line of stdout.
 void PrintDemoReport(const DemoOptions& options, const std::vector<RunResult>& runs);

@@ -5,10 +5,10 @@
 #include <unordered_map>
 #include <utility>
 
+#include "kvcast/prompt_contents.h"
 #include "kvcast/selector.h"
 #include "kvcast/speculative_prefixes.h"
 #include "kvcast/subscriber.h"
-#include "kvcast/wire.h"
 #include "src/base/mutex.h"
 #include "src/tools/engine_setup.h"
 
@@ -55,7 +55,8 @@ struct DemoRouter::Impl {
 
   Status AddDetectors(const CacheOptions& options, size_t engines);
   void OnBatch(WorkerId worker, Seq seq, std::span<const uint8_t> payload);
-  std::vector<Candidate> Candidates(std::span<const BlockHash> chain, int64_t prompt_tokens,
+  std::vector<WorkerMatch> Matches(const PromptNames& names, int64_t prompt_tokens) const;
+  std::vector<Candidate> Candidates(const PromptNames& names, int64_t prompt_tokens,
                                     int64_t now_ms);
   void Book(int64_t number, size_t engine, int64_t prompt_tokens, int64_t reusable_tokens);
 
@@ -65,6 +66,10 @@ struct DemoRouter::Impl {
   const EventHashForm form;
   ExactnessAudit& audit;
   PrefixIndex index;
+  std::vector<std::unique_ptr<PeerReader>> readers;  // by worker
+  // Workers that are asked by the chain, and those whose hashes cannot be computed.
+  std::vector<WorkerId> by_chain;
+  std::vector<WorkerId> by_content;
   Mutex speculative_mutex;
   SpeculativePrefixes speculative KV_GUARDED_BY(speculative_mutex);
   mutable Mutex scheme_mutex;
@@ -92,9 +97,8 @@ Status DemoRouter::Impl::AddDetectors(const CacheOptions& options, size_t engine
 
 void DemoRouter::Impl::OnBatch(WorkerId worker, Seq seq, std::span<const uint8_t> payload) {
   auto batch = std::make_shared<EventBatch>();
-  DecodeCounts counts;
-  // A batch that cannot be decoded is missing in the audit, which then cannot call the run exact.
-  if (!DecodeBatch(payload, WireLimits(), {.merge_removes = true}, *batch, counts).ok()) return;
+  // A batch that cannot be read is missing in the audit, which then cannot call the run exact.
+  if (!readers[worker.value]->Read(payload, *batch)) return;
   {
     const MutexLock lock(scheme_mutex);
     detectors[worker.value].Observe(*batch);
@@ -107,14 +111,30 @@ void DemoRouter::Impl::OnBatch(WorkerId worker, Seq seq, std::span<const uint8_t
   audit.OnBatch(worker.value, seq.value, std::move(batch));
 }
 
-std::vector<Candidate> DemoRouter::Impl::Candidates(std::span<const BlockHash> chain,
-                                                    int64_t prompt_tokens, int64_t now_ms) {
+std::vector<WorkerMatch> DemoRouter::Impl::Matches(const PromptNames& names,
+                                                   int64_t prompt_tokens) const {
   const auto match_policy =
       policy == RoutingPolicy::kFullOnly ? MatchPolicy::kFullOnly : MatchPolicy::kExact;
+  std::vector<WorkerMatch> matches;
+  PromptBlocks prompt = {.unit = cache.hash_block_size, .prompt_tokens = prompt_tokens};
+  if (!by_chain.empty()) {
+    prompt.hashes = *names.chain;
+    matches = index.Match(prompt, by_chain, match_policy);
+  }
+  if (by_content.empty()) return matches;
+  prompt.hashes = {};
+  prompt.contents = *names.contents;
+  const auto more = index.Match(prompt, by_content, match_policy);
+  matches.insert(matches.end(), more.begin(), more.end());
+  return matches;
+}
+
+std::vector<Candidate> DemoRouter::Impl::Candidates(const PromptNames& names, int64_t prompt_tokens,
+                                                    int64_t now_ms) {
+  const std::span<const BlockHash> chain = *names.chain;
   std::vector<Candidate> candidates;
   const MutexLock lock(speculative_mutex);
-  for (const WorkerMatch& match :
-       index.Match(chain, cache.hash_block_size, prompt_tokens, {}, match_policy)) {
+  for (const WorkerMatch& match : Matches(names, prompt_tokens)) {
     candidates.push_back({.worker = match.worker,
                           .reusable_tokens = match.gpu_tokens,
                           .with_cpu_tokens = match.with_cpu_tokens,
@@ -140,6 +160,7 @@ DemoRouter::~DemoRouter() = default;
 
 Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& options,
                                                        const std::vector<EngineEndpoints>& engines,
+                                                       const std::vector<PeerDialect>& dialects,
                                                        RoutingPolicy policy,
                                                        ExactnessAudit& audit) {
   auto cache = MakeCacheConfig(options.cache);
@@ -166,6 +187,11 @@ Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& option
   if (!subscriber.ok()) return subscriber.status();
   impl->subscriber = std::move(subscriber).value();
   for (size_t i = 0; i < engines.size(); ++i) {
+    const PeerDialect& dialect = dialects[i % dialects.size()];
+    impl->readers.push_back(MakePeerReader(dialect, *cache));
+    (dialect.of_engine() ? impl->by_chain : impl->by_content).push_back(Worker(i));
+  }
+  for (size_t i = 0; i < engines.size(); ++i) {
     const WorkerConfig config = {.name = engines[i].name,
                                  .groups = cache->groups,
                                  .hash_block_size = cache->hash_block_size,
@@ -185,8 +211,8 @@ DemoRouter::Decision DemoRouter::Route(int64_t number, std::span<const TokenId> 
   const auto tokens = static_cast<int64_t>(prompt.size());
   const auto now_ms = static_cast<int64_t>(now_s * 1000);
   Decision decision;
-  decision.chain = Chain(prompt);
-  const auto candidates = impl_->Candidates(*decision.chain, tokens, now_ms);
+  decision.names = NamesOf(prompt);
+  const auto candidates = impl_->Candidates(decision.names, tokens, now_ms);
   WorkerId chosen;
   if (given) {
     chosen = Worker(*given);
@@ -201,7 +227,7 @@ DemoRouter::Decision DemoRouter::Route(int64_t number, std::span<const TokenId> 
   }
   impl_->Book(number, decision.engine, tokens, decision.predicted_tokens);
   const MutexLock lock(impl_->speculative_mutex);
-  impl_->speculative.Routed(chosen, *decision.chain, now_ms);
+  impl_->speculative.Routed(chosen, *decision.names.chain, now_ms);
   return decision;
 }
 
@@ -222,14 +248,20 @@ void DemoRouter::OnFinished(int64_t number) {
   impl_->bookings.erase(it);
 }
 
-std::shared_ptr<const std::vector<BlockHash>> DemoRouter::Chain(std::span<const TokenId> tokens) {
+PromptNames DemoRouter::NamesOf(std::span<const TokenId> tokens) {
   std::vector<Digest> digests;
   impl_->hasher.ExtendChain(tokens, impl_->cache.hash_block_size, HashInputs{}, digests,
                             impl_->cache.chain_form);
   auto chain = std::make_shared<std::vector<BlockHash>>();
   chain->reserve(digests.size());
   for (const Digest& digest : digests) chain->push_back(ToEventHash(digest, impl_->form));
-  return chain;
+  PromptNames names;
+  names.chain = std::move(chain);
+  if (!impl_->by_content.empty()) {
+    names.contents = std::make_shared<const std::vector<ContentKey>>(PromptContents(
+        impl_->index.keys(), tokens, impl_->cache.hash_block_size, /*lookahead=*/0, HashInputs()));
+  }
+  return names;
 }
 
 std::vector<SchemeVerdict> DemoRouter::schemes() const {

@@ -18,20 +18,29 @@
 #include "src/tools/demo_audit.h"
 #include "src/tools/demo_fleet.h"
 #include "src/tools/demo_run.h"
+#include "src/tools/peer_dialect.h"
 
 namespace kvcast::tools {
+
+// What blocks of a prompt are called: under the engines' scheme, and by content.
+struct PromptNames {
+  std::shared_ptr<const std::vector<BlockHash>> chain;
+  std::shared_ptr<const std::vector<ContentKey>> contents;
+};
 
 class DemoRouter {
  public:
   struct Decision {
     size_t engine = 0;
     int64_t predicted_tokens = 0;  // reusable prefix by the policy's rule
-    std::shared_ptr<const std::vector<BlockHash>> chain;
+    PromptNames names;
   };
 
-  // Follows all engines. `audit` gets every batch and must outlive this object.
+  // Follows all engines, which speak the dialects in turn. `audit` gets every batch and must
+  // outlive this object.
   static Result<std::unique_ptr<DemoRouter>> Create(const DemoOptions& options,
                                                     const std::vector<EngineEndpoints>& engines,
+                                                    const std::vector<PeerDialect>& dialects,
                                                     RoutingPolicy policy, ExactnessAudit& audit);
   ~DemoRouter();
 
@@ -43,8 +52,7 @@ class DemoRouter {
   void OnFirstToken(int64_t number);
   // The request is done or refused: its load is gone.
   void OnFinished(int64_t number);
-  // The chain of any token list under the engines' scheme.
-  std::shared_ptr<const std::vector<BlockHash>> Chain(std::span<const TokenId> tokens);
+  PromptNames NamesOf(std::span<const TokenId> tokens);
   // What the events of each engine say of its hash scheme, the configured one being registered.
   std::vector<SchemeVerdict> schemes() const;
   // Batches that no source could deliver.

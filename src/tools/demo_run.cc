@@ -27,7 +27,7 @@ constexpr double kStopDeadlineSeconds = 10;
 constexpr double kAuditStallSeconds = 10;
 
 std::vector<std::string> EngineArguments(const DemoOptions& options, double speed,
-                                         Dialect dialect) {
+                                         const PeerDialect& dialect) {
   const CacheOptions& cache = options.cache;
   std::vector<std::string> arguments = {"--model",
                                         cache.model,
@@ -42,7 +42,7 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
                                         "--hash-form",
                                         cache.hash_form,
                                         "--dialect",
-                                        std::string(DialectName(dialect)),
+                                        std::string(dialect.name()),
                                         "--max-batched-tokens",
                                         std::to_string(cache.max_batched_tokens),
                                         "--prefill-rate",
@@ -52,9 +52,9 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   if (cache.blocks > 0) {
     arguments.insert(arguments.end(), {"--blocks", std::to_string(cache.blocks)});
   }
-  if (!cache.hash_seed.empty()) {
-    arguments.insert(arguments.end(), {"--hash-seed", cache.hash_seed});
-  }
+  // An engine whose hashes cannot be computed has a seed that nobody is told.
+  const std::string seed = dialect.of_engine() ? cache.hash_seed : "of another engine";
+  if (!seed.empty()) arguments.insert(arguments.end(), {"--hash-seed", seed});
   if (cache.cpu_blocks > 0) {
     arguments.insert(arguments.end(),
                      {"--cpu-blocks", std::to_string(cache.cpu_blocks), "--offload", cache.offload,
@@ -67,7 +67,7 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
 
 // One engine after the other takes the next of the dialects.
 std::vector<std::vector<std::string>> FleetArguments(const DemoOptions& options, double speed,
-                                                     const std::vector<Dialect>& dialects) {
+                                                     const std::vector<PeerDialect>& dialects) {
   std::vector<std::vector<std::string>> arguments;
   for (size_t i = 0; i < static_cast<size_t>(options.engines); ++i) {
     arguments.push_back(EngineArguments(options, speed, dialects[i % dialects.size()]));
@@ -99,13 +99,14 @@ class RoutedRun {
                cache.hash_block_size),
         predicted_(trace.size(), 0),
         routed_at_(trace.size(), 0),
-        chains_(trace.size()) {
+        names_(trace.size()) {
     result_.policy = policy;
   }
 
   Result<RunResult> Run();
 
  private:
+  void TakeResults();
   Status RouteAll(Progress& progress);
   Status AwaitAll(Progress& progress);
   Status AwaitAudit();
@@ -135,7 +136,7 @@ class RoutedRun {
   std::vector<double> routed_at_;
   double first_token_sum_s_ = 0;
   int64_t first_tokens_ = 0;
-  std::vector<std::shared_ptr<const std::vector<BlockHash>>> chains_;
+  std::vector<PromptNames> names_;
   int64_t done_ = 0;
   RunResult result_;
 };
@@ -146,10 +147,11 @@ Result<RunResult> RoutedRun::Run() {
   auto fleet = EngineFleet::Start(FleetArguments(options_, speed_, *dialects));
   if (!fleet.ok()) return fleet.status();
   fleet_ = std::move(fleet).value();
-  for (const EngineEndpoints& engine : fleet_->engines()) {
-    result_.engines.push_back({.name = engine.name});
+  for (size_t i = 0; i < fleet_->engines().size(); ++i) {
+    result_.engines.push_back(
+        {.name = fleet_->engines()[i].name, .dialect = (*dialects)[i % dialects->size()]});
   }
-  auto router = DemoRouter::Create(options_, fleet_->engines(), result_.policy, audit_);
+  auto router = DemoRouter::Create(options_, fleet_->engines(), *dialects, result_.policy, audit_);
   if (!router.ok()) return router.status();
   router_ = std::move(router).value();
 
@@ -161,14 +163,21 @@ Result<RunResult> RoutedRun::Run() {
   progress.Finish();
   if (status.ok() && service_) status = ServeUntilStopped();
   if (!status.ok()) return status;
+  TakeResults();
+  fleet_->Stop(kStopDeadlineSeconds, [this](const ControlMessage& message) { OnMessage(message); });
+  return result_;
+}
+
+void RoutedRun::TakeResults() {
   result_.seconds = now();
   result_.first_token_s =
       first_token_sum_s_ / static_cast<double>(std::max<int64_t>(first_tokens_, 1));
   result_.audit = audit_.totals();
+  for (size_t i = 0; i < result_.engines.size(); ++i) {
+    result_.engines[i].audit = audit_.totals(i);
+  }
   result_.lost_batches = router_->lost_batches();
   result_.schemes = router_->schemes();
-  fleet_->Stop(kStopDeadlineSeconds, [this](const ControlMessage& message) { OnMessage(message); });
-  return result_;
 }
 
 Status RoutedRun::RouteAll(Progress& progress) {
@@ -236,9 +245,11 @@ Status RoutedRun::StartService(const CacheConfig& cache) {
   const CacheOptions& options = options_.cache;
   service.routing.weights.load_token =
       options.load_rate > 0 ? options.prefill_rate / options.load_rate : 0.0;
-  for (const EngineEndpoints& engine : fleet_->engines()) {
+  for (size_t i = 0; i < fleet_->engines().size(); ++i) {
+    const EngineEndpoints& engine = fleet_->engines()[i];
     router::RouterSource source;
     source.worker = WorkerConfigFor(cache, engine.name);
+    RegisterPeer(result_.engines[i].dialect, cache, source);
     source.endpoint = engine.endpoint;
     source.replay_endpoint = engine.replay_endpoint;
     source.model = options.model;
@@ -285,7 +296,7 @@ void RoutedRun::RouteOne(size_t number) {
                                        AskService(number, prompt));
   predicted_[number] = decision.predicted_tokens;
   routed_at_[number] = now();
-  chains_[number] = decision.chain;
+  names_[number] = decision.names;
   const json header = {
       {"type", "request"}, {"number", number}, {"output", trace_[number].output_length}};
   // An engine that is gone is found by CheckAlive.
@@ -322,7 +333,7 @@ void RoutedRun::OnAdmitted(size_t engine, const json& report) {
   const auto loaded = report.value("loaded", int64_t{0});
   const auto prompt = report.value("prompt", int64_t{0});
   const auto sampled = report.value("sampled", int64_t{0});
-  auto chain = chains_[static_cast<size_t>(number)];
+  PromptNames names = names_[static_cast<size_t>(number)];
   if (report.value("first", true)) {
     Tell(router::Feedback::Event::kAdmitted, number, hit);
     ++result_.requests;
@@ -345,14 +356,16 @@ void RoutedRun::OnAdmitted(size_t engine, const json& report) {
     for (int64_t k = 0; k < sampled; ++k) {
       tokens.push_back(OutputToken(number, k, options_.cache.vocabulary));
     }
-    chain = router_->Chain(tokens);
+    names = router_->NamesOf(tokens);
   }
+  const bool by_content = !result_.engines[engine].dialect.of_engine();
   audit_.OnAdmission(engine, {.request = number,
                               .hit_tokens = hit,
                               .loaded_tokens = loaded,
                               .total_tokens = prompt + sampled,
                               .published = report.value("published", uint64_t{0}),
-                              .chain = std::move(chain)});
+                              .chain = names.chain,
+                              .contents = by_content ? names.contents : nullptr});
 }
 
 void RoutedRun::OnTotals(size_t engine, const json& report) {

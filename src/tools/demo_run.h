@@ -10,6 +10,7 @@
 #include "kvcast/status.h"
 #include "src/tools/commands.h"
 #include "src/tools/demo_audit.h"
+#include "src/tools/peer_dialect.h"
 #include "src/tools/trace.h"
 
 namespace kvcast::tools {
@@ -24,6 +25,8 @@ const char* RoutingPolicyTitle(RoutingPolicy policy);  // for people
 
 struct EngineResult {
   std::string name;
+  PeerDialect dialect;
+  AuditTotals audit;
   int64_t requests = 0;
   int64_t prompt_tokens = 0;
   int64_t reused_tokens = 0;  // on the GPU
@@ -55,7 +58,7 @@ struct RunResult {
   uint64_t batches = 0;
   uint64_t event_bytes = 0;
   uint64_t lost_batches = 0;
-  std::vector<SchemeVerdict> schemes;  // by engine
+  std::vector<SchemeVerdict> schemes;  // by engine; of a format with hashes of its own no verdict
   double seconds = 0;
   double first_token_s = 0;  // mean time from routing to the first token, in trace seconds
 

@@ -92,14 +92,22 @@ class Pacer {
   double next_step_ = 0;
 };
 
-SimHooks PublishingHooks(Publisher& publisher) {
+// `writer`: nullptr: the publisher encodes.
+Result<Seq> PublishBatch(Publisher& publisher, PeerWriter* writer, EventBatch batch) {
+  if (writer == nullptr) return publisher.Publish(std::move(batch));
+  std::vector<uint8_t> payload;
+  if (Status status = writer->Write(batch, payload); !status.ok()) return status;
+  return publisher.PublishPayload(payload);
+}
+
+SimHooks PublishingHooks(Publisher& publisher, PeerWriter* writer) {
   SimHooks hooks;
-  hooks.publish = [&publisher](std::vector<Event> events) {
+  hooks.publish = [&publisher, writer](std::vector<Event> events) {
     EventBatch batch;
     batch.ts = WallClockSeconds();
     batch.events = std::move(events);
     // Not ok means that the batch cannot be encoded, which events of our own pool always can.
-    if (const auto seq = publisher.Publish(std::move(batch)); !seq.ok()) {
+    if (const auto seq = PublishBatch(publisher, writer, std::move(batch)); !seq.ok()) {
       std::fprintf(stderr, "kvcast: %s\n", seq.status().ToString().c_str());
     }
     return publisher.next_seq();
@@ -114,8 +122,8 @@ SimHooks PublishingHooks(Publisher& publisher) {
   return hooks;
 }
 
-SimHooks ReportingHooks(Publisher& publisher, ControlClient& control) {
-  SimHooks hooks = PublishingHooks(publisher);
+SimHooks ReportingHooks(Publisher& publisher, PeerWriter* writer, ControlClient& control) {
+  SimHooks hooks = PublishingHooks(publisher, writer);
   hooks.admitted = [&control](const Admission& admission) {
     control.Send(json{{"type", "admitted"},
                       {"number", admission.number},
@@ -153,13 +161,13 @@ bool HandleControl(const ControlMessage& message, SimEngine& engine) {
   return true;
 }
 
-int RunControlled(const EngineOptions& options, Publisher& publisher,
+int RunControlled(const EngineOptions& options, Publisher& publisher, PeerWriter* writer,
                   std::unique_ptr<CacheManager> cache, std::unique_ptr<HostTier> tier) {
   auto control = ControlClient::Create(options.control, options.name);
   if (!control.ok()) return Fail(control.status());
   ControlClient& line = **control;
   SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
-                   ReportingHooks(publisher, line), std::move(tier));
+                   ReportingHooks(publisher, writer, line), std::move(tier));
   const ModelClock clock(options.speed);
   Pacer pacer(engine, clock);
   line.Send(json{{"type", "hello"},
@@ -202,7 +210,7 @@ void PrintTotals(const EngineOptions& options, const SimEngine& engine,
       static_cast<long long>(tier->checked_blocks()));
 }
 
-int RunTrace(const EngineOptions& options, Publisher& publisher,
+int RunTrace(const EngineOptions& options, Publisher& publisher, PeerWriter* writer,
              std::unique_ptr<CacheManager> cache, std::unique_ptr<HostTier> tier) {
   std::string path = options.trace;
   if (path.empty()) {
@@ -213,7 +221,7 @@ int RunTrace(const EngineOptions& options, Publisher& publisher,
   auto trace = LoadTrace(path, options.requests);
   if (!trace.ok()) return Fail(trace.status());
   SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
-                   PublishingHooks(publisher), std::move(tier));
+                   PublishingHooks(publisher, writer), std::move(tier));
   std::fprintf(stderr, "kvcast engine: %zu requests; events on %s, replay on %s\n", trace->size(),
                publisher.endpoint().c_str(), publisher.replay_endpoint().c_str());
   const ModelClock clock(options.speed);
@@ -240,11 +248,18 @@ int RunTrace(const EngineOptions& options, Publisher& publisher,
 int RunEngine(const EngineOptions& given) {
   EngineOptions options = given;
   if (!(options.speed > 0)) return Fail("--speed: must be above 0", 2);
+  const auto rules = ParseEngineRules(options.cache.rules).value_or(EngineRules::kV033);
+  const auto dialect = options.dialect.empty()
+                           ? std::optional(PeerDialect{.dialect = DialectOf(rules)})
+                           : ParsePeerDialect(options.dialect);
+  if (!dialect) return Fail("--dialect: unknown dialect '" + options.dialect + "'", 2);
+  // As the other peers announce blocks.
+  options.cache.announce_once |= !dialect->of_engine();
+  options.cache.exact_spans |= !dialect->of_engine();
   auto cache = MakeCacheManager(options.cache);
   if (!cache.ok()) return Fail(cache.status());
-  const auto dialect =
-      options.dialect.empty() ? DialectOf((*cache)->config().rules) : ParseDialect(options.dialect);
-  if (!dialect) return Fail("--dialect: unknown dialect '" + options.dialect + "'", 2);
+  const Status told = CanTell(*dialect, (*cache)->config(), options.cache.cpu_blocks > 0);
+  if (!told.ok()) return Fail("--dialect: " + told.message(), 2);
   if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
   auto tier = MakeHostTier(options.cache, **cache);
   if (!tier.ok()) return Fail(tier.status());
@@ -253,14 +268,22 @@ int RunEngine(const EngineOptions& given) {
   config.replay_endpoint = options.replay_endpoint;
   config.topic = options.topic;
   config.data_parallel_rank = options.rank;
-  config.dialect = *dialect;
+  config.dialect = dialect->dialect;
+  const auto writer = MakePeerWriter(*dialect, (*cache)->config());
+  if (writer) {
+    // Both would be batches of an engine.
+    config.heartbeat_ms = 0;
+    config.extension = false;
+  }
   auto publisher = Publisher::Create(config);
   if (!publisher.ok()) return Fail(publisher.status());
   InstallStopSignals();
   if (!options.control.empty()) {
-    return RunControlled(options, **publisher, std::move(cache).value(), std::move(tier).value());
+    return RunControlled(options, **publisher, writer.get(), std::move(cache).value(),
+                         std::move(tier).value());
   }
-  return RunTrace(options, **publisher, std::move(cache).value(), std::move(tier).value());
+  return RunTrace(options, **publisher, writer.get(), std::move(cache).value(),
+                  std::move(tier).value());
 }
 
 }  // namespace kvcast::tools

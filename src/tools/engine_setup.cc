@@ -7,7 +7,6 @@
 #include "kvcast/host_copy_backend.h"
 #include "src/tools/number.h"
 #include "src/tools/presets.h"
-#include "src/wire/layout.h"
 
 namespace kvcast::tools {
 namespace {
@@ -128,23 +127,26 @@ Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, Cach
   return tier;
 }
 
-Result<std::vector<Dialect>> DialectsOf(const DemoOptions& options) {
-  const auto preset = FindModelPreset(options.cache.model);
-  if (!preset.ok()) return preset.status();
-  std::vector<Dialect> dialects;
+Result<std::vector<PeerDialect>> DialectsOf(const DemoOptions& options) {
+  auto cache = MakeCacheConfig(options.cache);
+  if (!cache.ok()) return cache.status();
   if (options.dialects.empty()) {
-    const auto rules = ParseEngineRules(options.cache.rules);
-    return std::vector<Dialect>{DialectOf(rules.value_or(EngineRules::kV033))};
+    return std::vector<PeerDialect>{{.dialect = DialectOf(cache->rules)}};
+  }
+  const bool host_memory = options.cache.cpu_blocks > 0;
+  std::vector<PeerDialect> dialects;
+  if (options.dialects == "all") {
+    for (const PeerDialect& dialect : AllPeerDialects()) {
+      if (CanTell(dialect, *cache, host_memory).ok()) dialects.push_back(dialect);
+    }
+    return dialects;
   }
   std::istringstream names(options.dialects);
   for (std::string name; std::getline(names, name, ',');) {
-    const auto dialect = ParseDialect(name);
+    const auto dialect = ParsePeerDialect(name);
     if (!dialect) return BadFlag("--dialect: unknown dialect '" + name + "'");
-    const wire::FieldSet fields(wire::LayoutOf(*dialect).stored.fields);
-    if (preset->groups.size() > 1 && !fields.Contains(wire::Field::kGroupIdx)) {
-      return BadFlag("--dialect: '" + name + "' has no group_idx, which model '" +
-                     std::string(preset->name) + "' needs");
-    }
+    const Status told = CanTell(*dialect, *cache, host_memory);
+    if (!told.ok()) return BadFlag("--dialect: " + told.message());
     dialects.push_back(*dialect);
   }
   if (dialects.empty()) return BadFlag("--dialect: none given");

@@ -10,6 +10,7 @@
 #include "kvcast/status.h"
 #include "kvcast/wire.h"
 #include "src/tools/commands.h"
+#include "src/tools/peer_dialect.h"
 #include "src/tools/sim_engine.h"
 
 namespace kvcast::tools {
@@ -23,8 +24,8 @@ Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& optio
 Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache);
 // The layout of a release's events.
 Dialect DialectOf(EngineRules rules);
-// The dialects that the demo's engines take in turn.
-Result<std::vector<Dialect>> DialectsOf(const DemoOptions& options);
+// The dialects that the demo's engines take in turn. "all": each that can tell the model's events.
+Result<std::vector<PeerDialect>> DialectsOf(const DemoOptions& options);
 SimEngineConfig MakeSimConfig(const CacheOptions& options);
 
 }  // namespace kvcast::tools

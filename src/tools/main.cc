@@ -76,8 +76,8 @@ void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
   sub->add_option("--rank", options.rank, "data-parallel rank; added to the ports")
       ->check(CLI::Range(int64_t{0}, int64_t{1023}));
   sub->add_option("--dialect", options.dialect,
-                  "map, positional, sglang, vllm-1..12, sglang-1..5 or kvcast-1 (default: the "
-                  "layout of --engine-rules)");
+                  "map, positional, sglang, vllm-1..12, sglang-1..5, kvcast-1, trtllm or mooncake "
+                  "(default: the layout of --engine-rules)");
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
   sub->add_option("--requests", options.requests, "stop after so many requests of the trace");
@@ -98,8 +98,9 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
   sub->add_option("--dialect", options.dialects,
-                  "event dialects, comma-separated: the engines take them in turn (default: the "
-                  "layout of --engine-rules)");
+                  "event dialects, comma-separated: the engines take them in turn; all: an engine "
+                  "for each that can tell the model's events (default: the layout of "
+                  "--engine-rules)");
   sub->add_option("--serve", options.serve,
                   "ADDR:PORT: route by a router service with its dashboard there, until Ctrl-C");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");

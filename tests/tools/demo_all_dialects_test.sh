@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# A fleet of engines that all speak differently: the index says what each engine's lookup says.
+# usage: demo_all_dialects_test.sh KVCAST MODEL
+set -euo pipefail
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+timeout 110 "$1" demo --model "$2" --requests 200 --speed 60 --blocks 3000 --dialect all --json >"$out/json" 2>"$out/err" || {
+  cat "$out/err" "$out/json"; exit 1; }
+tail -1 "$out/json" | /usr/bin/python3 -c '
+import json, sys
+report = json.load(sys.stdin)
+expected = {"vllm-7", "vllm-8", "vllm-9", "vllm-10", "vllm-11", "vllm-12", "kvcast-1", "trtllm", "mooncake"}
+if report["model"] == "full":
+    expected |= {f"vllm-{n}" for n in range(1, 7)} | {f"sglang-{n}" for n in range(1, 6)}
+dialects = report["dialects"]
+assert set(dialects) == expected, set(dialects) ^ expected
+for name, dialect in dialects.items():
+    assert dialect["compared"] >= 6 and dialect["equal"] == dialect["compared"], (name, dialect)
+for name in ("trtllm", "mooncake"):
+    assert dialects[name]["reused_tokens"] > 0, (name, dialects[name])
+assert report["stream"]["lost"] == 0, report["stream"]
+schemes = report["schemes"]
+assert schemes["engines"] == len(expected) - 2, schemes
+print(report["model"], dialects)
+'
+# Two engines with pools that evict what is asked for again: removes count.
+blocks=8000
+[ "$2" = full ] || blocks=12000
+timeout 110 "$1" demo --model "$2" --requests 300 --speed 60 --engines 2 --blocks "$blocks" --dialect trtllm,mooncake \
+  --json >"$out/json" 2>"$out/err" || { cat "$out/err" "$out/json"; exit 1; }
+tail -1 "$out/json" | /usr/bin/python3 -c '
+import json, sys
+dialects = json.load(sys.stdin)["dialects"]
+for name in ("trtllm", "mooncake"):
+    assert dialects[name]["compared"] >= 300 and dialects[name]["equal"] == dialects[name]["compared"], dialects
+'
+# What cannot be told is refused before anything starts.
+! "$1" demo --model hybrid --dialect trtllm 2>"$out/err"
+grep -q "two groups of the model have the same" "$out/err"
+! "$1" demo --model full --dialect trtllm --cpu-blocks 100 2>"$out/err"
+grep -q "one tier of a block" "$out/err"
+! "$1" demo --model full --dialect all --requests 5 2>"$out/err"
+grep -q "fewer than the engines" "$out/err"
