@@ -77,11 +77,15 @@ class Reader {
   explicit Reader(const RouterSource& config)
       : source_(router::Source::Create(kWorker, config, index_).value()) {}
   BatchResult Take(const Bytes& bytes) { return source_->OnBatch(bytes, Seq(seq_++)); }
-  int64_t Reusable(const std::vector<TokenId>& prompt) const {
+  WorkerMatch Match(const std::vector<TokenId>& prompt) const {
     const auto contents = PromptContents(index_.keys(), prompt, kPeerBlock, 0, HashInputs());
     const auto matches = index_.Match(
         {.unit = kPeerBlock, .prompt_tokens = std::ssize(prompt), .contents = contents});
-    return matches.empty() ? -1 : matches[0].gpu_tokens;
+    return matches.empty() ? WorkerMatch() : matches[0];
+  }
+  int64_t Reusable(const std::vector<TokenId>& prompt) const { return Match(prompt).gpu_tokens; }
+  int64_t WithHostMemory(const std::vector<TokenId>& prompt) const {
+    return Match(prompt).with_cpu_tokens;
   }
   router::Source& source() { return *source_; }
   IndexCounters counters() const { return index_.counters(kWorker); }
@@ -228,6 +232,46 @@ TEST(PeerFormats, DamagedMooncakeIsRefusedAndCounted) {
   for (uint32_t seed = 1; seed <= 40; ++seed) {
     ExpectDamageIsCounted(MooncakeSource(FullModel()), MooncakeBytes(), seed);
   }
+}
+
+// Two connectors behind one engine of a hybrid model keep the same blocks in host memory, each its
+// own copy, told apart by `ownership`.
+TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
+  RouterSource config;
+  config.worker.name = "vllm";
+  config.worker.groups = HybridModel().groups;
+  Reader reader(config);
+  const auto send = [&reader](auto event, const char* owner, int64_t group) {
+    event.medium = kMediumCpu;
+    event.group_idx = group;
+    event.locality = "LOCAL";
+    event.ownership = owner;
+    Bytes bytes;
+    ASSERT_TRUE(EncodeBatch(Batch(event), Dialect::kVllm12, bytes).ok());
+    EXPECT_EQ(reader.Take(bytes), BatchResult::kApplied);
+  };
+  const auto blocks = [](int64_t group) {
+    BlockStored stored = StoreTokens({Hash(1), Hash(2), Hash(3)}, Tokens(1, 12));
+    if (group == 1) {
+      stored.kv_cache_spec_kind = "sliding_window";
+      stored.kv_cache_spec_sliding_window = 12;
+    }
+    return stored;
+  };
+  send(blocks(0), "offload", 0);
+  EXPECT_EQ(reader.WithHostMemory(Tokens(1, 13)), 0) << "the window's blocks are needed too";
+  for (const char* owner : {"offload", "lmcache"}) {
+    if (owner[0] == 'l') send(blocks(0), owner, 0);
+    send(blocks(1), owner, 1);
+  }
+  EXPECT_EQ(reader.WithHostMemory(Tokens(1, 13)), 12);
+  EXPECT_EQ(reader.Reusable(Tokens(1, 13)), 0) << "nothing is on the GPU";
+  send(Remove({Hash(3)}), "lmcache", 1);
+  EXPECT_EQ(reader.WithHostMemory(Tokens(1, 13)), 12);
+  send(Remove({Hash(3)}), "offload", 1);
+  EXPECT_EQ(reader.WithHostMemory(Tokens(1, 13)), 8);
+  send(Remove({Hash(3)}), "offload", 0);
+  EXPECT_EQ(reader.counters().unknown_removes, 0u);
 }
 
 TEST(PeerFormats, AGapOfEventIdsIsNotWholeUntilTheEngineBeginsAnew) {
