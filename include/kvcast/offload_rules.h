@@ -52,7 +52,9 @@ struct OffloadLayoutConfig {
   // Look up as vLLM's connector does: a window needs window_chunks chunks wherever the prefix ends.
   // That is one too few where the end lies inside a chunk of the window's and several chunk sizes
   // meet, so that a hit may be one that cannot be loaded; and one too many where a window is a
-  // token longer than whole chunks. Else a prefix needs the chunks that its load reads.
+  // token longer than whole chunks. Else a prefix needs the chunks that its load reads. And an end
+  // inside a block is waited for where it is pending in one group, although another group asked
+  // later lacks it. Else only what every group has, or will have, is waited for.
   bool compatible = false;
 };
 

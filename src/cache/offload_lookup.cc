@@ -208,9 +208,9 @@ OffloadAnswer Lookup::WithTail(int64_t complete) {
       missing = result == LookupResult::kMiss;
       waits |= result == LookupResult::kPending || result == LookupResult::kRetry;
     }
-    if (missing) continue;
-    if (!waits) return {boundary - question_.local_tokens, boundary};
-    pending = true;
+    // vLLM waits for a group's part of a boundary although another group lacks its own.
+    pending |= waits && (layout_.compatible || !missing);
+    if (!missing && !waits) return {boundary - question_.local_tokens, boundary};
   }
   if (pending && complete == 0) return {};
   return {complete, std::nullopt};

@@ -45,6 +45,10 @@ void OffloadScheduler::Impl::UpdateTables(const OffloadStep& step) {
     }
     if (config.compatible) ForgetStaleBlocks(*request);
   }
+  if (!config.compatible) return;
+  for (const OffloadRequestId id : finished) {
+    if (Request* request = Find(id)) ForgetStaleBlocks(*request);
+  }
 }
 
 void OffloadScheduler::Impl::FlushPreempted(const OffloadStep& step) {

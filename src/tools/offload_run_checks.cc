@@ -28,12 +28,15 @@ std::string HexOf(std::span<const uint8_t> bytes) {
 }  // namespace
 
 // The engine takes statistics when outputs arrive, which may be twice in a step or not at all. It
-// sends what is not 0.
+// sends none where all are 0. Gauges are those that were sent last, counters add up.
 void OffloadRunReplay::MergeStats(const OffloadSchedulerStats& taken) {
-  const auto gauge = [](double& merged, double value) { merged = value == 0 ? merged : value; };
-  gauge(stats_.memory.usage, taken.memory.usage);
-  gauge(stats_.memory.write_usage, taken.memory.write_usage);
-  gauge(stats_.memory.read_usage, taken.memory.read_usage);
+  const OffloadStats& memory = taken.memory;
+  if (memory.usage != 0 || memory.allocation_sizes.count + memory.stores_skipped != 0 ||
+      taken.allocation_failures != 0) {
+    stats_.memory.usage = memory.usage;
+    stats_.memory.write_usage = memory.write_usage;
+    stats_.memory.read_usage = memory.read_usage;
+  }
   stats_.memory.stores_skipped += taken.memory.stores_skipped;
   stats_.allocation_failures += taken.allocation_failures;
   AllocationSizes& sizes = stats_.memory.allocation_sizes;

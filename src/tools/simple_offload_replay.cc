@@ -11,6 +11,7 @@
 namespace kvcast::tools {
 
 using Json = nlohmann::json;
+using Ordered = nlohmann::ordered_json;
 
 namespace {
 
@@ -75,9 +76,13 @@ SimpleOffloadReplay::SimpleOffloadReplay(const Json& config, bool compatible, Of
   }
 }
 
-void SimpleOffloadReplay::Run(const Json& record) {
+void SimpleOffloadReplay::Run(std::string_view line) {
+  const Json record = Json::parse(line);
   if (record.value("record", "") == "final") return CheckFinal(record);
-  for (const Json& op : record.at("ops")) Call(op);
+  const Ordered ordered = Ordered::parse(line);  // the order of reports counts
+  for (size_t i = 0; i < record.at("ops").size(); ++i) {
+    Call(record.at("ops")[i], ordered.at("ops")[i]);
+  }
   const SimpleOffload::State state = offload_->Inspect();
   int64_t loading = 0;
   for (const auto& [event, requests] : state.loads) loading += std::ssize(requests);
@@ -90,7 +95,7 @@ void SimpleOffloadReplay::Run(const Json& record) {
   checks_.Check(!gpu_->is_misused(), "a GPU block was asked for that the scan does not show");
 }
 
-void SimpleOffloadReplay::Call(const Json& op) {
+void SimpleOffloadReplay::Call(const Json& op, const Ordered& ordered) {
   const std::string name = op.at("op");
   if (name == "new_request") {
     NewRequest(op);
@@ -103,7 +108,7 @@ void SimpleOffloadReplay::Call(const Json& op) {
   } else if (name == "step_meta") {
     BuildStep(op);
   } else if (name == "completions") {
-    Complete(op);
+    Complete(op, ordered);
   } else if (name == "reset_cache") {
     Reset(op);
   } else if (name == "request_finished") {
@@ -239,17 +244,13 @@ void SimpleOffloadReplay::BuildStep(const Json& op) {
   CheckTransfers(op);
 }
 
-void SimpleOffloadReplay::Complete(const Json& op) {
+void SimpleOffloadReplay::Complete(const Json& op, const Ordered& ordered) {
   for (const std::string id : op.at("finished_recving")) {
     checks_.Check(offload_->CompleteLoad(id).ok(), "load of " + id);
   }
-  std::map<int64_t, int64_t> stores;  // in order of the events, not of their names
-  for (const auto& [event, workers] : op.at("store_events").items()) {
-    stores.emplace(std::stoll(event), workers);
-  }
-  for (const auto& [event, workers] : stores) {
-    checks_.Check(offload_->CompleteStore(event, workers).ok(),
-                  "store " + std::to_string(event) + " is not under way");
+  for (const auto& [event, workers] : ordered.at("store_events").items()) {
+    checks_.Check(offload_->CompleteStore(std::stoll(event), workers.get<int64_t>()).ok(),
+                  "store " + event + " is not under way");
   }
   int64_t keys = 0;
   for (uint32_t i = 0; i < config_.cache.groups.size(); ++i) {

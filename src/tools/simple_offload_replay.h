@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "kvcast/simple_offload.h"
@@ -20,11 +21,12 @@ class SimpleOffloadReplay {
   // mistyped field, and std::runtime_error on a value that cannot be.
   SimpleOffloadReplay(const nlohmann::json& config, bool compatible, OffloadChecks& checks);
 
-  // A step, or the final record.
-  void Run(const nlohmann::json& record);
+  // A line of the file: a step, or the final record.
+  void Run(std::string_view line);
 
  private:
-  void Call(const nlohmann::json& op);
+  // `ordered` is `op` with its members in recorded order.
+  void Call(const nlohmann::json& op, const nlohmann::ordered_json& ordered);
   void NewRequest(const nlohmann::json& op);
   void AddHashes(const nlohmann::json& op);
   void Match(const nlohmann::json& op);
@@ -34,7 +36,7 @@ class SimpleOffloadReplay {
   void CheckCursors(const nlohmann::json& op);
   void CheckTransfers(const nlohmann::json& op);
   void ReadScan(const nlohmann::json& op);
-  void Complete(const nlohmann::json& op);
+  void Complete(const nlohmann::json& op, const nlohmann::ordered_json& ordered);
   void Reset(const nlohmann::json& op);
   void CheckFinal(const nlohmann::json& record);
   void CheckEvents(const nlohmann::json& recorded);

@@ -40,5 +40,7 @@ TEST(OffloadConformance, TheRunsThatShowFaultsOfTheEngineAreFollowedToo) {
   ExpectEqual("scheduler/known-defects");
 }
 
+TEST(OffloadConformance, RareCasesAreFollowedToo) { ExpectEqual("corners"); }
+
 }  // namespace
 }  // namespace kvcast::tools

@@ -317,6 +317,41 @@ TEST(Lookup, IsTheLongestPrefixWhoseTokensCanAllBeLoaded) {
   EXPECT_GT(lookups.hits(), 3000);
 }
 
+// The boundaries inside the block behind chunk 0: 112, 96, 80 of full attention and Mamba in blocks
+// of 64. `at_112`: letters by group.
+OffloadAnswer LookupBehindOneChunk(bool compatible, const std::string& at_112) {
+  const GroupSpec full{.kind = SpecKind::kFullAttention, .block_size = 64};
+  const GroupSpec state{
+      .kind = SpecKind::kMamba, .block_size = 64, .mamba_mode = MambaMode::kAlign};
+  const auto layout = OffloadLayout::Derive(
+      {.groups = {full, state}, .tokens_per_hash = 16, .compatible = compatible});
+  EXPECT_TRUE(layout.ok() && layout->supports_partial_tail);
+  OffloadAnswers answers;
+  answers.chunk = [](size_t, int64_t) { return LookupResult::kMiss; };
+  answers.tail = [&](size_t group, int64_t boundary) {
+    return boundary == 112 ? ParseLetter(at_112[group]) : LookupResult::kMiss;
+  };
+  return LookupOffloaded(
+      *layout, {.num_tokens = 155, .prompt_tokens = 155, .local_tokens = 64, .num_hashes = 9},
+      answers);
+}
+
+TEST(Lookup, OfAnEndInsideABlockWaitsForWhatEveryGroupWillHave) {
+  for (const bool compatible : {true, false}) {
+    EXPECT_EQ(LookupBehindOneChunk(compatible, "HH").tokens, 48);
+    EXPECT_EQ(LookupBehindOneChunk(compatible, "PH").tokens, std::nullopt);
+    EXPECT_EQ(LookupBehindOneChunk(compatible, "HR").tokens, std::nullopt);
+    EXPECT_EQ(LookupBehindOneChunk(compatible, "MP").tokens, 0);  // the second one is not asked
+  }
+}
+
+TEST(Lookup, AsInVllmAnEndInsideABlockIsWaitedForAlthoughAnotherGroupLacksIt) {
+  for (const char* answers : {"PM", "RM"}) {
+    EXPECT_EQ(LookupBehindOneChunk(true, answers).tokens, std::nullopt);
+    EXPECT_EQ(LookupBehindOneChunk(false, answers).tokens, 0);
+  }
+}
+
 TEST(Layout, NamesWhatIsWrong) {
   const auto error = [](const OffloadLayoutConfig& config) {
     return OffloadLayout::Derive(config).status().message();

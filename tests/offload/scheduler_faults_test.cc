@@ -42,6 +42,29 @@ TEST_P(StaleBlocks, AreNotStoredAfterAReset) {
   }
 }
 
+// A request ends before its last token is known, so that its last chunk is stored in the step
+// after. There its window's block is another's already. That of full attention is stored all the
+// same: the copy ends before the step runs.
+TEST_P(StaleBlocks, OfARequestThatEndedAreNotStored) {
+  OffloadSchedulerConfig config = Config({Full(), Window(8)});
+  config.compatible = GetParam();
+  TestEngine engine(config);
+  TestRequest& request = engine.Stored(engine.Add(7));
+  EXPECT_THAT(engine.Run(request, 1).stores, IsEmpty()) << "its last block has no hash yet";
+  engine.Sample(request);
+  engine.Finish(request);
+  TestRequest& other = engine.Add(4);
+  engine.Match(other);
+  const Blocks given = {request.tables[0][1].value, request.tables[1][1].value};
+  engine.Schedule(other, 4, given);
+  const OffloadPlan& plan = engine.Step();
+  const auto store = std::find_if(plan.stores.begin(), plan.stores.end(),
+                                  [&](const auto& job) { return job.request == request.id; });
+  ASSERT_NE(store, plan.stores.end());
+  EXPECT_EQ(store->gpu_blocks, std::vector<BlockId>{BlockId(given[0])});
+  EXPECT_THAT(plan.flush, ElementsAre(store->id));
+}
+
 TEST(Faults, ABlockTwiceInATableOfAWindowIsStoredOnceAndItsFenceGoesOnce) {
   TestEngine engine(Config({Window(8)}));
   TestRequest& request = engine.Stored(engine.Add(16));

@@ -85,7 +85,7 @@ def main():
                 write(target, folder, lines)
             elif not is_selected_from(target, folder, lines):
                 different.append(target)
-    different += [path for path in HERE.rglob("*.gz") if path not in expected]
+    different += [path for path in HERE.rglob("*.gz") if path not in expected and path.parent.name != "corners"]
     for path in different:
         print(f"{path.relative_to(HERE)}: not as in the whole set")
     print(f"{len(expected)} files, {sum(path.stat().st_size for path in HERE.rglob('*.gz'))} bytes")
