@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "kvcast/block_hash.h"
+#include "kvcast/cache_spec.h"
 #include "kvcast/event.h"
 #include "kvcast/ids.h"
 #include "kvcast/offload_rules.h"
@@ -65,18 +66,23 @@ struct OffloadConfig {
   // runs of slots, so that copies are fewer and larger, and that much of the capacity is not used.
   int64_t evict_ahead_bytes = 0;
   EvictionPolicyKind policy = EvictionPolicyKind::kLru;
-  // Chunks are stored once this many requests have looked them up. Below 2: all are.
+  // Chunks are stored once this many requests have looked them up; from v0.32 on, once they have
+  // been offered for storing as often. Below 2: all are.
   int64_t store_threshold = 0;
-  // Keys whose lookups are counted; beyond, the one that was counted least recently is forgotten.
+  // Keys that are counted for it; beyond, the one that was counted least recently is forgotten.
   int64_t max_tracker_size = 64000;
   bool enable_events = true;
   std::string medium = kMediumCpu;  // of the events
+  // Whose rules of age apply, and of store_threshold: see OffloadUse.
+  EngineRules rules = EngineRules::kMain2026August;
   // Do what vLLM's manager does where this one does better:
   //   a slot has the size of the largest chunk, and every chunk takes one
   //   slots that were given back last are taken first, however they lie
-  //   every lookup counts for store_threshold, repeated ones of a waiting request too
-  //   the chunks of a job get older first to last, so that a prefix loses its beginning first
-  //   ARC finds no victim where only T1 has one and T1 is smaller than its target
+  //   every lookup counts for store_threshold, repeated ones of a waiting request too; from v0.32
+  //     on every offer does
+  //   the chunks of a job get older first to last, so that a prefix loses its beginning first,
+  //     until v0.32
+  //   ARC finds no victim where only T1 has one and T1 is smaller than its target, until v0.32
   //   a reset is not announced
   bool compatible = false;
 };
@@ -111,6 +117,24 @@ struct AllocationSizes {
   friend bool operator==(const AllocationSizes&, const AllocationSizes&) = default;
 };
 
+// Who stores or loads. From the rules of v0.32 on the age of a chunk is that of the requests that
+// used it: stores and loads are noted, and charged when the request finishes, once for each chunk,
+// from the end of the prefix to its beginning, which becomes the most recent.
+//   LRU, v0.33: a chunk that is stored gets the rank of its request, which all stores of a request
+//     share, and in it the place of its end; a longer prefix is evicted first. FinishRequest gives
+//     every chunk that the request used a new rank. A load changes no rank when it ends.
+//   LRU, v0.32: when the request finishes its chunks become the most recent; as before, a chunk
+//     also does when its store or load ends.
+//   ARC: chunks that the request used, did not store itself, and that are readable go to T2. What
+//     is to be stored and was evicted before moves the target, once a request and chunk, before
+//     victims are chosen.
+// store_threshold counts what PrepareStore is asked for; what can be read already passes in any
+// case, and no key of the offer is forgotten for another one of it.
+struct OffloadUse {
+  OffloadRequestId request;
+  std::span<const int64_t> ends;  // by key: tokens of the prefix that its chunk ends
+};
+
 struct OffloadStats {
   // Shares of the capacity in 0..1; 0 where there is none.
   double usage = 0;        // held by stores and loads under way: what cannot be evicted
@@ -138,30 +162,35 @@ class OffloadManager {
   static Result<std::unique_ptr<OffloadManager>> Create(const OffloadConfig& config);
   ~OffloadManager();
 
-  // Counts for store_threshold, once per request, and changes nothing else.
+  // Counts for store_threshold, once per request, until v0.32; changes nothing else.
   LookupResult Lookup(const OffloadKey& key, OffloadRequestId request);
 
   // Adds a reader to every chunk and appends their slots, in order of the keys. Not ok, and nothing
-  // changed: kFailedPrecondition if Lookup of one would not be a hit.
-  Status PrepareLoad(std::span<const OffloadKey> keys, std::vector<SlotId>& slots);
+  // changed: kFailedPrecondition if Lookup of one would not be a hit. `use`: as of PrepareStore.
+  Status PrepareLoad(std::span<const OffloadKey> keys, std::vector<SlotId>& slots,
+                     const OffloadUse& use = {});
   // Takes the readers away again. Not ok, and nothing changed: kFailedPrecondition if a chunk has
   // fewer readers.
   Status CompleteLoad(std::span<const OffloadKey> keys);
 
   // The chunks were used: they become the most recent, the first key most of all, so that the end
   // of a prefix is evicted before its beginning. Absent ones teach ARC what it evicted too early.
+  // From v0.32 on nothing: see OffloadUse.
   void Touch(std::span<const OffloadKey> keys);
 
   // Reserves slots for the keys that are absent and have reached store_threshold, evicting as
   // needed, but none of the given keys. Takes all that is asked for or, not ok, changes nothing:
-  // kExhausted if what may be evicted does not suffice, kInvalidArgument for a group that does not
-  // exist. Nothing left to store is ok, with an empty plan.
-  Status PrepareStore(std::span<const OffloadKey> keys, StorePlan& plan);
+  // kExhausted if what may be evicted does not suffice (the counts of store_threshold, and what ARC
+  // learns of ghosts, stay), kInvalidArgument for a group that does not exist, and from v0.32 on
+  // where `use` has not one end a key. Nothing left to store is ok, with an empty plan.
+  Status PrepareStore(std::span<const OffloadKey> keys, StorePlan& plan,
+                      const OffloadUse& use = {});
   // The bytes of reserved chunks are there, or will never be. Keys that are not being stored are
   // ignored, so a part of a job may be completed, and a job twice.
   void CompleteStore(std::span<const OffloadKey> keys, bool success);
 
-  // Forgets what Lookup has counted for the request.
+  // Charges the chunks that the request used (OffloadUse), and forgets what was counted for it. To
+  // be called once, when it stores and loads nothing more; copies may still be under way.
   void FinishRequest(OffloadRequestId request);
 
   // Drops all chunks, those of stores and loads under way too: the caller must have ended them,

@@ -51,6 +51,16 @@ void ArcPolicy::OnTouch(uint32_t chunk) {
   }
 }
 
+void ArcPolicy::OnCharged(uint32_t chunk, bool reused, uint64_t /*rank*/, int64_t /*end*/) {
+  const bool readable = table_[chunk].readers >= 0;
+  const bool in_t2 = t2_.Contains(chunk) || (reused && readable);
+  (in_t2 ? t2_ : t1_).MoveToNewest(chunk);
+}
+
+void ArcPolicy::OnStoreMiss(uint32_t chunk) {
+  if (b1_.Contains(chunk) || b2_.Contains(chunk)) TouchGhost(chunk);
+}
+
 void ArcPolicy::TouchGhost(uint32_t chunk) {
   const bool from_t1 = b1_.Contains(chunk);
   ChunkList& own = from_t1 ? b1_ : b2_;

@@ -33,6 +33,10 @@ struct ChunkEntry {
   ChunkList* list = nullptr;  // nullptr: in none
   // The PrepareStore that was asked for this chunk last: it must not evict it.
   uint64_t mark = 0;
+  // Of LRU from v0.33 on: the chunk with the smallest rank is evicted first, of these the one that
+  // ends the longest prefix.
+  uint64_t rank = 0;
+  int64_t end = 0;  // tokens
 
   bool present() const { return readers != kAbsent; }
 };

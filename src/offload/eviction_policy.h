@@ -26,6 +26,11 @@ class EvictionPolicy {
   virtual void OnStoreFailed(uint32_t chunk) = 0;
   // A chunk of the table was used: one that is present, or one that the policy remembers.
   virtual void OnTouch(uint32_t chunk) = 0;
+  // A request that used the chunk, which is present, has finished. `reused`: it did not store the
+  // chunk. `rank` is greater than all before.
+  virtual void OnCharged(uint32_t chunk, bool reused, uint64_t rank, int64_t end) = 0;
+  // An absent chunk of the table is going to be stored; the policy may remember it.
+  virtual void OnStoreMiss(uint32_t chunk) = 0;
 
   // Appends idle chunks with `slots` slots or more, in order of eviction, but none with `mark`.
   // False: there are not enough. Changes nothing; passes over each chunk at most once.

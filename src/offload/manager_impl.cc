@@ -15,8 +15,12 @@ namespace {
 
 std::unique_ptr<offload::EvictionPolicy> MakePolicy(const OffloadConfig& config,
                                                     offload::ChunkTable& table, int64_t num_slots) {
-  if (config.policy == EvictionPolicyKind::kLru) return std::make_unique<offload::LruPolicy>(table);
-  return std::make_unique<offload::ArcPolicy>(table, num_slots, !config.compatible);
+  if (config.policy == EvictionPolicyKind::kArc) {
+    const bool falls_back = !config.compatible || config.rules >= EngineRules::kV032;
+    return std::make_unique<offload::ArcPolicy>(table, num_slots, falls_back);
+  }
+  if (config.rules < EngineRules::kV033) return std::make_unique<offload::LruPolicy>(table);
+  return std::make_unique<offload::RankedLruPolicy>(table);
 }
 
 }  // namespace
@@ -28,12 +32,21 @@ OffloadManager::Impl::Impl(const OffloadConfig& manager_config, offload::Offload
       filter(config.store_threshold, config.max_tracker_size, !config.compatible),
       policy(MakePolicy(config, table, geometry.num_slots)) {}
 
-int64_t OffloadManager::Impl::ChooseChunks(std::span<const OffloadKey> keys) {
+bool OffloadManager::Impl::Passes(const OffloadKey& key) const {
+  if (filter.Passes(key)) return true;
+  if (!charges_requests()) return false;
+  const uint32_t chunk = table.Find(key);
+  return chunk != offload::kNoChunk && table[chunk].readers >= 0;
+}
+
+int64_t OffloadManager::Impl::ChooseChunks(std::span<const OffloadKey> keys,
+                                           OffloadRequestId request) {
+  if (charges_requests()) filter.CountOffer(keys, request);
   ++mark;
   chunks.clear();
   int64_t needed = 0;
   for (const OffloadKey& key : keys) {
-    if (!filter.Passes(key)) {
+    if (!Passes(key)) {
       ++stores_skipped;
       continue;
     }
@@ -44,6 +57,28 @@ int64_t OffloadManager::Impl::ChooseChunks(std::span<const OffloadKey> keys) {
     needed += entry.num_slots;
   }
   return needed;
+}
+
+void OffloadManager::Impl::NoteMisses(OffloadRequestId request) {
+  for (const uint32_t chunk : chunks) {
+    if (uses.NoteMiss(request, table[chunk].key)) policy->OnStoreMiss(chunk);
+  }
+}
+
+void OffloadManager::Impl::NoteUses(std::span<const OffloadKey> keys,
+                                    std::span<const OffloadKey> stored, const OffloadUse& use) {
+  const uint64_t rank = uses.RankOf(use.request);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const uint32_t chunk = table.Find(keys[i]);
+    if (chunk == offload::kNoChunk || !table[chunk].present()) continue;
+    const bool is_stored = !stored.empty() && stored.front() == keys[i];
+    if (is_stored) {
+      stored = stored.subspan(1);
+      table[chunk].rank = rank;
+      table[chunk].end = use.ends[i];
+    }
+    uses.Note(use.request, {keys[i], use.ends[i], is_stored});
+  }
 }
 
 void OffloadManager::Impl::ForgetChosen() {

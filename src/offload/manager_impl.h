@@ -10,6 +10,7 @@
 #include "src/offload/chunk_table.h"
 #include "src/offload/eviction_policy.h"
 #include "src/offload/offload_geometry.h"
+#include "src/offload/request_uses.h"
 #include "src/offload/reuse_filter.h"
 #include "src/offload/slot_pool.h"
 
@@ -21,12 +22,19 @@ class OffloadManager::Impl {
 
   // Steps of PrepareStore. The chunks to store are in `chunks` afterwards, those that are absent
   // from the cache are in the table; returns the slots they take.
-  int64_t ChooseChunks(std::span<const OffloadKey> keys);
+  int64_t ChooseChunks(std::span<const OffloadKey> keys, OffloadRequestId request);
+  bool Passes(const OffloadKey& key) const;
   bool MakeRoom(int64_t slots, StorePlan& plan);
   void Evict(StorePlan& plan);
   void Reserve(int64_t slots, StorePlan& plan);
   // Drops the entries that ChooseChunks added.
   void ForgetChosen();
+  // From v0.32 on uses are charged by request; see OffloadUse.
+  bool charges_requests() const { return config.rules >= EngineRules::kV032; }
+  void NoteMisses(OffloadRequestId request);
+  // `stored`: of the keys, in their order, those that the request stores.
+  void NoteUses(std::span<const OffloadKey> keys, std::span<const OffloadKey> stored,
+                const OffloadUse& use);
 
   void AppendSlots(const offload::ChunkEntry& entry, std::vector<SlotId>& out) const;
   void ReleaseSlots(offload::ChunkEntry& entry);
@@ -51,6 +59,7 @@ class OffloadManager::Impl {
   offload::ChunkTable table;
   offload::SlotPool slots;
   offload::ReuseFilter filter;
+  offload::RequestUses uses;
   const std::unique_ptr<offload::EvictionPolicy> policy;
 
   int64_t evictable_slots = 0;

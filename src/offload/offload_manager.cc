@@ -27,6 +27,11 @@ Status CheckConfig(const OffloadConfig& config) {
   return Status();
 }
 
+Status CheckEnds(bool charges, std::span<const OffloadKey> keys, const OffloadUse& use) {
+  if (!charges || use.ends.size() == keys.size()) return Status();
+  return {StatusCode::kInvalidArgument, "use.ends must have one entry a key"};
+}
+
 }  // namespace
 
 OffloadManager::OffloadManager(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -41,14 +46,16 @@ Result<std::unique_ptr<OffloadManager>> OffloadManager::Create(const OffloadConf
 }
 
 LookupResult OffloadManager::Lookup(const OffloadKey& key, OffloadRequestId request) {
-  impl_->filter.Count(key, request);
+  if (!impl_->charges_requests()) impl_->filter.Count(key, request);
   const uint32_t chunk = impl_->table.Find(key);
   if (chunk == kNoChunk || !impl_->table[chunk].present()) return LookupResult::kMiss;
   return impl_->table[chunk].readers == ChunkEntry::kStoring ? LookupResult::kPending
                                                              : LookupResult::kHit;
 }
 
-Status OffloadManager::PrepareLoad(std::span<const OffloadKey> keys, std::vector<SlotId>& slots) {
+Status OffloadManager::PrepareLoad(std::span<const OffloadKey> keys, std::vector<SlotId>& slots,
+                                   const OffloadUse& use) {
+  if (Status status = CheckEnds(impl_->charges_requests(), keys, use); !status.ok()) return status;
   impl_->chunks.clear();
   for (const OffloadKey& key : keys) {
     const uint32_t chunk = impl_->table.Find(key);
@@ -65,6 +72,7 @@ Status OffloadManager::PrepareLoad(std::span<const OffloadKey> keys, std::vector
     }
     impl_->AppendSlots(entry, slots);
   }
+  if (impl_->charges_requests()) impl_->NoteUses(keys, {}, use);
   return Status();
 }
 
@@ -87,13 +95,15 @@ Status OffloadManager::CompleteLoad(std::span<const OffloadKey> keys) {
 }
 
 void OffloadManager::Touch(std::span<const OffloadKey> keys) {
+  if (impl_->charges_requests()) return;
   for (size_t i = keys.size(); i > 0; --i) {
     const uint32_t chunk = impl_->table.Find(keys[i - 1]);
     if (chunk != kNoChunk) impl_->policy->OnTouch(chunk);
   }
 }
 
-Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan& plan) {
+Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan& plan,
+                                    const OffloadUse& use) {
   plan.keys.clear();
   plan.slots.clear();
   plan.evicted.clear();
@@ -103,14 +113,21 @@ Status OffloadManager::PrepareStore(std::span<const OffloadKey> keys, StorePlan&
               "no group " + std::to_string(key.group.value) + " in chunk_bytes"};
     }
   }
-  const int64_t needed = impl_->ChooseChunks(keys);
-  if (impl_->chunks.empty()) return Status();
+  if (Status status = CheckEnds(impl_->charges_requests(), keys, use); !status.ok()) return status;
+  const bool charges = impl_->charges_requests();
+  const int64_t needed = impl_->ChooseChunks(keys, use.request);
+  if (impl_->chunks.empty()) {
+    if (charges) impl_->NoteUses(keys, {}, use);
+    return Status();
+  }
   impl_->allocation_sizes.Add(std::ssize(impl_->chunks));
+  if (charges) impl_->NoteMisses(use.request);
   if (!impl_->MakeRoom(needed - impl_->slots.num_available(), plan)) {
     impl_->ForgetChosen();
     return {StatusCode::kExhausted, "not enough chunks can be evicted"};
   }
   impl_->Reserve(needed, plan);
+  if (charges) impl_->NoteUses(keys, plan.keys, use);
   return Status();
 }
 
@@ -138,12 +155,18 @@ void OffloadManager::CompleteStore(std::span<const OffloadKey> keys, bool succes
 
 void OffloadManager::FinishRequest(OffloadRequestId request) {
   impl_->filter.FinishRequest(request);
+  for (const offload::RequestUses::Use& use : impl_->uses.Take(request)) {
+    const uint32_t chunk = impl_->table.Find(use.key);
+    if (chunk == kNoChunk || !impl_->table[chunk].present()) continue;
+    impl_->policy->OnCharged(chunk, !use.stored, impl_->uses.NewRank(), use.end);
+  }
 }
 
 void OffloadManager::Reset() {
   impl_->policy->Clear();
   impl_->table.Clear();
   impl_->slots.Clear();
+  impl_->uses.Clear();
   impl_->evictable_slots = impl_->storing_slots = impl_->num_chunks = 0;
   if (!impl_->config.compatible) impl_->AddEvent(OffloadEvent::Kind::kCleared, {});
 }

@@ -10,7 +10,16 @@ ReuseFilter::ReuseFilter(int64_t threshold, int64_t max_keys, bool once_per_requ
       nodes_(1) {}
 
 void ReuseFilter::Count(const OffloadKey& key, OffloadRequestId request) {
+  if (active()) Count(key, request, {});
+}
+
+void ReuseFilter::CountOffer(std::span<const OffloadKey> keys, OffloadRequestId request) {
   if (!active()) return;
+  const Keys offered(keys.begin(), keys.end());
+  for (const OffloadKey& key : keys) Count(key, request, offered);
+}
+
+void ReuseFilter::Count(const OffloadKey& key, OffloadRequestId request, const Keys& kept) {
   if (once_per_request_ && !counted_[request].insert(key).second) return;
   if (const auto found = by_key_.find(key); found != by_key_.end()) {
     ++nodes_[found->second].count;
@@ -18,7 +27,8 @@ void ReuseFilter::Count(const OffloadKey& key, OffloadRequestId request) {
     LinkNewest(found->second);
     return;
   }
-  const uint32_t node = NewNode();
+  const uint32_t node = NewNode(kept);
+  if (node == kEnd) return;
   nodes_[node].key = key;
   nodes_[node].count = 1;
   by_key_.emplace(key, node);
@@ -31,12 +41,14 @@ bool ReuseFilter::Passes(const OffloadKey& key) const {
   return found != by_key_.end() && nodes_[found->second].count >= threshold_;
 }
 
-uint32_t ReuseFilter::NewNode() {
+uint32_t ReuseFilter::NewNode(const Keys& kept) {
   if (by_key_.size() < max_keys_) {
     nodes_.emplace_back();
     return static_cast<uint32_t>(nodes_.size() - 1);
   }
-  const uint32_t oldest = nodes_[kEnd].next;
+  uint32_t oldest = nodes_[kEnd].next;
+  while (oldest != kEnd && kept.contains(nodes_[oldest].key)) oldest = nodes_[oldest].next;
+  if (oldest == kEnd) return kEnd;
   by_key_.erase(nodes_[oldest].key);
   Unlink(oldest);
   return oldest;

@@ -1,4 +1,5 @@
-// ReuseFilter: counts the lookups of every key, so that only what is asked for again is stored.
+// ReuseFilter: counts how often every key is asked for, so that only what is asked for again is
+// stored. Counted are lookups, or the keys that are offered for storing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,6 +7,7 @@
 #include <absl/container/flat_hash_set.h>
 
 #include <cstdint>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,6 +23,9 @@ class ReuseFilter {
 
   bool active() const { return threshold_ >= 2; }
   void Count(const OffloadKey& key, OffloadRequestId request);
+  // Counts all keys of an offer; none of them is forgotten for another one. What finds no place is
+  // not counted.
+  void CountOffer(std::span<const OffloadKey> keys, OffloadRequestId request);
   bool Passes(const OffloadKey& key) const;
   void FinishRequest(OffloadRequestId request) { counted_.erase(request); }
 
@@ -36,7 +41,10 @@ class ReuseFilter {
     uint32_t next = kEnd;
   };
 
-  uint32_t NewNode();
+  using Keys = absl::flat_hash_set<OffloadKey>;
+  void Count(const OffloadKey& key, OffloadRequestId request, const Keys& kept);
+  // kEnd: there is no place but those of `kept`.
+  uint32_t NewNode(const Keys& kept);
   void Unlink(uint32_t node);
   void LinkNewest(uint32_t node);
 
