@@ -36,11 +36,13 @@ class TierFilter {
 
 struct OffloadParams {
   std::optional<int64_t> max_offload_tokens;  // leading tokens that may be stored; nullopt: all
+  std::optional<int64_t> max_load_tokens;     // that are loaded; nullopt: all
   TierFilter load_tiers;
 };
 
 // `json`: the object kv_transfer_params of a request. As in vLLM a value that makes no sense counts
-// as absent: max_offload_tokens has to be an integer that is not negative, kv_load_tiers a list
+// as absent: max_offload_tokens and max_load_tokens have to be integers that are not negative,
+// kv_load_tiers a list
 // with at least one sound entry, or an empty one, which forbids all. kMalformed: not a JSON object.
 Result<OffloadParams> ParseOffloadParams(std::string_view json);
 

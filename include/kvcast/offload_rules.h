@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "kvcast/cache_spec.h"
+#include "kvcast/ids.h"
 #include "kvcast/status.h"
 
 namespace kvcast {
@@ -26,6 +27,7 @@ enum class LookupResult : uint8_t {
 
 // One group, in chunks.
 struct OffloadGroup {
+  GroupIdx index;  // in OffloadLayoutConfig::groups; keys and events have it
   int64_t tokens_per_block = 0;
   int64_t tokens_per_chunk = 0;
   int64_t hashes_per_chunk = 0;
@@ -45,7 +47,7 @@ struct OffloadLayoutConfig {
   std::vector<GroupSpec> groups;
   int64_t tokens_per_hash = 16;  // every block size is a multiple
   int64_t blocks_per_chunk = 1;
-  // Where no group says that it is one: all are EAGLE groups.
+  // Where no group says that it is one: all are EAGLE groups, until v0.32; from then on none is.
   bool speculative_eagle = false;
   // Block sizes count the tokens of all ranks (GroupSpec::block_size); this only forbids tails.
   int64_t decode_context_parallel = 1;
@@ -56,10 +58,22 @@ struct OffloadLayoutConfig {
   // inside a block is waited for where it is pending in one group, although another group asked
   // later lacks it. Else only what every group has, or will have, is waited for.
   bool compatible = false;
+  // Whose connector. From v0.32 on:
+  //   groups outside prefix caching (TakesPart) are left out of the layout
+  //   a group of any kind with a draft head is asked for one chunk behind the prefix, not only a
+  //     window
+  //   compatible: a window keeps its extra_retained_tokens too; at a prefix that ends inside a
+  //   chunk
+  //     it needs what LoadWindowChunks says; a pending chunk is waited for only in the window found
+  //   which chunks of a window are stored: FillStoreMask
+  EngineRules rules = EngineRules::kMain2026August;
+  // CacheConfig::retention_interval, which chunks of windows follow from v0.32 on.
+  std::optional<int64_t> retention_interval;
 };
 
 struct OffloadLayout {
-  std::vector<OffloadGroup> groups;
+  std::vector<OffloadGroup> groups;  // those that are offloaded, in the order of the config
+  int64_t configured_groups = 0;
   int64_t tokens_per_hash = 0;
   int64_t blocks_per_chunk = 0;
   std::vector<size_t> lookup_order;  // full kinds as configured, then windows, the widest first
@@ -67,11 +81,18 @@ struct OffloadLayout {
   // Prefixes may end inside a block, at a hash unit.
   bool supports_partial_tail = false;
   bool compatible = false;  // as configured
+  EngineRules rules = EngineRules::kMain2026August;
+  std::optional<int64_t> retention_interval;
+  // Tokens of a chunk of full attention, or of the largest chunk where there is none. nullopt: full
+  // attention has chunks of several sizes.
+  std::optional<int64_t> store_alignment;
 
   bool has_windows() const;
 
   // kInvalidArgument, naming the field: no group, a size that is not positive, a block size that is
-  // no multiple of tokens_per_hash, Mamba states of different sizes, a kind that is not cached.
+  // no multiple of tokens_per_hash, Mamba states of different sizes, a kind that is not cached;
+  // from v0.32 on instead of this: no group takes part in prefix caching, or a retention_interval
+  // that is no multiple of the chunks of windows.
   static Result<OffloadLayout> Derive(const OffloadLayoutConfig& config);
 };
 
@@ -86,6 +107,11 @@ struct ChunkRange {
 // sees. Empty where it sees none.
 ChunkRange NeededChunks(const OffloadGroup& group, int64_t tokens);
 
+// The chunks that a window needs before a prefix of `tokens` tokens, as vLLM counts them from v0.32
+// on: window_chunks, or more where the end lies inside a chunk, as the window begins earlier by
+// what the chunk has behind it. REQUIRES: a group with window_chunks.
+int64_t LoadWindowChunks(const OffloadGroup& group, int64_t tokens);
+
 // Answers for chunk 0, 1, ... of one group.
 using ChunkAnswer = std::function<LookupResult(int64_t chunk)>;
 
@@ -96,12 +122,19 @@ std::optional<int64_t> ScanPrefix(int64_t chunks, const ChunkAnswer& answer);
 // front, whose left context the caller has. nullopt: something asked on the way is pending.
 std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkAnswer& answer);
 
+// The same from v0.32 on: a run that ends with the last chunk needs `required_at_end`. What is
+// pending is waited for only where it lies in the run that was found; a retry always is.
+std::optional<int64_t> ScanLoadWindow(int64_t chunks, int64_t required, int64_t required_at_end,
+                                      const ChunkAnswer& answer);
+
 // What a lookup is about.
 struct OffloadQuestion {
   int64_t num_tokens = 0;     // of the request
   int64_t prompt_tokens = 0;  // of them
   int64_t local_tokens = 0;   // leading ones that the GPU has already
   int64_t num_hashes = 0;     // complete hash units of the request
+  // No more are loaded. The prefix then ends between chunks of all groups.
+  std::optional<int64_t> max_load_tokens;
 };
 
 // Where the chunks of a request are.
@@ -132,6 +165,20 @@ int64_t FirstTouchedChunk(const OffloadGroup& group, int64_t hit_chunks);
 // Whether any load can ever need this chunk of a window, when `storable` chunks are stored.
 bool StoreReachable(const OffloadGroup& group, int64_t chunk, int64_t storable);
 
+// What a request says of which of its chunks are worth storing, in tokens.
+struct StoreScope {
+  int64_t prompt_tokens = 0;
+  int64_t shared_prefix_boundary = 0;  // CacheRequest; 0: none
+};
+// Bit i of `keep`: chunk begin + i may serve a load, when `storable` chunks are stored. Until v0.32
+// as StoreReachable. From then on a window's chunks are kept by the rule by which the engine keeps
+// its blocks: those before every multiple of store_alignment; with a retention interval those
+// before its multiples, and before the last multiples of store_alignment that the prompt without
+// its last token, and the shared prefix, reach. Without an interval also those before `storable`,
+// but for groups with a draft head.
+void FillStoreMask(const OffloadLayout& layout, size_t group, int64_t begin, int64_t storable,
+                   const StoreScope& scope, std::vector<bool>& keep);
+
 // What bounds the storing of one request, in tokens.
 struct StoreLimits {
   int64_t num_tokens = 0;
@@ -141,8 +188,10 @@ struct StoreLimits {
 };
 // Leading tokens that may be stored when `tokens_after_step` are computed.
 int64_t OffloadableTokens(const StoreLimits& limits, int64_t tokens_after_step);
-// Leading chunks of them that a group with `allocated_blocks` blocks can store.
+// Leading chunks of them that a group with `allocated_blocks` blocks can store. `is_final`: the
+// draft head changes nothing any more; from v0.32 on when the request has finished.
 int64_t StorableChunks(const OffloadGroup& group, int64_t blocks_per_chunk,
-                       int64_t offloadable_tokens, int64_t prompt_tokens, int64_t allocated_blocks);
+                       int64_t offloadable_tokens, int64_t prompt_tokens, int64_t allocated_blocks,
+                       bool is_final = false);
 
 }  // namespace kvcast

@@ -13,9 +13,11 @@ Status Invalid(size_t group, const std::string& what) {
 }
 
 // Tokens that the end of a prefix needs of a group; 0: all.
-int64_t WindowTokens(const GroupSpec& spec, bool compatible) {
+int64_t WindowTokens(const GroupSpec& spec, const OffloadLayoutConfig& config) {
   if (IsWindowKind(spec.kind)) {
-    return spec.sliding_window + (compatible ? 0 : spec.extra_retained_tokens);
+    if (!config.compatible) return spec.sliding_window + spec.extra_retained_tokens;
+    if (config.rules < EngineRules::kV032) return spec.sliding_window;
+    return spec.sliding_window + std::max<int64_t>(spec.extra_retained_tokens - 1, 0);
   }
   if (spec.kind == SpecKind::kChunkedLocalAttention) return spec.chunk_size;
   return spec.kind == SpecKind::kMamba ? 1 : 0;
@@ -26,10 +28,14 @@ Status CheckGroup(size_t index, const GroupSpec& spec, const OffloadLayoutConfig
   if (spec.block_size <= 0 || spec.block_size % config.tokens_per_hash != 0) {
     return Invalid(index, "block_size must be a multiple of tokens_per_hash");
   }
-  if (!IsFullKind(spec.kind) && WindowTokens(spec, config.compatible) <= 0) {
+  if (!IsFullKind(spec.kind) && WindowTokens(spec, config) <= 0) {
     return Invalid(index, "window must be positive");
   }
   return Status();
+}
+
+bool IsOffloaded(const GroupSpec& spec, const OffloadLayoutConfig& config) {
+  return config.rules < EngineRules::kV032 || TakesPart(spec);
 }
 
 Status CheckConfig(const OffloadLayoutConfig& config) {
@@ -40,14 +46,20 @@ Status CheckConfig(const OffloadLayoutConfig& config) {
   if (config.blocks_per_chunk <= 0) {
     return {StatusCode::kInvalidArgument, "blocks_per_chunk must be positive"};
   }
+  bool any = false;
   for (size_t i = 0; i < config.groups.size(); ++i) {
+    if (!IsOffloaded(config.groups[i], config)) continue;
+    any = true;
     if (Status status = CheckGroup(i, config.groups[i], config); !status.ok()) return status;
   }
+  if (!any) return {StatusCode::kInvalidArgument, "groups: none takes part in prefix caching"};
   return Status();
 }
 
-OffloadGroup InChunks(const GroupSpec& spec, const OffloadLayoutConfig& config) {
+OffloadGroup InChunks(size_t index, const OffloadLayoutConfig& config) {
+  const GroupSpec& spec = config.groups[index];
   OffloadGroup group;
+  group.index = GroupIdx(static_cast<uint32_t>(index));
   group.spec = spec;
   group.tokens_per_block = spec.block_size;
   group.tokens_per_chunk = spec.block_size * config.blocks_per_chunk;
@@ -55,7 +67,7 @@ OffloadGroup InChunks(const GroupSpec& spec, const OffloadLayoutConfig& config) 
   group.eagle = spec.eagle;
   group.requires_cow_source = spec.kind == SpecKind::kMamba && spec.mamba_mode == MambaMode::kAlign;
   if (!IsFullKind(spec.kind)) {
-    group.window_chunks = CeilDiv(WindowTokens(spec, config.compatible), group.tokens_per_chunk);
+    group.window_chunks = CeilDiv(WindowTokens(spec, config), group.tokens_per_chunk);
   }
   return group;
 }
@@ -74,6 +86,30 @@ void SetAlignment(std::vector<OffloadGroup>& groups) {
     if (*group.window_chunks * group.tokens_per_chunk >= full_chunk) continue;
     group.alignment_chunks = full_chunk / group.tokens_per_chunk;
   }
+}
+
+std::optional<int64_t> StoreAlignment(const std::vector<OffloadGroup>& groups) {
+  std::optional<int64_t> full;
+  int64_t largest = 0;
+  for (const OffloadGroup& group : groups) {
+    largest = std::max(largest, group.tokens_per_chunk);
+    if (group.window_chunks) continue;
+    if (full && *full != group.tokens_per_chunk) return std::nullopt;
+    full = group.tokens_per_chunk;
+  }
+  return full ? full : largest;
+}
+
+Status CheckRetention(const OffloadLayout& layout) {
+  const int64_t interval = layout.retention_interval.value_or(0);
+  if (interval < 0) {
+    return {StatusCode::kInvalidArgument, "retention_interval must not be negative"};
+  }
+  for (const OffloadGroup& group : layout.groups) {
+    if (!group.window_chunks || interval % group.tokens_per_chunk == 0) continue;
+    return Invalid(group.index.value, "retention_interval must be a multiple of its chunks");
+  }
+  return Status();
 }
 
 std::vector<size_t> LookupOrder(const std::vector<OffloadGroup>& groups) {
@@ -107,6 +143,14 @@ ChunkRange NeededChunks(const OffloadGroup& group, int64_t tokens) {
   return {begin, skipped < tokens ? CeilDiv(tokens, group.tokens_per_chunk) : begin};
 }
 
+int64_t LoadWindowChunks(const OffloadGroup& group, int64_t tokens) {
+  if (!IsWindowKind(group.spec.kind)) return *group.window_chunks;
+  const int64_t chunk = group.tokens_per_chunk;
+  const int64_t padding = CeilDiv(tokens, chunk) * chunk - tokens;
+  const int64_t before = group.spec.sliding_window - 1 + group.spec.extra_retained_tokens;
+  return std::max(*group.window_chunks, CeilDiv(before + padding, chunk));
+}
+
 bool OffloadLayout::has_windows() const {
   return std::any_of(groups.begin(), groups.end(),
                      [](const OffloadGroup& group) { return group.window_chunks.has_value(); });
@@ -118,10 +162,14 @@ Result<OffloadLayout> OffloadLayout::Derive(const OffloadLayoutConfig& config) {
   layout.tokens_per_hash = config.tokens_per_hash;
   layout.blocks_per_chunk = config.blocks_per_chunk;
   layout.compatible = config.compatible;
+  layout.rules = config.rules;
+  layout.configured_groups = std::ssize(config.groups);
+  if (config.rules >= EngineRules::kV032) layout.retention_interval = config.retention_interval;
   bool any_eagle = false;
   for (size_t i = 0; i < config.groups.size(); ++i) {
     const GroupSpec& spec = config.groups[i];
-    const OffloadGroup& group = layout.groups.emplace_back(InChunks(spec, config));
+    if (!IsOffloaded(spec, config)) continue;
+    const OffloadGroup& group = layout.groups.emplace_back(InChunks(i, config));
     any_eagle |= group.eagle;
     if (spec.kind != SpecKind::kMamba || spec.mamba_mode == MambaMode::kNone) continue;
     if (layout.mamba_align_tokens.value_or(group.tokens_per_chunk) != group.tokens_per_chunk) {
@@ -129,10 +177,12 @@ Result<OffloadLayout> OffloadLayout::Derive(const OffloadLayoutConfig& config) {
     }
     layout.mamba_align_tokens = group.tokens_per_chunk;
   }
-  if (!any_eagle && config.speculative_eagle) {
+  if (!any_eagle && config.speculative_eagle && config.rules < EngineRules::kV032) {
     for (OffloadGroup& group : layout.groups) group.eagle = true;
   }
+  if (Status status = CheckRetention(layout); !status.ok()) return status;
   SetAlignment(layout.groups);
+  layout.store_alignment = StoreAlignment(layout.groups);
   layout.lookup_order = LookupOrder(layout.groups);
   layout.supports_partial_tail = SupportsPartialTail(config, layout);
   return layout;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "kvcast/offload_rules.h"
@@ -35,6 +36,9 @@ class Lookup {
   // What the group can serve of max_tokens_.
   void VisitAsVllm(size_t group, bool pops);
   void VisitWindow(size_t group, bool pops);
+  bool widens(size_t group) const {
+    return layout_.groups[group].window_chunks || layout_.rules >= EngineRules::kV032;
+  }
   std::optional<int64_t> Scan(size_t group, int64_t first, int64_t last, bool pops);
   LookupResult Need(size_t group, const ChunkRange& chunks, int64_t& missing);
   void Tightened(size_t group);
@@ -58,14 +62,24 @@ int64_t Lookup::MaxTokens() const {
   if (layout_.mamba_align_tokens) {
     tokens = tokens / *layout_.mamba_align_tokens * *layout_.mamba_align_tokens;
   }
-  return tokens;
+  if (!question_.max_load_tokens) return tokens;
+  const int64_t end = question_.local_tokens + std::min(*question_.max_load_tokens, tokens);
+  if (end >= tokens) return tokens;
+  int64_t chunk = 1;
+  for (const OffloadGroup& group : layout_.groups) chunk = std::lcm(chunk, group.tokens_per_chunk);
+  return end / chunk * chunk;
 }
 
 std::optional<int64_t> Lookup::Scan(size_t group, int64_t first, int64_t last, bool pops) {
   const OffloadGroup& rules = layout_.groups[group];
   const ChunkAnswer answer = [&](int64_t chunk) { return answers_.chunk(group, first + chunk); };
   if (!rules.window_chunks) return ScanPrefix(last - first, answer);
-  return ScanWindow(last - first, *rules.window_chunks + (pops ? 1 : 0), answer);
+  const int64_t required = *rules.window_chunks + (pops ? 1 : 0);
+  if (layout_.rules < EngineRules::kV032) return ScanWindow(last - first, required, answer);
+  // Where the prefix ends if the run at the end is found.
+  const int64_t end = std::min(max_tokens_, (last - (pops ? 1 : 0)) * rules.tokens_per_chunk);
+  const int64_t at_end = LoadWindowChunks(rules, end) + (pops ? 1 : 0);
+  return ScanLoadWindow(last - first, required, at_end, answer);
 }
 
 void Lookup::Tightened(size_t group) {
@@ -83,7 +97,7 @@ void Lookup::VisitAsVllm(size_t group, bool pops) {
   const OffloadGroup& rules = layout_.groups[group];
   const int64_t chunk = rules.tokens_per_chunk;
   int64_t end = max_tokens_;
-  if (pops && rules.window_chunks) end = std::min(end + chunk, NumChunks(group) * chunk);
+  if (pops && widens(group)) end = std::min(end + chunk, NumChunks(group) * chunk);
   const int64_t first = question_.local_tokens / chunk;
   const std::optional<int64_t> count = Scan(group, first, CeilDiv(end, chunk), pops);
   if (!count) {
@@ -175,7 +189,11 @@ bool Lookup::WaitsForAnotherLoad(int64_t gain) {
     ChunkRange needed = NeededChunks(rules, end);
     if (layout_.compatible) {
       needed.end = CeilDiv(end, rules.tokens_per_chunk);
-      needed.begin = needed.end - rules.window_chunks.value_or(needed.end);
+      int64_t chunks = rules.window_chunks.value_or(needed.end);
+      if (rules.window_chunks && layout_.rules >= EngineRules::kV032) {
+        chunks = LoadWindowChunks(rules, end);
+      }
+      needed.begin = needed.end - chunks;
     }
     needed.begin = std::max(needed.begin, question_.local_tokens / rules.tokens_per_chunk);
     for (int64_t chunk = needed.begin; chunk < needed.end; ++chunk) {
@@ -197,8 +215,12 @@ std::optional<int64_t> Lookup::CompleteTokens() {
 OffloadAnswer Lookup::WithTail(int64_t complete) {
   const int64_t unit = layout_.tokens_per_hash;
   const int64_t end = question_.local_tokens + complete;
-  const int64_t last =
+  int64_t last =
       std::min(question_.prompt_tokens - 1, end + layout_.groups[0].tokens_per_block - 1);
+  if (question_.max_load_tokens) {
+    const int64_t loaded = std::min(*question_.max_load_tokens, question_.num_tokens);
+    last = std::min(last, question_.local_tokens + loaded);
+  }
   bool pending = false;
   for (int64_t boundary = last / unit * unit; boundary > end; boundary -= unit) {
     bool missing = false;
@@ -250,6 +272,29 @@ std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkA
   }
   if (deferred) return std::nullopt;
   return run == required ? i + required : run;
+}
+
+std::optional<int64_t> ScanLoadWindow(int64_t chunks, int64_t required, int64_t required_at_end,
+                                      const ChunkAnswer& answer) {
+  bool retry = false;
+  bool pending = false;  // in the run
+  int64_t run = 0;
+  int64_t needed = required_at_end;
+  int64_t i = chunks;
+  while (i > 0 && run < needed) {
+    const LookupResult result = answer(--i);
+    if (result == LookupResult::kHit || result == LookupResult::kPending) {
+      ++run;
+      pending |= result == LookupResult::kPending;
+      continue;
+    }
+    retry |= result == LookupResult::kRetry;
+    pending = false;
+    run = 0;
+    needed = required;
+  }
+  if (pending || retry) return std::nullopt;
+  return run == needed ? i + needed : run;
 }
 
 int64_t FirstTouchedChunk(const OffloadGroup& group, int64_t hit_chunks) {

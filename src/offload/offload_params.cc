@@ -44,6 +44,13 @@ TierFilter ParseTiers(const Json& value) {
   return rules.empty() && !value.empty() ? TierFilter() : TierFilter(std::move(rules));
 }
 
+std::optional<int64_t> ReadTokens(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  if (found == object.end() || !found->is_number_unsigned()) return std::nullopt;
+  if (found->get<uint64_t>() > INT64_MAX) return std::nullopt;
+  return found->get<int64_t>();
+}
+
 }  // namespace
 
 bool TierFilter::Allows(std::optional<std::string_view> medium,
@@ -60,10 +67,8 @@ Result<OffloadParams> ParseOffloadParams(std::string_view json) {
     return Status(StatusCode::kMalformed, "kv_transfer_params is not a JSON object");
   }
   OffloadParams params;
-  if (const auto found = object.find("max_offload_tokens"); found != object.end()) {
-    const bool whole = found->is_number_unsigned() && found->get<uint64_t>() <= INT64_MAX;
-    if (whole) params.max_offload_tokens = found->get<int64_t>();
-  }
+  params.max_offload_tokens = ReadTokens(object, "max_offload_tokens");
+  params.max_load_tokens = ReadTokens(object, "max_load_tokens");
   if (const auto found = object.find("kv_load_tiers"); found != object.end()) {
     params.load_tiers = ParseTiers(*found);
   }
