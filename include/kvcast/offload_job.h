@@ -13,9 +13,9 @@ namespace kvcast {
 // Loads and stores are numbered together, in order of creation.
 using OffloadJobId = StrongId<struct OffloadJobIdTag, uint64_t>;
 
-// The blocks of one request, group by group. Group g has group_sizes[g] of gpu_blocks; they lie in
-// the slots of ceil((skip + group_sizes[g]) / blocks_per_chunk) chunks, which are
-// OffloadManager::slots_per_chunk(g) slots each, where
+// The blocks of one request, group by group of OffloadScheduler::layout. Group g has group_sizes[g]
+// of gpu_blocks; they lie in the slots of ceil((skip + group_sizes[g]) / blocks_per_chunk) chunks,
+// which are OffloadManager::slots_per_chunk slots each, where
 //   skip = block_indices[g] % blocks_per_chunk
 // is the position of the first block inside its chunk. The blocks after it follow without gaps;
 // block 0 stands for one that is not copied.

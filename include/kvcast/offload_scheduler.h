@@ -39,7 +39,13 @@ enum class OffloadPolicy : uint8_t {
 
 struct OffloadSchedulerConfig {
   OffloadLayoutConfig layout;
-  OffloadConfig memory;  // chunk_bytes by group of the layout
+  OffloadConfig memory;  // chunk_bytes by group of the layout; says nothing for those left out
+  // Whose connector: implies layout.rules and memory.rules, and from v0.32 on
+  //   nothing is touched by lookups and stores (OffloadUse); max_load_tokens holds
+  //   chunks that are pending are described for events too, not only those that can be loaded
+  //   a finished request of a group with a draft head stores its last chunk
+  //   compatible: a finished request stores no further than the last token but one, or its prompt
+  EngineRules rules = EngineRules::kMain2026August;
   OffloadPolicy policy = OffloadPolicy::kChunkLevel;
   bool prompt_only = true;  // sampled tokens are not stored
   int64_t num_workers = 1;  // each of which reports every job
@@ -54,6 +60,9 @@ struct OffloadSchedulerConfig {
   // bytes, and those of the loads before it, take at load_bytes_per_ms: see TakeLateLoads.
   int64_t late_load_ms = 1000;
   int64_t load_bytes_per_ms = int64_t{1} << 20;  // 1 GB/s, which any link has
+  // vLLM from v0.33 on: loads of so many bytes in all may be made within the step that admits their
+  // requests; see OffloadMatch::within_step.
+  int64_t sync_load_budget_bytes = 0;
   EventHashForm hash_form = EventHashForm::kInt64;
   // Stored events say tokens, parent, kind and window; else they name the hash alone.
   bool self_describing_events = true;
@@ -75,15 +84,20 @@ struct OffloadSchedulerConfig {
 // What one request says about offloading.
 struct OffloadRequestOptions {
   std::optional<int64_t> max_offload_tokens;  // leading tokens that may be stored; nullopt: all
+  std::optional<int64_t> max_load_tokens;     // that are loaded, in whole chunks; nullopt: all
 };
 
 struct OffloadMatch {
   // To load, behind the tokens that the GPU has; nullopt: not known yet, ask again next step.
   std::optional<int64_t> tokens;
   std::optional<int64_t> tail_boundary;  // the prefix ends inside a block, at this many tokens
+  // The load fits into sync_load_budget_bytes: the request may be scheduled in the same step, which
+  // computes one token of it at least; see OffloadPlan::before_step.
+  bool within_step = false;
 };
 
-// What the engine's scheduler decided. Block ids are by group; 0 is the null block.
+// What the engine's scheduler decided. Block ids are by group of the engine, those included that
+// the layout leaves out; 0 is the null block.
 struct OffloadStep {
   struct Scheduled {
     OffloadRequestId request;
@@ -114,6 +128,10 @@ struct OffloadPlan {
   std::vector<OffloadJobId> flush;  // ascending
   std::vector<OffloadJob> loads;
   std::vector<OffloadJob> stores;
+  // Of the loads, those that must have ended before the step computes. When they have,
+  // OnCompletions names their request only if the load failed: what it computed is then worth
+  // nothing.
+  std::vector<OffloadJobId> before_step;
 };
 
 struct OffloadCompletion {
@@ -166,8 +184,8 @@ class OffloadScheduler {
   // blocks that waits to be admitted. `now_ms`: any clock that does not go back.
   OffloadMatch MatchedTokens(OffloadRequestId id, int64_t local_tokens, int64_t now_ms);
 
-  // The request got blocks, `tables` by group, for the tokens that the GPU has and for
-  // `external_tokens` more, no more than MatchedTokens said. Makes a load job, which BuildStep
+  // The request got blocks, `tables` by group of the engine, for the tokens that the GPU has and
+  // for `external_tokens` more, no more than MatchedTokens said. Makes a load job, which BuildStep
   // hands out. The engine must keep these blocks until OnCompletions names the request, also where
   // the request ends before. Not ok, and nothing changed: the chunks are not there any more, the
   // tables are too short, or fewer tokens than were matched end where a window or a state would
@@ -213,7 +231,7 @@ class OffloadScheduler {
 
   // For tests, conformance runs and debugging.
   struct RequestState {
-    std::vector<int64_t> hit_chunks;         // by group, of the last MatchedTokens
+    std::vector<int64_t> hit_chunks;         // by group of the layout, of the last MatchedTokens
     std::vector<int64_t> next_stored_chunk;  // by group
     std::vector<OffloadJobId> jobs;          // under way
   };

@@ -29,13 +29,15 @@ class ManagerCalls {
     if (observer_ != nullptr) observer_->OnTouch(request, keys);
   }
   // False: no room.
-  bool PrepareStore(OffloadRequestId request, Keys keys, StorePlan& plan) {
-    const bool ok = manager_->PrepareStore(keys, plan).ok();
+  bool PrepareStore(OffloadRequestId request, Keys keys, std::span<const int64_t> ends,
+                    StorePlan& plan) {
+    const bool ok = manager_->PrepareStore(keys, plan, {request, ends}).ok();
     if (observer_ != nullptr) observer_->OnPrepareStore(request, keys, ok ? &plan : nullptr);
     return ok;
   }
-  Status PrepareLoad(Keys keys, std::vector<SlotId>& slots) {
-    Status status = manager_->PrepareLoad(keys, slots);
+  Status PrepareLoad(OffloadRequestId request, Keys keys, std::span<const int64_t> ends,
+                     std::vector<SlotId>& slots) {
+    Status status = manager_->PrepareLoad(keys, slots, {request, ends});
     if (status.ok() && observer_ != nullptr) observer_->OnPrepareLoad(keys, slots);
     return status;
   }

@@ -24,6 +24,9 @@ Status CheckConfig(const OffloadSchedulerConfig& config) {
   if (config.load_bytes_per_ms < 1) {
     return {StatusCode::kInvalidArgument, "load_bytes_per_ms must be positive"};
   }
+  if (config.sync_load_budget_bytes < 0) {
+    return {StatusCode::kInvalidArgument, "sync_load_budget_bytes must not be negative"};
+  }
   if (config.memory.chunk_bytes.size() != config.layout.groups.size()) {
     return {StatusCode::kInvalidArgument, "memory.chunk_bytes must have one entry a group"};
   }
@@ -57,10 +60,19 @@ Result<std::unique_ptr<OffloadScheduler>> OffloadScheduler::Create(
   if (Status status = CheckConfig(config); !status.ok()) return status;
   OffloadLayoutConfig groups = config.layout;
   groups.compatible |= config.compatible;
+  groups.rules = config.rules;
   auto layout = OffloadLayout::Derive(groups);
   if (!layout.ok()) return layout.status();
   OffloadConfig memory = config.memory;
   memory.compatible |= config.compatible;
+  memory.rules = config.rules;
+  // What is left out shall not decide the size of slots.
+  const size_t first = layout->groups[0].index.value;
+  for (size_t g = 0, next = 0; g < memory.chunk_bytes.size(); ++g) {
+    const bool stays = next < layout->groups.size() && layout->groups[next].index.value == g;
+    if (stays) ++next;
+    if (!stays) memory.chunk_bytes[g] = config.memory.chunk_bytes[first];
+  }
   auto manager = OffloadManager::Create(memory);
   if (!manager.ok()) return manager.status();
   return std::unique_ptr<OffloadScheduler>(new OffloadScheduler(

@@ -19,13 +19,13 @@ TransferJob ToTransferJob(const OffloadJob& job, const OffloadScheduler& schedul
     const int64_t skip = job.block_indices[g] % blocks_per_chunk;
     const int64_t chunks = CeilDiv(skip + count, blocks_per_chunk);
     const auto num_blocks = static_cast<size_t>(count);
-    const auto num_slots =
-        static_cast<size_t>(chunks * scheduler.manager().slots_per_chunk(GroupIdx(g)));
+    const GroupIdx group = scheduler.layout().groups[g].index;
+    const auto num_slots = static_cast<size_t>(chunks * scheduler.manager().slots_per_chunk(group));
     KV_CHECK(num_blocks <= blocks.size());
     // Only a compatible scheduler's job may have another number of slots than its blocks fill; the
     // engine refuses it then.
     const bool last = num_blocks == blocks.size();
-    lists.groups.push_back({GroupIdx(g), static_cast<uint32_t>(skip), blocks.first(num_blocks),
+    lists.groups.push_back({group, static_cast<uint32_t>(skip), blocks.first(num_blocks),
                             slots.first(last ? slots.size() : std::min(num_slots, slots.size()))});
     blocks = blocks.subspan(num_blocks);
     slots = slots.subspan(lists.groups.back().slots.size());

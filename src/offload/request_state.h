@@ -31,6 +31,7 @@ struct RequestState {
   std::optional<int64_t> tail_boundary;  // of the last match
   std::optional<int64_t> pending_since_ms;
   int64_t asked_ms = 0;            // the last time
+  bool within_step = false;        // what was matched then
   std::vector<OffloadJobId> jobs;  // one load, or stores
   bool load_failed = false;        // ask no more
   bool finished = false;
@@ -44,12 +45,12 @@ struct RequestState {
   // REQUIRES: chunk < NumChunks(group).
   OffloadKey ChunkKey(const OffloadLayout& layout, size_t group, int64_t chunk) const {
     const int64_t hashes = layout.groups[group].hashes_per_chunk;
-    return {BlockDigest(request->chain, chunk, hashes), GroupIdx(static_cast<uint32_t>(group))};
+    return {BlockDigest(request->chain, chunk, hashes), layout.groups[group].index};
   }
   // The prefix of `boundary` tokens. REQUIRES: the chain reaches that far.
   OffloadKey BoundaryKey(const OffloadLayout& layout, size_t group, int64_t boundary) const {
     return {BlockDigest(request->chain, boundary / layout.tokens_per_hash - 1, 1),
-            GroupIdx(static_cast<uint32_t>(group))};
+            layout.groups[group].index};
   }
 };
 

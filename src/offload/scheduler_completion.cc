@@ -41,7 +41,7 @@ void OffloadScheduler::Impl::EndLoad(OffloadJobId id, const Job& job, OffloadArr
   loading_bytes -= job.bytes;
   if (job.given_up) {
     arrivals.released.push_back(id);
-  } else {
+  } else if (job.failed || !job.within_step) {
     (job.failed ? arrivals.failed : arrivals.loaded).push_back(job.request);
   }
 }
@@ -57,7 +57,7 @@ void OffloadScheduler::Impl::BecomeLate(Job& job) {
 void OffloadScheduler::TakeLateLoads(int64_t now_ms, std::vector<LateLoad>& late) {
   for (auto* loads : {&impl_->jobs, &impl_->dropped_loads}) {
     for (auto& [id, job] : *loads) {
-      if (job.store || job.late || now_ms < job.deadline_ms) continue;
+      if (job.store || job.late || job.within_step || now_ms < job.deadline_ms) continue;
       ++impl_->stats.late_loads;
       if (loads == &impl_->jobs) impl_->BecomeLate(job);
       job.late = true;
@@ -127,7 +127,10 @@ bool OffloadScheduler::RequestFinished(OffloadRequestId id, int64_t computed_tok
   if (request == nullptr || request->finished) return false;
   request->finished = true;
   const bool all = impl_->config.compatible && !aborted;
-  request->final_tokens = all ? request->num_tokens() : computed_tokens;
+  const int64_t tokens = request->num_tokens();
+  const int64_t known =
+      impl_->is_v032() ? std::max(request->request->prompt_tokens, tokens - 1) : tokens;
+  request->final_tokens = all ? known : computed_tokens;
   impl_->finished.push_back(id);
   impl_->FenceFinished(*request);
   return std::any_of(request->jobs.begin(), request->jobs.end(),

@@ -32,12 +32,17 @@ class OffloadScheduler::Impl {
   class Answers;
   OffloadMatch Match(Request& request, int64_t local_tokens, int64_t now_ms);
   OffloadAnswer Ask(const Request& request, int64_t local_tokens, bool wait);
+  // Until v0.32; then the manager charges requests.
   void Touch(const Request& request);
   void TouchTail(const Request& request);
+  bool is_v032() const { return layout.rules >= EngineRules::kV032; }
+  // Makes the match one within the step, if its bytes allow.
+  void LoadWithinStep(Request& request, int64_t local_tokens, OffloadMatch& match) const;
+  int64_t BytesToLoad(int64_t local_tokens, int64_t end) const;
 
   // scheduler_load.cc
   Status PlanLoad(Request& request, int64_t tokens, std::span<const std::vector<BlockId>> tables,
-                  std::vector<OffloadKey>& keys, OffloadJob& job) const;
+                  std::vector<OffloadKey>& keys, std::vector<int64_t>& ends, OffloadJob& job) const;
   Status Load(Request& request, int64_t external_tokens,
               std::span<const std::vector<BlockId>> tables);
 
@@ -72,6 +77,7 @@ class OffloadScheduler::Impl {
     // Loads. Late ones are not waited for; of the given up ones the request has been told.
     bool late = false;
     bool given_up = false;
+    bool within_step = false;
     int64_t bytes = 0;
     int64_t deadline_ms = 0;
     int64_t pending_workers = 0;
@@ -115,6 +121,7 @@ class OffloadScheduler::Impl {
   KeyCounts being_loaded;  // by how many jobs, late ones left out
   KeyCounts late_keys;     // by how many late ones
   int64_t loading_bytes = 0;
+  int64_t sync_bytes = 0;  // of loads within the step that is being scheduled
 
   uint64_t step_number = 1;
   absl::flat_hash_set<BlockId> allocated;  // for this step
@@ -122,6 +129,7 @@ class OffloadScheduler::Impl {
   absl::flat_hash_map<BlockId, uint64_t> allocated_in;
   std::set<OffloadJobId> flush;   // of the next plan
   std::vector<OffloadJob> loads;  // of the next plan
+  std::vector<OffloadJobId> before_step;
   OffloadPlan plan;
 
   std::vector<Event> events;
@@ -135,6 +143,8 @@ class OffloadScheduler::Impl {
   };
   std::vector<Candidate> candidates;
   std::vector<OffloadKey> keys;
+  std::vector<int64_t> ends;  // of the keys that are to be stored
+  std::vector<bool> mask;
   StorePlan store_plan;
 };
 

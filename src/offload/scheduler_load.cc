@@ -21,13 +21,15 @@ int64_t BlocksOf(const OffloadGroup& group, int64_t tokens, bool compatible) {
 
 Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
                                         std::span<const std::vector<BlockId>> tables,
-                                        std::vector<OffloadKey>& load_keys, OffloadJob& job) const {
+                                        std::vector<OffloadKey>& load_keys,
+                                        std::vector<int64_t>& load_ends, OffloadJob& job) const {
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     const OffloadGroup& group = layout.groups[g];
-    const std::vector<BlockId>& table = tables[g];
+    const std::vector<BlockId>& table = tables[group.index.value];
     const int64_t end = BlocksOf(group, tokens, config.compatible);
     if (std::ssize(table) < end) {
-      return {StatusCode::kInvalidArgument, "tables[" + std::to_string(g) + "] is too short"};
+      const std::string index = std::to_string(group.index.value);
+      return {StatusCode::kInvalidArgument, "tables[" + index + "] is too short"};
     }
     // A window has blocks for its last part only.
     int64_t first = request.local_tokens / group.tokens_per_block;
@@ -49,6 +51,7 @@ Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
       }
       load_keys.push_back(tail ? request.BoundaryKey(layout, g, *request.tail_boundary)
                                : request.ChunkKey(layout, g, chunk));
+      load_ends.push_back(tail ? tokens : (chunk + 1) * group.tokens_per_chunk);
     }
   }
   return Status();
@@ -56,7 +59,7 @@ Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
 
 Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
                                     std::span<const std::vector<BlockId>> tables) {
-  if (external_tokens < 0 || tables.size() != layout.groups.size()) {
+  if (external_tokens < 0 || std::ssize(tables) != layout.configured_groups) {
     return {StatusCode::kInvalidArgument, "external_tokens or tables"};
   }
   if (!request.jobs.empty()) {
@@ -65,10 +68,14 @@ Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
   const int64_t tokens = request.local_tokens + external_tokens;
   OffloadJob job;
   std::vector<OffloadKey> load_keys;
-  if (Status status = PlanLoad(request, tokens, tables, load_keys, job); !status.ok()) {
+  std::vector<int64_t> load_ends;
+  if (Status status = PlanLoad(request, tokens, tables, load_keys, load_ends, job); !status.ok()) {
     return status;
   }
-  if (Status status = calls.PrepareLoad(load_keys, job.slots); !status.ok()) return status;
+  if (Status status = calls.PrepareLoad(request.id, load_keys, load_ends, job.slots);
+      !status.ok()) {
+    return status;
+  }
 
   for (const std::vector<BlockId>& table : tables) {
     for (const BlockId block : table) NoteAllocated(block);
@@ -84,11 +91,14 @@ Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
   job.request = request.id;
   const int64_t bytes = std::ssize(job.slots) * calls.manager().slot_bytes();
   loading_bytes += bytes;
+  if (request.within_step) sync_bytes += bytes;
   const int64_t expected_ms = loading_bytes / config.load_bytes_per_ms;
   job.id = AddJob(request, {.request = request.id,
+                            .within_step = request.within_step,
                             .bytes = bytes,
                             .deadline_ms = request.asked_ms + config.late_load_ms + expected_ms,
                             .keys = std::move(load_keys)});
+  if (request.within_step) before_step.push_back(job.id);
   loads.push_back(std::move(job));
   return Status();
 }

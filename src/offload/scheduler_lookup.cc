@@ -15,7 +15,7 @@ class OffloadScheduler::Impl::Answers {
   LookupResult Chunk(size_t group, int64_t chunk) {
     const OffloadKey key = request_.ChunkKey(scheduler_.layout, group, chunk);
     const LookupResult result = scheduler_.calls.Lookup(key, request_.id);
-    if (result == LookupResult::kHit && NeedsRecord(group, key)) {
+    if (IsThere(result) && NeedsRecord(group, key)) {
       scheduler_.writer.Describe(key, scheduler_.describer.Chunk(request_, group, chunk));
     }
     return Settled(key, result);
@@ -25,7 +25,7 @@ class OffloadScheduler::Impl::Answers {
     if (boundary % chunk_tokens == 0) return Chunk(group, boundary / chunk_tokens - 1);
     const OffloadKey key = request_.BoundaryKey(scheduler_.layout, group, boundary);
     const LookupResult result = scheduler_.calls.Lookup(key, request_.id);
-    if (result == LookupResult::kHit && NeedsRecord(group, key)) {
+    if (IsThere(result) && NeedsRecord(group, key)) {
       scheduler_.writer.Describe(key, scheduler_.describer.Tail(request_, group, boundary));
     }
     return Settled(key, result);
@@ -35,6 +35,10 @@ class OffloadScheduler::Impl::Answers {
   }
 
  private:
+  bool IsThere(LookupResult result) const {
+    return result == LookupResult::kHit ||
+           (result == LookupResult::kPending && scheduler_.is_v032());
+  }
   bool NeedsRecord(size_t group, const OffloadKey& key) const {
     return scheduler_.describer.Describes(group) && !scheduler_.writer.Knows(key);
   }
@@ -51,10 +55,11 @@ class OffloadScheduler::Impl::Answers {
 
 OffloadAnswer OffloadScheduler::Impl::Ask(const Request& request, int64_t local_tokens, bool wait) {
   const int64_t units = request.num_tokens() / layout.tokens_per_hash;
-  const OffloadQuestion question{.num_tokens = request.num_tokens(),
-                                 .prompt_tokens = request.request->prompt_tokens,
-                                 .local_tokens = local_tokens,
-                                 .num_hashes = std::min(std::ssize(request.request->chain), units)};
+  OffloadQuestion question{.num_tokens = request.num_tokens(),
+                           .prompt_tokens = request.request->prompt_tokens,
+                           .local_tokens = local_tokens,
+                           .num_hashes = std::min(std::ssize(request.request->chain), units)};
+  if (is_v032()) question.max_load_tokens = request.options.max_load_tokens;
   Answers manager(*this, request, wait);
   OffloadAnswers answers;
   answers.chunk = [&](size_t group, int64_t chunk) { return manager.Chunk(group, chunk); };
@@ -71,6 +76,7 @@ OffloadMatch OffloadScheduler::Impl::Match(Request& request, int64_t local_token
   request.asked_ms = now_ms;
   request.local_tokens = local_tokens;
   request.tail_boundary.reset();
+  request.within_step = false;
   for (offload::GroupState& group : request.groups) group.table.clear();
   if (!request.pending_since_ms) request.pending_since_ms = now_ms;
   const bool wait = config.compatible || now_ms - *request.pending_since_ms < config.max_pending_ms;
@@ -94,10 +100,34 @@ OffloadMatch OffloadScheduler::Impl::Match(Request& request, int64_t local_token
   }
   Touch(request);
   TouchTail(request);
-  return {answer.tokens, answer.tail_boundary};
+  OffloadMatch match{answer.tokens, answer.tail_boundary};
+  LoadWithinStep(request, local_tokens, match);
+  return match;
+}
+
+int64_t OffloadScheduler::Impl::BytesToLoad(int64_t local_tokens, int64_t end) const {
+  int64_t bytes = 0;
+  for (const OffloadGroup& group : layout.groups) {
+    ChunkRange chunks = NeededChunks(group, end);
+    chunks.begin = std::max(chunks.begin, local_tokens / group.tokens_per_chunk);
+    const int64_t slots = calls.manager().slots_per_chunk(group.index);
+    bytes += std::max<int64_t>(chunks.end - chunks.begin, 0) * slots;
+  }
+  return bytes * calls.manager().slot_bytes();
+}
+
+void OffloadScheduler::Impl::LoadWithinStep(Request& request, int64_t local_tokens,
+                                            OffloadMatch& match) const {
+  const int64_t tokens = match.tokens.value_or(0);
+  const int64_t left = config.sync_load_budget_bytes - sync_bytes;
+  if (tokens == 0 || BytesToLoad(local_tokens, local_tokens + tokens) > left) return;
+  // The step has to compute something.
+  match.tokens = std::min(tokens, request.num_tokens() - 1 - local_tokens);
+  match.within_step = request.within_step = *match.tokens > 0;
 }
 
 void OffloadScheduler::Impl::Touch(const Request& request) {
+  if (is_v032()) return;
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     const OffloadGroup& group = layout.groups[g];
     const int64_t end = request.NumChunks(group);
@@ -111,7 +141,7 @@ void OffloadScheduler::Impl::Touch(const Request& request) {
 }
 
 void OffloadScheduler::Impl::TouchTail(const Request& request) {
-  if (!request.tail_boundary) return;
+  if (!request.tail_boundary || is_v032()) return;
   keys.clear();
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     keys.push_back(request.BoundaryKey(layout, g, *request.tail_boundary));

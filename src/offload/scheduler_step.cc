@@ -40,8 +40,9 @@ void OffloadScheduler::Impl::UpdateTables(const OffloadStep& step) {
     for (size_t g = 0; g < layout.groups.size(); ++g) {
       std::vector<TableEntry>& table = request->groups[g].table;
       if (scheduled.starts) table.clear();
-      if (g >= scheduled.new_blocks.size()) continue;
-      for (const BlockId block : scheduled.new_blocks[g]) table.push_back({block, step_number});
+      const size_t index = layout.groups[g].index.value;
+      if (index >= scheduled.new_blocks.size()) continue;
+      for (const BlockId block : scheduled.new_blocks[index]) table.push_back({block, step_number});
     }
     if (config.compatible) ForgetStaleBlocks(*request);
   }
@@ -98,6 +99,8 @@ const OffloadPlan& OffloadScheduler::BuildStep(const OffloadStep& step) {
   }
   impl.CloseFinished();
   impl.plan.loads = std::exchange(impl.loads, {});
+  impl.plan.before_step = std::exchange(impl.before_step, {});
+  impl.sync_bytes = 0;
   impl.plan.flush.assign(impl.flush.begin(), impl.flush.end());
   impl.flush.clear();
   impl.allocated.clear();

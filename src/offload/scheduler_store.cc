@@ -21,7 +21,7 @@ int64_t OffloadScheduler::Impl::Storable(const Request& request, size_t group,
   const OffloadGroup& rules = layout.groups[group];
   const int64_t storable =
       StorableChunks(rules, layout.blocks_per_chunk, offloadable, request.request->prompt_tokens,
-                     std::ssize(request.groups[group].table));
+                     std::ssize(request.groups[group].table), request.finished && is_v032());
   return std::min(storable, request.NumChunks(rules));
 }
 
@@ -30,7 +30,7 @@ bool OffloadScheduler::Impl::IsComplete(const Request& request, size_t group, in
   const std::vector<TableEntry>& table = request.groups[group].table;
   const int64_t end = (chunk + 1) * layout.blocks_per_chunk;
   // A state says all by itself; of a window every block counts.
-  const bool last_only = config.compatible || rules.requires_cow_source;
+  const bool last_only = (config.compatible && !is_v032()) || rules.requires_cow_source;
   for (int64_t i = last_only ? end - 1 : end - layout.blocks_per_chunk; i < end; ++i) {
     const TableEntry& entry = table[static_cast<size_t>(i)];
     if (entry.block.value == 0) return false;
@@ -43,13 +43,17 @@ bool OffloadScheduler::Impl::IsComplete(const Request& request, size_t group, in
 void OffloadScheduler::Impl::ChooseChunks(const Request& request, int64_t offloadable) {
   candidates.clear();
   keys.clear();
+  ends.clear();
+  const StoreScope scope{request.request->prompt_tokens, request.request->shared_prefix_boundary};
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     const int64_t storable = Storable(request, g, offloadable);
-    for (int64_t chunk = request.groups[g].next_stored_chunk; chunk < storable; ++chunk) {
-      if (!StoreReachable(layout.groups[g], chunk, storable)) continue;
-      if (!IsComplete(request, g, chunk)) continue;
+    const int64_t first = request.groups[g].next_stored_chunk;
+    FillStoreMask(layout, g, first, storable, scope, mask);
+    for (int64_t chunk = first; chunk < storable; ++chunk) {
+      if (!mask[static_cast<size_t>(chunk - first)] || !IsComplete(request, g, chunk)) continue;
       candidates.push_back({request.ChunkKey(layout, g, chunk), g, chunk});
       keys.push_back(candidates.back().key);
+      ends.push_back((chunk + 1) * layout.groups[g].tokens_per_chunk);
     }
   }
 }
@@ -58,7 +62,7 @@ void OffloadScheduler::Impl::Store(Request& request, int64_t tokens_after) {
   const int64_t offloadable = OffloadableTokens(LimitsOf(request), tokens_after);
   ChooseChunks(request, offloadable);
   if (!keys.empty()) {
-    const bool room = calls.PrepareStore(request.id, keys, store_plan);
+    const bool room = calls.PrepareStore(request.id, keys, ends, store_plan);
     TranslateEventsNow();
     if (!room) {
       ++stats.allocation_failures;
@@ -135,7 +139,7 @@ void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
 BlockId OffloadScheduler::Impl::TailSource(const Request& request, size_t group,
                                            std::span<const OffloadStep::Tail> tails) const {
   for (const OffloadStep::Tail& tail : tails) {
-    if (tail.group.value == group) return tail.block;
+    if (tail.group == layout.groups[group].index) return tail.block;
   }
   const OffloadGroup& rules = layout.groups[group];
   const std::vector<TableEntry>& table = request.groups[group].table;
@@ -160,7 +164,8 @@ void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const Offload
     if (sources.back().value == 0) return;  // no group could use the others' part alone
     keys.push_back(request.BoundaryKey(layout, g, boundary));
   }
-  const bool room = calls.PrepareStore(request.id, keys, store_plan);
+  ends.assign(keys.size(), boundary);
+  const bool room = calls.PrepareStore(request.id, keys, ends, store_plan);
   TranslateEventsNow();
   stats.allocation_failures += !room;
   if (room && !store_plan.keys.empty()) MakeTailJob(request, boundary, sources);

@@ -1,0 +1,215 @@
+// The scheduler by the rules of vLLM's connector from v0.32 on.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/offload/scheduler_testing.h"
+
+namespace kvcast::offload {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::StartsWith;
+
+OffloadSchedulerConfig V033(OffloadSchedulerConfig config) {
+  config.rules = EngineRules::kV033;
+  return config;
+}
+
+TEST(V033, LookupsAndStoresTouchNothing) {
+  TestEngine engine(V033(Config({Full(), Window(8)})));
+  TestRequest& request = engine.Stored(engine.Add(16));
+  TestRequest& again = engine.AddCopy(request, true);
+  EXPECT_EQ(engine.Match(again), 12);
+  EXPECT_THAT(engine.calls.Take(), Not(Contains(StartsWith("touch"))));
+}
+
+// Room for four chunks. What a request has loaded counts as used when it finishes, and is then
+// younger than what another one stored in the meantime.
+TEST(V033, ARequestIsChargedForItsLoadsWhenItFinishes) {
+  for (const bool finishes : {false, true}) {
+    TestEngine engine(V033(Config({Full()}, 1, 4)));
+    TestRequest& first = engine.Stored(engine.Add(8));
+    engine.Finish(first);
+    engine.Step();
+    TestRequest& reader = engine.AddCopy(first);
+    ASSERT_EQ(engine.Match(reader), 8);
+    ASSERT_TRUE(engine.Load(reader, 8).ok());
+    engine.Step();
+    engine.Complete();
+    TestRequest& second = engine.Stored(engine.Add(8));
+    engine.Finish(second);
+    engine.Step();
+    if (finishes) {
+      engine.Finish(reader);
+      engine.Step();
+    }
+    engine.Stored(engine.Add(8));
+    TestRequest& asks = engine.AddCopy(first);
+    EXPECT_EQ(engine.Match(asks), finishes ? 8 : 0);
+  }
+}
+
+TEST(V033, AGroupOutsidePrefixCachingIsNotMovedAndTheOthersKeepTheirIndex) {
+  GroupSpec scratch = Window(8);
+  scratch.prefix_cacheable = false;
+  OffloadSchedulerConfig config = V033(Config({scratch, Full()}));
+  config.memory.chunk_bytes = {1, 4096};  // says nothing
+  TestEngine engine(config);
+  TestRequest& request = engine.Add(9);
+  engine.Match(request);
+  const OffloadPlan& plan = engine.Run(request, 9);
+  ASSERT_THAT(plan.stores, SizeIs(1));
+  EXPECT_THAT(plan.stores[0].group_sizes, ElementsAre(2));
+  EXPECT_THAT(plan.stores[0].gpu_blocks, ElementsAre(request.tables[1][0], request.tables[1][1]));
+  engine.Complete();
+  for (const Event& event : engine.scheduler().TakeEvents()) {
+    EXPECT_EQ(std::get<BlockStored>(event).group_idx, 1);
+  }
+  TestRequest& again = engine.AddCopy(request);
+  ASSERT_EQ(engine.Match(again), 8);
+  ASSERT_TRUE(engine.Load(again, 8).ok());
+  const OffloadPlan& load = engine.Step();
+  ASSERT_THAT(load.loads, SizeIs(1));
+  EXPECT_THAT(load.loads[0].gpu_blocks, ElementsAre(again.tables[1][0], again.tables[1][1]));
+}
+
+TEST(V033, TheLastChunkOfADraftHeadsGroupIsStoredWhenTheRequestHasFinished) {
+  for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
+    OffloadSchedulerConfig config = Config({Eagle(Full())});
+    config.rules = rules;
+    TestEngine engine(config);
+    TestRequest& request = engine.Stored(engine.Add(4));
+    engine.Decode(request, 4);
+    EXPECT_EQ(engine.scheduler().manager().num_chunks(), 1) << "the newest one is kept back";
+    engine.Finish(request);
+    EXPECT_THAT(engine.Step().stores, SizeIs(rules == EngineRules::kV033 ? 1 : 0));
+  }
+}
+
+TEST(V033, AFinishedRequestDoesNotStoreTheSlotOfItsLastToken) {
+  for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
+    OffloadSchedulerConfig config = AsVllm(Config({Full()}));
+    config.rules = rules;
+    TestEngine engine(config);
+    TestRequest& request = engine.Stored(engine.Add(7));
+    engine.Sample(request);  // fills the second block, and is not computed
+    engine.Finish(request);
+    EXPECT_THAT(engine.Step().stores, SizeIs(rules == EngineRules::kV033 ? 0 : 1));
+  }
+}
+
+TEST(V033, MaxLoadTokensBoundALoad) {
+  for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
+    OffloadSchedulerConfig config = Config({Full()});
+    config.rules = rules;
+    TestEngine engine(config);
+    engine.Stored(engine.Add(16, 16));
+    TestRequest& capped = engine.Add(17, 16, {.max_load_tokens = 11});
+    EXPECT_EQ(engine.Match(capped), rules == EngineRules::kV033 ? 8 : 16);
+  }
+}
+
+TEST(V033, AWindowsChunksFollowTheRetentionInterval) {
+  OffloadSchedulerConfig config = V033(Config({Full(16), Window(8)}));
+  config.layout.retention_interval = 0;
+  TestEngine engine(config);
+  TestRequest& request = engine.Add(49);
+  request.cache.shared_prefix_boundary = 20;
+  engine.Match(request);
+  const OffloadPlan& plan = engine.Run(request, 49);
+  ASSERT_THAT(plan.stores, SizeIs(1));
+  EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 0), (Positions{0, 1, 2}));
+  // Before 16, which the shared prefix reaches, and before 48, which the prompt does.
+  EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1), (Positions{2, 3, 10, 11}));
+}
+
+// vLLM looked at the last block of a chunk alone.
+TEST(V033, AChunkWithANullBlockIsNotStoredInTheCompatibleModeToo) {
+  for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
+    OffloadSchedulerConfig config = AsVllm(Config({Window(8)}, 3));
+    config.rules = rules;
+    TestEngine engine(config);
+    TestRequest& request = engine.Add(24);
+    engine.Match(request, 20);
+    engine.Allocate(request, 20);  // 0 0 0 4 5: blocks 0 to 2 are given up
+    ASSERT_EQ(request.tables[0][2].value, 0u);
+    request.tables[0][3] = BlockId(0);
+    const OffloadPlan& plan = engine.Run(request, 4);
+    EXPECT_THAT(plan.stores, SizeIs(rules == EngineRules::kV033 ? 0 : 1));
+  }
+}
+
+class WithinStep : public ::testing::Test {
+ protected:
+  // Two chunks of 4096 bytes may be loaded within a step.
+  static OffloadSchedulerConfig Budget() {
+    OffloadSchedulerConfig config = V033(Config({Full()}));
+    config.sync_load_budget_bytes = 2 * 4096;
+    return config;
+  }
+  OffloadMatch Ask(TestRequest& request) {
+    engine.Match(request);
+    return engine.scheduler().MatchedTokens(request.id, 0, 0);
+  }
+  TestEngine engine{Budget()};
+};
+
+TEST_F(WithinStep, ALoadThatFitsIsMadeBeforeTheStepAndItsEndIsNotReported) {
+  engine.Stored(engine.Add(8, 8));
+  TestRequest& request = engine.Add(9, 8);
+  const OffloadMatch match = Ask(request);
+  EXPECT_EQ(match.tokens, 8);
+  EXPECT_TRUE(match.within_step);
+  ASSERT_TRUE(engine.Load(request, 8).ok());
+  request.computed = 8;
+  engine.Schedule(request, 1);
+  const OffloadPlan& plan = engine.Step();
+  ASSERT_THAT(plan.loads, SizeIs(1));
+  EXPECT_THAT(plan.before_step, ElementsAre(plan.loads[0].id));
+  std::vector<LateLoad> late;
+  engine.scheduler().TakeLateLoads(1'000'000, late);
+  EXPECT_THAT(late, IsEmpty()) << "the engine waits for it anyway";
+  EXPECT_THAT(engine.Complete().loaded, IsEmpty());
+  EXPECT_THAT(engine.Step().before_step, IsEmpty());
+}
+
+TEST_F(WithinStep, OneTokenIsLeftToCompute) {
+  engine.Stored(engine.Add(8, 8));
+  EXPECT_EQ(Ask(engine.Add(8, 8)).tokens, 7);
+}
+
+TEST_F(WithinStep, TheBudgetIsThatOfAllLoadsOfAStep) {
+  engine.Stored(engine.Add(12, 12));
+  EXPECT_FALSE(Ask(engine.Add(13, 12)).within_step) << "three chunks";
+  TestRequest& first = engine.Add(9, 4);
+  ASSERT_TRUE(Ask(first).within_step);
+  ASSERT_TRUE(engine.Load(first, 4).ok());
+  TestRequest& second = engine.Add(9, 8);
+  const OffloadMatch match = Ask(second);
+  EXPECT_EQ(match.tokens, std::nullopt) << "chunk 0 is being loaded";
+  engine.Step();
+  engine.Complete();
+  EXPECT_TRUE(Ask(second).within_step) << "another step, another budget";
+}
+
+TEST_F(WithinStep, OneThatFailsIsReported) {
+  engine.Stored(engine.Add(8, 8));
+  TestRequest& request = engine.Add(9, 8);
+  ASSERT_TRUE(Ask(request).within_step);
+  ASSERT_TRUE(engine.Load(request, 8).ok());
+  engine.Step();
+  EXPECT_THAT(engine.Complete(false).failed, ElementsAre(request.id));
+}
+
+TEST_F(WithinStep, WithoutABudgetThereIsNone) {
+  TestEngine plain(V033(Config({Full()})));
+  plain.Stored(plain.Add(8, 8));
+  TestRequest& request = plain.Add(9, 8);
+  plain.Match(request);
+  EXPECT_FALSE(plain.scheduler().MatchedTokens(request.id, 0, 0).within_step);
+}
+
+}  // namespace
+}  // namespace kvcast::offload
