@@ -6,6 +6,7 @@ SPDX-License-Identifier: Apache-2.0
 """
 import gzip
 import json
+import os
 
 from mirror import held_by_pool
 
@@ -71,7 +72,6 @@ class Recording:
             if told.get("eagle"):
                 written["eagle"] = True
             groups.append(written)
-        import os
         return {
             "record": "config", "name": name, "producer": "vllm", "live": True,
             "release_note": f"release {vllm.__version__}", "groups": groups,

@@ -4,6 +4,7 @@ SPDX-License-Identifier: Apache-2.0
 import argparse
 import dataclasses
 import json
+import os
 import statistics
 import time
 
@@ -85,8 +86,8 @@ class InProcess(Run):
         self.engine.on_batch.append(self._note_clear)
         self.recording = None
         if options.record:
-            self.recording = Recording(options.record, f"live-{options.vllm}-{options.model}",
-                                       self.engine)
+            name = os.path.basename(options.record).split(".jsonl")[0]
+            self.recording = Recording(options.record, name, self.engine)
             self.engine.on_batch.append(self.recording.batch)
         self.resets = []  # seconds until AllBlocksCleared was published
         self._reset_at = None
