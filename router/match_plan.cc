@@ -110,7 +110,8 @@ int64_t MatchPlan::WithOffload(const std::vector<Bitmap>& blocks, int64_t local_
                               .local_tokens = local_tokens,
                               .blocks_per_chunk = worker_->blocks_per_chunk,
                               .full_kinds_only = full_kinds_only_,
-                              .compatible = worker_->offload_rule == OffloadRule::kConnector});
+                              .compatible = worker_->offload_rule == OffloadRule::kConnector,
+                              .rules = worker_->rules});
 }
 
 // Full, partial or miss, and whose fault it is.

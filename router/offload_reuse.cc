@@ -13,6 +13,7 @@ Result<OffloadLayout> LayoutOf(std::span<const GroupResidency> groups, const Off
   config.tokens_per_hash = query.unit;
   config.blocks_per_chunk = query.blocks_per_chunk;
   config.compatible = query.compatible;
+  config.rules = query.rules;
   for (const GroupResidency& group : groups) {
     // Events do not say the mode. Only one that keeps states for others announces any.
     config.groups.emplace_back(group.spec).mamba_mode = MambaMode::kAll;
@@ -34,7 +35,8 @@ int64_t ReusableWithOffload(std::span<const GroupResidency> groups, const Offloa
   question.num_hashes = query.units;
   OffloadAnswers held;
   held.chunk = [&](size_t group, int64_t chunk) {
-    const bool hit = groups[group].blocks.Test((chunk + 1) * query.blocks_per_chunk - 1);
+    const Bitmap& blocks = groups[layout->groups[group].index.value].blocks;
+    const bool hit = blocks.Test((chunk + 1) * query.blocks_per_chunk - 1);
     return hit ? LookupResult::kHit : LookupResult::kMiss;
   };
   const OffloadAnswer answer = LookupOffloaded(*layout, question, held);

@@ -19,6 +19,7 @@ struct OffloadQuery {
   int64_t blocks_per_chunk = 1;  // what is offloaded as one; announced at least by its last block
   bool full_kinds_only = false;  // the model has no other groups
   bool compatible = true;        // see OffloadLayoutConfig
+  EngineRules rules = EngineRules::kMain2026August;  // likewise
 };
 
 // The prefix that the worker can serve once it has loaded what `groups` hold on lower tiers: at
@@ -26,10 +27,12 @@ struct OffloadQuery {
 // blocks that are on the GPU alone do not. By kind, b being the end of the prefix:
 //   full, MLA, sink  every chunk from the local hit to b
 //   window W         of the last ceil(W / chunk) chunks before b, those behind the local hit; not
-//                    compatible: those that hold the last W - 1 tokens
+//                    compatible: those that hold the last W - 1 tokens; from v0.32 on as many
+//                    chunks as LoadWindowChunks says
 //   chunked local C  as a window of C tokens; not compatible: from floor(b / C) * C on
 //   Mamba            the chunk that ends at b; not compatible: there is no other b
-//   EAGLE            one chunk more, which is given up
+//   EAGLE            one chunk more, which is given up; a full kind looks behind b for it from
+//                    v0.32 on
 // A prefix may end inside a chunk, which must then be there as a whole: so almost all of a prompt
 // can be served. A gain below one chunk of the group that is asked is none. Entries that end inside
 // a block are not looked for.

@@ -107,14 +107,19 @@ Status ReadPartialReuse(const Json& json, N name, S source) {
 Status ReadPollMs(const Json& json, N name, S source) {
   return ReadUpTo(json, name, kMaxPollMs, source.poll_ms);
 }
+constexpr std::pair<OffloadRule, const char*> kOffloadRules[] = {
+    {OffloadRule::kConnector, "connector"},
+    {OffloadRule::kOffloadScheduler, "offload_scheduler"},
+    {OffloadRule::kMirroredPool, "mirrored_pool"},
+};
 
 Status ReadOffloadRule(const Json& json, N name, S source) {
-  if (json != "connector" && json != "mirrored_pool") {
-    return BadField(name + ": neither \"connector\" nor \"mirrored_pool\"");
+  for (const auto& [rule, text] : kOffloadRules) {
+    if (json != text) continue;
+    source.worker.offload_rule = rule;
+    return Status();
   }
-  source.worker.offload_rule =
-      json == "connector" ? OffloadRule::kConnector : OffloadRule::kMirroredPool;
-  return Status();
+  return BadField(name + ": none of \"connector\", \"offload_scheduler\", \"mirrored_pool\"");
 }
 
 Status ReadReportsHits(const Json& json, N name, S source) {
@@ -470,7 +475,10 @@ Json SourceToJson(const RouterSource& source) {
   PutIf(source.gpu_blocks > 0, object, "gpu_blocks", source.gpu_blocks);
   PutIf(worker.alignment > 0, object, "alignment", worker.alignment);
   PutIf(worker.blocks_per_chunk > 1, object, "blocks_per_chunk", worker.blocks_per_chunk);
-  PutIf(worker.offload_rule == OffloadRule::kMirroredPool, object, "offload_rule", "mirrored_pool");
+  for (const auto& [rule, text] : kOffloadRules) {
+    const bool named = worker.offload_rule == rule && rule != OffloadRule::kConnector;
+    PutIf(named, object, "offload_rule", text);
+  }
   PutIf(worker.hit_reports != HitReports::kUnknown, object, "reports_hits",
         worker.hit_reports == HitReports::kExpected);
   PutStoreRules(worker, object);

@@ -31,7 +31,8 @@
 //   lookahead              tokens behind a block that its hash covers; absent: learned
 //   replay_tokens          of a hit, computed again (bounded replay)
 //   lora_paths             {name: path} of LoRA adapters; in a flag NAME:PATH, joined by +
-//   hash_block_size, alignment, blocks_per_chunk, offload_rule ("connector", "mirrored_pool")
+//   hash_block_size, alignment, blocks_per_chunk
+//   offload_rule           "connector", "offload_scheduler" or "mirrored_pool": see OffloadRule
 //   gpu_blocks             the most blocks that a group can have on the GPU; more refute the state
 //   reports_hits           true: the engine announces hits again (kv_cache_report_mode "full");
 //                          false: it never does. Not told: a store that may be either is doubtful

@@ -59,21 +59,65 @@ void EventWriter::TranslateUngrouped(const OffloadEvent& event, std::vector<Even
   }
 }
 
-void EventWriter::Translate(const OffloadEvent& event, const std::string& medium,
-                            const std::optional<std::string>& locality, std::vector<Event>& out) {
+void EventWriter::Clear() {
+  records_.clear();
+  residencies_.clear();
+  removed_.clear();
+}
+
+void EventWriter::EndBatch() {
+  for (const OffloadKey& key : std::exchange(removed_, {})) {
+    if (!residencies_.contains(key)) records_.erase(key);
+  }
+}
+
+void EventWriter::NoteStored(const OffloadKey& key, const EventTier& tier) {
+  if (!keep_until_last_) return;
+  std::vector<Residency>& held = residencies_[key];
+  const Residency residency{tier.medium, tier.ownership};
+  if (std::find(held.begin(), held.end(), residency) == held.end()) held.push_back(residency);
+}
+
+void EventWriter::NoteRemoved(const OffloadKey& key, const EventTier& tier) {
+  if (!keep_until_last_) {
+    if (tier.medium == medium_) records_.erase(key);
+    return;
+  }
+  if (const auto found = residencies_.find(key); found != residencies_.end()) {
+    std::erase(found->second, Residency{tier.medium, tier.ownership});
+    if (!found->second.empty()) return;
+    residencies_.erase(found);
+  }
+  removed_.push_back(key);
+}
+
+void EventWriter::NoteCleared(const EventTier& tier) {
+  if (!keep_until_last_) {
+    if (tier.medium == medium_) records_.clear();
+    return;
+  }
+  std::vector<OffloadKey> held;
+  for (const auto& [key, residencies] : residencies_) held.push_back(key);
+  for (const OffloadKey& key : held) NoteRemoved(key, tier);
+}
+
+void EventWriter::Translate(const OffloadEvent& event, const EventTier& tier,
+                            std::vector<Event>& out) {
   if (event.kind == OffloadEvent::Kind::kCleared) {
     AllBlocksCleared cleared;
-    cleared.medium = medium;
+    cleared.medium = tier.medium;
     out.emplace_back(std::move(cleared));
-    if (medium == medium_) records_.clear();
+    NoteCleared(tier);
     return;
   }
   if (form_ == OffloadEventForm::k2026May) return TranslateUngrouped(event, out);
   if (event.kind == OffloadEvent::Kind::kStored) {
     for (const OffloadKey& key : event.keys) {
       BlockStored stored = Stored(key);
-      stored.medium = medium;
-      stored.locality = locality;
+      stored.medium = tier.medium;
+      stored.locality = tier.locality;
+      stored.ownership = tier.ownership;
+      NoteStored(key, tier);
       out.emplace_back(std::move(stored));
     }
     return;
@@ -86,11 +130,12 @@ void EventWriter::Translate(const OffloadEvent& event, const std::string& medium
     if (removed == by_group.end()) {
       removed = by_group.insert(by_group.end(), BlockRemoved());
       removed->group_idx = group;
-      removed->medium = medium;
-      removed->locality = locality;
+      removed->medium = tier.medium;
+      removed->locality = tier.locality;
+      removed->ownership = tier.ownership;
     }
     AddRemoved(key, *removed);
-    if (medium == medium_) records_.erase(key);
+    NoteRemoved(key, tier);
   }
   for (BlockRemoved& removed : by_group) out.emplace_back(std::move(removed));
 }

@@ -40,7 +40,8 @@ OffloadScheduler::Impl::Impl(const OffloadSchedulerConfig& scheduler_config, Off
     : config(scheduler_config),
       layout(std::move(groups)),
       calls(std::move(manager), config.observer),
-      writer(config.layout.groups, config.hash_form, config.memory.medium),
+      writer(config.layout.groups, config.hash_form, config.memory.medium,
+             offload::OffloadEventForm::kByGroup, config.rules >= EngineRules::kV032),
       describer(layout, config.self_describing_events, config.compatible) {}
 
 OffloadScheduler::Impl::Request* OffloadScheduler::Impl::Find(OffloadRequestId id) {
@@ -112,6 +113,7 @@ Status OffloadScheduler::UpdateAfterAlloc(OffloadRequestId id, int64_t external_
 
 std::vector<Event> OffloadScheduler::TakeEvents() {
   impl_->TranslateEvents();
+  impl_->writer.EndBatch();
   return std::exchange(impl_->events, {});
 }
 

@@ -104,7 +104,8 @@ class EventReplay {
     }
     std::optional<std::string> locality;
     if (const Json named = event.value("locality", Json()); !named.is_null()) locality = named;
-    writer_.Translate(changed, event.at("medium"), locality, batch_.events);
+    const offload::EventTier tier{.medium = event.at("medium"), .locality = locality};
+    writer_.Translate(changed, tier, batch_.events);
     return end;
   }
 

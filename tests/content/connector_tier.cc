@@ -35,6 +35,7 @@ class ConnectorTier final : public Tier {
     config.prompt_only = parts.config.seed % 5 == 1;
     config.max_pending_ms = 30;
     config.late_load_ms = parts.config.late_load_ms;
+    config.rules = parts.config.rules;
     config.compatible = parts.config.fault == Fault::kLikeVllm;
     auto scheduler = OffloadScheduler::Create(config);
     EXPECT_TRUE(scheduler.ok()) << scheduler.status().ToString();

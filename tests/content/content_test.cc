@@ -32,6 +32,7 @@ TEST_P(Content, OfEveryBlockIsWhatItsKeySays) {
     RunConfig config = GetParam();
     config.seed = seed;
     if (seed % 2 == 0) config.host_blocks /= 3;
+    if (seed % 4 > 1) config.rules = EngineRules::kV033;
     config.operations = std::min(left, kOperationsOfARun);
     SCOPED_TRACE("seed " + std::to_string(seed));
     ContentRun run(config);

@@ -41,10 +41,11 @@ struct RunConfig {
   std::vector<GroupSpec> groups;
   // By group: bytes of a token's KV, or of a fourth of a Mamba state. Multiples of 8.
   std::vector<uint32_t> cell_bytes;
-  int64_t blocks_per_chunk = 1;  // connector
-  int64_t num_blocks = 100;      // GPU, the null block included
-  int64_t host_blocks = 180;     // of the size of the largest group's
-  int64_t hash_unit = 4;         // tokens
+  int64_t blocks_per_chunk = 1;                      // connector
+  EngineRules rules = EngineRules::kMain2026August;  // connector
+  int64_t num_blocks = 100;                          // GPU, the null block included
+  int64_t host_blocks = 180;                         // of the size of the largest group's
+  int64_t hash_unit = 4;                             // tokens
   // True: copies run on threads of their own. The test cannot say when, and none fails.
   bool threads = false;
   // Loads take some 40 ms of the run's time. Later than this they are given up, and some are stuck

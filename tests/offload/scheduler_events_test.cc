@@ -210,8 +210,11 @@ class Writer : public ::testing::Test {
   std::vector<Event> Write(OffloadEvent::Kind kind, const Numbers& keys,
                            const std::string& medium = kMediumCpu,
                            const std::optional<std::string>& locality = std::nullopt) {
+    return Write(kind, keys, EventTier{.medium = medium, .locality = locality});
+  }
+  std::vector<Event> Write(OffloadEvent::Kind kind, const Numbers& keys, const EventTier& tier) {
     std::vector<Event> events;
-    writer_.Translate({kind, Keys(keys)}, medium, locality, events);
+    writer_.Translate({kind, Keys(keys)}, tier, events);
     return events;
   }
   EventWriter writer_{{GroupSpec()}, EventHashForm::kBytes, kMediumCpu};
@@ -243,6 +246,62 @@ TEST_F(Writer, TheOrderOfKeysChangesNothingButTheOrderOfEvents) {
   const auto backward = Write(OffloadEvent::Kind::kStored, {4, 2});
   EXPECT_EQ(forward.at(0), backward.at(1));
   EXPECT_EQ(forward.at(1), backward.at(0));
+}
+
+class LastTierWriter : public Writer {
+ protected:
+  LastTierWriter() {
+    writer_.Describe(Key(2), Record({1, 2}));
+    Write(OffloadEvent::Kind::kStored, {2});
+  }
+  const EventTier disk_{.medium = kMediumStorage, .ownership = "kvcr"};
+  EventWriter writer_{
+      {GroupSpec()}, EventHashForm::kBytes, kMediumCpu, OffloadEventForm::kByGroup, true};
+
+  std::vector<Event> Write(OffloadEvent::Kind kind, const Numbers& keys,
+                           const EventTier& tier = {.medium = kMediumCpu}) {
+    std::vector<Event> events;
+    writer_.Translate({kind, Keys(keys)}, tier, events);
+    return events;
+  }
+};
+
+TEST_F(LastTierWriter, ADescriptionStaysUntilTheLastTierHasRemovedTheKey) {
+  const auto stored = Write(OffloadEvent::Kind::kStored, {2}, disk_);
+  EXPECT_EQ(std::get<BlockStored>(stored.at(0)).ownership, "kvcr");
+  Write(OffloadEvent::Kind::kRemoved, {2});
+  writer_.EndBatch();
+  EXPECT_TRUE(writer_.Knows(Key(2)));
+  const auto removed = Write(OffloadEvent::Kind::kRemoved, {2}, disk_);
+  EXPECT_THAT(std::get<BlockRemoved>(removed.at(0)).block_hashes, SizeIs(2));
+  EXPECT_EQ(std::get<BlockRemoved>(removed.at(0)).ownership, "kvcr");
+  writer_.EndBatch();
+  EXPECT_FALSE(writer_.Knows(Key(2)));
+}
+
+TEST_F(LastTierWriter, OwnersOfOneMediumAreResidenciesOfTheirOwn) {
+  Write(OffloadEvent::Kind::kStored, {2}, disk_);
+  Write(OffloadEvent::Kind::kStored, {2}, {.medium = kMediumStorage});
+  Write(OffloadEvent::Kind::kRemoved, {2});
+  Write(OffloadEvent::Kind::kRemoved, {2}, disk_);
+  writer_.EndBatch();
+  EXPECT_TRUE(writer_.Knows(Key(2)));
+}
+
+TEST_F(LastTierWriter, AStoreOfALowerTierInTheBatchOfTheRemovalIsWhole) {
+  Write(OffloadEvent::Kind::kRemoved, {2});
+  const auto stored = Write(OffloadEvent::Kind::kStored, {2}, disk_);
+  EXPECT_EQ(std::get<BlockStored>(stored.at(0)).block_size, 4);
+  writer_.EndBatch();
+  EXPECT_TRUE(writer_.Knows(Key(2)));
+}
+
+TEST_F(LastTierWriter, AFailedStoreLeavesTheDescriptionToALowerTier) {
+  writer_.Forget(Key(2));
+  EXPECT_TRUE(writer_.Knows(Key(2)));
+  Write(OffloadEvent::Kind::kCleared, {});
+  writer_.EndBatch();
+  EXPECT_FALSE(writer_.Knows(Key(2)));
 }
 
 }  // namespace

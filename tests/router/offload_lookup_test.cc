@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "kvcast/prefix_index.h"
 #include "router/offload_reuse.h"
 #include "src/tools/file.h"
 #include "tests/recordings.h"
@@ -78,6 +79,36 @@ int64_t Predict(const Json& config, const Json& recorded) {
   OffloadQuery asked = query;
   asked.full_kinds_only = full_kinds_only;
   return ReusableWithOffload(groups, asked);
+}
+
+// Full attention in chunks of 4 tokens, a window of 8 in chunks of 8. A prefix of 12 tokens ends
+// inside a chunk of the window: what the next token sees begins in the chunk before.
+int64_t Reusable(EngineRules rules, OffloadRule rule, bool first_window_chunk) {
+  std::vector<GroupResidency> groups(2);
+  groups[0].spec = {.kind = SpecKind::kFullAttention, .block_size = 4};
+  groups[0].blocks.Resize(4);
+  for (int64_t i = 0; i < 3; ++i) groups[0].blocks.Set(i);
+  groups[1].spec = {.kind = SpecKind::kSlidingWindow, .block_size = 8, .sliding_window = 8};
+  groups[1].blocks.Resize(2);
+  if (first_window_chunk) groups[1].blocks.Set(0);
+  groups[1].blocks.Set(1);
+  return ReusableWithOffload(groups, {.unit = 4,
+                                      .units = 4,
+                                      .prompt_tokens = 17,
+                                      .compatible = rule == OffloadRule::kConnector,
+                                      .rules = rules});
+}
+
+TEST(OffloadLookup, FollowsTheReleaseOfTheWorker) {
+  const auto august = EngineRules::kMain2026August;
+  EXPECT_EQ(Reusable(august, OffloadRule::kConnector, false), 12) << "it cannot be loaded";
+  EXPECT_EQ(Reusable(EngineRules::kV033, OffloadRule::kConnector, false), 0);
+  EXPECT_EQ(Reusable(august, OffloadRule::kOffloadScheduler, false), 0);
+  for (const auto rules : {august, EngineRules::kV033}) {
+    for (const auto rule : {OffloadRule::kConnector, OffloadRule::kOffloadScheduler}) {
+      EXPECT_EQ(Reusable(rules, rule, true), 12);
+    }
+  }
 }
 
 void ExpectTheConnectorsOwn(const std::string& file) {

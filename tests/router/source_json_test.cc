@@ -103,6 +103,23 @@ TEST(ExpandRanks, EachRankIsAWorkerOfOneInstance) {
   EXPECT_FALSE(ExpandRanks(source).ok());
 }
 
+TEST(SourceJson, AnOffloadRuleNamesTheEnginesScheduler) {
+  const std::pair<const char*, OffloadRule> rules[] = {
+      {"connector", OffloadRule::kConnector},
+      {"offload_scheduler", OffloadRule::kOffloadScheduler},
+      {"mirrored_pool", OffloadRule::kMirroredPool}};
+  for (const auto& [name, rule] : rules) {
+    Json json = {{"name", "w"}, {"endpoint", "tcp://h:1"}, {"offload_rule", name}};
+    const auto source = SourceFromJson(json);
+    ASSERT_TRUE(source.ok()) << source.status().ToString();
+    EXPECT_EQ(source->worker.offload_rule, rule);
+    if (rule == OffloadRule::kConnector) json.erase("offload_rule");  // the default
+    EXPECT_EQ(SourceToJson(*source), json);
+  }
+  const Json wrong = {{"name", "w"}, {"endpoint", "tcp://h:1"}, {"offload_rule", "lazy"}};
+  EXPECT_NE(SourceFromJson(wrong).status().ToString().find("offload_scheduler"), std::string::npos);
+}
+
 struct Wrong {
   std::string text;
   std::string message;
