@@ -58,6 +58,9 @@ struct DecodeCounts {
   // BlockStored maps of fewer than 16 pairs with a 16-bit header. vLLM writes all of its stores so
   // from 0.33 on, and none before (msgspec chooses the header by the fields that are declared).
   uint64_t wide_stores = 0;
+  // Of unknown_fields, those that name the components of a block (full, swa, mamba) that are held,
+  // as SGLang's hybrids do if told to: what the event says of the block is not all that was sent.
+  uint64_t component_fields = 0;
 
   uint64_t rejected_total() const {
     uint64_t total = 0;

@@ -19,6 +19,7 @@ bool LosesTruth(const DecodeCounts& counts) {
 void AddCounts(const DecodeCounts& from, DecodeCounts& to) {
   to.decoded += from.decoded;
   to.unknown_fields += from.unknown_fields;
+  to.component_fields += from.component_fields;
   for (size_t i = 0; i < kRejectReasons; ++i) to.rejected[i] += from.rejected[i];
 }
 
@@ -200,6 +201,7 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     if (!decoded) tally_.Clear();
   }
   if (counts.wide_stores > 0) index_.LearnRules(id_, EngineRules::kV033);
+  if (counts.component_fields > 0) has_components_ = true;
   const bool doubtful = LosesTruth(counts) || !tagged;
   // TensorRT-LLM's decoder takes back what a lost event may have removed.
   if ((!decoded || doubtful) && !trtllm_) inexact_ = true;
@@ -299,6 +301,7 @@ void Source::OnReset(ResetReason reason) {
   if (reason == ResetReason::kRestart) {
     replica_.Reset(/*restart=*/true);
     inexact_ = false;
+    has_components_ = false;
     began_ = false;
     detector_.Restart();
     NoteScheme();
@@ -345,6 +348,14 @@ HashScheme Source::scheme() const {
   }
   scheme.form = form_;
   return scheme;
+}
+
+std::string_view Source::rule_doubt() const {
+  if (has_components_) {
+    return "components: the events say which components of a block are held, and only whole blocks "
+           "are indexed";
+  }
+  return rule_doubt_;
 }
 
 std::string Source::lora_path(const std::string& name) const {

@@ -147,7 +147,7 @@ class Source {
   SchemeCounters scheme_counters() const;
   // Why the engine's own lookup may say something else, although its blocks are known. Empty: it
   // does not.
-  std::string_view rule_doubt() const { return rule_doubt_; }
+  std::string_view rule_doubt() const;
   // What queries have found out of the worker's blocks. Named beside the next batch.
   void OfferNames(FoundNames names) { found_names_.Offer(std::move(names)); }
   // The path of an adapter; empty: not told.
@@ -196,6 +196,7 @@ class Source {
   std::optional<TrtllmEvents> trtllm_;      // if that is the format
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};
   std::atomic<bool> inexact_{false};
+  std::atomic<bool> has_components_{false};  // see DecodeCounts::component_fields
   mutable Mutex mutex_;
   SourceCounters counters_ KV_GUARDED_BY(mutex_);
   BlockTally tally_ KV_GUARDED_BY(mutex_);

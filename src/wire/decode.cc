@@ -206,7 +206,7 @@ Status BatchDecoder::ReadEvent() {
   const Reader start = in_;
   const uint64_t unknown_fields = counts_.unknown_fields;
   const uint8_t* single_hash = nullptr;
-  const wire::EventContext context{limits_, budget_, options_, counts_.unknown_fields, single_hash};
+  const wire::EventContext context{limits_, budget_, options_, counts_, single_hash};
   if (decoded_ == batch_.events.size()) batch_.events.emplace_back();
   const std::optional<Reject> reject = wire::DecodeEvent(in_, context, batch_.events[decoded_]);
   if (!reject) {
@@ -228,6 +228,7 @@ void Add(const DecodeCounts& from, DecodeCounts& to) {
   to.decoded += from.decoded;
   to.unknown_fields += from.unknown_fields;
   to.wide_stores += from.wide_stores;
+  to.component_fields += from.component_fields;
   for (size_t i = 0; i < kRejectReasons; ++i) to.rejected[i] += from.rejected[i];
 }
 

@@ -73,6 +73,10 @@ bool ReadField(FieldReader& in, Field field, AllBlocksCleared& event) {
   return field == Field::kMedium ? in.Text(event.medium) : in.SkipUnknown();
 }
 
+// SGLang's, of stores.
+constexpr std::string_view kComponentTypesKey = "component_types";
+constexpr std::string_view kComponentIdKey = "component_id";
+
 // Index of the key's field; named.size() if it is none. Starts at `expected`, where the producers'
 // order puts it, and wraps.
 size_t FindField(std::span<const Field> named, size_t expected, std::string_view key) {
@@ -106,7 +110,9 @@ bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventT
     }
     const size_t index = FindField(known.named, expected, key.as_view());
     if (index == known.named.size()) {
-      if (!in.SkipUnknown()) return false;
+      const bool components =
+          key.as_view() == kComponentTypesKey || key.as_view() == kComponentIdKey;
+      if (!(components ? in.SkipComponents() : in.SkipUnknown())) return false;
       continue;
     }
     const Field field = known.named[index];
@@ -125,11 +131,11 @@ bool ReadContestedElement(FieldReader& in, Field field, BlockStored& event) {
   if (!in.PeekKind(kind)) return false;
   if (field == Field::kLoraName) {
     if (kind == Kind::kMap) return in.Metadata(event.metadata);
-    if (kind == Kind::kArray) return in.SkipUnknown();
+    if (kind == Kind::kArray) return in.AtTextArray() ? in.SkipComponents() : in.SkipUnknown();
   } else if (kind == Kind::kMap && !event.metadata) {
     return in.Metadata(event.metadata);
   } else if (in.AtTextArray()) {
-    return in.SkipUnknown();
+    return in.SkipComponents();
   }
   return ReadField(in, field, event);
 }
@@ -257,7 +263,8 @@ std::optional<Reject> DecodeWhole(Reader& in, const Value& head, const EventCont
                                   Event& event) {
   FieldReader fields(in, context.limits, context.options, context.budget);
   const bool ok = DecodeBody(in, head, fields, event);
-  context.unknown_fields += fields.unknown_fields();
+  context.counts.unknown_fields += fields.unknown_fields();
+  context.counts.component_fields += fields.component_fields();
   context.single_hash = fields.single_hash();
   return ok ? std::nullopt : std::optional<Reject>(fields.reason());
 }

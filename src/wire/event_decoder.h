@@ -15,7 +15,7 @@ struct EventContext {
   const WireLimits& limits;
   BatchBudget& budget;
   const DecodeOptions& options;
-  uint64_t& unknown_fields;  // added to
+  DecodeCounts& counts;  // unknown_fields and component_fields: added to
   // Set to the place in the input of the event's block hashes if they are a single one in the
   // 9-byte form of integers, else to nullptr.
   const uint8_t*& single_hash;

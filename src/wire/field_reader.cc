@@ -31,6 +31,13 @@ bool FieldReader::AtTextArray() const {
   return ahead.Next(value) && value.kind == Kind::kText;
 }
 
+bool FieldReader::SkipComponents() {
+  Kind kind;
+  if (!PeekKind(kind)) return false;
+  if (kind != Kind::kNil) ++component_fields_;
+  return SkipUnknown();
+}
+
 bool FieldReader::SkipUnknown() {
   const uint32_t depth_used = kFieldDepth - 1;
   const uint32_t depth_left = depth_max_ > depth_used ? depth_max_ - depth_used : 0;

@@ -48,6 +48,7 @@ class FieldReader {
 
   Reject reason() const { return reason_; }
   uint64_t unknown_fields() const { return unknown_fields_; }
+  uint64_t component_fields() const { return component_fields_; }
   // See EventContext.
   const uint8_t* single_hash() const { return single_hash_; }
   // Lists that Lookahead read.
@@ -67,6 +68,8 @@ class FieldReader {
   bool Skip() { return in_.Skip() || Fail(Reject::kBadValue); }
   // The same for a value that nobody asked for: counts it and holds it to the depth limit.
   bool SkipUnknown();
+  // The names of a block's components, or nil.
+  bool SkipComponents();
 
   // nil clears the target.
   bool Hash(std::optional<BlockHash>& hash);
@@ -109,6 +112,7 @@ class FieldReader {
   uint64_t event_tokens_ = 0;
   uint64_t event_extra_keys_ = 0;
   uint64_t unknown_fields_ = 0;
+  uint64_t component_fields_ = 0;
   const uint8_t* single_hash_ = nullptr;
   size_t lookahead_lists_ = 0;
   Reject reason_ = Reject::kBadValue;

@@ -12,6 +12,7 @@
 #include "router/service/source.h"
 #include "router/service/trtllm_events.h"
 #include "router/service/trtllm_writer.h"
+#include "src/wire/writer.h"
 #include "tests/router/content_events.h"
 #include "tests/router/peer_engine.h"
 
@@ -272,6 +273,60 @@ TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
   EXPECT_EQ(reader.WithHostMemory(Tokens(1, 13)), 8);
   send(Remove({Hash(3)}), "offload", 0);
   EXPECT_EQ(reader.counters().unknown_removes, 0u);
+}
+
+// SGLang's map of a store, with `key` besides what it always has.
+Bytes SglangStore(const char* key, const std::function<void(wire::Writer&)>& value) {
+  Bytes bytes;
+  wire::Writer out(bytes);
+  out.ArrayHead(3);
+  out.Float(1);
+  out.ArrayHead(1);
+  out.MapHead(6);
+  out.Text("type");
+  out.Text("BlockStored");
+  out.Text("block_hashes");
+  out.ArrayHead(1);
+  out.Signed(-7);
+  out.Text("parent_block_hash");
+  out.Nil();
+  out.Text("token_ids");
+  out.ArrayHead(4);
+  for (int64_t token = 1; token <= 4; ++token) out.Signed(token);
+  out.Text("block_size");
+  out.Signed(4);
+  out.Text(key);
+  value(out);
+  out.Nil();
+  out.Close();
+  return bytes;
+}
+
+TEST(PeerFormats, ComponentsOfABlockAreCountedAndTheAnswerIsNotExact) {
+  RouterSource config;
+  config.worker.name = "sglang";
+  config.worker.groups = {PeerFull()};
+  const auto names = [](wire::Writer& out) {
+    out.ArrayHead(2);
+    out.Text("full");
+    out.Text("swa");
+  };
+  const auto nil = [](wire::Writer& out) { out.Nil(); };
+  for (const char* key : {"component_types", "component_id"}) {
+    Reader reader(config);
+    EXPECT_EQ(reader.Take(SglangStore(key, nil)), BatchResult::kApplied);
+    EXPECT_EQ(reader.source().rule_doubt(), "");
+    EXPECT_EQ(reader.Take(SglangStore(key, names)), BatchResult::kApplied);
+    EXPECT_EQ(reader.source().rule_doubt().substr(0, 11), "components:");
+    EXPECT_EQ(reader.source().counters().decode.component_fields, 1u);
+    EXPECT_EQ(reader.source().counters().decode.unknown_fields, 2u);
+    EXPECT_EQ(reader.Reusable(Tokens(1, 5)), 4);
+    reader.source().OnReset(ResetReason::kRestart);
+    EXPECT_EQ(reader.source().rule_doubt(), "");
+  }
+  Reader other(config);
+  EXPECT_EQ(other.Take(SglangStore("not_known_yet", names)), BatchResult::kApplied);
+  EXPECT_EQ(other.source().rule_doubt(), "");
 }
 
 TEST(PeerFormats, AGapOfEventIdsIsNotWholeUntilTheEngineBeginsAnew) {

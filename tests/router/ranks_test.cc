@@ -151,21 +151,27 @@ RouterSource OfTwoRanks(const std::string& endpoint, const std::string& replay_e
   return source;
 }
 
+// SGLang's DP attention names the rank in the same place.
 TEST_F(RanksTest, OnOneSocketByTheTagOfTheBatch) {
-  const auto publisher = Publisher::Create(OnFreePorts()).value();
-  RouterSource source = OfTwoRanks(publisher->endpoint(), publisher->replay_endpoint());
-  source.rank_by_tag = true;
-  Start(source);
-  ExpectBothExact(
-      [&](int64_t rank, EventBatch batch) {
-        batch.data_parallel_rank = rank;
-        ASSERT_TRUE(publisher->Publish(std::move(batch)).ok());
-      },
-      [&] {
-        const uint64_t seq = publisher->next_seq().value;
-        return std::pair(seq, seq);
-      });
-  EXPECT_EQ(Ask({1, 2})[1].at("name"), "engine-dp1");
+  for (const Dialect dialect : {kDefaultDialect, Dialect::kSglang3, Dialect::kSglang5}) {
+    PublisherConfig config = OnFreePorts();
+    config.dialect = dialect;
+    const auto publisher = Publisher::Create(config).value();
+    RouterSource source = OfTwoRanks(publisher->endpoint(), publisher->replay_endpoint());
+    source.rank_by_tag = true;
+    Start(source);
+    ExpectBothExact(
+        [&](int64_t rank, EventBatch batch) {
+          batch.data_parallel_rank = rank;
+          ASSERT_TRUE(publisher->Publish(std::move(batch)).ok());
+        },
+        [&] {
+          const uint64_t seq = publisher->next_seq().value;
+          return std::pair(seq, seq);
+        });
+    EXPECT_EQ(Ask({1, 2})[1].at("name"), "engine-dp1");
+    service.reset();
+  }
 }
 
 TEST_F(RanksTest, OnPortsOffsetByTheRank) {
