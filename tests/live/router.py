@@ -1,9 +1,11 @@
 """`kvcast router` as a process, and the part of its HTTP API that the driver uses.
 SPDX-License-Identifier: Apache-2.0
 """
+import ctypes
 import http.client
 import json
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -16,10 +18,17 @@ class RouterError(Exception):
     pass
 
 
+def _end_with_parent() -> None:
+    """A run that is killed leaves no router behind."""
+    pr_set_pdeathsig = 1
+    ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGTERM)
+
+
 class Router:
     def __init__(self, kvcast: str):
         self._process = subprocess.Popen([kvcast, "router", "--http", "127.0.0.1:0"],
-                                         stderr=subprocess.PIPE, text=True)
+                                         stderr=subprocess.PIPE, text=True,
+                                         preexec_fn=_end_with_parent)
         line = self._process.stderr.readline()
         port = re.search(r"http://[^:]+:(\d+)", line)
         if port is None:
