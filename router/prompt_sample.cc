@@ -21,12 +21,28 @@ bool HasTokensOfBlocks(const BlockStored& event) {
 
 }  // namespace
 
-void PromptSample::Rotate() {
-  generations_[0] = std::exchange(generations_[1], {});
-  filter_ = std::make_unique<Filter>();
-  for (const Node& node : generations_[0].nodes) {
-    (*filter_)[BitOf(node.content) / 64] |= uint64_t{1} << BitOf(node.content) % 64;
+void PromptSample::AddToFilter(ContentKey content) {
+  const size_t nodes = generations_[0].nodes.size() + generations_[1].nodes.size();
+  if (filter_.size() * 64 < nodes * kFilterBitsANode || filter_.empty()) {
+    MakeFilter(std::max(kFilterBits, filter_.size() * 128));
   }
+  filter_[BitOf(content) / 64] |= uint64_t{1} << BitOf(content) % 64;
+}
+
+void PromptSample::MakeFilter(size_t bits) {
+  if (!removals_) removals_ = std::make_unique<Removals>();
+  filter_.assign(bits / 64, 0);
+  for (const Generation& generation : generations_) {
+    for (const Node& node : generation.nodes) {
+      filter_[BitOf(node.content) / 64] |= uint64_t{1} << BitOf(node.content) % 64;
+    }
+  }
+}
+
+void PromptSample::Rotate() {
+  TakeRemovals();
+  generations_[0] = std::exchange(generations_[1], {});
+  MakeFilter(filter_.size() * 64);
 }
 
 void PromptSample::Follow(const Store& store, const ContentKeys& keys) {
@@ -103,8 +119,7 @@ uint32_t PromptSample::Step(uint32_t at, ContentKey content, uint32_t tokens, ui
   if (added) {
     const uint32_t end = (at == kRoot ? 0 : now.nodes[at].end) + tokens;
     now.nodes.push_back({.content = content, .parent = at, .end = end, .child = kRoot});
-    if (!filter_) filter_ = std::make_unique<Filter>();
-    (*filter_)[BitOf(content) / 64] |= uint64_t{1} << BitOf(content) % 64;
+    AddToFilter(content);
     if (at != kRoot) {
       Node& parent = now.nodes[at];
       if (parent.child == kRoot) {
@@ -130,11 +145,16 @@ void PromptSample::NoteStart(uint32_t node, const Store& store, const ContentKey
                               .scope = keys.Root(ScopeOf(store.event))});
 }
 
-void PromptSample::MarkRemoved(ContentKey content, uint8_t group) {
-  for (Generation& generation : generations_) {
-    const auto found = generation.position_of.find(content);
-    if (found == generation.position_of.end()) continue;
-    generation.nodes[found->second].removed |= uint64_t{1} << group;
+void PromptSample::TakeRemovals() {
+  if (!removals_) return;
+  const size_t count = std::exchange(removals_->count, 0);
+  for (const Removals::Removal& removal : std::span(removals_->at).first(count)) {
+    if (!MayHave(removal.content)) continue;
+    for (Generation& generation : generations_) {
+      const auto found = generation.position_of.find(removal.content);
+      if (found == generation.position_of.end()) continue;
+      generation.nodes[found->second].removed |= uint64_t{1} << removal.group;
+    }
   }
 }
 

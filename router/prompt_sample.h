@@ -1,8 +1,8 @@
 // PromptSample: some of the prompts that a worker stores, as paths of content keys.
 //
 // A sampled prompt is followed from its first block on. Beside every prefix stands which groups
-// have removed a block that ends there. Most stores are passed over: one block in 64 is paid for,
-// after the first 1,024.
+// have removed a block that ends there. Most stores are passed over: one block in 128 is paid for,
+// after the first 512.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,8 +25,8 @@ class PromptSample {
  public:
   // Prefixes of a generation. A full generation becomes the old one, which does not grow.
   static constexpr size_t kMaxNodes = 8192;
-  static constexpr int64_t kFirstCredits = 1024;
-  static constexpr uint64_t kBlocksACredit = 64;
+  static constexpr int64_t kFirstCredits = 512;
+  static constexpr uint64_t kBlocksACredit = 128;
 
   // A prefix, in steps of the hash unit where the content inside blocks is known.
   struct Node {
@@ -70,36 +70,59 @@ class PromptSample {
   }
   // A group has no copy of the block any more.
   void NoteRemoved(ContentKey content, uint8_t group) {
-    if (MayHave(content)) MarkRemoved(content, group);
+    if (filter_.empty()) return;
+    removals_->at[removals_->count] = {content, group};
+    if (++removals_->count == kRemovals) TakeRemovals();
   }
   // The GPU's cache is empty, or another engine's.
   void Clear() { *this = PromptSample(); }
 
   // The old generation and the present one.
-  const std::array<Generation, 2>& generations() const { return generations_; }
+  const std::array<Generation, 2>& generations() {
+    TakeRemovals();
+    return generations_;
+  }
 
  private:
-  static constexpr size_t kFilterBits = size_t{1} << 16;
-  using Filter = std::array<uint64_t, kFilterBits / 64>;
+  // Bits of the filter: at first, and of each prefix in it at least.
+  static constexpr size_t kFilterBits = size_t{1} << 14;
+  static constexpr size_t kFilterBitsANode = 16;
 
-  static size_t BitOf(ContentKey content) { return (content ^ content >> 32) % kFilterBits; }
+  // One after the other, so that a removal touches no memory of its own; looked at together.
+  static constexpr size_t kRemovals = 512;
+  struct Removals {
+    struct Removal {
+      ContentKey content;
+      uint8_t group;
+    };
+    size_t count = 0;
+    std::array<Removal, kRemovals> at;
+  };
+
+  size_t BitOf(ContentKey content) const {
+    return (content ^ content >> 32) & (filter_.size() * 64 - 1);
+  }
   bool MayHave(ContentKey content) const {
+    if (filter_.empty()) return false;
     const size_t bit = BitOf(content);
-    return filter_ && ((*filter_)[bit / 64] >> bit % 64 & 1) != 0;
+    return (filter_[bit / 64] >> bit % 64 & 1) != 0;
   }
   Generation& present() { return generations_[1]; }
   void Follow(const Store& store, const ContentKeys& keys);
   void FollowBlocks(const Store& store, const ContentKeys& keys, uint32_t at);
   uint32_t Step(uint32_t at, ContentKey content, uint32_t tokens, uint8_t group);
   void NoteStart(uint32_t node, const Store& store, const ContentKeys& keys);
-  void MarkRemoved(ContentKey content, uint8_t group);
+  void TakeRemovals();
+  void AddToFilter(ContentKey content);
+  void MakeFilter(size_t bits);
   void Rotate();
 
   std::array<Generation, 2> generations_;
-  std::unique_ptr<Filter> filter_;   // of the contents of both
-  std::vector<ContentKey> inside_;   // a block's contents
-  int64_t credits_ = kFirstCredits;  // blocks that may be followed
-  uint64_t fraction_ = 0;            // blocks that gave no credit yet
+  std::vector<uint64_t> filter_;        // of the contents of both; a power of two, or empty
+  std::unique_ptr<Removals> removals_;  // not looked at yet; there if the filter is
+  std::vector<ContentKey> inside_;      // a block's contents
+  int64_t credits_ = kFirstCredits;     // blocks that may be followed
+  uint64_t fraction_ = 0;               // blocks that gave no credit yet
   int64_t unit_ = 0;
 };
 
