@@ -115,6 +115,24 @@ TEST(LoadWindow, AnEndInsideAChunkNeedsOneChunkMore) {
   EXPECT_EQ(Ask(*before, {"HHHM", "MH"}, 17).tokens, 12) << "a hit that cannot be loaded";
 }
 
+TEST(LoadWindow, AnotherLoadIsWaitedForAtItsWholeWidth) {
+  // 12 tokens end inside the window's chunk 1; the load reads chunk 0 too, where v0.31 did not
+  // look.
+  const auto asks = [](EngineRules rules) {
+    const auto layout = Derived({FullOf(4), WindowOf(8, 8)}, {rules});
+    OffloadAnswers answers;
+    answers.chunk = [](size_t group, int64_t chunk) {
+      return group == 1 || chunk < 3 ? LookupResult::kHit : LookupResult::kMiss;
+    };
+    answers.being_loaded = [](size_t group, int64_t chunk) { return group == 1 && chunk == 0; };
+    return LookupOffloaded(*layout, {.num_tokens = 17, .prompt_tokens = 17, .num_hashes = 4},
+                           answers)
+        .tokens;
+  };
+  EXPECT_EQ(asks(EngineRules::kV033), std::nullopt);
+  EXPECT_EQ(asks(EngineRules::kMain2026August), 12);
+}
+
 std::optional<int64_t> ScanOf(const std::string& letters, int64_t required, int64_t at_end) {
   return ScanLoadWindow(std::ssize(letters), required, at_end,
                         [&](int64_t i) { return LetterOf(letters[static_cast<size_t>(i)]); });
@@ -214,7 +232,7 @@ TEST(LoadWindow, TheLookupIsTheLongestEndThatEveryGroupCanLoad) {
   EXPECT_GT(hits, 3000);
 }
 
-TEST(Eagle, AFullGroupToo_IsAskedForOneChunkBehindThePrefix) {
+TEST(Eagle, AFullGroupIsAskedForOneChunkBehindThePrefixToo) {
   // A window without a draft head ends the prefix at 8; the full group gives up chunk 2, not 1.
   const std::vector<std::string> held = {"HHHH", "HHMM"};
   const std::vector<GroupSpec> groups = {FullOf(4, true), WindowOf(8, 4)};

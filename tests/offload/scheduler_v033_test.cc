@@ -125,6 +125,31 @@ TEST(V033, AWindowsChunksFollowTheRetentionInterval) {
   EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1), (Positions{2, 3, 10, 11}));
 }
 
+// A chunk that another request is storing, and that is removed and stored by nobody else: what a
+// lookup learned of it while it was pending describes it.
+TEST(V033, APendingChunkIsDescribedByTheLookup) {
+  for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
+    OffloadSchedulerConfig config = AsVllm(Config({Full()}, 1, 1));
+    config.rules = rules;
+    TestEngine engine(config);
+    TestRequest& request = engine.Stored(engine.Add(5));
+    engine.Finish(request);
+    engine.Step();
+    engine.Stored(engine.Add(4));  // evicts it
+    TestRequest& again = engine.AddCopy(request);
+    engine.Match(again);
+    engine.Run(again, 5);             // evicts the other one, and is being stored
+    engine.scheduler().TakeEvents();  // the removals: descriptions of removed keys are dropped
+    TestRequest& asks = engine.AddCopy(request);
+    EXPECT_EQ(engine.Match(asks), std::nullopt);
+    engine.Complete();
+    const auto events = engine.scheduler().TakeEvents();
+    ASSERT_THAT(events, SizeIs(1));
+    const int64_t said = std::get<BlockStored>(events[0]).block_size;
+    EXPECT_EQ(said, rules == EngineRules::kV033 ? 4 : 0);
+  }
+}
+
 // vLLM looked at the last block of a chunk alone.
 TEST(V033, AChunkWithANullBlockIsNotStoredInTheCompatibleModeToo) {
   for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
@@ -181,16 +206,15 @@ TEST_F(WithinStep, OneTokenIsLeftToCompute) {
 }
 
 TEST_F(WithinStep, TheBudgetIsThatOfAllLoadsOfAStep) {
-  engine.Stored(engine.Add(12, 12));
-  EXPECT_FALSE(Ask(engine.Add(13, 12)).within_step) << "three chunks";
-  TestRequest& first = engine.Add(9, 4);
+  EXPECT_FALSE(Ask(engine.AddCopy(engine.Stored(engine.Add(13)))).within_step) << "three chunks";
+  TestRequest& first = engine.AddCopy(engine.Stored(engine.Add(5)));
+  TestRequest& second = engine.AddCopy(engine.Stored(engine.Add(9)));
   ASSERT_TRUE(Ask(first).within_step);
+  ASSERT_TRUE(Ask(second).within_step);
   ASSERT_TRUE(engine.Load(first, 4).ok());
-  TestRequest& second = engine.Add(9, 8);
-  const OffloadMatch match = Ask(second);
-  EXPECT_EQ(match.tokens, std::nullopt) << "chunk 0 is being loaded";
+  EXPECT_EQ(Ask(second).tokens, 8);
+  EXPECT_FALSE(Ask(second).within_step) << "one chunk is left, it needs two";
   engine.Step();
-  engine.Complete();
   EXPECT_TRUE(Ask(second).within_step) << "another step, another budget";
 }
 

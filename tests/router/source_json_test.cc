@@ -109,12 +109,13 @@ TEST(SourceJson, AnOffloadRuleNamesTheEnginesScheduler) {
       {"offload_scheduler", OffloadRule::kOffloadScheduler},
       {"mirrored_pool", OffloadRule::kMirroredPool}};
   for (const auto& [name, rule] : rules) {
-    Json json = {{"name", "w"}, {"endpoint", "tcp://h:1"}, {"offload_rule", name}};
+    const Json json = {{"name", "w"}, {"endpoint", "tcp://h:1"}, {"offload_rule", name}};
     const auto source = SourceFromJson(json);
     ASSERT_TRUE(source.ok()) << source.status().ToString();
     EXPECT_EQ(source->worker.offload_rule, rule);
-    if (rule == OffloadRule::kConnector) json.erase("offload_rule");  // the default
-    EXPECT_EQ(SourceToJson(*source), json);
+    // The default is not written.
+    const std::string written = rule == OffloadRule::kConnector ? "" : name;
+    EXPECT_EQ(SourceToJson(*source).value("offload_rule", ""), written);
   }
   const Json wrong = {{"name", "w"}, {"endpoint", "tcp://h:1"}, {"offload_rule", "lazy"}};
   EXPECT_NE(SourceFromJson(wrong).status().ToString().find("offload_scheduler"), std::string::npos);
