@@ -440,7 +440,8 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
                               .holding = {.own = worker.own,
                                           .place = place,
                                           .source = worker.number,
-                                          .repeats_count = !worker.config.repeats_are_refreshes}};
+                                          .repeats_count = !worker.config.repeats_are_refreshes,
+                                          .watched = worker.sample.Wants(start, content_)}};
   size_t more = event.block_hashes.size();
   for (size_t i = 0; i < event.block_hashes.size(); ++i) {
     ahead.Step();
@@ -520,7 +521,9 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     }
     if (name.named()) {
       worker.idle.Put(FingerprintOf(hash), name.content());
-      if (removals.tier == Tier::kGpu) worker.sample.NoteRemoved(name.content(), removals.group);
+      if (name.watched() && removals.tier == Tier::kGpu) {
+        worker.sample.NoteRemoved(name.content(), removals.group);
+      }
     } else {
       --worker.unnamed[static_cast<size_t>(removals.tier)];
     }

@@ -67,7 +67,7 @@ SampledPrompt PromptTo(const PromptSample::Generation& generation, uint32_t leaf
 }
 
 // Of both generations, evenly spread.
-std::vector<SampledPrompt> PromptsOf(PromptSample& sample, int64_t unit) {
+std::vector<SampledPrompt> PromptsOf(const PromptSample& sample, int64_t unit) {
   std::vector<SampledPrompt> prompts;
   int64_t units = 0;
   for (const PromptSample::Generation& generation : sample.generations()) {
@@ -244,7 +244,7 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
   ReuseDiagnosis diagnosis;
   int64_t unit = 0;
   const auto prompts =
-      ReadWorker(id, std::vector<router::SampledPrompt>(), [&](WorkerState& worker) {
+      ReadWorker(id, std::vector<router::SampledPrompt>(), [&](const WorkerState& worker) {
         router::DescribeGroups(worker, diagnosis);
         unit = worker.catalogue.unit();
         return unit > 0 ? router::PromptsOf(worker.sample, unit)

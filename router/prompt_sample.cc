@@ -30,7 +30,6 @@ void PromptSample::AddToFilter(ContentKey content) {
 }
 
 void PromptSample::MakeFilter(size_t bits) {
-  if (!removals_) removals_ = std::make_unique<Removals>();
   filter_.assign(bits / 64, 0);
   for (const Generation& generation : generations_) {
     for (const Node& node : generation.nodes) {
@@ -40,7 +39,6 @@ void PromptSample::MakeFilter(size_t bits) {
 }
 
 void PromptSample::Rotate() {
-  TakeRemovals();
   generations_[0] = std::exchange(generations_[1], {});
   MakeFilter(filter_.size() * 64);
 }
@@ -145,16 +143,11 @@ void PromptSample::NoteStart(uint32_t node, const Store& store, const ContentKey
                               .scope = keys.Root(ScopeOf(store.event))});
 }
 
-void PromptSample::TakeRemovals() {
-  if (!removals_) return;
-  const size_t count = std::exchange(removals_->count, 0);
-  for (const Removals::Removal& removal : std::span(removals_->at).first(count)) {
-    if (!MayHave(removal.content)) continue;
-    for (Generation& generation : generations_) {
-      const auto found = generation.position_of.find(removal.content);
-      if (found == generation.position_of.end()) continue;
-      generation.nodes[found->second].removed |= uint64_t{1} << removal.group;
-    }
+void PromptSample::MarkRemoved(ContentKey content, uint8_t group) {
+  for (Generation& generation : generations_) {
+    const auto found = generation.position_of.find(content);
+    if (found == generation.position_of.end()) continue;
+    generation.nodes[found->second].removed |= uint64_t{1} << group;
   }
 }
 

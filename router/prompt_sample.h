@@ -9,7 +9,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <vector>
 
@@ -60,6 +59,12 @@ class PromptSample {
     int64_t unit;       // tokens per hash
     int64_t lookahead;  // of the names
   };
+  // Whether the removal of a block that this store names may have to be noted. (So that others cost
+  // nothing.)
+  bool Wants(const SpanStart& start, const StoreContent& content) const {
+    if (start.at_root ? credits_ > 0 : MayHave(start.parent)) return true;
+    return !content.contents.empty() && MayHave(content.contents.back());
+  }
   // A store on the GPU that was applied.
   void NoteStore(const Store& store, const ContentKeys& keys) {
     fraction_ += store.event.block_hashes.size();
@@ -70,34 +75,18 @@ class PromptSample {
   }
   // A group has no copy of the block any more.
   void NoteRemoved(ContentKey content, uint8_t group) {
-    if (filter_.empty()) return;
-    removals_->at[removals_->count] = {content, group};
-    if (++removals_->count == kRemovals) TakeRemovals();
+    if (MayHave(content)) MarkRemoved(content, group);
   }
   // The GPU's cache is empty, or another engine's.
   void Clear() { *this = PromptSample(); }
 
   // The old generation and the present one.
-  const std::array<Generation, 2>& generations() {
-    TakeRemovals();
-    return generations_;
-  }
+  const std::array<Generation, 2>& generations() const { return generations_; }
 
  private:
   // Bits of the filter: at first, and of each prefix in it at least.
   static constexpr size_t kFilterBits = size_t{1} << 14;
   static constexpr size_t kFilterBitsANode = 16;
-
-  // One after the other, so that a removal touches no memory of its own; looked at together.
-  static constexpr size_t kRemovals = 512;
-  struct Removals {
-    struct Removal {
-      ContentKey content;
-      uint8_t group;
-    };
-    size_t count = 0;
-    std::array<Removal, kRemovals> at;
-  };
 
   size_t BitOf(ContentKey content) const {
     return (content ^ content >> 32) & (filter_.size() * 64 - 1);
@@ -112,17 +101,16 @@ class PromptSample {
   void FollowBlocks(const Store& store, const ContentKeys& keys, uint32_t at);
   uint32_t Step(uint32_t at, ContentKey content, uint32_t tokens, uint8_t group);
   void NoteStart(uint32_t node, const Store& store, const ContentKeys& keys);
-  void TakeRemovals();
+  void MarkRemoved(ContentKey content, uint8_t group);
   void AddToFilter(ContentKey content);
   void MakeFilter(size_t bits);
   void Rotate();
 
   std::array<Generation, 2> generations_;
-  std::vector<uint64_t> filter_;        // of the contents of both; a power of two, or empty
-  std::unique_ptr<Removals> removals_;  // not looked at yet; there if the filter is
-  std::vector<ContentKey> inside_;      // a block's contents
-  int64_t credits_ = kFirstCredits;     // blocks that may be followed
-  uint64_t fraction_ = 0;               // blocks that gave no credit yet
+  std::vector<uint64_t> filter_;     // of the contents of both; a power of two, or empty
+  std::vector<ContentKey> inside_;   // a block's contents
+  int64_t credits_ = kFirstCredits;  // blocks that may be followed
+  uint64_t fraction_ = 0;            // blocks that gave no credit yet
   int64_t unit_ = 0;
 };
 

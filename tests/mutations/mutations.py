@@ -484,7 +484,7 @@ MUTATIONS = [
      "  if (!diagnosis.enough_data() || diagnosis.lost * 2 <= diagnosis.tested) return;\n",
      "  if (diagnosis.lost * 2 <= diagnosis.tested) return;\n", "router_service_test --gtest_filter=ReuseDiagnosis.*"),
     ("forget removals of sampled prompts", "router/prefix_index.cc",
-     "      if (removals.tier == Tier::kGpu) worker.sample.NoteRemoved(name.content(), removals.group);\n", "",
+     "        worker.sample.NoteRemoved(name.content(), removals.group);\n", "",
      "router_service_test --gtest_filter=ReuseDiagnosis.*"),
     ("count a request's reuse as often as it is told", "router/service/service_core.cc", "    first = booked->first;\n", "",
      "router_service_test --gtest_filter=ReuseServiceTest.*"),
