@@ -117,9 +117,9 @@ struct AllocationSizes {
   friend bool operator==(const AllocationSizes&, const AllocationSizes&) = default;
 };
 
-// Who stores or loads. From the rules of v0.32 on the age of a chunk is that of the requests that
-// used it: stores and loads are noted, and charged when the request finishes, once for each chunk,
-// from the end of the prefix to its beginning, which becomes the most recent.
+// The request of a store or load. From the rules of v0.32 on the age of a chunk is that of the
+// requests that used it: stores and loads are noted, and charged when the request finishes, once
+// for each chunk, from the end of the prefix to its beginning, which becomes the most recent.
 //   LRU, v0.33: a chunk that is stored gets the rank of its request, which all stores of a request
 //     share, and in it the place of its end; a longer prefix is evicted first. FinishRequest gives
 //     every chunk that the request used a new rank. A load changes no rank when it ends.

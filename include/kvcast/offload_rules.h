@@ -122,8 +122,8 @@ std::optional<int64_t> ScanPrefix(int64_t chunks, const ChunkAnswer& answer);
 // front, whose left context the caller has. nullopt: something asked on the way is pending.
 std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkAnswer& answer);
 
-// The same from v0.32 on: a run that ends with the last chunk needs `required_at_end`. What is
-// pending is waited for only where it lies in the run that was found; a retry always is.
+// The same from v0.32 on: a run that ends with the last chunk needs `required_at_end`. A
+// pending chunk is waited for only where it lies in the run that was found; a retry always is.
 std::optional<int64_t> ScanLoadWindow(int64_t chunks, int64_t required, int64_t required_at_end,
                                       const ChunkAnswer& answer);
 
@@ -165,7 +165,7 @@ int64_t FirstTouchedChunk(const OffloadGroup& group, int64_t hit_chunks);
 // Whether any load can ever need this chunk of a window, when `storable` chunks are stored.
 bool StoreReachable(const OffloadGroup& group, int64_t chunk, int64_t storable);
 
-// What a request says of which of its chunks are worth storing, in tokens.
+// The properties of a request that decide which chunks are worth storing, in tokens.
 struct StoreScope {
   int64_t prompt_tokens = 0;
   int64_t shared_prefix_boundary = 0;  // CacheRequest; 0: none

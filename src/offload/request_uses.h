@@ -41,8 +41,8 @@ class RequestUses {
     return Get(request).missed.insert(key).second;
   }
 
-  // What the request used, longest prefix first, by group where they are equally long. Forgets the
-  // request.
+  // The chunks that the request used, longest prefix first, by group where they are equally long.
+  // Forgets the request.
   std::vector<Use> Take(OffloadRequestId request);
   void Clear() { requests_.clear(); }
 

@@ -17,7 +17,7 @@ OffloadConfig V033(int64_t slots, EvictionPolicyKind policy = EvictionPolicyKind
   return config;
 }
 
-// What the requests do with their chunks.
+// A manager, called by numbered requests.
 class Fleet {
  public:
   explicit Fleet(const OffloadConfig& config) : offload_(config) {}
@@ -248,7 +248,7 @@ TEST(OfferThreshold, AReadableChunkIsAUseWhateverItsCount) {
   fleet.Store(3, {5});
   fleet.Store(4, {5});
   ASSERT_THAT(fleet.offload().Idle(), ElementsAre(0, 5));
-  EXPECT_THAT(fleet.Store(6, {0})->keys, IsEmpty());  // counted anew: the tracker forgot it
+  EXPECT_THAT(fleet.Store(6, {0})->keys, IsEmpty());  // the tracker forgot it, its count is 1
   EXPECT_EQ(fleet.manager().TakeStats().stores_skipped, 2) << "the first offers of 0 and 5";
   fleet.Finish(6);
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(5, 0));

@@ -125,8 +125,8 @@ TEST(V033, AWindowsChunksFollowTheRetentionInterval) {
   EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1), (Positions{2, 3, 10, 11}));
 }
 
-// A chunk that another request is storing, and that is removed and stored by nobody else: what a
-// lookup learned of it while it was pending describes it.
+// A chunk that another request is storing. A lookup that finds it pending describes it for its
+// stored event.
 TEST(V033, APendingChunkIsDescribedByTheLookup) {
   for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
     OffloadSchedulerConfig config = AsVllm(Config({Full()}, 1, 1));
