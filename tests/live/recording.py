@@ -137,14 +137,19 @@ class Recording:
 
     def close(self) -> None:
         self._close_step()
-        cached = {str(group): [] for group in range(self._engine.manager.num_kv_cache_groups)}
-        for (group, name), count in held_by_pool(self._engine.manager).items():
-            cached[str(group)].append([_hash(name), count])
-        self._lines.append({"record": "final", "cached": cached})
+        # A replay counts the blocks of all tiers; the pool has those of the GPU.
+        if not self._engine.options.host_bytes:
+            self._lines.append(self._final())
         opened = gzip.open if self._path.endswith(".gz") else open
         with opened(self._path, "wt", encoding="utf-8") as file:
             for line in self._lines:
                 file.write(json.dumps(line) + "\n")
+
+    def _final(self) -> dict:
+        cached = {str(group): [] for group in range(self._engine.manager.num_kv_cache_groups)}
+        for (group, name), count in held_by_pool(self._engine.manager).items():
+            cached[str(group)].append([_hash(name), count])
+        return {"record": "final", "cached": cached}
 
 
 def _events_have_integers() -> bool:
