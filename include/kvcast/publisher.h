@@ -17,6 +17,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "kvcast/event.h"
 #include "kvcast/ids.h"
@@ -49,6 +50,8 @@ struct PublisherConfig {
   // After this long without a batch an empty one is published, so that a lost tail and silence are
   // seen. Not before the first batch, whose time stamp it continues. 0: never.
   int64_t heartbeat_ms = 1000;
+  // Events of Add are published after this long if no batch takes them along. 0: only with one.
+  int64_t flush_ms = 50;
   // What one replay connection may ask for and be sent, per second: four seconds' worth of requests
   // and one of bytes at once, then its answers wait. 0: no limit.
   double replay_requests_per_s = 64;
@@ -77,7 +80,7 @@ struct PublisherCounters {
   uint64_t batches = 0;        // sequence numbers spent
   uint64_t bytes = 0;          // payload bytes of them
   uint64_t heartbeats = 0;     // of the batches
-  uint64_t encode_errors = 0;  // batches refused; no sequence number spent
+  uint64_t encode_errors = 0;  // batches refused: their numbers are gaps that replay cannot fill
   uint64_t live_dropped = 0;   // left the ring before they were sent live (the gap is visible)
   uint64_t replay_requests = 0;
   uint64_t replay_batches = 0;  // sent in replies
@@ -87,8 +90,9 @@ struct PublisherCounters {
                                 // clients or requests waited than the server serves at once
 };
 
-// One publisher per data-parallel rank. Publish and PublishPayload may be called from one thread at
-// a time, everything else from any. Destruction sends what is queued for up to one second.
+// One publisher per data-parallel rank. Publish, PublishPayload, Add and Flush may be called from
+// one thread at a time, everything else from any. Destruction sends what is queued for up to one
+// second.
 class Publisher {
  public:
   // Binds (or connects) and starts the sending and the replay thread. Errors: kInvalidArgument for
@@ -99,13 +103,24 @@ class Publisher {
   // Gives the batch the next sequence number and queues it; it is sent within a millisecond, where
   // there is a core for the sending thread. Never blocks on a socket or a subscriber, and encodes
   // only when 256 batches are queued. A batch without a rank gets the publisher's. Error: the batch
-  // cannot be encoded; it has no number then.
+  // cannot be encoded. It uses up its number all the same, so that every follower sees that it lost
+  // something: a gap that replay cannot fill. A KVX1 snapshot has what the batch said, unless the
+  // hashes, the tiers or the kinds themselves cannot be encoded; then there are no digests any
+  // more.
   Result<Seq> Publish(EventBatch batch);
-  // Publishes bytes as they are. Error: they are empty, which in a replay would read as its end.
+  // Queues events for the next batch, in front of its own events. Where no batch follows, as when
+  // an engine that is idle resets its cache, they are published as one of their own `flush_ms`
+  // later (20 ms more at the most, on an idle machine). `ts`: of that batch.
+  void Add(std::vector<Event> events, double ts);
+  // Publishes what Add has queued, if anything is left of it. Afterwards all of it is in batches
+  // below next_seq(). Error: as Publish.
+  Status Flush();
+  // Publishes bytes as they are, behind what Add has queued. Error: they are empty, which in a
+  // replay would read as its end; the number is used up.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
   // Sequence number that the next batch will get: also the count of batches published so far,
-  // heartbeats included.
+  // heartbeats and refused ones included.
   Seq next_seq() const;
   // As bound, port 0 resolved. replay_endpoint is empty if there is no replay.
   const std::string& endpoint() const;

@@ -34,8 +34,10 @@ using W = const WorkerMetrics&;
 constexpr std::array kStreamMetrics = {
     WorkerMetric{"kvcast_source_batches_total", "Batches applied.", kCounter,
                  [](W w) { return w.stream.batches; }},
-    WorkerMetric{"kvcast_source_gaps_total", "Gaps in the sequence numbers.", kCounter,
-                 [](W w) { return w.stream.gaps; }},
+    WorkerMetric{"kvcast_source_gaps_total",
+                 "Gaps in the sequence numbers: batches that were dropped, or that the publisher "
+                 "could not encode.",
+                 kCounter, [](W w) { return w.stream.gaps; }},
     WorkerMetric{"kvcast_source_replays_total", "Replay requests sent.", kCounter,
                  [](W w) { return w.stream.replays; }},
     WorkerMetric{"kvcast_source_replayed_batches_total", "Batches that came by replay.", kCounter,
@@ -44,7 +46,8 @@ constexpr std::array kStreamMetrics = {
                  [](W w) { return w.stream.duplicates; }},
     WorkerMetric{"kvcast_source_resets_total", "Times the learned state was dropped.", kCounter,
                  [](W w) { return w.stream.resets; }},
-    WorkerMetric{"kvcast_source_lost_batches_total", "Sequence numbers that never came.", kCounter,
+    WorkerMetric{"kvcast_source_lost_batches_total",
+                 "Sequence numbers that never came, by replay neither.", kCounter,
                  [](W w) { return w.stream.lost; }},
     WorkerMetric{"kvcast_source_epochs_total", "Lives of the engine that ended.", kCounter,
                  [](W w) { return w.wire.restarts; }},

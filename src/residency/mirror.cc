@@ -44,7 +44,29 @@ BlockStored ShapeOf(const BlockStored& event) {
   return shape;
 }
 
+BlockStored PartOf(const BlockStored& event) {
+  BlockStored part = ShapeOf(event);
+  part.block_hashes = event.block_hashes;
+  part.parent_block_hash = event.parent_block_hash;
+  return part;
+}
+
+BlockRemoved PartOf(const BlockRemoved& event) {
+  return {.block_hashes = event.block_hashes, .medium = event.medium, .group_idx = event.group_idx};
+}
+
+AllBlocksCleared PartOf(const AllBlocksCleared& event) { return {.medium = event.medium}; }
+
 }  // namespace
+
+EventBatch MirroredPart(const EventBatch& batch) {
+  EventBatch part{.ts = batch.ts, .events = {}, .data_parallel_rank = batch.data_parallel_rank};
+  part.events.reserve(batch.events.size());
+  for (const Event& event : batch.events) {
+    part.events.push_back(std::visit([](const auto& e) { return Event(PartOf(e)); }, event));
+  }
+  return part;
+}
 
 struct Mirror::Places {
   std::map<PlaceKey, Place> by_key;

@@ -24,6 +24,9 @@ struct MirrorEntry {
   BlockHash parent;  // unless at the root
 };
 
+// What Mirror::Apply reads of a batch: the rest of it makes no difference there.
+EventBatch MirroredPart(const EventBatch& batch);
+
 // Thread-compatible.
 class Mirror {
  public:

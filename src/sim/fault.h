@@ -30,7 +30,7 @@ enum class FaultKind : uint8_t {
   kRestart,        // `amount` batches are published before anybody can connect
   kSilentRestart,  // and the old connection seems to live on for `amount` * 20 ms
   kBurst,          // `amount` batches
-  kBurn,           // `amount` numbers are spent on nothing (legacy publishers)
+  kBurn,           // `amount` steps are refused (legacy publishers): their numbers are spent
   kClear,          // the engine resets its prefix cache
   kClockJump,      // `amount` ms, of the follower's clock
   kDamage,         // `amount` entries of the index go wrong (extended publishers)

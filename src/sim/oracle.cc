@@ -31,10 +31,9 @@ HoldingsSum SumOf(const ResidencyTotals& totals) {
   return sum;
 }
 
-void Oracle::Add(const EventBatch* batch) {
+void Oracle::Add(const EventBatch& batch) {
   sums_.push_back(sums_.back());
-  if (batch == nullptr) return;
-  for (const Event& event : batch->events) {
+  for (const Event& event : batch.events) {
     if (const auto* stored = std::get_if<BlockStored>(&event)) {
       for (const BlockHash& hash : stored->block_hashes) {
         Change(TierNumber(stored->medium), static_cast<int>(stored->group_idx.value_or(0)),

@@ -27,8 +27,8 @@ HoldingsSum SumOf(const ResidencyTotals& totals);
 
 class Oracle {
  public:
-  // The next number's batch; nullptr: the number was spent on nothing.
-  void Add(const EventBatch* batch);
+  // The next number's batch, published or refused.
+  void Add(const EventBatch& batch);
 
   uint64_t next_seq() const { return sums_.size() - 1; }
   const Holdings& holdings() const { return holdings_; }

@@ -77,7 +77,7 @@ RingEntry SimPublisher::Publish(EventBatch batch) {
   batch.data_parallel_rank = 0;
   std::vector<uint8_t> payload;
   KV_CHECK(EncodeBatch(batch, dialect_, payload).ok());
-  oracles_.back().Add(&batch);
+  oracles_.back().Add(batch);
   visible_end_ = seq + 1;
   RingEntry entry{seq, std::make_shared<const std::vector<uint8_t>>(std::move(payload))};
   if (ring_) {
@@ -96,7 +96,9 @@ RingEntry SimPublisher::Publish(EventBatch batch) {
 
 bool SimPublisher::Burn() {
   if (extended()) return false;
-  oracles_.back().Add(nullptr);
+  EventBatch batch;
+  batch.events = engine_->Step();
+  oracles_.back().Add(batch);
   return true;
 }
 

@@ -39,7 +39,8 @@ class SimPublisher {
   RingEntry PublishStep();
   RingEntry PublishClear();
   RingEntry PublishHeartbeat();
-  // Spends a number on nothing. False: an extended publisher does not.
+  // One step of the engine is refused: its number is spent, and nobody gets what it said. False: of
+  // an extended publisher none is.
   bool Burn();
   // Begins a new life, on request with a ring that holds everything.
   void Restart(bool large_ring = false, bool same_kind = false);

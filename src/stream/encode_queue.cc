@@ -25,22 +25,22 @@ size_t CountItems(const EventBatch& batch) {
 
 }  // namespace
 
-void EncodeQueue::Push(EventBatch batch) {
+void EncodeQueue::Push(NumberedBatch numbered) {
   KV_CHECK(!full());
   Slot& slot = slots_[(first_ + size_) % kMaxBatches];
-  slot.items = CountItems(batch);
-  slot.batch = std::move(batch);
+  slot.items = CountItems(numbered.batch);
+  slot.numbered = std::move(numbered);
   items_ += slot.items;
   ++size_;
 }
 
-EventBatch EncodeQueue::Pop() {
+NumberedBatch EncodeQueue::Pop() {
   KV_CHECK(!empty());
   Slot& slot = slots_[first_];
   first_ = (first_ + 1) % kMaxBatches;
   --size_;
   items_ -= slot.items;
-  return std::exchange(slot.batch, {});
+  return std::exchange(slot.numbered, {});
 }
 
 }  // namespace kvcast::stream

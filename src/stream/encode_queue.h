@@ -1,4 +1,5 @@
-// EncodeQueue: batches that have their sequence number and not yet their bytes, in order.
+// EncodeQueue: batches that have their sequence number and not yet their bytes, in order; refused
+// ones among them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,6 +9,15 @@
 #include "kvcast/event.h"
 
 namespace kvcast::stream {
+
+// What is to become of a number.
+struct NumberedBatch {
+  EventBatch batch;
+  // Nobody but the publisher itself gets it.
+  bool refused = false;
+  // Of a refused one: whether `batch` holds what it said.
+  bool known = true;
+};
 
 // Its slots are there from the start: adding a batch moves it and allocates nothing.
 // Thread-compatible.
@@ -22,13 +32,13 @@ class EncodeQueue {
   bool empty() const { return size_ == 0; }
   bool full() const { return size_ == kMaxBatches || items_ > kMaxItems; }
   // REQUIRES: !full().
-  void Push(EventBatch batch);
+  void Push(NumberedBatch numbered);
   // The oldest. REQUIRES: !empty().
-  EventBatch Pop();
+  NumberedBatch Pop();
 
  private:
   struct Slot {
-    EventBatch batch;
+    NumberedBatch numbered;
     size_t items = 0;
   };
 

@@ -9,7 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "src/base/mutex.h"
+#include "src/residency/mirror.h"
 #include "src/stream/live_sender.h"
+#include "src/stream/pending_events.h"
 #include "src/stream/replay_ring.h"
 #include "src/stream/replay_server.h"
 #include "src/stream/send_loop.h"
@@ -32,6 +35,7 @@ Status CheckConfig(const PublisherConfig& config) {
   if (config.endpoint.empty()) return {StatusCode::kInvalidArgument, "no endpoint to publish on"};
   if (config.ring_batches == 0) return {StatusCode::kInvalidArgument, "ring_batches is 0"};
   if (config.heartbeat_ms < 0) return {StatusCode::kInvalidArgument, "heartbeat_ms is negative"};
+  if (config.flush_ms < 0) return {StatusCode::kInvalidArgument, "flush_ms is negative"};
   if (config.send_hwm < 0) return {StatusCode::kInvalidArgument, "send_hwm is negative"};
   if (!(config.replay_requests_per_s >= 0 && config.replay_bytes_per_s >= 0)) {
     return {StatusCode::kInvalidArgument, "a replay rate is negative"};
@@ -91,10 +95,11 @@ Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& e
 class Publisher::Impl {
  public:
   explicit Impl(const PublisherConfig& c)
-      : config(c), ring(c.ring_batches, c.ring_bytes, c.dialect) {}
+      : config(c), ring(c.ring_batches, c.ring_bytes, c.dialect), pending(c.flush_ms) {}
   ~Impl() {
     keeper.reset();
     if (loop == nullptr) return;
+    (void)FlushPending();
     loop->Remove(*live);
     while (live->Send() != stream::LiveSender::Sent::kNothing) {
     }
@@ -105,6 +110,12 @@ class Publisher::Impl {
   // A batch or a payload.
   template <typename Published>
   Seq Append(Published published);
+  // A number that nobody can get; what the batch said stays known here where it can be.
+  void Refuse(const EventBatch* batch);
+  Result<Seq> PublishBatch(EventBatch batch);
+  Status FlushPending();
+  Status FlushPendingLocked() KV_REQUIRES(pending_mutex);
+  void FlushIfDue();
   void NoteTime(double ts);
   void PublishHeartbeat();
 
@@ -116,6 +127,9 @@ class Publisher::Impl {
   // The batches' time less the steady clock's, in seconds; NaN before the first batch.
   std::atomic<double> clock_offset_s{std::numeric_limits<double>::quiet_NaN()};
   stream::ReplayRing ring;
+  // Held while what was pending gets its number: nothing that is published later comes before it.
+  Mutex pending_mutex;
+  stream::PendingEvents pending KV_GUARDED_BY(pending_mutex);
   std::unique_ptr<stream::PublisherState> state;
   std::unique_ptr<stream::LiveSender> live;
   std::shared_ptr<stream::SendLoop> loop;
@@ -143,9 +157,10 @@ Status Publisher::Impl::Open() {
   if (!replay_of_rank->empty()) {
     if (Status status = OpenReplay(context, *replay_of_rank); !status.ok()) return status;
   }
-  if (state == nullptr && config.heartbeat_ms == 0) return Status();
-  keeper = std::make_unique<stream::StateKeeper>(ring, state.get(), config.heartbeat_ms,
-                                                 [this] { PublishHeartbeat(); });
+  if (state == nullptr && config.heartbeat_ms == 0 && config.flush_ms == 0) return Status();
+  keeper = std::make_unique<stream::StateKeeper>(
+      ring, state.get(), config.heartbeat_ms, [this] { FlushIfDue(); },
+      [this] { PublishHeartbeat(); });
   return Status();
 }
 
@@ -176,11 +191,24 @@ Seq Publisher::Impl::Append(Published published) {
   return seq;
 }
 
+void Publisher::Impl::Refuse(const EventBatch* batch) {
+  ++encode_errors;
+  std::optional<EventBatch> known;
+  if (batch != nullptr && state != nullptr) {
+    known = residency::MirroredPart(*batch);
+    if (!wire::CheckEncodable(*known).ok()) known.reset();
+  }
+  ring.AppendRefused(std::move(known));
+  loop->Notice();
+}
+
 namespace {
 
 double SteadySeconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
+
+int64_t SteadyMs() { return static_cast<int64_t>(SteadySeconds() * 1000); }
 
 }  // namespace
 
@@ -193,6 +221,32 @@ void Publisher::Impl::PublishHeartbeat() {
   batch.data_parallel_rank = config.data_parallel_rank;
   Append(std::move(batch));
   ++heartbeats;
+}
+
+Result<Seq> Publisher::Impl::PublishBatch(EventBatch batch) {
+  if (!batch.data_parallel_rank) batch.data_parallel_rank = config.data_parallel_rank;
+  NoteTime(batch.ts);
+  if (Status status = wire::CheckEncodable(batch); !status.ok()) {
+    Refuse(&batch);
+    return status;
+  }
+  return Append(std::move(batch));
+}
+
+Status Publisher::Impl::FlushPending() {
+  MutexLock lock(pending_mutex);
+  return FlushPendingLocked();
+}
+
+Status Publisher::Impl::FlushPendingLocked() {
+  if (pending.empty()) return Status();
+  return PublishBatch(pending.Take()).status();
+}
+
+void Publisher::Impl::FlushIfDue() {
+  MutexLock lock(pending_mutex);
+  // A batch that is refused is counted, and its number is a gap.
+  if (pending.Due(SteadyMs())) (void)FlushPendingLocked();
 }
 
 Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -210,17 +264,23 @@ Result<std::unique_ptr<Publisher>> Publisher::Create(const PublisherConfig& conf
 }
 
 Result<Seq> Publisher::Publish(EventBatch batch) {
-  if (!batch.data_parallel_rank) batch.data_parallel_rank = impl_->config.data_parallel_rank;
-  if (Status status = wire::CheckEncodable(batch); !status.ok()) {
-    ++impl_->encode_errors;
-    return status;
-  }
-  impl_->NoteTime(batch.ts);
-  return impl_->Append(std::move(batch));
+  MutexLock lock(impl_->pending_mutex);
+  if (!impl_->pending.empty()) impl_->pending.MoveTo(batch);
+  return impl_->PublishBatch(std::move(batch));
 }
 
+void Publisher::Add(std::vector<Event> events, double ts) {
+  MutexLock lock(impl_->pending_mutex);
+  impl_->pending.Add(std::move(events), ts, SteadyMs());
+}
+
+Status Publisher::Flush() { return impl_->FlushPending(); }
+
 Result<Seq> Publisher::PublishPayload(std::span<const uint8_t> payload) {
+  MutexLock lock(impl_->pending_mutex);
+  (void)impl_->FlushPendingLocked();  // a refused one is counted, and its number is a gap
   if (payload.empty()) {
+    impl_->Refuse(nullptr);
     return Status(StatusCode::kInvalidArgument, "an empty payload is the end marker of a replay");
   }
   return impl_->Append(

@@ -14,15 +14,25 @@ ReplayRing::ReplayRing(size_t max_batches, size_t max_bytes, Dialect dialect)
 }
 
 bool ReplayRing::over_bounds() const {
-  return payloads_.size() > max_batches_ || (held_bytes_ > max_bytes_ && payloads_.size() > 1);
+  return held_.size() > max_batches_ || (held_bytes_ > max_bytes_ && held_.size() > 1);
 }
 
 uint64_t ReplayRing::Append(EventBatch batch) {
+  return Append(NumberedBatch{.batch = std::move(batch)});
+}
+
+uint64_t ReplayRing::AppendRefused(std::optional<EventBatch> known) {
+  const bool is_known = known.has_value();
+  return Append(NumberedBatch{
+      .batch = std::move(known).value_or(EventBatch()), .refused = true, .known = is_known});
+}
+
+uint64_t ReplayRing::Append(NumberedBatch numbered) {
   while (true) {
     {
       MutexLock lock(mutex_);
       if (!waiting_.full()) {
-        waiting_.Push(std::move(batch));
+        waiting_.Push(std::move(numbered));
         return next_seq_++;
       }
     }
@@ -39,7 +49,7 @@ uint64_t ReplayRing::Append(Payload payload) {
     MutexLock lock(mutex_);
     if (!waiting_.empty()) continue;
     seq = next_seq_++;
-    Hold(std::move(payload));
+    Hold({std::move(payload)});
     held = true;
   }
   dropped_.clear();
@@ -62,44 +72,51 @@ bool ReplayRing::EncodeOldest() {
 }
 
 bool ReplayRing::EncodeOldestLocked() {
-  EventBatch batch;
+  NumberedBatch numbered;
   {
     MutexLock lock(mutex_);
     if (waiting_.empty()) return false;
-    batch = waiting_.Pop();
+    numbered = waiting_.Pop();
   }
-  std::vector<uint8_t> payload;
-  payload.reserve(payload_size_hint_);
-  KV_CHECK(EncodeBatch(batch, dialect_, payload).ok());
-  payload_size_hint_ = payload.size();
-  auto shared = std::make_shared<const std::vector<uint8_t>>(std::move(payload));
+  Held held{.payload = nullptr, .refused = numbered.refused};
+  if (numbered.known) {
+    std::vector<uint8_t> payload;
+    payload.reserve(payload_size_hint_);
+    KV_CHECK(EncodeBatch(numbered.batch, dialect_, payload).ok());
+    payload_size_hint_ = payload.size();
+    held.payload = std::make_shared<const std::vector<uint8_t>>(std::move(payload));
+  }
   {
     MutexLock lock(mutex_);
-    Hold(std::move(shared));
+    Hold(std::move(held));
   }
   dropped_.clear();
   return true;
 }
 
-void ReplayRing::Hold(Payload payload) {
-  held_bytes_ += payload->size();
-  total_bytes_ += payload->size();
-  payloads_.push_back(std::move(payload));
+void ReplayRing::Hold(Held held) {
+  held_bytes_ += held.bytes();
+  if (!held.refused) total_bytes_ += held.bytes();
+  held_.push_back(std::move(held));
   ++end_seq_;
-  while (over_bounds()) {
-    held_bytes_ -= payloads_.front()->size();
-    KeepUnread(first_seq(), payloads_.front());
-    dropped_.push_back(std::move(payloads_.front()));
-    payloads_.pop_front();
+  while (over_bounds()) DropOldest();
+}
+
+void ReplayRing::DropOldest() {
+  const uint64_t seq = first_seq();
+  Held& oldest = held_.front();
+  held_bytes_ -= oldest.bytes();
+  KeepUnread(seq, oldest.payload);
+  if (next_unsent_ == seq) {
+    unsent_dropped_ += oldest.refused ? 0 : 1;
+    ++next_unsent_;
   }
-  if (next_unsent_ < first_seq()) {
-    unsent_dropped_ += first_seq() - next_unsent_;
-    next_unsent_ = first_seq();
-  }
+  dropped_.push_back(std::move(oldest.payload));
+  held_.pop_front();
 }
 
 void ReplayRing::KeepUnread(uint64_t seq, const Payload& payload) {
-  if (!has_reader_ || seq < next_unread_) return;
+  if (!has_reader_ || payload == nullptr || seq < next_unread_) return;
   left_unread_.push_back({seq, payload});
   left_unread_bytes_ += payload->size();
   if (left_unread_bytes_ <= max_bytes_) return;
@@ -122,24 +139,26 @@ void ReplayRing::ReadOn(size_t limit, std::vector<RingEntry>& out) {
     out.push_back(std::move(left_unread_.front()));
     left_unread_.pop_front();
   }
-  const size_t before = out.size();
-  CopyFrom(next_unread_, end_seq_, limit, out);
-  if (out.size() > before) next_unread_ = out.back().seq + 1;
+  next_unread_ = CopyFrom(next_unread_, end_seq_, limit, /*with_refused=*/true, out);
 }
 
-void ReplayRing::CopyFrom(uint64_t start, uint64_t end, size_t limit,
-                          std::vector<RingEntry>& out) const {
-  uint64_t seq = std::max(start, first_seq());
+uint64_t ReplayRing::CopyFrom(uint64_t start, uint64_t end, size_t limit, bool with_refused,
+                              std::vector<RingEntry>& out) const {
   end = std::min(end, end_seq_);
-  for (; seq < end && limit > 0; ++seq, --limit) {
-    out.push_back({seq, payloads_[seq - first_seq()]});
+  uint64_t seq = std::max(start, first_seq());
+  for (; seq < end && limit > 0; ++seq) {
+    const Held& held = held_[seq - first_seq()];
+    if (held.payload == nullptr || (held.refused && !with_refused)) continue;
+    out.push_back({seq, held.payload});
+    --limit;
   }
+  return seq;
 }
 
 void ReplayRing::Read(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out) {
   EncodeWaiting();
   MutexLock lock(mutex_);
-  CopyFrom(start, end, limit, out);
+  CopyFrom(start, end, limit, /*with_refused=*/false, out);
 }
 
 bool ReplayRing::TakeUnsent(size_t limit, std::vector<RingEntry>& out) {
@@ -148,8 +167,7 @@ bool ReplayRing::TakeUnsent(size_t limit, std::vector<RingEntry>& out) {
       MutexLock lock(mutex_);
       if (next_unsent_ == next_seq_) return false;
       if (next_unsent_ < end_seq_) {
-        CopyFrom(next_unsent_, end_seq_, limit, out);
-        next_unsent_ = out.back().seq + 1;
+        next_unsent_ = CopyFrom(next_unsent_, end_seq_, limit, /*with_refused=*/false, out);
         return true;
       }
     }

@@ -319,7 +319,7 @@ void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
   const bool usable = status->has_digests &&
                       resume.value_or(status->next_seq) == status->next_seq &&
                       status->next_seq >= next_;
-  if (!status->has_digests) snapshot_tries_ = kMaxTries;  // nor will the next one have them
+  if (!status->has_digests) return GiveUpSnapshots();
   if (!usable || !hooks_.commit_snapshot(*status)) return FailSnapshot();
   request_.ask = Ask::kNone;  // committed, not to be dropped
   hooks_.close_replay();
@@ -354,6 +354,16 @@ void Source::FailSnapshot() {
                                 quarantine_.active() ? quarantine_.until_ms() : now_ms_);
     Forget(ResetReason::kDoubt);
   }
+  Settle();
+}
+
+// The publisher does not know what it holds, nor will it: what is missing stays so.
+void Source::GiveUpSnapshots() {
+  ++status_.snapshot_failures;
+  CloseRequest();
+  snapshot_tries_ = 0;
+  snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
+  Forget(ResetReason::kLostBatches);
   Settle();
 }
 

@@ -157,6 +157,7 @@ class Source {
   void Audit(const residency::PublisherStatus& status);
   void CompareDigests(const residency::PublisherStatus& status);
   void FailSnapshot();
+  void GiveUpSnapshots();
   void OnRepairEnd(const std::optional<residency::PublisherStatus>& status,
                    std::optional<uint64_t> resume);
   void GoOnWithRepair();

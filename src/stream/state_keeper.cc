@@ -9,10 +9,11 @@
 namespace kvcast::stream {
 
 StateKeeper::StateKeeper(const ReplayRing& ring, PublisherState* state, int64_t heartbeat_ms,
-                         std::function<void()> heartbeat)
+                         std::function<void()> flush, std::function<void()> heartbeat)
     : ring_(ring),
       state_(state),
       heartbeat_ms_(heartbeat_ms),
+      flush_(std::move(flush)),
       heartbeat_(std::move(heartbeat)),
       thread_([this] { Run(); }) {}
 
@@ -39,6 +40,7 @@ void StateKeeper::Run() {
   uint64_t seen = ring_.next_seq();
   auto since = std::chrono::steady_clock::now();
   while (Wait()) {
+    flush_();
     if (state_ != nullptr) state_->CatchUp();
     const auto now = std::chrono::steady_clock::now();
     const bool silent = ring_.next_seq() == std::exchange(seen, ring_.next_seq());

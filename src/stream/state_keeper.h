@@ -1,5 +1,5 @@
-// StateKeeper: the thread that keeps a publisher's state near its ring, and speaks up when the
-// producer is silent.
+// StateKeeper: the thread that keeps a publisher's state near its ring, publishes what waits for
+// too long, and speaks up when the producer is silent.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,11 +18,11 @@ class StateKeeper {
   // Looks at the ring this often: the producer's call has no part in it.
   static constexpr int64_t kPeriodMs = 20;
 
-  // `state` nullptr: there is none. `heartbeat` is called after each `heartbeat_ms` (0: never)
-  // without a batch. `ring` and `state` must outlive it. Throws std::system_error if no thread can
-  // start.
+  // `state` nullptr: there is none. `flush` is called each period, `heartbeat` is called after each
+  // `heartbeat_ms` (0: never) without a batch. `ring` and `state` must outlive it. Throws
+  // std::system_error if no thread can start.
   StateKeeper(const ReplayRing& ring, PublisherState* state, int64_t heartbeat_ms,
-              std::function<void()> heartbeat);
+              std::function<void()> flush, std::function<void()> heartbeat);
   ~StateKeeper();
 
  private:
@@ -33,6 +33,7 @@ class StateKeeper {
   const ReplayRing& ring_;
   PublisherState* const state_;
   const int64_t heartbeat_ms_;
+  const std::function<void()> flush_;
   const std::function<void()> heartbeat_;
   Mutex mutex_;
   CondVar stopped_;

@@ -71,6 +71,7 @@ class Pacer {
   void RunDueSteps() {
     const double now = clock_.now();
     if (engine_.idle()) {
+      engine_.PublishPending();
       next_step_ = now;
       return;
     }

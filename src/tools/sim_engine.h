@@ -91,6 +91,8 @@ class SimEngine {
   double Step();
   // Publishes what is pending and forgets all cached blocks. False: requests are running.
   bool ResetPrefixCache();
+  // What the last step left to be published. Step does so itself; for an engine that is idle.
+  void PublishPending();
 
   const SimTotals& totals() const { return totals_; }
   const CacheManager& cache() const { return *cache_; }
@@ -110,7 +112,6 @@ class SimEngine {
   void Report(Running& request, int64_t hit_tokens, int64_t loaded_tokens);
   void CompleteCopies();
   void ScheduleCopies();
-  void PublishPending();
   double StepSeconds() const;
   int64_t AcceptedDrafts(const Running& entry) const;
   bool Sample(Running& entry);

@@ -280,7 +280,7 @@ MUTATIONS = [
     ("describe another reply than is given", "schemas/openapi.json",
      '"description": "blocks that left the GPUs, by kind of group",\n              "type": "object"',
      '"description": "blocks that left the GPUs, by kind of group",\n              "type": "array"', ROUTER_API),
-    ("give a metric no help", "router/service/metrics.cc", '"Gaps in the sequence numbers."', '""', ROUTER_API),
+    ("give a metric no help", "router/service/metrics.cc", '"Sequence numbers that never came, by replay neither."', '""', ROUTER_API),
     ("take bodies of any size", "router/service/http_message.h", "max_body_bytes = 16 << 20", "max_body_bytes = 64 << 20",
      ROUTER_API),
     ("keep memory for each idle connection", "router/service/http_server.cc",

@@ -127,6 +127,39 @@ TEST_F(ReplicaTest, LateJoinerOfAShortStreamGetsAReplay) {
   EXPECT_EQ(status().digest_mismatches, 0u);
 }
 
+// The gap is one that replay cannot fill. The publisher knows what the refused batch said, and a
+// snapshot has it.
+TEST_F(ReplicaTest, WhatARefusedBatchSaidComesByASnapshot) {
+  StartPublisher(/*ring_batches=*/1000);
+  for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
+  Follow();
+  ASSERT_TRUE(Synced());
+  BlockStored stored = StoreFull(Hashes(500, 1), 0);
+  stored.lora_name = "\xff not text";
+  EXPECT_FALSE(publisher->Publish(Batch(stored, Remove(Hashes(7, 1), 0))).ok());
+  held[{0, 500}] = 1;
+  held.erase({0, 7});
+  EXPECT_TRUE(Synced());
+  EXPECT_GE(status().gaps, 1u);
+  EXPECT_EQ(status().snapshots, 1u);
+  EXPECT_EQ(status().resets, 0u);
+}
+
+// Where even the tier of a block cannot be written, the publisher does not know what it holds
+// either: it says so, and the follower forgets what it held.
+TEST_F(ReplicaTest, WhatCannotBeKnownIsCleared) {
+  StartPublisher(/*ring_batches=*/1000);
+  for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
+  Follow();
+  ASSERT_TRUE(Synced());
+  BlockStored stored = StoreFull(Hashes(500, 1), 0);
+  stored.medium = "\xff not text";
+  EXPECT_FALSE(publisher->Publish(Batch(stored)).ok());
+  EXPECT_TRUE(Eventually([this] { return status().state == SourceState::kCleared; }))
+      << SourceStateName(status().state) << " (" << SourceReasonName(status().reason) << ")";
+  EXPECT_EQ(Contents(), Held{});
+}
+
 TEST_F(ReplicaTest, DamageIsFoundAndRepaired) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);

@@ -51,7 +51,7 @@ TEST(PublisherBackground, AllThreadsOfAPublisherGiveWay) {
 }
 
 TEST(PublisherBackground, SharedThreadsAreThereOnce) {
-  PublisherConfig config{.endpoint = "tcp://127.0.0.1:0", .heartbeat_ms = 0};
+  PublisherConfig config{.endpoint = "tcp://127.0.0.1:0", .heartbeat_ms = 0, .flush_ms = 0};
   config.shares_threads = true;
   const auto first = Publisher::Create(config);
   const size_t with_one = Policies().size();

@@ -80,19 +80,77 @@ TEST(PublisherLive, BatchWithoutRankGetsThePublishersRank) {
   }
 }
 
-TEST(PublisherLive, RefusedBatchSpendsNoNumber) {
+// A batch that nothing can be written of.
+EventBatch UnencodableBatch() {
+  EventBatch batch = ClearBatch();
+  batch.events.emplace_back(BlockStored{.medium = "\xff not text"});
+  return batch;
+}
+
+// What a refused batch said is lost to subscribers: they have to see that something is.
+TEST(PublisherLive, RefusedBatchUsesUpItsNumber) {
   const auto publisher = MakePublisher(TestPublisherConfig());
-  EventBatch bad = ClearBatch();
-  BlockStored stored;
-  stored.medium = "\xff not text";
-  bad.events.emplace_back(stored);
-  EXPECT_FALSE(publisher->Publish(bad).ok());
+  ZmtpPeer peer = Subscribe(*publisher, "");
+  ASSERT_EQ(publisher->Publish(ClearBatch()).value(), Seq(0));
+  EXPECT_FALSE(publisher->Publish(UnencodableBatch()).ok());
   EXPECT_EQ(publisher->PublishPayload({}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(publisher->next_seq(), Seq(3));
+  EXPECT_EQ(publisher->Publish(ClearBatch()).value(), Seq(3));
+  EXPECT_EQ(Receive(peer)[1], SeqText(0));
+  EXPECT_EQ(Receive(peer)[1], SeqText(3));
+  EXPECT_EQ(publisher->counters().encode_errors, 2u);
+  EXPECT_EQ(publisher->counters().batches, 4u);
+  EXPECT_EQ(publisher->counters().live_dropped, 0u);
+}
+
+// A gap at the end shows by the next batch. Where none comes, that is a heartbeat, also before any
+// other batch.
+TEST(PublisherLive, HeartbeatFollowsARefusedBatch) {
+  PublisherConfig config = TestPublisherConfig();
+  config.heartbeat_ms = 1;
+  const auto publisher = MakePublisher(config);
+  ZmtpPeer peer = Subscribe(*publisher, "");
+  EXPECT_FALSE(publisher->Publish(UnencodableBatch()).ok());
+  EXPECT_EQ(Receive(peer)[1], SeqText(1));
+}
+
+EventBatch Decoded(const std::string& payload) {
+  EventBatch batch;
+  DecodeCounts counts;
+  const std::vector<uint8_t> bytes(payload.begin(), payload.end());
+  EXPECT_TRUE(DecodeBatch(bytes, WireLimits(), batch, counts).ok());
+  return batch;
+}
+
+// An engine that is idle resets its cache: no step follows whose batch could take the event along.
+TEST(PublisherLive, AddedEventsAreSentThoughNoBatchFollows) {
+  PublisherConfig config = TestPublisherConfig();
+  config.heartbeat_ms = 0;
+  const auto publisher = MakePublisher(config);
+  ZmtpPeer peer = Subscribe(*publisher, "");
+  publisher->Add({AllBlocksCleared()}, /*ts=*/2.5);
+  const FrameTexts frames = Receive(peer);
+  ASSERT_EQ(frames.size(), 3u);
+  EXPECT_EQ(frames[1], SeqText(0));
+  EXPECT_EQ(Decoded(frames[2]).ts, 2.5);
+  EXPECT_EQ(Decoded(frames[2]).events, std::vector<Event>{AllBlocksCleared()});
+}
+
+TEST(PublisherLive, AddedEventsComeBeforeTheNextBatch) {
+  PublisherConfig config = TestPublisherConfig();
+  config.flush_ms = 0;
+  const auto publisher = MakePublisher(config);
+  ZmtpPeer peer = Subscribe(*publisher, "");
+  const BlockRemoved removed{.block_hashes = {BlockHash(7)}};
+  publisher->Add({removed}, 2.5);
   EXPECT_EQ(publisher->next_seq(), Seq(0));
-  EXPECT_EQ(publisher->counters().encode_errors, 1u);
-  const Result<Seq> good = publisher->Publish(ClearBatch());
-  ASSERT_TRUE(good.ok());
-  EXPECT_EQ(*good, Seq(0));
+  ASSERT_TRUE(publisher->Publish(ClearBatch()).ok());
+  EXPECT_EQ(Decoded(Receive(peer)[2]).events, (std::vector<Event>{removed, AllBlocksCleared()}));
+  publisher->Add({removed}, 2.5);
+  EXPECT_TRUE(publisher->Flush().ok());
+  EXPECT_TRUE(publisher->Flush().ok()) << "nothing is left";
+  EXPECT_EQ(publisher->next_seq(), Seq(2));
+  EXPECT_EQ(Decoded(Receive(peer)[2]).events, std::vector<Event>{removed});
 }
 
 TEST(PublisherLive, DoesNotBlockWithoutSubscriber) {

@@ -172,6 +172,46 @@ TEST(ReplayRing, BoundsHoldForEventsThatWait) {
   EXPECT_EQ(ReadOn(ring, 10), (Numbers{0, 1, 2, 3, 4}));
 }
 
+TEST(ReplayRing, ARefusedBatchIsNeitherSentNorReplayed) {
+  ReplayRing ring(10, 1000, Dialect::kVllm8);
+  ring.KeepForReader();
+  ring.Append(Events(0));
+  EXPECT_EQ(ring.AppendRefused(Events(1)), 1u);
+  EXPECT_EQ(ring.AppendRefused(std::nullopt), 2u);
+  ring.Append(Events(3));
+  EXPECT_EQ(Held(ring, 0), (Numbers{0, 3}));
+  EXPECT_EQ(Held(ring, 1, /*end=*/3), Numbers{});
+  EXPECT_EQ(Held(ring, 0, UINT64_MAX, /*limit=*/2), (Numbers{0, 3}));
+  EXPECT_EQ(Taken(ring, 2), (Numbers{0, 3}));
+  EXPECT_EQ(ReadOn(ring, 10), (Numbers{0, 1, 3})) << "the reader gets what is known";
+  EXPECT_EQ(ring.counters().batches, 4u);
+  EXPECT_EQ(ring.counters().bytes, 2 * Encoded(0).size());
+}
+
+TEST(ReplayRing, RefusedBatchesThatLeaveTheRingWereNotToBeSent) {
+  ReplayRing ring(2, 1000);
+  ring.KeepForReader();
+  ring.AppendRefused(Events(0));
+  ring.AppendRefused(std::nullopt);
+  ring.Append(Of(1));
+  ring.Append(Of(1));
+  ring.Append(Of(1));
+  EXPECT_EQ(ring.counters().unsent_dropped, 1u);
+  EXPECT_EQ(Taken(ring, 10), (Numbers{3, 4}));
+  EXPECT_EQ(ReadOn(ring, 10), (Numbers{0, 2, 3, 4}));
+}
+
+TEST(ReplayRing, AfterARefusedBatchTheSenderGoesOn) {
+  ReplayRing ring(10, 1000);
+  std::vector<RingEntry> taken;
+  ring.AppendRefused(std::nullopt);
+  while (ring.TakeUnsent(10, taken)) {
+  }
+  EXPECT_TRUE(taken.empty());
+  ring.Append(Of(1));
+  EXPECT_EQ(Taken(ring, 10), (Numbers{1}));
+}
+
 TEST(ReplayRing, AProducerThatIsAheadEncodesItself) {
   constexpr size_t kBatches = 3 * EncodeQueue::kMaxBatches;
   ReplayRing ring(kBatches, SIZE_MAX);
@@ -222,11 +262,11 @@ TEST(EncodeQueue, GivesBatchesBackInOrder) {
   double next = 0;
   for (double ts = 0; ts < 1000; ++ts) {
     if (queue.full()) {
-      EXPECT_EQ(queue.Pop().ts, next++);
+      EXPECT_EQ(queue.Pop().batch.ts, next++);
     }
-    queue.Push(Events(ts));
+    queue.Push({Events(ts)});
   }
-  while (!queue.empty()) EXPECT_EQ(queue.Pop(), Events(next++));
+  while (!queue.empty()) EXPECT_EQ(queue.Pop().batch, Events(next++));
   EXPECT_EQ(next, 1000);
 }
 
@@ -235,9 +275,9 @@ TEST(EncodeQueue, IsFullByWhatItHolds) {
   EventBatch large;
   large.events.emplace_back(
       BlockStored{.token_ids = std::vector<TokenId>(EncodeQueue::kMaxItems + 1)});
-  queue.Push(Events(0));
+  queue.Push({Events(0)});
   EXPECT_FALSE(queue.full());
-  queue.Push(large);
+  queue.Push({large});
   EXPECT_TRUE(queue.full());
   queue.Pop();
   EXPECT_TRUE(queue.full());

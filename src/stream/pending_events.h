@@ -1,0 +1,51 @@
+// PendingEvents: events that wait for the next batch, or for their own if none comes in time. Has
+// no clock: callers say what time it is.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <utility>
+#include <vector>
+
+#include "kvcast/event.h"
+
+namespace kvcast::stream {
+
+// Thread-compatible.
+class PendingEvents {
+ public:
+  // `flush_ms` 0: never due.
+  explicit PendingEvents(int64_t flush_ms) : flush_ms_(flush_ms) {}
+
+  // `ts`: of a batch of their own.
+  void Add(std::vector<Event> events, double ts, int64_t now_ms) {
+    if (events.empty()) return;
+    if (events_.empty()) since_ms_ = now_ms;
+    ts_ = ts;
+    std::move(events.begin(), events.end(), std::back_inserter(events_));
+  }
+  bool empty() const { return events_.empty(); }
+  bool Due(int64_t now_ms) const {
+    return flush_ms_ > 0 && !empty() && now_ms - since_ms_ >= flush_ms_;
+  }
+  // They come before those of the batch.
+  void MoveTo(EventBatch& batch) {
+    std::move(batch.events.begin(), batch.events.end(), std::back_inserter(events_));
+    batch.events = std::exchange(events_, {});
+  }
+  EventBatch Take() {
+    EventBatch batch;
+    batch.ts = ts_;
+    batch.events = std::exchange(events_, {});
+    return batch;
+  }
+
+ private:
+  const int64_t flush_ms_;
+  std::vector<Event> events_;
+  double ts_ = 0;
+  int64_t since_ms_ = 0;
+};
+
+}  // namespace kvcast::stream
