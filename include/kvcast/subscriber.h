@@ -121,7 +121,7 @@ enum class BatchResult : uint8_t {
   kImpossible,   // applied, but it cannot happen to the state that it was applied to
   kRefuted,      // applied, and proves that the state is wrong
   kComplete,     // applied, and proves that the state lacks nothing that was missed before
-  kIncomplete,   // applied, and shows that the state lacks what came before
+  kIncomplete,   // applied, and shows that the state lacks earlier batches or events
 };
 
 // Called on the subscriber's thread; must not block for long. The payload is borrowed for the call.

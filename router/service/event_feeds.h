@@ -50,7 +50,7 @@ class EventFeeds {
 
   // Not polled before Begin. kInvalidArgument: no such endpoint.
   Status Add(WorkerId worker, const std::string& endpoint, int64_t poll_ms);
-  // Polls what has been added. Workers of one URL that come later miss what was given away before.
+  // Polls what has been added. Workers that are added to a URL later miss its earlier events.
   void Begin();
   // When it returns, the sink is not called for this worker any more.
   void Remove(WorkerId worker);

@@ -1,5 +1,5 @@
 // FeedState: the state of a source whose events come over HTTP. The events carry the engine's own
-// numbers, so what was lost shows in the next event, and nothing can be asked for again.
+// numbers, so a lost event shows in the next one, and no event can be asked for again.
 // Thread-compatible; pure: times are given.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

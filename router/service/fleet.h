@@ -36,8 +36,8 @@ struct FleetList {
 };
 using FleetView = std::shared_ptr<const FleetList>;
 
-// What else wants to know; on the subscriber's thread or a feed's, but for on_removed. One call for
-// a worker at a time.
+// Called on the subscriber's thread or a feed's, but for on_removed. One call for a worker at a
+// time.
 struct FleetObserver {
   std::function<void(const FleetWorker&, Seq, std::span<const uint8_t> payload)> on_payload;
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
@@ -53,8 +53,8 @@ class Fleet {
                                                FleetObserver observer);
   ~Fleet();
 
-  // Adds each rank of the source, or none. kFailedPrecondition: the name is taken; else what is
-  // wrong with the source. The message names the worker.
+  // Adds each rank of the source, or none. kFailedPrecondition: the name is taken. Other errors
+  // are those of the source. The message names the worker.
   Status Add(const RouterSource& config);
   // Polls the sources that were added. Until then their events stay with the engines.
   void BeginPolls() { feeds_->Begin(); }

@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHeadMax = size_t{64} << 10;
 constexpr size_t kChunkLineMax = 1024;
-constexpr std::string_view kLineEnd = "\r\n";
+constexpr std::string_view kFetchLineEnd = "\r\n";
 
 template <typename Number>
 std::optional<Number> DigitsOf(std::string_view text, int base = 10) {
@@ -98,7 +98,7 @@ HttpAnswerReader::State HttpAnswerReader::ReadHead() {
   const size_t end = input_.find("\r\n\r\n");
   if (end == std::string::npos) return input_.size() > kHeadMax ? State::kBad : State::kMore;
   std::string_view head = std::string_view(input_).substr(0, end);
-  const size_t first_end = std::min(head.find(kLineEnd), head.size());
+  const size_t first_end = std::min(head.find(kFetchLineEnd), head.size());
   const std::string_view first = head.substr(0, first_end);
   const auto status = first.size() >= 12 && first.starts_with("HTTP/1.")
                           ? DigitsOf<int>(first.substr(9, 3))
@@ -108,8 +108,8 @@ HttpAnswerReader::State HttpAnswerReader::ReadHead() {
   length_.reset();
   chunked_ = false;
   for (head.remove_prefix(first_end); !head.empty();) {
-    head.remove_prefix(kLineEnd.size());
-    const size_t line_end = std::min(head.find(kLineEnd), head.size());
+    head.remove_prefix(kFetchLineEnd.size());
+    const size_t line_end = std::min(head.find(kFetchLineEnd), head.size());
     if (!ReadHeader(head.substr(0, line_end))) return State::kBad;
     head.remove_prefix(line_end);
   }
@@ -149,7 +149,7 @@ HttpAnswerReader::State HttpAnswerReader::ReadChunks() {
   size_t at = 0;
   State state = State::kMore;
   while (state == State::kMore) {
-    const size_t line_end = input_.find(kLineEnd, at);
+    const size_t line_end = input_.find(kFetchLineEnd, at);
     if (line_end == std::string::npos) {
       if (input_.size() - at > kChunkLineMax) state = State::kBad;
       break;
@@ -160,17 +160,17 @@ HttpAnswerReader::State HttpAnswerReader::ReadChunks() {
       state = State::kBad;
       break;
     }
-    const size_t data = line_end + kLineEnd.size();
+    const size_t data = line_end + kFetchLineEnd.size();
     if (*size == 0) {
       state = State::kComplete;  // trailers have nothing for us
       break;
     }
-    if (input_.size() < data + *size + kLineEnd.size()) break;
-    if (std::string_view(input_).substr(data + *size, kLineEnd.size()) != kLineEnd) {
+    if (input_.size() < data + *size + kFetchLineEnd.size()) break;
+    if (std::string_view(input_).substr(data + *size, kFetchLineEnd.size()) != kFetchLineEnd) {
       state = State::kBad;
     } else {
       body_.append(input_, data, *size);
-      at = data + *size + kLineEnd.size();
+      at = data + *size + kFetchLineEnd.size();
     }
   }
   input_.erase(0, at);
@@ -301,7 +301,7 @@ FetchResult FetchExchange::Run(const HttpUrl& url) {
                         " HTTP/1.1\r\nHost: " + host + ":" + url.port +
                         "\r\nAccept: application/json\r\nConnection: close\r\n";
   if (options_.method == "POST") request += "Content-Length: 0\r\n";
-  request += kLineEnd;
+  request += kFetchLineEnd;
   if (std::string error = Send(request); !error.empty()) {
     return Failed(FetchOutcome::kCut, std::move(error));
   }

@@ -57,8 +57,8 @@ Status CheckAddresses(const RouterOptions& options) {
   return Status();
 }
 
-// The relay reads an engine's batches. Of other formats, and of endpoints of several ranks, it gets
-// what was decoded.
+// The relay reads an engine's batches. Batches of other formats, and of endpoints of several
+// ranks, are encoded again after decoding.
 bool IsRelayedAsItIs(const RouterSource& source) {
   return source.format == EventFormat::kEngine && !source.rank_by_tag;
 }

@@ -175,7 +175,7 @@ void TrtllmEvents::Impl::NoteId(int64_t id) {
   if (id == 0) lacks_events_ = false;
 }
 
-// What was not understood, or not seen, may have been a remove.
+// A lost or unreadable event may have been a remove.
 void TrtllmEvents::Impl::DropAllFor(uint64_t& counter) {
   ++counter;
   lacks_events_ = true;

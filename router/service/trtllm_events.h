@@ -43,7 +43,7 @@ struct TrtllmCounters {
   uint64_t partial_blocks = 0;  // shorter than tokens_per_block; left out with what follows them
   uint64_t refused_hashes = 0;  // no room
   uint64_t gaps = 0;            // jumps of event_id: events were lost
-  uint64_t restarts = 0;        // falls of event_id: the engine began anew
+  uint64_t restarts = 0;        // falls of event_id: the engine restarted
 };
 
 // The events of one rank, in order. Thread-compatible.
@@ -58,12 +58,12 @@ class TrtllmEvents {
   // One event, or an array of them. Not ok: no JSON, or too long; removes may have been in it, so
   // all that is held is forgotten as by Forget. A stored block is one copy however often it is
   // told; where it lies is known here, because removes do not say. After a gap, and at a bad event,
-  // all that is held is removed: what was lost or not understood may have removed it. The same at
-  // a restart.
+  // all that is held is removed, because a remove may have been lost or unreadable. The same at a
+  // restart.
   Result<EventBatch> Decode(std::string_view json);
 
   // The engine may hold blocks whose events were not decoded: the first event had another id than
-  // 0, or since then some were lost or bad. False again when the engine begins anew.
+  // 0, or since then some were lost or bad. False again after the engine restarted.
   bool lacks_events() const;
   // The reader of the events has forgotten them: their blocks are taken for lost.
   void Forget();

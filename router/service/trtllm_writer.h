@@ -23,8 +23,8 @@ struct TrtllmWriterConfig {
 };
 
 // One rank of one engine. A block of TensorRT-LLM lies in one place: of a block that lies on the
-// GPU and in host memory only the first is told, and what is left when it leaves is a change of its
-// cache level. A second copy in one tier is not told. Thread-compatible.
+// GPU and in host memory only the GPU's copy is told. When that copy is removed, the event is a
+// change of the cache level. A second copy in one tier is not told. Thread-compatible.
 class TrtllmWriter {
  public:
   explicit TrtllmWriter(TrtllmWriterConfig config);

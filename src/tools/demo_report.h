@@ -8,7 +8,8 @@
 
 namespace kvcast::tools {
 
-// What the engines of each dialect did in all runs, in the order of the engines; named by dialect.
+// Totals of the engines of each dialect over all runs, in the order of the engines; named by
+// dialect.
 std::vector<EngineResult> ResultsByDialect(const std::vector<RunResult>& runs);
 
 // REQUIRES: runs.front() is the kvcast run. Tables go to stdout; with options.json to stderr, and

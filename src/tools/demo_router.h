@@ -22,7 +22,7 @@
 
 namespace kvcast::tools {
 
-// What blocks of a prompt are called: under the engines' scheme, and by content.
+// Names of a prompt's blocks: the chain of the engines' scheme, and content keys.
 struct PromptNames {
   std::shared_ptr<const std::vector<BlockHash>> chain;
   std::shared_ptr<const std::vector<ContentKey>> contents;

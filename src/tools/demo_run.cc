@@ -52,7 +52,7 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   if (cache.blocks > 0) {
     arguments.insert(arguments.end(), {"--blocks", std::to_string(cache.blocks)});
   }
-  // An engine whose hashes cannot be computed has a seed that nobody is told.
+  // The router is not told this seed: it cannot compute the hashes of such an engine.
   const std::string seed = dialect.of_engine() ? cache.hash_seed : "of another engine";
   if (!seed.empty()) arguments.insert(arguments.end(), {"--hash-seed", seed});
   if (cache.cpu_blocks > 0) {

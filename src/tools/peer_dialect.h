@@ -1,5 +1,5 @@
-// What a simulated engine speaks: a dialect of kvcast/wire.h, or the format of another peer. The
-// latter are read by content, since their hashes cannot be computed.
+// The format of a simulated engine's batches: a dialect of kvcast/wire.h, or the format of another
+// peer. The latter are read by content, since their hashes cannot be computed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

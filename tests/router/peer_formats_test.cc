@@ -1,5 +1,5 @@
-// The formats of TensorRT-LLM and Mooncake, written and read: what a router answers from them is
-// what the engine's own lookup says, and bytes that are damaged are refused and counted.
+// The formats of TensorRT-LLM and Mooncake, written and read: the router's answers equal the
+// engine's own lookup, and damaged bytes are refused and counted.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -275,7 +275,7 @@ TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
   EXPECT_EQ(reader.counters().unknown_removes, 0u);
 }
 
-// SGLang's map of a store, with `key` besides what it always has.
+// SGLang's map of a store, with `key` besides its required members.
 Bytes SglangStore(const char* key, const std::function<void(wire::Writer&)>& value) {
   Bytes bytes;
   wire::Writer out(bytes);

@@ -1,5 +1,5 @@
-// The formats of other peers over sockets: a router follows their publishers, says what it leaves
-// out, and relays what it reads.
+// The formats of other peers over sockets: a router follows their publishers, counts the
+// events that it leaves out, and relays the others.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
