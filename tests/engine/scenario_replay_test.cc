@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 const std::string kConfig =
     R"({"record":"config","name":"tiny","groups":[{"kind":"full","block_size":2}],"num_blocks":5,)"
-    R"("max_model_len":64,"max_num_batched_tokens":16,"hash_block_size":2,"scheduler_block_size":2,)"
+    R"("max_model_len":64,"max_num_batched_tokens":1,"hash_block_size":2,"scheduler_block_size":2,)"
     R"("prefix_cache_retention_interval":null,"hash_algo":"sha256_cbor","event_encoding":"map",)"
     R"("none_hash":"9bd96a485ad84efdafb72ee48a1d7a69bcead0f8f0433173941b276b9581eef0",)"
     R"("event_hashes":"int64"})";
@@ -61,6 +61,17 @@ TEST_F(ScenarioReplayTest, AWrongBlockIdOrFreeCountIsADifference) {
               HasSubstr("step 0 alloc r1: new blocks of group 0 are [1 ], recorded [2 ]"));
   ASSERT_TRUE(Run({kConfig, Step("[[1]]", "2")}).ok());
   EXPECT_EQ(report_.equal + 1, report_.compared);
+}
+
+// A step of 2 tokens computes 2 of the 3, not the 1 that is recorded.
+TEST_F(ScenarioReplayTest, AWrongChunkIsADifference) {
+  std::string config = kConfig;
+  const std::string budget = "\"max_num_batched_tokens\":";
+  config.replace(config.find(budget) + budget.size(), 1, "2");
+  ASSERT_TRUE(Run({config, Step("[[1]]", "3")}).ok());
+  EXPECT_EQ(report_.equal + 1, report_.compared);
+  ASSERT_EQ(report_.first_differences.size(), 1u);
+  EXPECT_THAT(report_.first_differences[0], HasSubstr("chunk is 2, recorded 1"));
 }
 
 TEST_F(ScenarioReplayTest, ARunThatTakesAnotherCourseIsNotContinued) {
