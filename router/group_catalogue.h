@@ -68,7 +68,7 @@ class GroupCatalogue {
   int64_t unit() const { return unit_; }
   // Alignment of hits, a multiple of unit(); 0: not known yet.
   int64_t alignment() const { return alignment_; }
-  // What it is if none is registered.
+  // The value where none is registered.
   int64_t rule_alignment() const { return AlignmentByRule(); }
   // Grows with every change of what the three above say.
   uint64_t changes() const { return changes_; }

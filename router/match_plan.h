@@ -36,7 +36,7 @@ class MatchPlan {
   // WorkerMatch::certain is the caller's to set.
   WorkerMatch Evaluate() const;
 
-  // The groups that take part, with what they hold on the GPU.
+  // The groups that take part, with their blocks on the GPU.
   const std::vector<GroupResidency>& parts() const { return parts_; }
   // The group_idx of a part.
   size_t group_of(size_t part) const {

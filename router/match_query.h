@@ -46,7 +46,7 @@ class MatchQuery {
   bool Read();
   // In the order of Ask, without workers of another hash unit. REQUIRES: Read said true.
   std::vector<WorkerMatch> Answers() const;
-  // What the only worker that was asked holds. REQUIRES: Read said true, and it has this hash unit.
+  // The blocks of the only worker asked. REQUIRES: Read said true, and it has this hash unit.
   MatchPlan Plan() const;
 
  private:

@@ -86,7 +86,7 @@ std::vector<SampledPrompt> PromptsOf(const PromptSample& sample, int64_t unit) {
   return prompts;
 }
 
-// What a worker holds of a prompt, and the rules that it is asked by.
+// The blocks of a prompt that a worker holds, and the rules that it is asked by.
 struct PromptHolding {
   std::vector<GroupResidency> parts;  // the groups that take part
   std::vector<size_t> group_of;       // by part: group_idx
@@ -97,7 +97,7 @@ struct PromptHolding {
   bool content_unknown = false;
 };
 
-// What the groups held before they removed blocks of the prompt.
+// The blocks of the groups before they removed blocks of the prompt.
 std::vector<GroupResidency> WithRemoved(const PromptHolding& holding, const SampledPrompt& prompt,
                                         int64_t unit) {
   std::vector<GroupResidency> groups = holding.parts;
@@ -151,7 +151,7 @@ bool HoldsAny(const std::vector<GroupResidency>& groups) {
   });
 }
 
-// What the lost prompts have in common.
+// The common cause of the lost prompts.
 struct Findings {
   std::map<std::pair<ReuseCause, int64_t>, int64_t> by_cause_and_group;  // group -1: none
 

@@ -34,7 +34,7 @@ class PromptSample {
     uint32_t end = 0;       // tokens of the prefix
     uint32_t child = 0;     // position of the first prefix behind it; kRoot: none
     bool repeated = false;  // asked for again: stored twice by a group, or continued in two ways
-    bool cut = false;       // what was stored behind it was not followed
+    bool cut = false;       // the blocks stored behind it were not followed
     uint64_t stored = 0;    // groups, by bit
     uint64_t removed = 0;   // groups whose last copy was removed, now or before
   };

@@ -9,7 +9,7 @@ void ApplyAnswers(std::span<const ReuseAnswer> answers, ReuseDiagnosis& diagnosi
                           diagnosis.alignment != diagnosis.group_alignment;
   int64_t promises = 0;
   int64_t unused = 0;   // nothing was reused
-  int64_t rounded = 0;  // what is left of the promise on the grid of the groups
+  int64_t rounded = 0;  // the promise, rounded down to the grid of the groups
   for (const ReuseAnswer& answer : answers) {
     if (answer.promised_tokens <= 0) continue;
     ++promises;

@@ -1,4 +1,4 @@
-// What engines say that they reused, for the diagnosis of a worker (kvcast/reuse_diagnosis.h).
+// Tokens that engines say they reused, for the diagnosis of a worker (kvcast/reuse_diagnosis.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@ struct ReuseAnswer {
   int64_t reused_tokens = 0;
 };
 
-// Names a cause that the answers show, where what is held shows none. Answers without a promise
+// Names a cause that the answers show, where held blocks show none. Answers without a promise
 // are passed over; fewer than kMinTestedPrompts show nothing.
 void ApplyAnswers(std::span<const ReuseAnswer> answers, ReuseDiagnosis& diagnosis);
 

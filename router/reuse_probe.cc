@@ -35,7 +35,7 @@ size_t Coarsest(Groups groups) {
   return static_cast<size_t>(coarsest - groups.begin());
 }
 
-// Groups of the limiting group's spec have back what they removed.
+// Groups of the limiting group's spec have their removed blocks back.
 bool ServedBeforeRemovals(const ReuseProbe& probe, size_t limiting) {
   std::vector<GroupResidency> groups(probe.held.begin(), probe.held.end());
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -114,7 +114,7 @@ std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t
         serves, [&](const Bitmap& of_group) { return of_group.Test(end / unit); });
     if (!by_all) continue;
     for (size_t i = 0; i < groups.size(); ++i) {
-      // What a lower boundary needs of these is among what the highest one needs.
+      // Of these, a lower boundary needs no block that the highest one does not need.
       if (highest || !IsFullKind(groups[i].spec.kind)) MarkServing(groups[i], end, used[i]);
     }
     highest = false;

@@ -13,11 +13,11 @@
 
 namespace kvcast::router {
 
-// Borrows what it names.
+// Holds references only: the objects outlive it.
 struct ReuseProbe {
-  // The groups that take part: what they hold of the prefix.
+  // The groups that take part: their blocks of the prefix.
   std::span<const GroupResidency> held;
-  // The same with what they have removed.
+  // The same with their removed blocks.
   std::span<const GroupResidency> held_or_removed;
   std::vector<bool> announced;  // by group of `held`
   int64_t unit = 0;

@@ -21,7 +21,7 @@ struct RecordingSet {
 inline void PrintTo(const RecordingSet& set, std::ostream* out) { *out << set.folder; }
 
 // The folder `part` ("scenarios") of each set that holds it. A folder that the environment names
-// and that does not exist is there all the same, so that its test fails.
+// and that does not exist is listed too, so that its test fails.
 inline std::vector<RecordingSet> RecordingSets(std::string_view part) {
   namespace fs = std::filesystem;
   const fs::path shipped = fs::path(KVCAST_SOURCE_DIR) / "tests" / "data" / "recordings";

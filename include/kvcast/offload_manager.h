@@ -153,7 +153,8 @@ struct OffloadStats {
 //       +------------------------+<-------- evicted --------+ +-- CompleteLoad -+
 //
 // and only idle chunks are evicted. Same calls, same results: nothing depends on hash order.
-// Every call costs O(1) per key and slot, but for what an eviction has to pass over; besides growth
+// Every call costs O(1) per key and slot (O(log n) with LRU from v0.32 on), but for entries that an
+// eviction passes over; besides growth
 // of lists nothing is allocated per key.
 // Thread-compatible: one scheduler thread owns the manager.
 class OffloadManager {
@@ -189,7 +190,7 @@ class OffloadManager {
   // ignored, so a part of a job may be completed, and a job twice.
   void CompleteStore(std::span<const OffloadKey> keys, bool success);
 
-  // Charges the chunks that the request used (OffloadUse), and forgets what was counted for it. To
+  // Charges the chunks that the request used (OffloadUse), and forgets its counts. To
   // be called once, when it stores and loads nothing more; copies may still be under way.
   void FinishRequest(OffloadRequestId request);
 

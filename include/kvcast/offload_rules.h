@@ -109,7 +109,7 @@ ChunkRange NeededChunks(const OffloadGroup& group, int64_t tokens);
 
 // The chunks that a window needs before a prefix of `tokens` tokens, as vLLM counts them from v0.32
 // on: window_chunks, or more where the end lies inside a chunk, as the window begins earlier by
-// what the chunk has behind it. REQUIRES: a group with window_chunks.
+// the tokens of the chunk behind it. REQUIRES: a group with window_chunks.
 int64_t LoadWindowChunks(const OffloadGroup& group, int64_t tokens);
 
 // Answers for chunk 0, 1, ... of one group.

@@ -96,7 +96,7 @@ struct OffloadMatch {
   bool within_step = false;
 };
 
-// What the engine's scheduler decided. Block ids are by group of the engine, those included that
+// A decision of the engine's scheduler. Block ids are by group of the engine, those included that
 // the layout leaves out; 0 is the null block.
 struct OffloadStep {
   struct Scheduled {
@@ -129,7 +129,7 @@ struct OffloadPlan {
   std::vector<OffloadJob> loads;
   std::vector<OffloadJob> stores;
   // Of the loads, those that must have ended before the step computes. When they have,
-  // OnCompletions names their request only if the load failed: what it computed is then worth
+  // OnCompletions names their request only if the load failed: its computed blocks are worth
   // nothing.
   std::vector<OffloadJobId> before_step;
 };

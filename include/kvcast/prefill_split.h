@@ -23,7 +23,7 @@ class PrefillSplit {
   PrefillSplit(const CacheConfig& config, int64_t max_chunk_tokens);
 
   // Tokens of `request` to compute in this step. `computed`: already computed, a hit and a load
-  // included; what a hit has computed again (PrefixHit::replay_tokens) is not. `tokens`: what is
+  // included, tokens that a hit has computed again (PrefixHit::replay_tokens) not. `tokens`: those
   // left of the request and of the step's budget. Between 0 and `tokens`; 0: the rest of the budget
   // does not reach a place where a state may be kept, and the request waits for the next step.
   // REQUIRES: request.shared_prefix_boundary is that of the request's own lookup.

@@ -321,7 +321,7 @@ class PrefixIndex {
                                  MatchPolicy policy = MatchPolicy::kExact) const;
   const ContentKeys& keys() const;
 
-  // Why the worker's prefixes are not reused. Reads a bounded sample of what it holds, prompt by
+  // Why the worker's prefixes are not reused. Reads a bounded sample of its prompts, prompt by
   // prompt; batches are let through between two of them. Empty if there is no such worker.
   ReuseDiagnosis Diagnose(WorkerId worker) const;
 

@@ -91,7 +91,7 @@ struct PublisherCounters {
 };
 
 // One publisher per data-parallel rank. Publish, PublishPayload, Add and Flush may be called from
-// one thread at a time, everything else from any. Destruction sends what is queued for up to one
+// one thread at a time, everything else from any. Destruction sends queued batches for up to one
 // second.
 class Publisher {
  public:
@@ -103,7 +103,7 @@ class Publisher {
   // Gives the batch the next sequence number and queues it; it is sent within a millisecond, where
   // there is a core for the sending thread. Never blocks on a socket or a subscriber, and encodes
   // only when 256 batches are queued. A batch without a rank gets the publisher's. Error: the batch
-  // cannot be encoded. It uses up its number all the same, so that every follower sees that it lost
+  // cannot be encoded. It uses up its number, so that every follower sees that it lost
   // something: a gap that replay cannot fill. A KVX1 snapshot has what the batch said, unless the
   // hashes, the tiers or the kinds themselves cannot be encoded; then there are no digests any
   // more.

@@ -25,7 +25,7 @@ enum class ReuseCause : uint8_t {
   // with a promise were fed back as reusing nothing.)
   kNeverAnnounced,
   // The limiting group was announced, but never stored a block that a hit of at most L tokens
-  // needs: neither what it holds nor what it has removed would serve one.
+  // needs: neither its held nor its removed blocks would serve one.
   kNeverStored,
   // The limiting group stored what a hit needs, and removed it while another group holds blocks.
   kEvictedFirst,
@@ -47,7 +47,7 @@ std::string_view ReuseCauseName(ReuseCause cause);
 // Prompts that are tested before a cause is named.
 inline constexpr int64_t kMinTestedPrompts = 8;
 
-// What was found of one worker.
+// The diagnosis of one worker.
 struct ReuseDiagnosis {
   // GPU blocks on the sampled prompts, by group_idx. A block is usable if it serves a boundary that
   // all groups serve, each alone.
@@ -60,7 +60,7 @@ struct ReuseDiagnosis {
   int64_t tested = 0;
   int64_t lost = 0;
   std::array<int64_t, kReuseCauses> lost_by_cause{};
-  // What most lost prompts have, if more than half of the tested are lost, and at least
+  // The cause of most lost prompts, if more than half of the tested are lost, and at least
   // kMinTestedPrompts are tested.
   std::optional<ReuseCause> cause;
   std::optional<int64_t> group;  // group_idx; nullopt: no single one, or not known

@@ -73,14 +73,14 @@ void ReuseWatch::Refresh(const PrefixIndex& index, const FleetList& fleet,
     {
       const MutexLock lock(mutex_);
       const auto it = watched_.find(worker.id);
-      // It may have gone, or begun anew, meanwhile.
+      // The worker may have left or restarted meanwhile.
       if (it != watched_.end() && it->second.resets == resets) it->second.found = std::move(found);
     }
     if (steady_ms() >= end) return;
   }
 }
 
-// What was told of a worker that had left already.
+// Feedback on a worker that had left already.
 void ReuseWatch::Prune(const FleetList& fleet) {
   const MutexLock lock(mutex_);
   if (watched_.size() <= fleet.workers.size()) return;

@@ -1,5 +1,5 @@
 // ReuseWatch: why each worker's prefixes are not reused, kept up to date beside the service's work,
-// and what was predicted and observed of reuse meanwhile.
+// and the predicted and observed reuse meanwhile.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -44,10 +44,10 @@ class ReuseWatch {
   // Diagnoses the workers in turn, for kRoundMs, and at least one. One thread at a time.
   void Refresh(const PrefixIndex& index, const FleetList& fleet,
                const std::function<int64_t()>& steady_ms);
-  // What a request that the worker served was promised, and what it reused. `kind`: of the limiting
+  // The promised and the reused tokens of a request that the worker served. `kind`: of the limiting
   // group; empty: none.
   void Note(WorkerId worker, std::string_view kind, const ReuseAnswer& answer);
-  // The engine began anew, or its blocks were forgotten.
+  // The engine restarted, or its blocks were forgotten.
   void Reset(WorkerId worker);
   void Remove(WorkerId worker);
 

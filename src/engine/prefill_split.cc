@@ -10,7 +10,7 @@ int64_t BlockOf(int64_t tokens, int64_t block_size) {
   return (tokens + block_size - 1) / block_size;
 }
 
-// What one rank holds: context parallelism spreads the tokens of attention alone.
+// Tokens of a block on one rank: context parallelism spreads the tokens of attention alone.
 int64_t BlockSizeOfRank(const GroupSpec& group, int64_t ranks) {
   return group.kind == SpecKind::kMamba ? group.block_size : group.block_size / ranks;
 }

@@ -31,7 +31,7 @@ struct RequestState {
   std::optional<int64_t> tail_boundary;  // of the last match
   std::optional<int64_t> pending_since_ms;
   int64_t asked_ms = 0;            // the last time
-  bool within_step = false;        // what was matched then
+  bool within_step = false;        // the tokens matched then
   std::vector<OffloadJobId> jobs;  // one load, or stores
   bool load_failed = false;        // ask no more
   bool finished = false;

@@ -1,4 +1,4 @@
-// ReuseFilter: counts how often every key is asked for, so that only what is asked for again is
+// ReuseFilter: counts how often every key is asked for, so that only keys asked for again are
 // stored. Counted are lookups, or the keys that are offered for storing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -24,7 +24,7 @@ struct MirrorEntry {
   BlockHash parent;  // unless at the root
 };
 
-// What Mirror::Apply reads of a batch: the rest of it makes no difference there.
+// The part of a batch that Mirror::Apply reads: the rest of it makes no difference there.
 EventBatch MirroredPart(const EventBatch& batch);
 
 // Thread-compatible.

@@ -39,8 +39,8 @@ class SimPublisher {
   RingEntry PublishStep();
   RingEntry PublishClear();
   RingEntry PublishHeartbeat();
-  // One step of the engine is refused: its number is spent, and nobody gets what it said. False: of
-  // an extended publisher none is.
+  // One step of the engine is refused: its number is spent, and no reader gets its events. False:
+  // the publisher is extended, and refuses no step.
   bool Burn();
   // Begins a new life, on request with a ring that holds everything.
   void Restart(bool large_ring = false, bool same_kind = false);

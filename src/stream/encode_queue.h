@@ -10,12 +10,12 @@
 
 namespace kvcast::stream {
 
-// What is to become of a number.
+// The use of a sequence number.
 struct NumberedBatch {
   EventBatch batch;
-  // Nobody but the publisher itself gets it.
+  // The publisher alone reads it.
   bool refused = false;
-  // Of a refused one: whether `batch` holds what it said.
+  // Of a refused one: whether `batch` holds its events.
   bool known = true;
 };
 

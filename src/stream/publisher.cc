@@ -110,7 +110,7 @@ class Publisher::Impl {
   // A batch or a payload.
   template <typename Published>
   Seq Append(Published published);
-  // A number that nobody can get; what the batch said stays known here where it can be.
+  // No subscriber can get this number; the mirror keeps the batch's events where it can.
   void Refuse(const EventBatch* batch);
   Result<Seq> PublishBatch(EventBatch batch);
   Status FlushPending();
@@ -127,7 +127,7 @@ class Publisher::Impl {
   // The batches' time less the steady clock's, in seconds; NaN before the first batch.
   std::atomic<double> clock_offset_s{std::numeric_limits<double>::quiet_NaN()};
   stream::ReplayRing ring;
-  // Held while what was pending gets its number: nothing that is published later comes before it.
+  // Held while pending events get their number: no batch that is published later comes before it.
   Mutex pending_mutex;
   stream::PendingEvents pending KV_GUARDED_BY(pending_mutex);
   std::unique_ptr<stream::PublisherState> state;

@@ -6,8 +6,8 @@
 // sending thread; its producer encodes only when more wait than the queue holds.
 //
 // A number may be that of a refused batch: it is neither sent nor replayed, so that readers of the
-// stream see a gap that nothing fills. Only the publisher's own reader (ReadOn) gets it, if what it
-// said is known.
+// stream see a gap that nothing fills. Only the publisher's own reader (ReadOn) gets it, if its
+// events are known.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

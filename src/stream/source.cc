@@ -357,7 +357,7 @@ void Source::FailSnapshot() {
   Settle();
 }
 
-// The publisher does not know what it holds, nor will it: what is missing stays so.
+// The publisher has lost its own state for the rest of its life: missing batches stay missing.
 void Source::GiveUpSnapshots() {
   ++status_.snapshot_failures;
   CloseRequest();

@@ -1,5 +1,5 @@
-// StateKeeper: the thread that keeps a publisher's state near its ring, publishes what waits for
-// too long, and speaks up when the producer is silent.
+// StateKeeper: the thread that keeps a publisher's state near its ring, publishes events that
+// wait for too long, and sends heartbeats when the producer is silent.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -57,7 +57,7 @@ Result<std::vector<std::string>> RecordingPaths(const std::vector<std::string>& 
 
 bool IsConfig(const Json& record) { return record.value("record", "") == "config"; }
 
-// What is in a file is told from its first record. Some replays need the order of members, which
+// The first record of a file tells its kind. Some replays need the order of members, which
 // parsing would lose: they get the line.
 template <typename Replay>
 void ReplayLines(Replay& replay, const std::vector<std::string_view>& lines, size_t& line,

@@ -22,7 +22,7 @@ Result<std::optional<int64_t>> ParseRetention(const std::string& text) {
   return value;
 }
 
-// What speculative decoding with an EAGLE head changes in the cache: since v0.33 the hash of a
+// The cache under speculative decoding with an EAGLE head: since v0.33 the hash of a
 // block names the token behind it, but not beside a connector; before, groups give up a block.
 void AddDraftHead(bool connector, CacheConfig& config) {
   config.mtp_lookahead_tokens = 1;

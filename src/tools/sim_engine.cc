@@ -190,7 +190,7 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
       loadable > 0 ? 0 : split_.ChunkTokens(request, reused, std::min(length - reused, budget));
   // The rest of the budget reaches no place where a state could be kept.
   if (loadable == 0 && tokens == 0) return Admitted::kNot;
-  // What is computed again has its slots from the hit.
+  // Tokens that are computed again have their slots from the hit.
   const int64_t held = reused > 0 ? hit.tokens : 0;
   const int64_t new_tokens = loadable > 0 ? 0 : std::max<int64_t>(0, reused + tokens - held);
   const AllocateArgs args{.new_tokens = new_tokens,
@@ -269,7 +269,7 @@ int64_t SimEngine::AcceptedDrafts(const Running& entry) const {
   return accepted;
 }
 
-// What the model samples at the end of a step. False: the request has all its tokens.
+// Samples the tokens at the end of a step. False: the request has all its tokens.
 bool SimEngine::Sample(Running& entry) {
   const int64_t accepted = AcceptedDrafts(entry);
   totals_.drafted += entry.scheduled - entry.missing();

@@ -91,7 +91,7 @@ class SimEngine {
   double Step();
   // Publishes what is pending and forgets all cached blocks. False: requests are running.
   bool ResetPrefixCache();
-  // What the last step left to be published. Step does so itself; for an engine that is idle.
+  // Publishes the events that the last step left, for an engine that is idle. Step does so too.
   void PublishPending();
 
   const SimTotals& totals() const { return totals_; }

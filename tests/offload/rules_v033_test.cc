@@ -151,7 +151,7 @@ TEST(LoadWindow, ARunAtTheEndNeedsMoreThanOneBefore) {
   EXPECT_EQ(ScanOf("MHH", 2, 3), 0);
   EXPECT_EQ(ScanOf("HHH", 2, 3), 3);
   EXPECT_EQ(ScanOf("HHMHH", 2, 3), 2);
-  EXPECT_EQ(ScanOf("HH", 3, 4), 2);  // what is before it, the caller has
+  EXPECT_EQ(ScanOf("HH", 3, 4), 2);  // the caller has the chunks before it
 }
 
 TEST(LoadWindow, IsTheLastOneByASearchFromEveryEnd) {

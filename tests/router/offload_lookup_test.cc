@@ -1,4 +1,4 @@
-// What loads would add, against recorded lookups of the engine's own offloading connector. Compared
+// Tokens that loads would add, against recorded lookups of the engine's own connector. Compared
 // are the cases that residency alone decides: no transfer under way, no hit inside a chunk.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>

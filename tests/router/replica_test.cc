@@ -145,8 +145,8 @@ TEST_F(ReplicaTest, WhatARefusedBatchSaidComesByASnapshot) {
   EXPECT_EQ(status().resets, 0u);
 }
 
-// Where even the tier of a block cannot be written, the publisher does not know what it holds
-// either: it says so, and the follower forgets what it held.
+// Where even the tier of a block cannot be written, the publisher has lost its own state
+// too: it says so, and the follower forgets its blocks.
 TEST_F(ReplicaTest, WhatCannotBeKnownIsCleared) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);

@@ -1,5 +1,5 @@
 // The service says why a worker's prefixes are not reused: in /v1/state and in its metrics, with
-// what was predicted and observed.
+// the predicted and observed tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -124,7 +124,7 @@ TEST_F(ReuseServiceTest, AHealthyWorkerHasWhatWasPredictedAndObserved) {
             std::string::npos);
 }
 
-// Engines that begin anew are not judged by what they answered before.
+// Engines that restart are not judged by what they answered before.
 TEST(ReuseWatch, AnswersCountUntilTheEngineBeginsAnew) {
   ReuseWatch watch;
   constexpr WorkerId kWorker{1};

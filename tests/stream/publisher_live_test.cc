@@ -87,7 +87,7 @@ EventBatch UnencodableBatch() {
   return batch;
 }
 
-// What a refused batch said is lost to subscribers: they have to see that something is.
+// The events of a refused batch are lost to subscribers: they have to see a gap.
 TEST(PublisherLive, RefusedBatchUsesUpItsNumber) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   ZmtpPeer peer = Subscribe(*publisher, "");
