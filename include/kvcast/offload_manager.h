@@ -154,8 +154,7 @@ struct OffloadStats {
 //
 // and only idle chunks are evicted. Same calls, same results: nothing depends on hash order.
 // Every call costs O(1) per key and slot (O(log n) with LRU from v0.32 on), but for entries that an
-// eviction passes over; besides growth
-// of lists nothing is allocated per key.
+// eviction passes over; besides growth of lists nothing is allocated per key.
 // Thread-compatible: one scheduler thread owns the manager.
 class OffloadManager {
  public:
