@@ -19,7 +19,7 @@ namespace {
 constexpr double kApplyTarget = 0.6;
 constexpr uint64_t kTurnsOfSlice = 16;
 
-constexpr char kMethod[] =
+constexpr char kApplyMethod[] =
     "Workers with full caches; in each turn one stores a prompt's blocks and evicts those of its\n"
     "oldest prompt, in steps of 8,192 tokens, tail first. Ratio: time in PrefixIndex::Apply to\n"
     "that of the same inserts and erases in absl::flat_hash_map<uint64,uint64>, an entry a\n"
@@ -145,7 +145,7 @@ struct ApplySamples {
 }  // namespace
 
 int RunApplyBench(const ApplyBenchOptions& options) {
-  Report report("apply", kMethod, options.fleet.json);
+  Report report("apply", kApplyMethod, options.fleet.json);
   for (const ChurnConfig& config : FleetCases(options.fleet, {1, 4})) {
     const std::string name = "apply.holders" + std::to_string(config.holders);
     const auto fleet = std::make_unique<ApplyCase>(config);

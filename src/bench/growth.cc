@@ -24,7 +24,7 @@ constexpr double kRiseTarget = 2;
 constexpr double kFlatTarget = 1.5;
 constexpr int64_t kRiseFrom = 1'000'000;
 
-constexpr char kMethod[] =
+constexpr char kGrowthMethod[] =
     "One size is changed at a time: residencies (10^5 to --max), and at --base residencies the\n"
     "workers, blocks of a prompt and groups. For each: Apply and the plain hash map of bench "
     "apply\n"
@@ -209,7 +209,7 @@ std::string Svg(const std::vector<Axis>& axes) {
 }  // namespace
 
 int RunGrowthBench(const GrowthBenchOptions& options) {
-  Report report("growth", kMethod, options.json);
+  Report report("growth", kGrowthMethod, options.json);
   std::vector<Axis> axes = AxesOf(options);
   for (Axis& axis : axes) {
     for (const int64_t value : axis.values) {

@@ -27,7 +27,7 @@ constexpr double kSha256Target = 1.3;
 constexpr int64_t kTurnTokens = 512;
 constexpr TokenId kVocabulary = 151'936;
 
-constexpr char kMethod[] =
+constexpr char kHashMethod[] =
     "A prompt's chain of block hashes, 16-token blocks, from its token ids. XXH3: the time.\n"
     "SHA-256: ratio to OpenSSL's EVP digests (fetched once, one context) of the same preimages,\n"
     "serialised before the clock starts, in turn with it. Medians of all runs; p99 beside.\n"
@@ -143,7 +143,7 @@ void RunContentKeys(std::span<const TokenId> tokens, const HashBenchOptions& opt
 }  // namespace
 
 int RunHashBench(const HashBenchOptions& options) {
-  Report report("hash", kMethod, options.json);
+  Report report("hash", kHashMethod, options.json);
   const std::vector<TokenId> tokens = Prompt(options.tokens);
   const double xxh3_target = kXxh3Target * static_cast<double>(options.tokens) / 10'000;
   RawSha256 sha256;

@@ -23,7 +23,7 @@ constexpr double kBusyToIdleTarget = 2;
 // Queries and probes take turns in runs of so many, as long as a scheduler's turn.
 constexpr int64_t kRun = 32;
 
-constexpr char kMethod[] =
+constexpr char kLookupMethod[] =
     "PrefixIndex::Match of a prompt over all workers, against as many prefetched probes of an\n"
     "absl::flat_hash_map<uint64,uint64> with an entry a residency, in the same process, in turn\n"
     "with it, each timed alone. Prompts are drawn from all that are held; their hashes are made\n"
@@ -186,7 +186,7 @@ int64_t RunCell(LookupCase& fleet, const std::string& name, Depth depth,
 }  // namespace
 
 int RunLookupBench(const LookupBenchOptions& options) {
-  Report report("lookup", kMethod, options.fleet.json);
+  Report report("lookup", kLookupMethod, options.fleet.json);
   int64_t wrong = 0;
   for (const ChurnConfig& config : FleetCases(options.fleet, {1, 4, 64})) {
     const std::string name = "lookup.holders" + std::to_string(config.holders);

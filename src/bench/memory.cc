@@ -18,7 +18,7 @@ namespace {
 constexpr double kOneHolderTarget = 24;
 constexpr double kFourHoldersTarget = 10;
 
-constexpr char kMethod[] =
+constexpr char kMemoryMethod[] =
     "Bytes for each (worker, block) that is held; all groups that hold the block count as one.\n"
     "Taken from the allocator (mallinfo2) and from the kernel (resident pages, after\n"
     "malloc_trim), against an index with the workers registered and nothing held; the target is\n"
@@ -102,7 +102,7 @@ class MemoryCase {
 }  // namespace
 
 int RunMemoryBench(const MemoryBenchOptions& options) {
-  Report report("memory", kMethod, options.fleet.json);
+  Report report("memory", kMemoryMethod, options.fleet.json);
   for (const ChurnConfig& holders : FleetCases(options.fleet, {1, 4})) {
     for (const int64_t groups : {1, 2, 4, 8}) {
       ChurnConfig config = holders;

@@ -28,7 +28,7 @@ constexpr double kPublishTargetUs = 5;
 constexpr uint64_t kHeldBlocks = 4096;
 constexpr int kWarmUpSeconds = 1;
 
-constexpr char kMethod[] =
+constexpr char kPublishMethod[] =
     "What Publisher::Publish costs the engine's thread, on a fixed schedule: batches with as many\n"
     "blocks removed as stored, token ids included, made before the clock starts; TCP, replay and\n"
     "extension on. nobody: no subscriber. follower: a subscriber in another process takes each\n"
@@ -183,7 +183,7 @@ Status RunCase(const PublishBenchOptions& options, Audience audience, const std:
 }  // namespace
 
 int RunPublishBench(const PublishBenchOptions& options) {
-  Report report("publish", kMethod, options.json);
+  Report report("publish", kPublishMethod, options.json);
   for (const auto& [audience, name] : kAudiences) {
     const Status status = RunCase(options, audience, "publish." + std::string(name), report);
     if (!status.ok()) return tools::Fail(status);

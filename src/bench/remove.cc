@@ -18,9 +18,9 @@
 namespace kvcast::bench {
 namespace {
 
-constexpr double kP99Target = 1.1;
+constexpr double kRemoveP99Target = 1.1;
 
-constexpr char kMethod[] =
+constexpr char kRemoveMethod[] =
     "A worker that holds as many blocks as --victim says is removed from a fleet (RemoveWorker,\n"
     "then Reclaim until nothing is left), while another thread asks for prompts that it and\n"
     "others hold, every --every-us microseconds; each keeps to a core. A round lasts from the\n"
@@ -166,7 +166,7 @@ class RemoveCase {
 }  // namespace
 
 int RunRemoveBench(const RemoveBenchOptions& options) {
-  Report report("remove", kMethod, options.fleet.json);
+  Report report("remove", kRemoveMethod, options.fleet.json);
   const ChurnConfig config = FleetCases(options.fleet, {4}).front();
   const auto fleet = std::make_unique<RemoveCase>(config, options.victim_blocks);
   if (Status status = fleet->Fill(); !status.ok()) return tools::Fail(status);
@@ -189,7 +189,7 @@ int RunRemoveBench(const RemoveBenchOptions& options) {
     wrong += quiet.wrong + removal.wrong + loop.wrong;
   }
   report.Target("remove.query_p99_with_to_without", with.Quantile(0.99) / without.Quantile(0.99),
-                "ratio", kP99Target);
+                "ratio", kRemoveP99Target);
   report.Target("remove.wrong_answers", static_cast<double>(wrong), "", 0);
   report.Figure("remove.query_p99_with_to_beside_loop",
                 with.Quantile(0.99) / beside_loop.Quantile(0.99), "ratio");

@@ -21,7 +21,7 @@
 namespace kvcast::bench {
 namespace {
 
-constexpr char kMethod[] =
+constexpr char kReplayMethod[] =
     "A trace's queries and events (a simple engine for each worker; see bench/CORPUS.md), issued\n"
     "open loop: each is due at its time, whatever became of those before; late ones follow at\n"
     "once. The events of a worker go to one of the event threads, its queries to one of the query\n"
@@ -213,7 +213,7 @@ Status Export(const std::vector<uint8_t>& bytes, const std::string& path) {
 int RunReplayBench(const ReplayBenchOptions& options) {
   const auto corpus = LoadCorpus(options.corpus);
   if (!corpus.ok()) return tools::Fail(corpus.status());
-  Report report("replay", kMethod, options.json);
+  Report report("replay", kReplayMethod, options.json);
   const std::vector<uint8_t> encoded = EncodeCorpus(*corpus);
   report.Note("corpus sha256 " + CorpusHash(encoded));
   if (!options.export_to.empty()) {

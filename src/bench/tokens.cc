@@ -20,7 +20,7 @@
 namespace kvcast::bench {
 namespace {
 
-constexpr char kMethod[] =
+constexpr char kTokensMethod[] =
     "A corpus (see bench/CORPUS.md) whose blocks have tokens, drawn from their local hashes.\n"
     "index: apply and memory with tokens in the stores, and without: nanoseconds a block that is\n"
     "stored or removed, and bytes a (worker, block) pair at the end (the larger of what the\n"
@@ -320,7 +320,7 @@ class TokensCase {
 int RunTokensBench(const TokensBenchOptions& options) {
   auto corpus = LoadCorpus(options.corpus);
   if (!corpus.ok()) return tools::Fail(corpus.status());
-  Report report("tokens", kMethod, options.json);
+  Report report("tokens", kTokensMethod, options.json);
   report.Note("corpus sha256 " + CorpusHash(EncodeCorpus(*corpus)));
   report.Note("content keys by " + std::string(ContentKeys::Code()) + " code");
   if (options.tokens > 0) corpus->block_tokens = static_cast<uint32_t>(options.tokens);

@@ -23,7 +23,7 @@ constexpr uint64_t kTurnsOfSlice = 16;
 // Engine-hash mode reads no tokens.
 constexpr DecodeOptions kNeeded{.merge_removes = true};
 
-constexpr char kMethod[] =
+constexpr char kWireMethod[] =
     "From the bytes of a batch to the index: DecodeBatch and PrefixIndex::Apply, against\n"
     "msgpack-cxx's unpack of the same bytes into objects, a walk over them, and the same inserts\n"
     "and erases in absl::flat_hash_map<uint64,uint64>; one thread, in turn in slices of 16 turns\n"
@@ -216,7 +216,7 @@ Status RunDialect(WireCase& fleet, Dialect dialect, const WireBenchOptions& opti
 }  // namespace
 
 int RunWireBench(const WireBenchOptions& options) {
-  Report report("wire", kMethod, options.fleet.json);
+  Report report("wire", kWireMethod, options.fleet.json);
   ChurnConfig config = FleetCases(options.fleet, {1}).front();
   config.groups = 1;
   const auto fleet = std::make_unique<WireCase>(config);

@@ -14,6 +14,7 @@
 #include "router/service/router_service.h"
 #include "src/tools/forked_process.h"
 #include "src/tools/stalled_observers.h"
+#include "src/tools/steady_now.h"
 
 namespace kvcast::tools {
 namespace {
@@ -21,12 +22,6 @@ namespace {
 using router::RouterOptions;
 using router::RouterService;
 using router::RouterSource;
-
-constexpr int kPatienceMs = 60'000;
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct RouterAddress {
   int port = 0;
@@ -52,7 +47,7 @@ int Serve(const std::vector<LoadEndpoints>& endpoints, bool relay, const PipeEnd
   (*service)->relay_endpoint().copy(address.relay.data(), address.relay.size() - 1);
   if (!out.Put(address)) return 1;
   char byte = 0;
-  while (in.Get(byte, kPatienceMs * 60)) {
+  while (in.Get(byte, kPipePatienceMs * 60)) {
   }
   return 0;
 }
@@ -114,17 +109,18 @@ class ServiceBench {
     engines_ = std::move(engines).value();
     std::vector<LoadEndpoints> endpoints(static_cast<size_t>(config_.events.workers));
     for (LoadEndpoints& endpoint : endpoints) {
-      if (!engines_->from().Get(endpoint, kPatienceMs)) return Broken("no publisher came up");
+      if (!engines_->from().Get(endpoint, kPipePatienceMs)) return Broken("no publisher came up");
     }
     auto router = ForkedProcess::Start([this, &endpoints](const PipeEnd& in, const PipeEnd& out) {
       return Serve(endpoints, config_.observers > 0, in, out);
     });
     if (!router.ok()) return router.status();
     router_ = std::move(router).value();
-    if (!router_->from().Get(address_, kPatienceMs)) return Broken("the router did not come up");
+    if (!router_->from().Get(address_, kPipePatienceMs))
+      return Broken("the router did not come up");
     if (Status status = AwaitReady(); !status.ok()) return status;
     LoadCount filled;
-    if (!engines_->to().Put('f') || !engines_->from().Get(filled, kPatienceMs)) {
+    if (!engines_->to().Put('f') || !engines_->from().Get(filled, kPipePatienceMs)) {
       return Broken("the workers could not be filled");
     }
     return AwaitApplied(filled.batches);
@@ -133,17 +129,17 @@ class ServiceBench {
   static Status Broken(const char* what) { return {StatusCode::kUnavailable, what}; }
 
   Status AwaitReady() const {
-    const double deadline = Now() + kPatienceMs * 1e-3;
+    const double deadline = SteadyNow() + kPipePatienceMs * 1e-3;
     while (!HttpGet(address_.port, "/readyz").ok()) {
-      if (Now() > deadline) return Broken("not every source could be followed");
+      if (SteadyNow() > deadline) return Broken("not every source could be followed");
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
     return {};
   }
 
   Status AwaitApplied(uint64_t batches) const {
-    const double deadline = Now() + kPatienceMs * 1e-3;
-    while (Now() < deadline) {
+    const double deadline = SteadyNow() + kPipePatienceMs * 1e-3;
+    while (SteadyNow() < deadline) {
       const auto page = HttpGet(address_.port, "/metrics");
       if (!page.ok()) return page.status();
       if (MetricSum(*page, "kvcast_source_batches_total") >= static_cast<double>(batches))
@@ -169,7 +165,7 @@ class ServiceBench {
     Snapshot now;
     const auto page = HttpGet(address_.port, "/metrics");
     if (!page.ok()) return page.status();
-    now.time = Now();
+    now.time = SteadyNow();
     now.cpu_seconds = router_->CpuSeconds();
     now.applied = MetricSum(*page, "kvcast_source_batches_total");
     now.residencies = MetricSum(*page, "kvcast_index_residencies");
@@ -177,7 +173,7 @@ class ServiceBench {
     now.lookup_seconds = MetricSum(*page, "kvcast_query_duration_seconds_sum");
     now.routes = MetricSum(*page, "kvcast_decision_duration_seconds_count");
     now.route_seconds = MetricSum(*page, "kvcast_decision_duration_seconds_sum");
-    if (!engines_->to().Put('?') || !engines_->from().Get(now.published, kPatienceMs)) {
+    if (!engines_->to().Put('?') || !engines_->from().Get(now.published, kPipePatienceMs)) {
       return Broken("the publishers are gone");
     }
     return now;

@@ -18,8 +18,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kPatienceMs = 60'000;
-
 double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -140,7 +138,7 @@ int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& pr
     engines.emplace_back(config, prompts, i);
   }
   char byte = 0;
-  if (!in.Get(byte, kPatienceMs)) return 1;
+  if (!in.Get(byte, kPipePatienceMs)) return 1;
   LoadCount count;
   const auto publish = [&](size_t worker) {
     EventBatch batch = engines[worker].Step();
@@ -165,7 +163,7 @@ int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& pr
     if (ops == 0) return 1;
     offered += ops;
     if (!in.Ready()) continue;
-    if (!in.Get(byte, kPatienceMs)) return 0;
+    if (!in.Get(byte, kPipePatienceMs)) return 0;
     if (!out.Put(count)) return 1;
   }
 }

@@ -15,6 +15,9 @@
 
 namespace kvcast::tools {
 
+// How long one side waits for the other side's message before it takes it for broken.
+inline constexpr int kPipePatienceMs = 60'000;
+
 // One end of a pipe, closed with the object.
 class PipeEnd {
  public:

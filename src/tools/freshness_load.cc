@@ -16,7 +16,6 @@
 namespace kvcast::tools {
 namespace {
 
-constexpr int kPatienceMs = 60'000;
 constexpr uint64_t kFillBlocks = 512;  // a batch
 
 // What one publisher holds and says.
@@ -165,9 +164,9 @@ class Load {
 int PublishForFreshness(const FreshnessConfig& config, const PipeEnd& in, const PipeEnd& out) {
   Load load(config);
   char byte = 0;
-  if (!load.Open(out) || !in.Get(byte, kPatienceMs)) return 1;
+  if (!load.Open(out) || !in.Get(byte, kPipePatienceMs)) return 1;
   if (!load.Publish() || !out.Put(load.Result())) return 1;
-  in.Get(byte, kPatienceMs);
+  in.Get(byte, kPipePatienceMs);
   return 0;
 }
 

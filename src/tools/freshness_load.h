@@ -2,20 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 
 #include "src/tools/bench_freshness.h"
 #include "src/tools/forked_process.h"
+#include "src/tools/steady_now.h"
 
 namespace kvcast::tools {
 
 inline constexpr int kWarmUpSeconds = 1;
-
-// One clock for both processes.
-inline double SteadyNow() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 struct Published {
   uint64_t batches = 0;  // those that filled the sources included

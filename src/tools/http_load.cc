@@ -13,20 +13,17 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <deque>
 #include <string_view>
 #include <utility>
+
+#include "src/tools/steady_now.h"
 
 namespace kvcast::tools {
 namespace {
 
 constexpr double kPatienceSeconds = 10;
 constexpr uint64_t kTimer = ~uint64_t{0};
-
-double Now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 class Socket {
  public:
@@ -104,8 +101,8 @@ class Load {
   HttpLoadResult Run() {
     result_.offered = total_ - warm_up_;
     result_.latencies.reserve(result_.offered);
-    start_ = Now() + 0.001;
-    while (done_ < total_ && Now() < Due(total_) + kPatienceSeconds) {
+    start_ = SteadyNow() + 0.001;
+    while (done_ < total_ && SteadyNow() < Due(total_) + kPatienceSeconds) {
       SendDue();
       Arm();
       std::array<epoll_event, 64> events;
@@ -131,7 +128,7 @@ class Load {
   }
 
   void SendDue() {
-    const double now = Now();
+    const double now = SteadyNow();
     while (next_ < total_ && Due(next_) <= now && !free_.empty()) {
       const size_t line = free_.front();
       free_.pop_front();
@@ -197,7 +194,7 @@ class Load {
   void Count(const Line& line) {
     ++done_;
     if (line.request < warm_up_) return;
-    last_answer_ = Now();
+    last_answer_ = SteadyNow();
     if (!line.in.starts_with("HTTP/1.1 200 ")) {
       ++result_.failed;
       return;

@@ -10,8 +10,8 @@
 namespace kvcast::tools {
 namespace {
 
-constexpr double kWidth = 420;
-constexpr double kHeight = 300;
+constexpr double kPanelWidth = 420;
+constexpr double kPanelHeight = 300;
 constexpr double kLeft = 50;
 constexpr double kTop = 60;
 constexpr double kPanelGap = 80;
@@ -74,16 +74,16 @@ class PanelWriter {
   }
 
   std::string Write() const {
-    std::string svg = Text(left_ + kWidth / 2, kTop - 12, "middle", panel_.title);
+    std::string svg = Text(left_ + kPanelWidth / 2, kTop - 12, "middle", panel_.title);
     for (int tenth = 0; tenth <= 10; tenth += 2) {
       const double y = Y(tenth / 10.0);
-      svg += Line(left_, y, left_ + kWidth, y, "stroke=\"#ddd\"");
+      svg += Line(left_, y, left_ + kPanelWidth, y, "stroke=\"#ddd\"");
       svg += Text(left_ - 6, y + 4, "end", Number(tenth / 10.0));
     }
     for (int power = static_cast<int>(std::ceil(first_)); power <= last_; power += 2) {
-      svg += Text(X(power), kTop + kHeight + 16, "middle", ByteSizeName(size_t{1} << power));
+      svg += Text(X(power), kTop + kPanelHeight + 16, "middle", ByteSizeName(size_t{1} << power));
     }
-    double legend = kTop + kHeight + 40;
+    double legend = kTop + kPanelHeight + 40;
     for (const RatioLine& line : panel_.lines) {
       svg += "<polyline points=\"";
       for (const auto& [bytes, ratio] : line.points) {
@@ -98,9 +98,9 @@ class PanelWriter {
   }
 
  private:
-  double X(double power) const { return left_ + (power - first_) / (last_ - first_) * kWidth; }
+  double X(double power) const { return left_ + (power - first_) / (last_ - first_) * kPanelWidth; }
   static double Y(double ratio) {
-    return kTop + kHeight * (1 - std::clamp(ratio, 0.0, kMaxRatio) / kMaxRatio);
+    return kTop + kPanelHeight * (1 - std::clamp(ratio, 0.0, kMaxRatio) / kMaxRatio);
   }
 
   const RatioPanel& panel_;
@@ -115,15 +115,16 @@ class PanelWriter {
 std::string RatioChartSvg(const std::string& title, const std::vector<RatioPanel>& panels) {
   size_t lines = 0;
   for (const RatioPanel& panel : panels) lines = std::max(lines, panel.lines.size());
-  const double width = kLeft + static_cast<double>(panels.size()) * (kWidth + kPanelGap);
-  const double height = kTop + kHeight + 40 + kLegendLine * static_cast<double>(lines);
+  const double width = kLeft + static_cast<double>(panels.size()) * (kPanelWidth + kPanelGap);
+  const double height = kTop + kPanelHeight + 40 + kLegendLine * static_cast<double>(lines);
   std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + Number(width) +
                     "\" height=\"" + Number(height) +
                     "\" font-family=\"sans-serif\" font-size=\"12\">\n"
                     "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
   svg += Text(width / 2, 24, "middle", title);
   for (size_t i = 0; i < panels.size(); ++i) {
-    svg += PanelWriter(panels[i], kLeft + static_cast<double>(i) * (kWidth + kPanelGap)).Write();
+    svg +=
+        PanelWriter(panels[i], kLeft + static_cast<double>(i) * (kPanelWidth + kPanelGap)).Write();
   }
   return svg + "</svg>\n";
 }
