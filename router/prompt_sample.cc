@@ -82,6 +82,10 @@ void PromptSample::FollowBlocks(const Store& store, const ContentKeys& keys, uin
   const auto unit = static_cast<size_t>(unit_);
   const bool readable = stride > unit && store.lookahead == 0 && HasTokensOfBlocks(event);
   ContentKey before = store.start.at_root ? keys.Root(ScopeOf(event)) : store.start.parent;
+  if (present().nodes.empty()) {
+    present().nodes.reserve(kFirstCredits);
+    present().position_of.reserve(kFirstCredits);
+  }
   const size_t known = present().nodes.size();
   bool first = at == kRoot;
   const auto note_first = [&] {

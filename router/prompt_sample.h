@@ -2,7 +2,7 @@
 //
 // A sampled prompt is followed from its first block on. Beside every prefix stands which groups
 // have removed a block that ends there. Most stores are passed over: one block in 128 is paid for,
-// after the first 512.
+// after the first 256.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@ class PromptSample {
  public:
   // Prefixes of a generation. A full generation becomes the old one, which does not grow.
   static constexpr size_t kMaxNodes = 8192;
-  static constexpr int64_t kFirstCredits = 512;
+  static constexpr int64_t kFirstCredits = 256;
   static constexpr uint64_t kBlocksACredit = 128;
 
   // A prefix, in steps of the hash unit where the content inside blocks is known.
