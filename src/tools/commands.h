@@ -29,7 +29,8 @@ struct CacheOptions {
   int64_t draft_tokens = 0;       // of an EAGLE head, verified in each step of a decode
   double prefill_rate = 30000;    // tokens per second
   int64_t cpu_blocks = 0;         // host memory behind each pool, in blocks; 0: none
-  std::string offload = "eager";  // eager, lazy
+  std::string offload = "eager";  // eager, lazy, connector
+  int64_t blocks_per_chunk = 1;   // connector
   std::string device = "host";    // where the pools' bytes are: host, cuda
   double load_rate = 0;           // tokens per second from host memory; 0: measured
 };

@@ -192,11 +192,7 @@ Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& option
     (dialect.of_engine() ? impl->by_chain : impl->by_content).push_back(Worker(i));
   }
   for (size_t i = 0; i < engines.size(); ++i) {
-    const WorkerConfig config = {.name = engines[i].name,
-                                 .groups = cache->groups,
-                                 .hash_block_size = cache->hash_block_size,
-                                 .alignment = HitAlignment(*cache),
-                                 .offload_rule = OffloadRule::kMirroredPool};
+    const WorkerConfig config = MakeWorkerConfig(options.cache, *cache, engines[i].name);
     if (const Status added = impl->index.AddWorker(Worker(i), config); !added.ok()) return added;
     const SourceConfig source = {.worker = Worker(i),
                                  .endpoint = engines[i].endpoint,

@@ -58,7 +58,8 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   if (cache.cpu_blocks > 0) {
     arguments.insert(arguments.end(),
                      {"--cpu-blocks", std::to_string(cache.cpu_blocks), "--offload", cache.offload,
-                      "--load-rate", std::to_string(cache.load_rate), "--device", cache.device});
+                      "--blocks-per-chunk", std::to_string(cache.blocks_per_chunk), "--load-rate",
+                      std::to_string(cache.load_rate), "--device", cache.device});
   }
   if (cache.announce_once) arguments.emplace_back("--announce-once");
   if (cache.exact_spans) arguments.emplace_back("--exact-spans");
@@ -75,18 +76,6 @@ std::vector<std::vector<std::string>> FleetArguments(const DemoOptions& options,
   return arguments;
 }
 
-WorkerConfig WorkerConfigFor(const CacheConfig& cache, const std::string& name) {
-  WorkerConfig config;
-  config.name = name;
-  config.groups = cache.groups;
-  config.hash_block_size = cache.hash_block_size;
-  config.alignment = HitAlignment(cache);
-  config.rules = cache.rules;
-  config.hash_lookahead_tokens = cache.chain_form.lookahead;
-  config.offload_rule = OffloadRule::kMirroredPool;
-  return config;
-}
-
 class RoutedRun {
  public:
   RoutedRun(const DemoOptions& options, const std::vector<TraceRequest>& trace,
@@ -95,8 +84,8 @@ class RoutedRun {
         trace_(trace),
         speed_(speed),
         cache_(cache),
-        audit_(static_cast<size_t>(options.engines), WorkerConfigFor(cache, "audited"),
-               cache.hash_block_size),
+        audit_(static_cast<size_t>(options.engines),
+               MakeWorkerConfig(options.cache, cache, "audited"), cache.hash_block_size),
         predicted_(trace.size(), 0),
         routed_at_(trace.size(), 0),
         names_(trace.size()) {
@@ -248,7 +237,7 @@ Status RoutedRun::StartService(const CacheConfig& cache) {
   for (size_t i = 0; i < fleet_->engines().size(); ++i) {
     const EngineEndpoints& engine = fleet_->engines()[i];
     router::RouterSource source;
-    source.worker = WorkerConfigFor(cache, engine.name);
+    source.worker = MakeWorkerConfig(options, cache, engine.name);
     RegisterPeer(result_.engines[i].dialect, cache, source);
     source.endpoint = engine.endpoint;
     source.replay_endpoint = engine.replay_endpoint;

@@ -88,6 +88,32 @@ Result<EventHashForm> MakeHashForm(const CacheOptions& options) {
   return BadFlag("--hash-form: expected int64 or bytes, got '" + options.hash_form + "'");
 }
 
+Result<OffloadKind> MakeOffloadKind(const CacheOptions& options) {
+  const auto kind = ParseOffloadKind(options.offload);
+  if (!kind) {
+    return BadFlag("--offload: expected eager, lazy or connector, got '" + options.offload + "'");
+  }
+  if (options.blocks_per_chunk > 1 && *kind != OffloadKind::kConnector) {
+    return BadFlag("--blocks-per-chunk: only --offload connector moves blocks in chunks");
+  }
+  return *kind;
+}
+
+WorkerConfig MakeWorkerConfig(const CacheOptions& options, const CacheConfig& cache,
+                              const std::string& name) {
+  WorkerConfig config;
+  config.name = name;
+  config.groups = cache.groups;
+  config.hash_block_size = cache.hash_block_size;
+  config.alignment = HitAlignment(cache);
+  config.rules = cache.rules;
+  config.hash_lookahead_tokens = cache.chain_form.lookahead;
+  config.blocks_per_chunk = options.blocks_per_chunk;
+  config.offload_rule =
+      OffloadRuleOf(ParseOffloadKind(options.offload).value_or(OffloadKind::kMirrorEager));
+  return config;
+}
+
 Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& options) {
   auto config = MakeCacheConfig(options);
   if (!config.ok()) return config.status();
@@ -105,13 +131,19 @@ Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, Cach
   const bool cuda = options.device == "cuda";
   if (options.cpu_blocks == 0) {
     if (cuda) return BadFlag("--device cuda: copies nothing without --cpu-blocks");
+    if (options.offload == "connector") {
+      return BadFlag("--offload connector: moves nothing without --cpu-blocks");
+    }
     return std::unique_ptr<HostTier>();
   }
   auto form = MakeHashForm(options);
   if (!form.ok()) return form.status();
+  const auto kind = MakeOffloadKind(options);
+  if (!kind.ok()) return kind.status();
   HostTierConfig config;
   config.cpu_blocks = options.cpu_blocks;
-  config.mode = options.offload == "lazy" ? StoreMode::kLazy : StoreMode::kEager;
+  config.kind = *kind;
+  config.blocks_per_chunk = options.blocks_per_chunk;
   config.hash_form = *form;
   if (cuda) {
     const auto device = OpenCudaDevice();

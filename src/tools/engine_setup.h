@@ -3,13 +3,16 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "kvcast/block_hash.h"
 #include "kvcast/cache_manager.h"
+#include "kvcast/prefix_index.h"
 #include "kvcast/status.h"
 #include "kvcast/wire.h"
 #include "src/tools/commands.h"
+#include "src/tools/host_tier.h"
 #include "src/tools/peer_dialect.h"
 #include "src/tools/sim_engine.h"
 
@@ -19,6 +22,11 @@ namespace kvcast::tools {
 Result<CacheConfig> MakeCacheConfig(const CacheOptions& options);
 Result<BlockHasher> MakeHasher(const std::string& algorithm, const std::string& seed);
 Result<EventHashForm> MakeHashForm(const CacheOptions& options);
+Result<OffloadKind> MakeOffloadKind(const CacheOptions& options);
+// The registration of such an engine with a router. REQUIRES: MakeOffloadKind(options) is ok,
+// `cache` is of MakeCacheConfig.
+WorkerConfig MakeWorkerConfig(const CacheOptions& options, const CacheConfig& cache,
+                              const std::string& name);
 Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& options);
 // nullptr: the options ask for none. `cache` outlives it.
 Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache);

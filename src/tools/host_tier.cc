@@ -2,71 +2,73 @@
 #include "src/tools/host_tier.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
-#include "src/base/check.h"
+#include "src/tools/connector_tier.h"
+#include "src/tools/mirror_tier.h"
 
 namespace kvcast::tools {
 namespace {
 
-// What a block of a group holds that ends the prefix with this digest.
+// The content of a block of the group that ends the prefix with this digest.
 uint64_t WordOf(const Digest& digest, GroupIdx group) {
   return (digest.low64() ^ (group.value + 1)) * 0x9E3779B97F4A7C15u;
 }
 
-// What a destination holds before its bytes come.
-constexpr uint64_t kScribble = 0xA5A5A5A5A5A5A5A5u;
+// Calls the scheduler that there is.
+template <typename Scheduler, typename Call>
+auto On(const Scheduler& scheduler, const Call& call) {
+  return std::visit([&call](const auto& tier) { return call(*tier); }, scheduler);
+}
 
 }  // namespace
+
+std::optional<OffloadKind> ParseOffloadKind(std::string_view name) {
+  if (name == "eager") return OffloadKind::kMirrorEager;
+  if (name == "lazy") return OffloadKind::kMirrorLazy;
+  if (name == "connector") return OffloadKind::kConnector;
+  return std::nullopt;
+}
+
+OffloadRule OffloadRuleOf(OffloadKind kind) {
+  return kind == OffloadKind::kConnector ? OffloadRule::kOffloadScheduler
+                                         : OffloadRule::kMirroredPool;
+}
+
+HostTier::HostTier(CacheManager& cache, Scheduler scheduler)
+    : cache_(cache),
+      scheduler_(std::move(scheduler)),
+      copies_(*On(scheduler_, [](auto& tier) { return &tier.copies(); })) {}
+HostTier::~HostTier() = default;
+
+Result<std::unique_ptr<HostTier>> HostTier::Make(const HostTierConfig& config, CacheManager& cache,
+                                                 const TierCopies::MakeMemory& make_memory) {
+  if (config.block_bytes == 0 || config.block_bytes % sizeof(uint64_t) != 0) {
+    return Status(StatusCode::kInvalidArgument, "block_bytes: must be whole words of 8 bytes");
+  }
+  if (config.kind == OffloadKind::kConnector) {
+    auto tier = ConnectorTier::Create(config, cache, make_memory);
+    if (!tier.ok()) return tier.status();
+    return std::unique_ptr<HostTier>(new HostTier(cache, std::move(tier).value()));
+  }
+  auto tier = MirrorTier::Create(config, cache, make_memory);
+  if (!tier.ok()) return tier.status();
+  return std::unique_ptr<HostTier>(new HostTier(cache, std::move(tier).value()));
+}
 
 Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierConfig& config,
                                                    CacheManager& cache,
                                                    std::unique_ptr<CopyBackend> backend) {
-  return CreateIn(config, cache, [&backend](const TierMemoryConfig& memory) {
+  return Make(config, cache, [&backend](const TierMemoryConfig& memory) {
     return MakePlainTierMemory(memory, std::move(backend));
   });
 }
 
 Result<std::unique_ptr<HostTier>> HostTier::Create(const HostTierConfig& config,
                                                    CacheManager& cache, const CudaDevice& device) {
-  return CreateIn(config, cache, [&device](const TierMemoryConfig& memory) {
+  return Make(config, cache, [&device](const TierMemoryConfig& memory) {
     return MakeCudaTierMemory(memory, device);
   });
-}
-
-Result<std::unique_ptr<HostTier>> HostTier::CreateIn(const HostTierConfig& config,
-                                                     CacheManager& cache,
-                                                     const MakeMemory& make_memory) {
-  if (config.block_bytes == 0 || config.block_bytes % sizeof(uint64_t) != 0) {
-    return Status(StatusCode::kInvalidArgument, "block_bytes: must be whole words of 8 bytes");
-  }
-  SimpleOffloadConfig offload_config;
-  offload_config.cache = cache.config();
-  offload_config.num_cpu_blocks = config.cpu_blocks;
-  offload_config.mode = config.mode;
-  offload_config.events.hash_form = config.hash_form;
-  auto offload = SimpleOffload::Create(offload_config, cache.gpu_blocks());
-  if (!offload.ok()) return offload.status();
-  auto memory = make_memory({config.block_bytes, cache.config().num_blocks, config.cpu_blocks});
-  if (!memory.ok()) return memory.status();
-
-  std::unique_ptr<CopyBackend> backend = std::move(memory->backend);
-  std::unique_ptr<HostTier> tier(new HostTier(config, cache, std::move(memory).value()));
-  tier->offload_ = std::move(offload).value();
-  // One layout for all groups: their blocks are of one size here, as in a pool of pages.
-  TransferConfig transfer;
-  transfer.groups.push_back({{{{.base = tier->memory_.gpu,
-                                .block_stride = config.block_bytes,
-                                .row_bytes = config.block_bytes}},
-                              cache.config().num_blocks},
-                             1});
-  transfer.host = {tier->memory_.host, tier->memory_.host_bytes, config.block_bytes};
-  transfer.own_thread = false;  // every step asks for what it needs
-  auto engine = TransferEngine::Create(std::move(transfer), std::move(backend));
-  if (!engine.ok()) return engine.status();
-  tier->transfer_ = std::move(engine).value();
-  return tier;
 }
 
 void HostTier::ListBlocks(const CacheRequest& request, int64_t begin, int64_t end) {
@@ -89,84 +91,62 @@ void HostTier::ListBlocks(const CacheRequest& request, int64_t begin, int64_t en
 
 void HostTier::Compute(const CacheRequest& request, int64_t begin, int64_t end) {
   ListBlocks(request, begin, end);
-  memory_.fill(blocks_, words_);
+  copies_.Fill(blocks_, words_);
 }
 
 void HostTier::Check(const CacheRequest& request, int64_t tokens) {
   ListBlocks(request, 0, tokens);
   checked_blocks_ += std::ssize(blocks_);
-  wrong_blocks_ += memory_.count_wrong(blocks_, words_);
+  wrong_blocks_ += copies_.CountWrong(blocks_, words_);
 }
 
-TransferJobId HostTier::Submit(CopyDirection direction, const BlockPairs& pairs) {
-  // The destination may hold the very bytes that are to come.
-  if (direction == CopyDirection::kLoad) {
-    words_.assign(pairs.gpu.size(), kScribble);
-    memory_.fill(pairs.gpu, words_);
-  } else {
-    for (const auto& block : pairs.cpu) {
-      std::memset(memory_.host + block.value * config_.block_bytes,
-                  static_cast<int>(kScribble & 0xFF), config_.block_bytes);
-    }
-  }
-  const TransferJobId job(next_job_++);
-  transfer_->Submit(ToTransferJob(job, direction, pairs, lists_, memory_.computed()));
-  return job;
-}
-
-bool HostTier::Finish(TransferJobId job) {
-  transfer_->Wait({&job, 1});
-  transfer_->Poll(results_);
-  const auto of_job = [job](const TransferResult& result) { return result.id == job; };
-  const auto it = std::find_if(results_.begin(), results_.end(), of_job);
-  KV_CHECK(it != results_.end());
-  return it->status.ok();
+std::optional<int64_t> HostTier::Match(const CacheRequest& request, int64_t local_tokens,
+                                       int64_t now_ms) {
+  return On(scheduler_, [&](auto& tier) { return tier.Match(request, local_tokens, now_ms); });
 }
 
 Status HostTier::AfterAlloc(const CacheRequest& request, int64_t external_tokens) {
-  Status status = offload_->UpdateAfterAlloc(request, external_tokens);
-  if (status.ok() && external_tokens > 0) new_loads_.push_back(request.id);
-  return status;
+  return On(scheduler_, [&](auto& tier) { return tier.AfterAlloc(request, external_tokens); });
 }
 
-void HostTier::BuildStep(std::span<const StepRequest> scheduled) {
-  offload_->BuildStep(scheduled, step_);
-  // Loads first: a request waits for them.
-  if (step_.load_event) {
-    loaded_blocks_ += std::ssize(step_.load.gpu);
-    const TransferJobId job = Submit(CopyDirection::kLoad, step_.load);
-    for (std::string& request : new_loads_) loads_.push_back({std::move(request), job});
-    new_loads_.clear();
-  }
+void HostTier::Preempt(const CacheRequest& request, int64_t computed_tokens) {
+  On(scheduler_, [&](auto& tier) { tier.Preempt(request, computed_tokens); });
 }
 
-void HostTier::StartStores() {
-  if (step_.store_event) {
-    stored_blocks_ += std::ssize(step_.store.gpu);
-    stores_.push_back({*step_.store_event, Submit(CopyDirection::kStore, step_.store)});
-    step_.store_event.reset();
-  }
+void HostTier::Finish(const CacheRequest& request, int64_t computed_tokens) {
+  On(scheduler_, [&](auto& tier) { tier.Finish(request, computed_tokens); });
+}
+
+void HostTier::BuildStep(std::span<const TierRequest> scheduled) {
+  On(scheduler_, [&](auto& tier) { tier.BuildStep(scheduled); });
+}
+
+void HostTier::EndStep() {
+  On(scheduler_, [](auto& tier) { tier.EndStep(); });
 }
 
 void HostTier::CompleteStores() {
-  for (const Store& store : stores_) {
-    KV_CHECK(offload_->CompleteStore(store.event, 1, Finish(store.job)).ok());
-  }
-  stores_.clear();
-  // What nobody asks for any more.
-  std::erase_if(results_, [this](const TransferResult& result) {
-    return std::ranges::none_of(loads_, [&](const Load& load) { return load.job == result.id; });
-  });
+  On(scheduler_, [](auto& tier) { tier.CompleteStores(); });
 }
 
-bool HostTier::CompleteLoad(const std::string& request) {
-  const auto it = std::find_if(loads_.begin(), loads_.end(),
-                               [&request](const Load& load) { return load.request == request; });
-  KV_CHECK(it != loads_.end());
-  const bool success = Finish(it->job);
-  loads_.erase(it);
-  KV_CHECK(offload_->CompleteLoad(request, success).ok());
-  return success;
+bool HostTier::CompleteLoad(const CacheRequest& request) {
+  return On(scheduler_, [&](auto& tier) { return tier.CompleteLoad(request); });
+}
+
+bool HostTier::has_pending_work() const {
+  return On(scheduler_, [](const auto& tier) { return tier.has_pending_work(); });
+}
+
+std::vector<Event> HostTier::TakeEvents() {
+  return On(scheduler_, [](auto& tier) { return tier.TakeEvents(); });
+}
+
+int64_t HostTier::held_blocks() const {
+  return On(scheduler_, [](const auto& tier) { return tier.held_blocks(); });
+}
+
+Status HostTier::CheckInvariants() const {
+  return On(scheduler_, [](const auto& tier) { return tier.CheckInvariants(); });
 }
 
 }  // namespace kvcast::tools

@@ -1,112 +1,102 @@
-// HostTier: the host memory behind a simulated engine. What moves is SimpleOffload's to say; the
-// bytes are real, and every block's say which prefix it ends, so that a wrong one is seen.
+// HostTier: the host memory behind a simulated engine.
+//
+// An offload scheduler chooses the copies, and the tier carries them out. The bytes of a block name
+// the prefix that it ends, so that Check finds a block with wrong bytes.
+// Calls for a request: Match, allocation on the GPU, AfterAlloc, BuildStep in every step, Finish.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <string>
+#include <optional>
+#include <span>
+#include <variant>
 #include <vector>
 
 #include "kvcast/cache_manager.h"
 #include "kvcast/copy_backend.h"
 #include "kvcast/cuda_device.h"
-#include "kvcast/offload_transfer.h"
-#include "kvcast/simple_offload.h"
+#include "kvcast/event.h"
 #include "kvcast/status.h"
-#include "kvcast/transfer_engine.h"
-#include "src/tools/tier_memory.h"
+#include "src/tools/host_tier_config.h"
+#include "src/tools/tier_copies.h"
 
 namespace kvcast::tools {
 
-struct HostTierConfig {
-  int64_t cpu_blocks = 0;  // null block included
-  StoreMode mode = StoreMode::kEager;
-  size_t block_bytes = 256;  // of a simulated block, on both sides: whole words of 8 bytes
-  EventHashForm hash_form = EventHashForm::kInt64;
-};
+class ConnectorTier;
+class MirrorTier;
 
 class HostTier {
  public:
   // The GPU's blocks are plain memory too, and copies go through `backend`. `cache` outlives the
-  // tier.
+  // tier. Every error names the field.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
                                                   std::unique_ptr<CopyBackend> backend);
   // The GPU's blocks are the GPU's.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
                                                   const CudaDevice& device);
-
-  SimpleOffload& offload() { return *offload_; }
+  ~HostTier();
 
   // The model computed tokens [begin, end) of a request: blocks that it completed get their bytes.
   void Compute(const CacheRequest& request, int64_t begin, int64_t end);
-  // The request's whole blocks among its first `tokens` tokens hold what they should, in all
-  // groups; counts those that do not.
+  // Reads the request's whole blocks among its first `tokens` tokens, in all groups, and counts
+  // those with wrong bytes.
   void Check(const CacheRequest& request, int64_t tokens);
   int64_t checked_blocks() const { return checked_blocks_; }
   int64_t wrong_blocks() const { return wrong_blocks_; }
+  int64_t stored_blocks() const { return copies_.stored_blocks(); }
+  int64_t loaded_blocks() const { return copies_.loaded_blocks(); }
 
+  // Tokens that can be loaded behind the `local_tokens` that the GPU has, which may reach the end
+  // of the request: its last token is then computed again. nullopt: not known yet, ask again in the
+  // next step. The request lives until the BuildStep after Finish. `now_ms`: any clock that does
+  // not go back.
+  std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens, int64_t now_ms);
   // The request has its blocks; the load of its external tokens begins with the next BuildStep. Not
-  // ok: see SimpleOffload::UpdateAfterAlloc.
+  // ok: `external_tokens` are not those of the last Match, in this step; nothing is loaded.
   Status AfterAlloc(const CacheRequest& request, int64_t external_tokens);
+  // Both are to be called before the request's GPU blocks are freed. `computed_tokens`: whose KV is
+  // there.
+  void Preempt(const CacheRequest& request, int64_t computed_tokens);
+  void Finish(const CacheRequest& request, int64_t computed_tokens);
 
-  // Ends the scheduling of a step and starts its loads, whose bytes may be there at once or any
-  // time later.
-  void BuildStep(std::span<const StepRequest> scheduled);
-  // Starts the stores of the step. After its computation: a request may have hit what another one
-  // computes in the same step.
-  void StartStores();
-  // Waits for the stores of the steps before, and tells the scheduler.
+  // Ends the scheduling of a step, ends the copies that must not run beside it, and starts its
+  // loads, whose bytes may be there at once or any time later.
+  void BuildStep(std::span<const TierRequest> scheduled);
+  // The step has been computed.
+  void EndStep();
+  // Waits for the stores that were started, and tells the scheduler.
   void CompleteStores();
   // Waits for a request's load and tells the scheduler. False: it failed.
-  bool CompleteLoad(const std::string& request);
+  bool CompleteLoad(const CacheRequest& request);
 
-  int64_t stored_blocks() const { return stored_blocks_; }
-  int64_t loaded_blocks() const { return loaded_blocks_; }
+  // True: copies are under way, or BuildStep must be called although no request is scheduled.
+  bool has_pending_work() const;
+  // Events since the last call, in order of occurrence.
+  std::vector<Event> TakeEvents();
+
+  // For tests: blocks of host memory that copies and matches hold (connector: slots).
+  int64_t held_blocks() const;
+  // Not ok: a bug in kvcast; says what contradicts what.
+  Status CheckInvariants() const;
 
  private:
-  struct Store {
-    int64_t event;
-    TransferJobId job;
-  };
-  struct Load {
-    std::string request;
-    TransferJobId job;
-  };
+  using Scheduler = std::variant<std::unique_ptr<MirrorTier>, std::unique_ptr<ConnectorTier>>;
 
-  using MakeMemory = std::function<Result<TierMemory>(const TierMemoryConfig&)>;
+  HostTier(CacheManager& cache, Scheduler scheduler);
+  static Result<std::unique_ptr<HostTier>> Make(const HostTierConfig& config, CacheManager& cache,
+                                                const TierCopies::MakeMemory& make_memory);
 
-  HostTier(const HostTierConfig& config, CacheManager& cache, TierMemory memory)
-      : config_(config), cache_(cache), memory_(std::move(memory)) {}
-  static Result<std::unique_ptr<HostTier>> CreateIn(const HostTierConfig& config,
-                                                    CacheManager& cache,
-                                                    const MakeMemory& make_memory);
-
-  TransferJobId Submit(CopyDirection direction, const BlockPairs& pairs);
-  // Waits for the job. False: it failed.
-  bool Finish(TransferJobId job);
-  // Writes to blocks_ and words_ the whole blocks that end in (begin, end], and what they hold.
+  // Sets blocks_ to the whole blocks that end in (begin, end], and words_ to their content.
   void ListBlocks(const CacheRequest& request, int64_t begin, int64_t end);
 
-  const HostTierConfig config_;
   CacheManager& cache_;
-  TierMemory memory_;
-  std::unique_ptr<SimpleOffload> offload_;
-  std::unique_ptr<TransferEngine> transfer_;  // after the memory
-  std::vector<BlockId> blocks_;               // scratch
-  std::vector<uint64_t> words_;               // scratch
-  TransferStep step_;
-  TransferLists lists_;
-  std::vector<Store> stores_;  // under way
-  std::vector<Load> loads_;    // those of one step are one job
-  std::vector<std::string> new_loads_;
-  std::vector<TransferResult> results_;
-  uint64_t next_job_ = 0;
+  const Scheduler scheduler_;
+  TierCopies& copies_;           // of the scheduler
+  std::vector<BlockId> blocks_;  // scratch
+  std::vector<uint64_t> words_;  // scratch
   int64_t checked_blocks_ = 0;
   int64_t wrong_blocks_ = 0;
-  int64_t stored_blocks_ = 0;
-  int64_t loaded_blocks_ = 0;
 };
 
 }  // namespace kvcast::tools

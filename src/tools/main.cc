@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <functional>
 
+#include "kvcast/prefix_index.h"
 #include "src/bench/cli.h"
 #include "src/tools/commands.h"
 
@@ -49,9 +50,16 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
   app.add_option("--cpu-blocks", options.cpu_blocks,
                  "blocks of host memory behind each engine's pool (default: none)")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
-  app.add_option("--offload", options.offload,
-                 "when blocks go to host memory: eager (computed), lazy (about to be evicted)")
-      ->check(CLI::IsMember({"eager", "lazy"}))
+  app.add_option(
+         "--offload", options.offload,
+         "with --cpu-blocks: a mirror of the pool that stores blocks when they are computed "
+         "(eager) or before they are evicted (lazy), or vLLM's offloading connector, which "
+         "stores the computed chunks of prompts (connector)")
+      ->check(CLI::IsMember({"eager", "lazy", "connector"}))
+      ->capture_default_str();
+  app.add_option("--blocks-per-chunk", options.blocks_per_chunk,
+                 "with --offload connector: blocks of a group that host memory holds under one key")
+      ->check(CLI::Range(int64_t{1}, kMaxBlocksPerChunk))
       ->capture_default_str();
   app.add_option("--device", options.device,
                  "with --cpu-blocks: the pools' bytes are in host memory, or on a GPU (cuda)")

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "src/base/check.h"
@@ -18,6 +19,7 @@ struct SimEngine::Running {
   int64_t scheduled = 0;        // of the step under way, drafts included
   bool drafts = false;          // its last step sampled a token: the next one verifies drafts
   int64_t to_check = 0;         // tokens that were reused: their bytes are checked after the step
+  int64_t load_end = 0;         // of the load under way, tokens
   double loaded_at_s = 0;       // model time
   int64_t had = 0;              // tokens whose KV it had when it was preempted
   int64_t reported_loaded = 0;  // counted in the totals
@@ -52,7 +54,7 @@ void SimEngine::Add(SimRequest request) {
 
 bool SimEngine::idle() const {
   return waiting_.empty() && loading_.empty() && running_.empty() &&
-         (tier_ == nullptr || !tier_->offload().has_pending_work());
+         (tier_ == nullptr || !tier_->has_pending_work());
 }
 
 double SimEngine::Step() {
@@ -68,7 +70,7 @@ double SimEngine::Step() {
   // The model would copy here; blocks of one request that share bytes need no copy.
   cache_->ReleaseCopies(cache_->TakeCopies());
   const bool computes = budget < config_.max_batched_tokens;
-  const bool copies = tier_ != nullptr && tier_->offload().has_pending_work();
+  const bool copies = tier_ != nullptr && tier_->has_pending_work();
   if (!computes && !copies) return 0;
   const double seconds = StepSeconds();
   clock_s_ += seconds;
@@ -76,18 +78,19 @@ double SimEngine::Step() {
     ++totals_.steps;
     FinishStep();
   }
-  if (tier_ != nullptr) tier_->StartStores();
+  if (tier_ != nullptr) tier_->EndStep();
   return seconds;
 }
 
-// Stores that the last step started, and loads whose time has come.
+// Ends the stores that were started, and the loads whose time has come.
 void SimEngine::CompleteCopies() {
   if (tier_ == nullptr) return;
   tier_->CompleteStores();
   for (RunningPtr& entry : loading_) {
     if (entry->loaded_at_s > clock_s_) continue;
-    if (tier_->CompleteLoad(entry->request.id)) {
-      cache_->CacheBlocks(entry->request, entry->computed);
+    if (tier_->CompleteLoad(entry->request)) {
+      tier_->Check(entry->request, std::exchange(entry->to_check, 0));
+      cache_->CacheBlocks(entry->request, entry->load_end);
       running_.push_back(std::move(entry));
     } else {
       ++totals_.failed_loads;
@@ -105,9 +108,11 @@ void SimEngine::ScheduleCopies() {
   if (tier_ == nullptr) return;
   step_requests_.clear();
   for (const RunningPtr& entry : running_) {
-    if (entry->scheduled > 0) step_requests_.push_back({&entry->request, entry->computed});
+    if (entry->scheduled == 0) continue;
+    step_requests_.push_back({&entry->request, entry->computed, entry->scheduled});
   }
   tier_->BuildStep(step_requests_);
+  ended_.clear();
 }
 
 bool SimEngine::ResetPrefixCache() {
@@ -147,7 +152,7 @@ bool SimEngine::AllocateOrPreempt(size_t index, int64_t tokens) {
 void SimEngine::PreemptLast() {
   RunningPtr entry = std::move(running_.back());
   running_.pop_back();
-  if (tier_ != nullptr) tier_->offload().Preempt(entry->request, entry->computed);
+  if (tier_ != nullptr) tier_->Preempt(entry->request, entry->computed);
   cache_->Free(entry->request);
   entry->to_check = 0;
   entry->had = std::max(entry->had, std::exchange(entry->computed, 0));
@@ -159,21 +164,27 @@ void SimEngine::PreemptLast() {
 }
 
 void SimEngine::ScheduleWaiting(int64_t& budget) {
-  while (!waiting_.empty() && budget > 0 &&
+  size_t next = 0;
+  while (next < waiting_.size() && budget > 0 &&
          std::ssize(running_) + std::ssize(loading_) < config_.max_running) {
-    Running& entry = *waiting_.front();
+    const auto at = waiting_.begin() + static_cast<ptrdiff_t>(next);
+    Running& entry = **at;
     const auto length = static_cast<int64_t>(entry.request.tokens.size());
     const int64_t at_most = length - entry.sampled() + entry.output_tokens;
     if (!cache_->CanEverFit(at_most)) {
       ++totals_.refused;
       hooks_.refused(entry.number);
-      waiting_.pop_front();
+      waiting_.erase(at);
       continue;
     }
     const Admitted admitted = Admit(entry, budget);
     if (admitted == Admitted::kNot) return;
-    (admitted == Admitted::kRunning ? running_ : loading_).push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
+    if (admitted == Admitted::kPending) {
+      ++next;  // it keeps its place in the queue, and is asked for again in the next step
+      continue;
+    }
+    (admitted == Admitted::kRunning ? running_ : loading_).push_back(std::move(*at));
+    waiting_.erase(at);
   }
 }
 
@@ -184,7 +195,11 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   const PrefixHit hit = cache_->GetComputedBlocks(request);
   request.shared_prefix_boundary = hit.shared_prefix_boundary;
   const int64_t reused = hit.computed_tokens();
-  const int64_t loadable = tier_ == nullptr ? 0 : tier_->offload().Match(request, hit.tokens);
+  const auto now_ms = static_cast<int64_t>(clock_s_ * 1000);
+  const std::optional<int64_t> matched =
+      tier_ == nullptr ? 0 : tier_->Match(request, hit.tokens, now_ms);
+  if (!matched) return Admitted::kPending;
+  const int64_t loadable = *matched;
   const auto length = static_cast<int64_t>(request.tokens.size());
   const int64_t tokens =
       loadable > 0 ? 0 : split_.ChunkTokens(request, reused, std::min(length - reused, budget));
@@ -206,10 +221,15 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   budget -= tokens;
   // All that was matched is asked for, which is never refused.
   if (tier_ != nullptr) KV_CHECK(tier_->AfterAlloc(request, loadable).ok());
-  Report(entry, held, loadable);
+  // A request that loads all of its tokens computes the last one again.
+  const int64_t reusable = std::min(reused + loadable, length - 1);
+  Report(entry, held, reusable - reused);
   if (loadable == 0) return Admitted::kRunning;
-  entry.computed += loadable;
-  entry.to_check += loadable;
+  entry.computed = reusable;
+  entry.load_end = reused + loadable;
+  // A load that ends inside a block brings all of it.
+  const int64_t unit = cache_->config().hash_block_size;
+  entry.to_check = CeilDiv(entry.load_end, unit) * unit;
   loads_end_s_ =
       std::max(loads_end_s_, clock_s_) + static_cast<double>(loadable) / config_.load_tokens_per_s;
   entry.loaded_at_s = loads_end_s_;
@@ -235,7 +255,7 @@ void SimEngine::Report(Running& entry, int64_t hit_tokens, int64_t loaded_tokens
 void SimEngine::PublishPending() {
   std::vector<Event> events = cache_->TakeEvents();
   if (tier_ != nullptr) {
-    std::vector<Event> host = tier_->offload().TakeEvents();
+    std::vector<Event> host = tier_->TakeEvents();
     std::move(host.begin(), host.end(), std::back_inserter(events));
   }
   if (!events.empty()) published_ = hooks_.publish(std::move(events));
@@ -316,10 +336,11 @@ void SimEngine::FinishStep() {
       still_running.push_back(std::move(entry));
       continue;
     }
-    if (tier_ != nullptr) tier_->offload().RequestFinished(entry->request, entry->computed);
+    if (tier_ != nullptr) tier_->Finish(entry->request, entry->computed);
     cache_->Free(entry->request);
     ++totals_.finished;
     hooks_.finished(entry->number);
+    if (tier_ != nullptr) ended_.push_back(std::move(entry));
   }
   running_ = std::move(still_running);
 }

@@ -107,7 +107,12 @@ class SimEngine {
   bool AllocateOrPreempt(size_t index, int64_t tokens);
   void PreemptLast();
   // What an admission came to.
-  enum class Admitted : uint8_t { kNot, kRunning, kLoading };
+  enum class Admitted : uint8_t {
+    kNot,      // no room: no other request is admitted in this step
+    kPending,  // the host tier does not know yet how many tokens it can load
+    kRunning,
+    kLoading,
+  };
   Admitted Admit(Running& request, int64_t& budget);
   void Report(Running& request, int64_t hit_tokens, int64_t loaded_tokens);
   void CompleteCopies();
@@ -126,7 +131,8 @@ class SimEngine {
   std::deque<RunningPtr> waiting_;
   std::vector<RunningPtr> loading_;  // admitted, their loads under way
   std::vector<RunningPtr> running_;
-  std::vector<StepRequest> step_requests_;  // scratch
+  std::vector<RunningPtr> ended_;           // until the tier has built the next step
+  std::vector<TierRequest> step_requests_;  // scratch
   double clock_s_ = 0;                      // model time
   double loads_end_s_ = 0;                  // of all loads begun
   bool preempted_in_step_ = false;

@@ -27,6 +27,11 @@ expect 2 '--engines' "$kvcast" demo --engines 0
 expect 2 '--blocks' "$kvcast" demo --blocks 1
 expect 2 '--retention' "$kvcast" demo --retention sometimes
 expect 2 '--hash-algo' "$kvcast" engine --hash-algo md5
+expect 2 '--offload' "$kvcast" engine --offload sometimes --cpu-blocks 100
+expect 2 '--cpu-blocks' "$kvcast" engine --offload connector
+expect 2 '--cpu-blocks' "$kvcast" demo --offload connector
+expect 2 '--blocks-per-chunk' "$kvcast" engine --cpu-blocks 100 --blocks-per-chunk 0
+expect 2 '--blocks-per-chunk' "$kvcast" demo --cpu-blocks 100 --load-rate 1000 --blocks-per-chunk 2
 expect 2 '--dialect' "$kvcast" engine --dialect klingon
 expect 2 'klingon' "$kvcast" demo --model full --dialect map,klingon
 expect 2 'group_idx' "$kvcast" demo --model hybrid --dialect map,sglang
