@@ -1,10 +1,14 @@
 // A router that asks: follows one engine's events and tells how much of a prompt it can reuse.
 //
-//   route_request ENDPOINT REPLAY_ENDPOINT     (as printed by engine_publish)
+//   route_request ENDPOINT REPLAY_ENDPOINT [BATCHES]
+//
+// engine_publish and engine_offload print their endpoints. The query follows after BATCHES batches
+// (default: 1).
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <numeric>
 #include <thread>
 
@@ -30,13 +34,19 @@ std::vector<BlockHash> HashChain(BlockHasher& hasher, const std::vector<TokenId>
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 3) return std::fprintf(stderr, "usage: route_request ENDPOINT REPLAY_ENDPOINT\n"), 2;
+  const int wanted = argc == 4 ? std::atoi(argv[3]) : 1;
+  if (argc < 3 || argc > 4 || wanted < 1) {
+    std::fprintf(stderr, "usage: route_request ENDPOINT REPLAY_ENDPOINT [BATCHES]\n");
+    return 2;
+  }
   auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256, kDefaultHashSeed);
   if (!hasher.ok()) return std::fprintf(stderr, "%s\n", hasher.status().ToString().c_str()), 1;
 
   // Groups, kinds and windows are learned from the events.
   PrefixIndex index;
-  if (!index.AddWorker(kEngine, {.name = "engine"}).ok()) return 1;
+  // The rule of engine_offload's scheduler; it says nothing of an engine without host memory.
+  const WorkerConfig config{.name = "engine", .offload_rule = OffloadRule::kOffloadScheduler};
+  if (!index.AddWorker(kEngine, config).ok()) return 1;
   std::atomic<int> batches{0};
   SubscriberSink sink;
   sink.on_batch = [&](WorkerId worker, Seq, std::span<const uint8_t> payload) {
@@ -51,12 +61,16 @@ int main(int argc, char** argv) {
   const Status added = (*subscriber)->Add({kEngine, argv[1], argv[2], ""});
   if (!added.ok()) return std::fprintf(stderr, "%s\n", added.ToString().c_str()), 1;
 
-  for (int i = 0; i < 100 && batches == 0; ++i) {
+  for (int i = 0; i < 100 && batches < wanted; ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   }
   std::vector<TokenId> prompt(150);
-  std::iota(prompt.begin(), prompt.end(), 0);  // shares 128 tokens with engine_publish's requests
+  std::iota(prompt.begin(), prompt.end(), 0);  // the engines' requests begin so, too
   for (const WorkerMatch& match : index.Match(HashChain(*hasher, prompt), 16, 150)) {
     std::printf("engine can reuse %lld of 150 tokens\n", static_cast<long long>(match.gpu_tokens));
+    if (match.with_cpu_tokens > match.gpu_tokens) {
+      std::printf("with what it loads from host memory: %lld\n",
+                  static_cast<long long>(match.with_cpu_tokens));
+    }
   }
 }

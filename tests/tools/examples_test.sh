@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The examples do what they say: one engine publishes, a router and a Python tail follow it.
+# The examples do what they say: one engine publishes, a router and a Python tail follow it; another one has
+# host memory, and the router says what it loads.
 # So does the container, as far as that can be told without building it.
 # usage: examples_test.sh BIN_DIR SOURCE_DIR
 set -euo pipefail
@@ -16,6 +17,20 @@ grep -q 'BlockStored group 1' "$out/tail"
 
 timeout 60 "$bin/route_request" "$endpoint" "$replay" | tee "$out/route"
 grep -qx 'engine can reuse 128 of 150 tokens' "$out/route"
+
+# An engine with an offloading connector, which goes on until its input ends.
+mkfifo "$out/input"
+"$bin/engine_offload" <"$out/input" >"$out/offload" &
+exec 3>"$out/input"
+for _ in $(seq 600); do grep -q 'batches published' "$out/offload" && break; sleep 0.1; done
+cat "$out/offload"
+read -r endpoint replay <"$out/offload"
+grep -qx 'first again: 16 tokens from the GPU, 272 loaded, 12 computed; 0 blocks are wrong' "$out/offload"
+batches=$(sed -n 's/ batches published//p' "$out/offload")
+timeout 60 "$bin/route_request" "$endpoint" "$replay" "$batches" | tee "$out/route"
+grep -qx 'engine can reuse 16 of 150 tokens' "$out/route"
+grep -qx 'with what it loads from host memory: 144' "$out/route"
+exec 3>&-
 
 [ -x "$bin/kvcast" ] || exit 0
 # The container's second stage installs what the program is linked with.
