@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
 # A demo with small pools and host memory behind them: exact with loads, and every reused block holds
 # the right bytes.
-# usage: demo_host_memory_test.sh KVCAST eager|lazy
+# usage: demo_host_memory_test.sh KVCAST eager|lazy|connector [MODEL BLOCKS [ARGUMENT...]]
 set -euo pipefail
+kvcast=$1; offload=$2; model=${3:-hybrid}; blocks=${4:-12000}
+shift $(($# < 4 ? $# : 4))
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-timeout 110 "$1" demo --requests 250 --speed 30 --blocks 12000 --cpu-blocks 60000 --offload "$2" \
-  --json >"$out/json" 2>"$out/err" || { cat "$out/err" "$out/json"; exit 1; }
+timeout 240 "$kvcast" demo --requests 250 --speed 30 --model "$model" --blocks "$blocks" --cpu-blocks 60000 \
+  --offload "$offload" "$@" --json >"$out/json" 2>"$out/err" || { cat "$out/err" "$out/json"; exit 1; }
 tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys
 report = json.load(sys.stdin)
