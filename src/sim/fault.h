@@ -30,10 +30,10 @@ enum class FaultKind : uint8_t {
   kRestart,        // `amount` batches are published before anybody can connect
   kSilentRestart,  // and the old connection seems to live on for `amount` * 20 ms
   kBurst,          // `amount` batches
-  kBurn,           // `amount` steps are refused (legacy publishers): their numbers are spent
+  kBurn,           // `amount` steps are refused: their numbers are spent
   kClear,          // the engine resets its prefix cache
   kClockJump,      // `amount` ms, of the follower's clock
-  kDamage,         // `amount` entries of the index go wrong (extended publishers)
+  kDamage,         // `amount` entries of the index go wrong (publishers with digests)
   kContradict,     // somebody who knows says that the state is impossible
   kOversize,       // a batch that no connection survives
   kAskSnapshot,    // another reader sends the legacy `snapshot` request

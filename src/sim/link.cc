@@ -395,8 +395,10 @@ void Link::Apply(const Fault& fault) {
       for (int64_t i = 0; i < fault.amount; ++i) Send(publisher_.PublishStep());
       return;
     case FaultKind::kBurn:
-      for (int64_t i = 0; i < fault.amount; ++i) {
-        if (publisher_.Burn()) ++record_.reached["burnt numbers"];
+      for (int64_t i = 0; i < fault.amount; ++i) publisher_.Burn();
+      record_.reached["burnt numbers"] += static_cast<uint64_t>(fault.amount);
+      if (publisher_.extended() && !publisher_.tells_state()) {
+        ++record_.reached["publishers that lost their own state"];
       }
       return;
     case FaultKind::kClear:
@@ -406,7 +408,7 @@ void Link::Apply(const Fault& fault) {
       return Work();
     case FaultKind::kDamage:
       // Only digests can find it.
-      if (follower_.source().status(follower_ms()).extended)
+      if (follower_.source().status(follower_ms()).extended && publisher_.tells_state())
         follower_.Damage(random_, fault.amount);
       return;
     case FaultKind::kContradict:

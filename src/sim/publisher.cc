@@ -5,14 +5,15 @@
 #include <utility>
 
 #include "src/base/check.h"
+#include "src/residency/mirror.h"
 
 namespace kvcast::sim {
 namespace {
 
 constexpr uint64_t kLives = 1000;
 constexpr uint64_t kSeqs = 1000000;
-constexpr std::array kDialects = {Dialect::kVllm8, Dialect::kVllm9, Dialect::kVllm10,
-                                  Dialect::kVllm11, Dialect::kKvcast1};
+constexpr std::array kDialects = {Dialect::kVllm8,  Dialect::kVllm9,  Dialect::kVllm10,
+                                  Dialect::kVllm11, Dialect::kVllm12, Dialect::kKvcast1};
 
 }  // namespace
 
@@ -49,6 +50,7 @@ void SimPublisher::Restart(bool large_ring, bool same_kind) {
   ring_batches_ =
       static_cast<size_t>(random_.Percent(60) || large_ring ? 100000 : random_.Between(1, 64));
   ring_.reset();
+  tells_state_ = extended;
   if (!extended) return;
   ring_ = std::make_unique<stream::ReplayRing>(ring_batches_, SIZE_MAX, dialect_);
   const residency::Epoch epoch{Mix(random_.Next()), static_cast<uint64_t>(life())};
@@ -94,12 +96,14 @@ RingEntry SimPublisher::Publish(EventBatch batch) {
   return entry;
 }
 
-bool SimPublisher::Burn() {
-  if (extended()) return false;
+void SimPublisher::Burn() {
   EventBatch batch;
   batch.events = engine_->Step();
   oracles_.back().Add(batch);
-  return true;
+  if (!ring_) return;
+  const bool known = random_.Percent(85);
+  tells_state_ = tells_state_ && known;
+  ring_->AppendRefused(known ? std::optional(residency::MirroredPart(batch)) : std::nullopt);
 }
 
 SimPublisher::Serving SimPublisher::Begin(Frame start) {

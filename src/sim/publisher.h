@@ -39,9 +39,9 @@ class SimPublisher {
   RingEntry PublishStep();
   RingEntry PublishClear();
   RingEntry PublishHeartbeat();
-  // One step of the engine is refused: its number is spent, and no reader gets its events. False:
-  // the publisher is extended, and refuses no step.
-  bool Burn();
+  // One step of the engine is refused: its number is spent, and no reader of the stream gets its
+  // events. Some cannot be written for the mirror either.
+  void Burn();
   // Begins a new life, on request with a ring that holds everything.
   void Restart(bool large_ring = false, bool same_kind = false);
 
@@ -55,6 +55,8 @@ class SimPublisher {
   Payload EndPayload(const Serving& serving);
 
   bool extended() const { return state_ != nullptr; }
+  // Whether it can give snapshots in this life.
+  bool tells_state() const { return tells_state_; }
   bool topic_in_replies() const { return topic_in_replies_; }
   int life() const { return static_cast<int>(oracles_.size()) - 1; }
   uint64_t next_seq() const { return oracles_.back().next_seq(); }
@@ -77,6 +79,7 @@ class SimPublisher {
   std::unique_ptr<Engine> engine_;
   std::deque<Oracle> oracles_;  // by life
   // Extended.
+  bool tells_state_ = false;
   std::unique_ptr<stream::ReplayRing> ring_;
   std::unique_ptr<stream::PublisherState> state_;
   std::unique_ptr<stream::ReplayResponder> responder_;

@@ -161,11 +161,13 @@ class World {
       if (!link.follower().can_replay()) continue;
       const SourceState state = link.follower().source().status(link.follower_ms()).state;
       if (state == SourceState::kSynced) continue;
+      const bool has_snapshots = follows_extension(link) && link.publisher().tells_state();
+      const bool quarantined = state == SourceState::kQuarantined;
       // It has to be right for a while.
-      if (state == SourceState::kQuarantined && follows_extension(link)) continue;
-      if (link.publisher().extended() || state != SourceState::kCleared) {
-        // An extended publisher can always be snapshot; only what a legacy one lost stays lost.
-        if (follows_extension(link)) link.follower().CheckConverged(link.follower_ms());
+      if (quarantined && has_snapshots) continue;
+      // Batches that a publisher without snapshots lost stay lost.
+      if (has_snapshots || !(quarantined || state == SourceState::kCleared)) {
+        link.follower().CheckConverged(link.follower_ms());
       }
       ++record_.reached["lost for good, restarted"];
       link.Restart(1, /*large_ring=*/true);

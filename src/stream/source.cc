@@ -90,7 +90,6 @@ void Source::HandleLive(const Batch& batch) {
     ApplyHeld();
   } else {
     hold_back_.Add(batch);
-    if (!request_.open()) tries_ = 0;
   }
   Settle();
 }
@@ -186,7 +185,7 @@ void Source::OnReplayBatch(const Batch& batch) {
   }
   if (batch.seq > next_ || blocked()) hold_back_.Add(batch, request_.extended && !proven);
   if (batch.seq != next_ || blocked()) return;
-  tries_ = cuts_ = 0;
+  cuts_ = 0;
   Apply(batch);
   ApplyHeld();
 }
@@ -281,6 +280,7 @@ bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
     // Batches that were held before could be of a publisher before this one.
     if (!epoch_ && !applied_) hold_back_.Clear();
     epoch_ = status.epoch;
+    knows_state_ = status.has_digests;
     unproven_ = false;
   }
   ExpectUpTo(status.next_seq);
@@ -363,6 +363,7 @@ void Source::GiveUpSnapshots() {
   CloseRequest();
   snapshot_tries_ = 0;
   snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
+  knows_state_ = false;
   Forget(ResetReason::kLostBatches);
   Settle();
 }
@@ -468,7 +469,7 @@ void Source::OnTimer(int64_t now_ms) {
   if (!unheard_due_ms_) unheard_due_ms_ = now_ms + kUnheardMs;
   unheard_ = unheard_ || (!was_connected_ && now_ms >= *unheard_due_ms_);
   // Nobody can tell whether it is right.
-  if (quarantine_.active() && !audits()) quarantine_.Pardon(now_ms);
+  if (quarantine_.active() && !can_compare()) quarantine_.Pardon(now_ms);
   if (now_ms >= told_due_ms_) {
     told_due_ms_ = kNever;
     seen_next_ = std::max(seen_next_, told_next_);
@@ -481,7 +482,7 @@ void Source::OnTimer(int64_t now_ms) {
   } else if (!request_.open() && connected_ && can_replay_) {
     const bool probe = probes() && now_ms >= probe_due_ms_;
     const bool audit = audits() && now_ms >= audit_due_ms_;
-    if ((incomplete_ || doubtful_) && extended_ && now_ms >= snapshot_due_ms_) {
+    if (wants_snapshot() && now_ms >= snapshot_due_ms_) {
       Replace(why_);
       Settle();
     } else if (probe || audit) {
@@ -521,13 +522,13 @@ int64_t Source::deadline_ms() const {
   int64_t due = hears_silence() ? last_sign_ms_ + limits_.stale_ms : kNever;
   due = std::min(due, told_due_ms_);
   if (!was_connected_ && !unheard_) due = std::min(due, unheard_due_ms_.value_or(kNever));
-  if (quarantine_.active() && !audits()) due = std::min(due, quarantine_.until_ms());
+  if (quarantine_.active() && !can_compare()) due = std::min(due, quarantine_.until_ms());
   if (request_.open()) return std::min(due, request_.deadline_ms);
   if (!connected_ || !can_replay_) return due;
   if (wants_request()) due = std::min(due, retry_due_ms_);
   if (probes()) due = std::min(due, probe_due_ms_);
   if (audits()) due = std::min(due, audit_due_ms_);
-  if (extended_ && (incomplete_ || doubtful_)) due = std::min(due, snapshot_due_ms_);
+  if (wants_snapshot()) due = std::min(due, snapshot_due_ms_);
   return due;
 }
 
@@ -572,7 +573,9 @@ void Source::ApplyHeld() {
 }
 
 void Source::TrySkippingHole() {
-  if (!has_hole() || ++tries_ < kMaxTries) return;
+  if (!has_hole()) return;
+  if (std::exchange(tried_at_, next_) != next_) tries_ = 0;
+  if (++tries_ < kMaxTries) return;
   tries_ = 0;
   if (extended_) return Replace(SourceReason::kLostBatches);
   SkipTo(hold_back_.first_seq().value_or(seen_next_), ResetReason::kLostBatches);
@@ -583,9 +586,10 @@ void Source::Replace(SourceReason reason) {
   why_ = reason;
   audit_.reset();
   StopRepair();
-  if (extended_ && can_replay_ && now_ms_ >= snapshot_due_ms_) {
+  if (extended_ && knows_state_ && can_replay_ && now_ms_ >= snapshot_due_ms_) {
     replace_ = true;
   } else {
+    if (!knows_state_) snapshot_due_ms_ = now_ms_ + kSnapshotPauseMs;
     Forget(reason == SourceReason::kLostBatches ? ResetReason::kLostBatches : ResetReason::kDoubt);
   }
 }
@@ -597,6 +601,8 @@ void Source::Unprove(SourceReason reason) {
 
 // Goes on with what there is. A hole that cannot be filled any more is left behind.
 void Source::Forget(ResetReason reason) {
+  // An answer without its end may be of another epoch: its batches are nothing to go on with.
+  hold_back_.DropUnproven();
   const bool skip = reason == ResetReason::kLostBatches || !connected_ || !can_replay_;
   SkipTo(skip ? hold_back_.first_seq().value_or(std::max(next_, seen_next_)) : next_, reason);
 }
@@ -641,6 +647,7 @@ void Source::BeginEpoch() {
   repair_ = Repair::kNone;
   recheck_ = prove_ = false;
   ring_seen_ = settled_ = false;
+  knows_state_ = true;
   quarantine_.Reset();
   tries_ = snapshot_tries_ = cuts_ = 0;
   snapshot_due_ms_ = kAtOnce;

@@ -193,6 +193,9 @@ class Source {
     return can_replay_ && connected_ && (replace_ || unproven_ || has_hole());
   }
   bool has_hole() const { return next_ < seen_next_; }
+  // A publisher without digests has no snapshots for the rest of its life: missing batches stay
+  // missing, and a state that may be wrong is forgotten.
+  bool wants_snapshot() const { return extended_ && (doubtful_ || (incomplete_ && knows_state_)); }
   bool catches_up() const { return request_.end && next_ < request_.end->next_seq; }
   bool blocked() const {
     return unproven_ || (replace_ && !catches_up()) || request_.ask == Ask::kSnapshot;
@@ -203,6 +206,7 @@ class Source {
   Ask replacement() const;
   bool probes() const { return can_replay_ && limits_.probe_interval_ms > 0; }
   bool audits() const { return extended_ && limits_.audit_interval_ms > 0; }
+  bool can_compare() const { return audits() && knows_state_; }
   bool hears_silence() const { return connected_ && joined_ && !stale_ && (probes() || extended_); }
   FingerprintWindow::Match CompareWithKnown(const Batch& batch) const;
   SourceState state() const;
@@ -231,15 +235,17 @@ class Source {
   bool was_connected_ = false;
   bool unheard_ = false;  // no first connection until unheard_due_ms_
   std::optional<int64_t> unheard_due_ms_;
-  bool settled_ = false;   // the second look at this connection's publisher was scheduled
-  bool extended_ = false;  // the publisher has answered with a status
-  bool asked_ = false;     // whether it is extended is known
+  bool settled_ = false;     // the second look at this connection's publisher was scheduled
+  bool extended_ = false;    // the publisher has answered with a status
+  bool knows_state_ = true;  // an extended one: its latest status had digests
+  bool asked_ = false;       // whether it is extended is known
   std::optional<residency::Epoch> epoch_;
   std::optional<residency::Epoch> last_epoch_;        // in any status
   std::optional<residency::Epoch> epoch_at_connect_;  // the last one before the live connection
   std::optional<residency::PublisherStatus> audit_;   // to be compared once the state is that far
   SourceReason why_ = SourceReason::kNone;            // of the latest doubt
-  int tries_ = 0;
+  int tries_ = 0;                                     // to fill the hole at tried_at_
+  uint64_t tried_at_ = 0;
   int cuts_ = 0;                    // answers cut off in a row, next_ where it was
   int fruitless_ = 0;               // requests in a row that left next_ where it was
   uint64_t asked_from_ = 0;         // next_ at the last one

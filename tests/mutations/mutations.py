@@ -488,4 +488,24 @@ MUTATIONS = [
      "router_service_test --gtest_filter=ReuseDiagnosis.*"),
     ("count a request's reuse as often as it is told", "router/service/service_core.cc", "    first = booked->first;\n", "",
      "router_service_test --gtest_filter=ReuseServiceTest.*"),
+    ("count a hole's tries anew with each live batch", SOURCE,
+     """    hold_back_.Add(batch);
+  }
+  Settle();
+""",
+     """    hold_back_.Add(batch);
+    if (!request_.open()) tries_ = 0;
+  }
+  Settle();
+"""),
+    ("skip to what is held without proof", SOURCE,
+     "  hold_back_.DropUnproven();\n  const bool skip", "  const bool skip"),
+    ("wait in quarantine for digests that cannot come", "src/stream/source.h",
+     "return audits() && knows_state_;", "return audits();", SOURCE_TESTS),
+    ("stay in doubt without digests", "src/stream/source.h",
+     "(doubtful_ || (incomplete_ && knows_state_))", "(doubtful_ || incomplete_) && knows_state_", SOURCE_TESTS),
+    ("ask a publisher without digests for snapshots", "src/stream/source.h",
+     "(incomplete_ && knows_state_)", "incomplete_", SOURCE_TESTS),
+    ("hide refused batches from the publisher's own reader", "src/stream/replay_ring.cc",
+     "limit, /*with_refused=*/true, out)", "limit, /*with_refused=*/false, out)"),
 ]

@@ -34,10 +34,11 @@ TEST(Simulation, WithoutFaultsNothingIsLostOrForgotten) {
 }
 
 TEST(Simulation, ReachesWhatIsRare) {
-  const SeedsResult result = RunSeeds(1, 400, 2);
-  EXPECT_EQ(result.seeds, 400u);
+  const SeedsResult result = RunSeeds(1, 1000, 2);
+  EXPECT_EQ(result.seeds, 1000u);
   EXPECT_EQ(result.failed, 0u);
   for (const char* name : {"burnt numbers",
+                           "publishers that lost their own state",
                            "ring overruns",
                            "hold-back full",
                            "late replies of a closed request",

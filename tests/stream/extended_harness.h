@@ -80,6 +80,13 @@ class ExtendedHarness : public ::testing::Test {
     const std::vector<uint8_t> payload = residency::EncodeStatus(status);
     source.OnReply({ReplyKind::kEnd, {kEndSeq, payload}}, now_ms);
   }
+  // Of a publisher that has lost its own state.
+  void EndWithoutDigests(uint64_t next_seq, uint64_t epoch = 1) {
+    PublisherStatus status;
+    status.epoch.low = epoch;
+    status.next_seq = next_seq;
+    End(status);
+  }
   void PlainEnd() { source.OnReply({ReplyKind::kEnd, {}}, now_ms); }
   void Reply(uint64_t seq, int life = 0) {
     const Bytes payload = TestPayload(seq, life);

@@ -3,7 +3,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
+#include <optional>
 #include <vector>
 
 #include "tests/stream/extended_harness.h"
@@ -281,6 +283,130 @@ TEST_F(SourceExtended, WhoWaitsToAskAgainBeforeTheFirstStateIsNotAuditedAllTheWh
   while (!asked && source.deadline_ms() < Source::kNever) WaitUntilDue();
   EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
   EXPECT_EQ(now_ms - since_ms, 2 * Source::kMinRetryMs);
+}
+
+// Requests that time out make those behind them rarer, so that live batches come in between.
+TEST_F(SourceExtended, AHoleIsGivenUpThoughBatchesComeBetweenTheRequests) {
+  JoinEmpty();
+  Live(0);
+  source.OnDisconnected();
+  source.OnConnected(now_ms);
+  while (source.status(now_ms).replay_timeouts <= Source::kMaxTries) WaitUntilDue();
+  ASSERT_EQ(AskedVerb(), Verb::kStatus);
+  Live(2);
+  uint64_t next_seq = 3;
+  End(next_seq);
+  int replays = 0;
+  for (std::optional<Verb> verb; verb != Verb::kSnapshot; verb = AskedVerb()) {
+    if (verb == Verb::kReplay) {
+      ++replays;
+      for (uint64_t seq = 2; seq < next_seq; ++seq) Reply(seq);  // number 1 is of a refused batch
+      End(next_seq);
+    } else {
+      ASSERT_LT(next_seq, 30u) << "asked " << replays << " times";
+      Live(next_seq++);
+      now_ms = std::max(now_ms, source.deadline_ms());
+      source.OnTimer(now_ms);
+    }
+  }
+  EXPECT_EQ(replays, Source::kMaxTries);
+  End(next_seq);
+  EXPECT_EQ(Log(), (Texts{"0.0", "begin", "commit"}));
+  EXPECT_EQ(state(), SourceState::kSynced);
+}
+
+// The publisher has lost its own state, and each further reset would lose later batches.
+TEST_F(SourceExtended, APublisherWithoutDigestsIsAskedForOneSnapshot) {
+  JoinEmpty();
+  Live(0);
+  source.OnContradiction(now_ms);
+  EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
+  EndWithoutDigests(1);
+  EXPECT_EQ(Log(), (Texts{"0.0", "begin", "drop", "reset lost_batches"}));
+  Live(1);
+  const int64_t until_ms = now_ms + 10 * Source::kSnapshotPauseMs;
+  while (now_ms < until_ms) {
+    now_ms = std::max(now_ms, source.deadline_ms());
+    source.OnTimer(now_ms);
+    if (const auto verb = AskedVerb()) {
+      EXPECT_EQ(verb, Verb::kStatus);
+      EndWithoutDigests(2);
+    }
+  }
+  EXPECT_EQ(Log(), Texts{"0.1"}) << "nothing was forgotten again";
+  EXPECT_EQ(state(), SourceState::kCleared);
+  source.OnContradiction(now_ms);
+  EXPECT_EQ(Log(), Texts{"reset doubt"}) << "a snapshot cannot come";
+}
+
+// The ring holds a batch that no connection survives: each answer ends before its status.
+TEST_F(SourceExtended, WithoutSnapshotsAnAnswerThatIsAlwaysCutOffIsLeftBehind) {
+  source.OnConnected(now_ms);
+  EndWithoutDigests(3);
+  source.OnConnected(now_ms);
+  EndWithoutDigests(3);
+  Live(3);
+  for (int i = 0; i < 10 && state() != SourceState::kCleared; ++i) {
+    if (AskedVerb() == Verb::kStatus) {
+      EndWithoutDigests(4);
+    } else {
+      Reply(0);
+      source.OnReplyCut(now_ms);
+      WaitUntilDue();
+    }
+  }
+  EXPECT_EQ(Log(), Batches(3, 4));
+  EXPECT_EQ(state(), SourceState::kCleared);
+}
+
+TEST_F(SourceExtended, WithoutSnapshotsADoubtfulStateIsForgotten) {
+  JoinEmpty();
+  Live(0);
+  now_ms += Limits().audit_interval_ms;
+  source.OnTimer(now_ms);
+  EndWithoutDigests(1);
+  EXPECT_EQ(state(), SourceState::kSynced);
+  next_result = BatchResult::kImpossible;
+  Live(1);
+  EXPECT_EQ(reason(), SourceReason::kContradicted);
+  source.OnTimer(now_ms);
+  EXPECT_EQ(Log(), (Texts{"0.0", "0.1", "reset doubt"}));
+  EXPECT_EQ(state(), SourceState::kCleared);
+}
+
+TEST_F(SourceExtended, WithoutDigestsAQuarantineEndsInTime) {
+  JoinEmpty();
+  for (uint64_t i = 0; i < 3; ++i) {
+    Live(i);
+    source.OnContradiction(now_ms);
+    Asked();
+    EndWithoutDigests(i + 1);
+  }
+  EXPECT_EQ(state(), SourceState::kQuarantined);
+  const int64_t until_ms = now_ms + Quarantine::kMinMs;
+  while (now_ms < until_ms) {
+    now_ms = std::max(now_ms, source.deadline_ms());
+    source.OnTimer(now_ms);
+    if (Asked()) EndWithoutDigests(3);
+  }
+  EXPECT_EQ(now_ms, until_ms) << "there is a timer for it";
+  EXPECT_EQ(state(), SourceState::kCleared);
+}
+
+TEST_F(SourceExtended, TheNextLifeHasSnapshotsAgain) {
+  JoinEmpty();
+  Live(0);
+  source.OnContradiction(now_ms);
+  EndWithoutDigests(1);
+  source.OnDisconnected();
+  source.OnConnected(now_ms);
+  End(0, /*epoch=*/2);
+  source.OnConnected(now_ms);
+  End(0, /*epoch=*/2);
+  Log();
+  Live(0, /*life=*/1);
+  source.OnContradiction(now_ms);
+  EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
 }
 
 TEST_F(SourceExtended, AuditWhoseAnswerIsCutOffIsPutOff) {
