@@ -18,16 +18,27 @@ bool Better(const Choice& a, const Choice& b) {
 
 }  // namespace
 
+TokenLoadCosts CostsOfLoads(const LoadCosts& measured, const CostWeights& weights) {
+  TokenLoadCosts costs{weights.load_token, weights.load_storage_token};
+  if (measured.cpu) costs.cpu = weights.recompute_token * *measured.cpu;
+  if (measured.storage) costs.storage = weights.recompute_token * *measured.storage;
+  costs.storage = std::max(costs.storage, costs.cpu);
+  return costs;
+}
+
 double Cost(const Candidate& candidate, int64_t prompt_tokens, const CostWeights& weights) {
   const int64_t reusable = std::max(candidate.reusable_tokens, candidate.speculative_tokens);
   const int64_t on_gpu = std::clamp<int64_t>(reusable, 0, prompt_tokens);
-  const int64_t loaded =
-      std::clamp<int64_t>(candidate.with_cpu_tokens, on_gpu, prompt_tokens) - on_gpu;
-  const int64_t recompute = prompt_tokens - on_gpu - loaded;
+  const int64_t upto_cpu = std::clamp<int64_t>(candidate.with_cpu_tokens, on_gpu, prompt_tokens);
+  const int64_t upto_storage =
+      std::clamp<int64_t>(candidate.with_storage_tokens, upto_cpu, prompt_tokens);
+  const int64_t recompute = prompt_tokens - upto_storage;
   const int64_t resident = std::clamp<int64_t>(candidate.resident_tokens, 0, prompt_tokens);
-  const int64_t beyond = std::max<int64_t>(resident - (prompt_tokens - recompute), 0);
+  const int64_t beyond = std::max<int64_t>(resident - upto_storage, 0);
+  const TokenLoadCosts load_costs = CostsOfLoads(candidate.load_costs, weights);
   return weights.recompute_token * static_cast<double>(recompute) +
-         weights.load_token * static_cast<double>(loaded) +
+         load_costs.cpu * static_cast<double>(upto_cpu - on_gpu) +
+         load_costs.storage * static_cast<double>(upto_storage - upto_cpu) +
          weights.active_prefill_token * static_cast<double>(candidate.load.active_prefill_tokens) +
          weights.decode_block * static_cast<double>(candidate.load.decode_blocks) +
          weights.queued_request * static_cast<double>(candidate.load.queued_requests) -

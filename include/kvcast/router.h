@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include "kvcast/load_rate.h"
 #include "kvcast/prefix_index.h"
 #include "kvcast/selector.h"
 #include "kvcast/speculative_prefixes.h"

@@ -87,6 +87,80 @@ TEST(SelectWorker, NoCandidateIsCheaperThanAFullHit) {
   EXPECT_EQ(Cost(Holding(1, -5), 100, {}), 100);
 }
 
+// Of a prompt of 100 tokens: 30 on the GPU, up to 50 with host memory, up to 90 with storage.
+TEST(Cost, LoadedTokensCostWhatTheirTierSays) {
+  const struct {
+    LoadCosts known;
+    double recompute_token;
+    double cost;
+    const char* why;
+  } rows[] = {
+      {{}, 1, 10 + 20 * 0.1 + 40 * 0.75, "nothing is known: the weights"},
+      {{0.5, std::nullopt}, 1, 10 + 20 * 0.5 + 40 * 0.75, "host memory alone is known"},
+      {{std::nullopt, 0.5}, 1, 10 + 20 * 0.1 + 40 * 0.5, "storage alone is known"},
+      {{0.2, 0.4}, 1, 10 + 20 * 0.2 + 40 * 0.4, "both are known"},
+      {{0.0, 0.0}, 1, 10, "loads that take no time"},
+      {{2.0, 3.0}, 1, 10 + 20 * 2.0 + 40 * 3.0, "slower than to compute"},
+      {{2.0, std::nullopt}, 1, 10 + 60 * 2.0, "storage is behind host memory"},
+      {{0.4, 0.2}, 1, 10 + 60 * 0.4, "storage is behind host memory"},
+      {{0.2, 0.4}, 3, 3 * (10 + 20 * 0.2 + 40 * 0.4), "in computed tokens"},
+  };
+  Candidate candidate = Holding(1, 30);
+  candidate.with_cpu_tokens = 50;
+  candidate.with_storage_tokens = 90;
+  for (const auto& [known, recompute_token, cost, why] : rows) {
+    candidate.load_costs = known;
+    EXPECT_DOUBLE_EQ(Cost(candidate, 100, {.recompute_token = recompute_token}), cost) << why;
+  }
+}
+
+TEST(Cost, EachTierCountsBehindTheOneBefore) {
+  const CostWeights weights{.load_token = 0.25, .load_storage_token = 0.5};
+  const struct {
+    int64_t gpu, cpu, storage, speculative;
+    double cost;
+  } rows[] = {
+      {0, 0, 0, 0, 100},       {40, 0, 0, 0, 60},        {0, 40, 0, 0, 60 + 10},
+      {0, 0, 40, 0, 60 + 20},  {20, 40, 60, 0, 40 + 15}, {60, 40, 20, 0, 40},
+      {0, 40, 60, 50, 40 + 5}, {0, 500, 500, 0, 25},     {0, 0, 500, 0, 50},
+  };
+  for (const auto& [gpu, cpu, storage, speculative, cost] : rows) {
+    Candidate candidate = Holding(1, gpu);
+    candidate.with_cpu_tokens = cpu;
+    candidate.with_storage_tokens = storage;
+    candidate.speculative_tokens = speculative;
+    EXPECT_DOUBLE_EQ(Cost(candidate, 100, weights), cost)
+        << gpu << " " << cpu << " " << storage << " " << speculative;
+  }
+}
+
+TEST(Cost, WhatIsLoadedFromStorageIsNotHeldByOneGroup) {
+  Candidate candidate = Holding(1, 0);
+  candidate.with_storage_tokens = 60;
+  candidate.resident_tokens = 80;
+  EXPECT_DOUBLE_EQ(Cost(candidate, 100, {.load_storage_token = 0.5, .affinity_token = 0.5}),
+                   40 + 30 - 10);
+}
+
+TEST(SelectWorker, SlowLoadsTurnTheChoice) {
+  Candidate near = Holding(1, 0);
+  near.with_cpu_tokens = 80;
+  Candidate far = near;
+  far.worker = WorkerId(2);
+  const Candidate cold = Holding(3, 0);
+  const auto choose = [&](std::optional<double> first, std::optional<double> second) {
+    near.load_costs.cpu = first;
+    far.load_costs.cpu = second;
+    return SelectWorker(std::vector<Candidate>{near, far, cold}, 100, {})->worker;
+  };
+  EXPECT_EQ(choose({}, {}), WorkerId(1));
+  EXPECT_EQ(choose(0.3, 0.2), WorkerId(2));
+  EXPECT_EQ(choose(0.3, {}), WorkerId(2));
+  EXPECT_EQ(choose({}, 0.05), WorkerId(2));
+  EXPECT_EQ(choose(2.0, 0.9), WorkerId(2));
+  EXPECT_EQ(choose(2.0, 1.5), WorkerId(3)) << "to compute is faster than both loads";
+}
+
 TEST(RoundRobin, GoesThroughTheAllowedWorkersById) {
   const std::vector<Candidate> candidates = {Holding(5, 0), Holding(1, 64), Holding(3, 0)};
   RoundRobin policy;
