@@ -18,6 +18,7 @@ Status ReadWeights(const Json& json, RoutingConfig& routing) {
   const std::pair<const char*, double*> weights[] = {
       {"recompute_token", &routing.weights.recompute_token},
       {"load_token", &routing.weights.load_token},
+      {"load_storage_token", &routing.weights.load_storage_token},
       {"active_prefill_token", &routing.weights.active_prefill_token},
       {"decode_block", &routing.weights.decode_block},
       {"queued_request", &routing.weights.queued_request},

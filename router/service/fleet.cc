@@ -163,7 +163,8 @@ Status Fleet::AddRank(const RouterSource& config) {
   auto source = Source::Create(id, config, index_);
   if (!source.ok()) return source.status();
   ++next_id_;
-  auto worker = std::make_shared<FleetWorker>(FleetWorker{id, config, std::move(source).value()});
+  auto worker = std::make_shared<FleetWorker>(FleetWorker{
+      id, config, std::move(source).value(), std::make_shared<LoadRates>(config.load_rates)});
   if (observer_.on_applied) {
     // The source does not outlive the worker that its observer names.
     worker->source->set_observer([this, raw = worker.get()](const AppliedBatch& applied) {

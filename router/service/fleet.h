@@ -13,6 +13,7 @@
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
 #include "router/service/event_feeds.h"
+#include "router/service/load_rates.h"
 #include "router/service/query_engine.h"
 #include "router/service/source.h"
 #include "src/base/mutex.h"
@@ -23,6 +24,7 @@ struct FleetWorker {
   WorkerId id;
   RouterSource config;
   std::shared_ptr<Source> source;
+  std::shared_ptr<LoadRates> load_rates;  // outlives the engine's restarts
 };
 
 // The workers at one time, in order of registration. A query keeps its list to the end; a worker

@@ -9,6 +9,7 @@
 #include <sstream>
 #include <utility>
 
+#include "router/service/load_metrics.h"
 #include "router/service/reuse_metrics.h"
 #include "router/service/state_json.h"
 
@@ -469,6 +470,7 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   families.push_back(SchemeSkipFamily(metrics.workers));
   families.push_back(UnnamedFamily(metrics.workers));
   AddReuseFamilies(metrics.workers, families);
+  AddLoadRateFamilies(metrics.workers, families);
   std::ostringstream page;
   prometheus::TextSerializer().Serialize(page, families);
   return page.str();

@@ -12,6 +12,7 @@
 #include "router/service/feed_state.h"
 #include "router/service/http_server.h"
 #include "router/service/latency.h"
+#include "router/service/load_rates.h"
 #include "router/service/relay.h"
 #include "router/service/reuse_watch.h"
 #include "router/service/routing_desk.h"
@@ -32,6 +33,7 @@ struct WorkerMetrics {
   std::vector<GroupSpec> groups;  // by group_idx
   std::vector<GroupTally> tallies;
   WorkerLoad load;
+  LoadRatesView load_rates;
   ReuseDiagnosis diagnosis;
   ReuseByKindAndCause reuse;
   FeedCounters feed;

@@ -43,6 +43,15 @@ HttpReply TakeFeedback(ServiceCore& core, const HttpRequest& request) {
   return JsonReply(Dump({{"status", "ok"}, {"refuted", *refuted}}));
 }
 
+HttpReply TakeLoadRates(ServiceCore& core, const HttpRequest& request) {
+  const auto report = ParseLoadRateReport(request.body);
+  if (!report.ok()) return ErrorReply(report.status());
+  const auto taken = core.Take(*report);
+  if (!taken.ok()) return ErrorReply(taken.status());
+  return JsonReply(
+      Dump({{"status", "ok"}, {"taken", *taken}, {"ignored", report->loads.size() - *taken}}));
+}
+
 HttpReply ListSources(const ServiceCore& core) {
   Json sources = Json::array();
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
@@ -122,6 +131,7 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   metrics.tallies = source.group_tallies();
   metrics.feed = core.fleet->feed(worker.id);
   metrics.load = core.desk->load(worker.id);
+  metrics.load_rates = worker.load_rates->view(core.steady_ms());
   metrics.diagnosis = core.reuse.diagnosis(worker.id);
   metrics.reuse = core.reuse.totals(worker.id);
   return metrics;
@@ -153,6 +163,7 @@ std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpCounters()
       {Method::kPost, "/v1/query", [&core](R r) { return AnswerQuery(core, r); }},
       {Method::kPost, "/v1/route", [&core](R r) { return AnswerRoute(core, r); }},
       {Method::kPost, "/v1/feedback", [&core](R r) { return TakeFeedback(core, r); }},
+      {Method::kPost, "/v1/load_rates", [&core](R r) { return TakeLoadRates(core, r); }, kObserver},
       {Method::kGet, "/v1/sources", [&core](R) { return ListSources(core); }, kObserver},
       {Method::kPost, "/v1/sources", [&core](R r) { return AddSource(core, r); }, kObserver},
       {Method::kDelete, "/v1/sources", [&core](R r) { return RemoveSource(core, r); }, kObserver},

@@ -3,6 +3,7 @@
 //   POST   /v1/query     reusable tokens per worker; see query.h
 //   POST   /v1/route     the worker that should take the prompt, and why; see routing_desk.h
 //   POST   /v1/feedback  what became of a routed request; see routing_desk.h
+//   POST   /v1/load_rates  how fast a worker loads from its lower tiers; see load_rates.h
 //   GET    /v1/sources   what is followed; POST adds one (source_json.h), DELETE ?name= removes it
 //   GET    /v1/state     workers, their streams, groups and load, and what was answered
 //   GET    /v1/events, /v1/decisions, /v1/history   what happened lately; see observations.h

@@ -34,6 +34,7 @@
 #include "kvcast/prefix_index.h"
 #include "kvcast/prompt_contents.h"
 #include "kvcast/scheme_detector.h"
+#include "kvcast/selector.h"
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
 #include "router/service/json_writer.h"
@@ -116,6 +117,7 @@ struct QueryAnswer {
   bool reuse_contradicts = false;  // exact but for what engines said of earlier answers
   // What the index was asked for the worker; nullptr: nothing could be asked.
   SharedChain chain;
+  LoadCosts load_costs;  // of a route
 };
 
 // {"workers": [{"name", "model", "reusable_tokens", "reusable_with_cpu_tokens",

@@ -28,9 +28,11 @@ Candidate CandidateOf(const RouteCandidate& weighed, double share) {
   return {.worker = match.worker,
           .reusable_tokens = of(match.gpu_tokens),
           .with_cpu_tokens = of(match.with_cpu_tokens),
+          .with_storage_tokens = of(match.with_storage_tokens),
           .speculative_tokens = weighed.speculative_tokens,
           .resident_tokens = of(LongestOfAnyGroup(match)),
-          .load = weighed.load};
+          .load = weighed.load,
+          .load_costs = weighed.answer.load_costs};
 }
 
 std::string Rounded(double value) {
@@ -64,6 +66,10 @@ std::string ReasonOf(const Query& query, const std::vector<RouteCandidate>& cand
                      std::to_string(query.prompt_tokens) + " tokens reusable";
   if (match.with_cpu_tokens > match.gpu_tokens) {
     text += ", " + std::to_string(match.with_cpu_tokens - match.gpu_tokens) + " to load";
+  }
+  if (match.with_storage_tokens > match.with_cpu_tokens) {
+    text += ", " + std::to_string(match.with_storage_tokens - match.with_cpu_tokens) +
+            " to load from storage";
   }
   if (best.speculative_tokens > match.gpu_tokens) {
     text += ", " + std::to_string(best.speculative_tokens) + " expected soon";
@@ -164,6 +170,7 @@ RouteCandidate RoutingDesk::Weigh(const Query& query, QueryAnswer answer, int64_
         speculative_.Match(worker, *said.chain, said.hash_block_size, now_ms), query.prompt_tokens);
   }
   if (const auto load = loads_.find(worker); load != loads_.end()) weighed.load = load->second;
+  weighed.token_costs = CostsOfLoads(said.load_costs, config_.weights);
   weighed.cost = Cost(CandidateOf(weighed, said.weight), query.prompt_tokens, config_.weights);
   const int64_t expected =
       std::clamp<int64_t>(weighed.speculative_tokens - said.match.gpu_tokens, 0,
@@ -365,6 +372,8 @@ std::string RenderDecision(const RouteDecision& decision) {
     WriteAnswer(candidate->answer, json, [candidate](JsonWriter& more) {
       more.Member("cost", candidate->cost);
       more.Member("eligible", candidate->eligible);
+      more.Member("load_storage_token", candidate->token_costs.storage);
+      more.Member("load_token", candidate->token_costs.cpu);
       more.Member("not_eligible_reason", candidate->reason);
       more.Member("speculative_tokens", candidate->speculative_tokens);
       more.Key("load");

@@ -5,14 +5,17 @@
 //
 //   weight                default  of
 //   recompute_token           1.0  a token of the prompt that must be computed
-//   load_token                0.1  a token that is loaded from host memory: prefill rate / load
-//   rate active_prefill_token      1.0  a token that is booked there and not computed yet
+//   load_token                0.1  a token loaded from host memory: prefill rate / load rate
+//   load_storage_token       0.75  a token loaded from storage, likewise
+//   active_prefill_token      1.0  a token that is booked there and not computed yet
 //   decode_block              0.1  a block of a booked request that decodes
 //   expected_token            0.5  off the queue: a token of the prompt that is in the queue
-//   already,
-//                                  for a sibling; so that a burst computes its prefix once
+//                                  already, for a sibling; so that a burst computes its prefix once
 //   queued_request            0.0  a request that waits there, as reported by feedback
 //   affinity_token            0.9  a token that one group still holds, but not all
+//
+// Where a worker's load rates are known (load_rates.h), they count in the place of load_token and
+// load_storage_token.
 //
 // The cheapest worker is chosen; with a temperature T > 0 each with a probability proportional to
 // exp(-(cost - least) / (T * prompt tokens)). Connecting workers are chosen only if there is no
@@ -56,6 +59,7 @@ struct RouteCandidate {
   int64_t speculative_tokens = 0;
   WorkerLoad load;
   double cost = 0;
+  TokenLoadCosts token_costs;  // of one loaded token, as counted in `cost`
   bool eligible = true;
   std::string reason;  // why not
 };
@@ -172,8 +176,8 @@ class RoutingDesk {
 };
 
 // {"request_id", "prompt_tokens", "worker", "reason", "candidates": [{members of an answer,
-// "speculative_tokens", "load": {...}, "cost", "eligible", "not_eligible_reason"}, ...]}; the
-// candidates by cost.
+// "speculative_tokens", "load": {...}, "load_token", "load_storage_token", "cost", "eligible",
+// "not_eligible_reason"}, ...]}; the candidates by cost.
 std::string RenderDecision(const RouteDecision& decision);
 
 }  // namespace kvcast::router

@@ -33,6 +33,20 @@ static Status CheckOneModel(const Query& query, const FleetList& fleet) {
   return Status(StatusCode::kInvalidArgument, "model: needed, because the workers serve several");
 }
 
+// Answers mostly come in the order of the workers.
+static void AddLoadCosts(const FleetList& fleet, int64_t now_ms,
+                         std::vector<QueryAnswer>& answers) {
+  const size_t workers = fleet.workers.size();
+  size_t at = 0;
+  for (QueryAnswer& answer : answers) {
+    for (size_t tried = 0; tried < workers; ++tried, at = (at + 1) % workers) {
+      if (fleet.workers[at]->id != answer.match.worker) continue;
+      answer.load_costs = fleet.workers[at]->load_rates->costs(now_ms);
+      break;
+    }
+  }
+}
+
 Result<RouteDecision> ServiceCore::Route(const Query& query) {
   const auto begin = std::chrono::steady_clock::now();
   const FleetView view = fleet->view();
@@ -42,11 +56,23 @@ Result<RouteDecision> ServiceCore::Route(const Query& query) {
   }
   auto answers = Ask(query, view);
   if (!answers.ok()) return answers.status();
-  auto decision = desk->Decide(query, std::move(answers).value(), steady_ms());
+  const int64_t now_ms = steady_ms();
+  AddLoadCosts(*view, now_ms, *answers);
+  auto decision = desk->Decide(query, std::move(answers).value(), now_ms);
   if (decision.ok() && query.book) observations.Note(*decision, now());
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
   decision_latency.Note(took.count());
   return decision;
+}
+
+Result<size_t> ServiceCore::Take(const LoadRateReport& report) {
+  const auto worker = fleet->view()->Find(report.worker);
+  if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + report.worker);
+  size_t taken = 0;
+  for (const LoadMeasurement& load : report.loads) {
+    taken += worker->load_rates->Note(load, steady_ms()) == LoadReport::kTaken;
+  }
+  return taken;
 }
 
 Result<bool> ServiceCore::Take(const Feedback& feedback) {

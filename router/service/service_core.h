@@ -46,6 +46,8 @@ struct ServiceCore {
   // Chooses a worker. Besides the errors of Ask: kInvalidArgument, the workers serve several models
   // and the query names none; kUnavailable, there is no worker.
   Result<RouteDecision> Route(const Query& query);
+  // Of the report's loads those that became samples. kNotFound: no such worker.
+  Result<size_t> Take(const LoadRateReport& report);
   // True: this and what was told before refute what is known of the worker, which is learned anew.
   Result<bool> Take(const Feedback& feedback);
 };

@@ -24,6 +24,7 @@
 #include "router/service/block_tally.h"
 #include "router/service/found_names.h"
 #include "router/service/hash_scheme.h"
+#include "router/service/load_rates.h"
 #include "router/service/mooncake_events.h"
 #include "router/service/trtllm_events.h"
 #include "src/base/mutex.h"
@@ -74,6 +75,7 @@ struct RouterSource {
   int64_t poll_ms = 50;     // between two polls
   // Path of each LoRA adapter, by name: vLLM hashes it since 0.31 and announces it nowhere.
   std::map<std::string, std::string> lora_paths;
+  LoadRateConfig load_rates;
 };
 
 struct SourceCounters {

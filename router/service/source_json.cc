@@ -84,6 +84,34 @@ Status ReadUpTo(const Json& json, N name, int64_t max, int64_t& out) {
   return Status();
 }
 
+Status ReadLoadRate(const Json& json, N name, int64_t& out) {
+  int64_t rate = 0;
+  if (Status status = ReadInteger(json, name, 1, rate); !status.ok()) return status;
+  const auto as_measured = static_cast<double>(rate);
+  if (as_measured < LoadRate::kMinRate || as_measured > LoadRate::kMaxRate) {
+    return BadField(name + ": must be from 100000 to 10000000000000 bytes per second");
+  }
+  out = rate;
+  return Status();
+}
+
+Status ReadKvBytesPerToken(const Json& json, N name, S source) {
+  return ReadUpTo(json, name, kMaxKvBytesPerToken, source.load_rates.kv_bytes_per_token);
+}
+Status ReadPrefillRate(const Json& json, N name, S source) {
+  return ReadUpTo(json, name, kMaxPrefillTokensPerS, source.load_rates.prefill_tokens_per_s);
+}
+Status ReadCpuLoadRate(const Json& json, N name, S source) {
+  return ReadLoadRate(json, name, source.load_rates.cpu_bytes_per_s);
+}
+Status ReadStorageLoadRate(const Json& json, N name, S source) {
+  return ReadLoadRate(json, name, source.load_rates.storage_bytes_per_s);
+}
+
+Status ReadSparseRetention(const Json& json, N name, S source) {
+  return ReadInteger(json, name, 0, RuleOf(source).retention_interval.emplace());
+}
+
 Status ReadWindowSizes(const Json& json, N name, S source) {
   if (!json.is_array() || std::ssize(json) > kMaxGroups) {
     return BadField(name + ": must be an array of at most " + std::to_string(kMaxGroups));
@@ -250,10 +278,7 @@ constexpr Member kMembers[] = {
     {"reports_hits", Shape::kBool, ReadReportsHits},
     {"sparse_alignment", Shape::kInteger,
      [](auto& j, N n, S s) { return ReadInteger(j, n, 1, RuleOf(s).alignment); }},
-    {"sparse_retention", Shape::kInteger,
-     [](auto& j, N n, S s) {
-       return ReadInteger(j, n, 0, RuleOf(s).retention_interval.emplace());
-     }},
+    {"sparse_retention", Shape::kInteger, ReadSparseRetention},
     {"sparse_rules", Shape::kText,
      [](auto& j, N n, S s) { return ReadRules(j, n, RuleOf(s).rules); }},
     {"release", Shape::kText,
@@ -267,6 +292,10 @@ constexpr Member kMembers[] = {
     {"replay_tokens", Shape::kInteger,
      [](auto& j, N n, S s) { return ReadInteger(j, n, 0, s.worker.replay_tokens.emplace()); }},
     {"lora_paths", Shape::kPairs, ReadLoraPaths},
+    {"kv_bytes_per_token", Shape::kInteger, ReadKvBytesPerToken},
+    {"prefill_tokens_per_s", Shape::kInteger, ReadPrefillRate},
+    {"cpu_load_bytes_per_s", Shape::kInteger, ReadCpuLoadRate},
+    {"storage_load_bytes_per_s", Shape::kInteger, ReadStorageLoadRate},
     {"zero_parent_is_root", Shape::kBool,
      [](auto& j, N n, S s) { return ReadBool(j, n, s.worker.zero_parent_is_root); }},
     {"repeats_are_refreshes", Shape::kBool,
@@ -392,6 +421,15 @@ void PutTrtllm(const RouterSource& source, Json& object) {
   PutIf(source.poll_ms != RouterSource().poll_ms, object, "poll_ms", source.poll_ms);
 }
 
+void PutLoadRates(const LoadRateConfig& config, Json& object) {
+  const std::pair<const char*, int64_t> members[] = {
+      {"kv_bytes_per_token", config.kv_bytes_per_token},
+      {"prefill_tokens_per_s", config.prefill_tokens_per_s},
+      {"cpu_load_bytes_per_s", config.cpu_bytes_per_s},
+      {"storage_load_bytes_per_s", config.storage_bytes_per_s}};
+  for (const auto& [name, value] : members) PutIf(value > 0, object, name, value);
+}
+
 void PutStoreRules(const WorkerConfig& config, Json& object) {
   PutIf(config.zero_parent_is_root, object, "zero_parent_is_root", true);
   PutIf(config.repeats_are_refreshes, object, "repeats_are_refreshes", true);
@@ -482,6 +520,7 @@ Json SourceToJson(const RouterSource& source) {
   PutIf(worker.hit_reports != HitReports::kUnknown, object, "reports_hits",
         worker.hit_reports == HitReports::kExpected);
   PutStoreRules(worker, object);
+  PutLoadRates(source.load_rates, object);
   if (worker.rules) object["release"] = EngineRulesName(*worker.rules);
   if (worker.eagle) object["eagle"] = *worker.eagle;
   PutIf(worker.chunk_size > 0, object, "chunk_size", worker.chunk_size);

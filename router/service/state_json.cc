@@ -64,6 +64,7 @@ Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) 
   json["load"] = {{"active_prefill_tokens", load.active_prefill_tokens},
                   {"decode_blocks", load.decode_blocks},
                   {"queued_requests", load.queued_requests}};
+  json["load_rates"] = LoadRatesToJson(worker.load_rates->view(core.steady_ms()));
   json["groups"] = GroupsJson(core, worker);
   json["reuse"] = ReuseJson(core.reuse.diagnosis(worker.id), core.index.Groups(worker.id),
                             core.reuse.totals(worker.id));

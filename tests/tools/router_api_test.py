@@ -5,6 +5,7 @@ usage: router_api_test.py KVCAST OPENAPI_JSON
 # SPDX-License-Identifier: Apache-2.0
 """
 import http.client
+import http.server
 import json
 import os
 import re
@@ -15,6 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import jsonschema
@@ -221,7 +223,77 @@ for event, code in [({"event": "admitted", "reused_tokens": 48}, 200), ({"event"
     check(f"feedback {event}", status == code, reply)
 check("a queue", router.call("POST", "/v1/feedback", {"event": "load", "worker": "one",
                                                       "queued_requests": 3})[0] == 200)
+for _ in range(3):
+    status, reply = router.call("POST", "/v1/load_rates", {"worker": "one", "loads": [
+        {"tier": "CPU", "bytes": 2e9, "seconds": 1}, {"tier": "STORAGE", "bytes_total": 9, "seconds_total": 1}]})
+    check("a report of loads", status == 200 and (reply["taken"], reply["ignored"]) == (1, 1), reply)
+
+# examples/report_loads.py, beside an engine whose page has counters of two ranks, and the names of older releases.
+PAGE = '''# TYPE vllm:kv_offload_load_bytes_total counter
+vllm:kv_offload_load_bytes_total{{engine="0",model_name="a \\"m\\", b"}} {0}e+09
+vllm:kv_offload_load_bytes_total{{engine="1",model_name="m"}} 7e+15
+vllm:kv_offload_load_bytes_created{{engine="0",model_name="m"}} 1.79e+09
+vllm:kv_offload_load_time_total{{engine="0",model_name="m"}} {1}
+vllm:kv_offload_load_time_total{{engine="1",model_name="m"}} 1
+vllm:kv_offload_total_bytes_total{{engine="0",transfer_type="CPU_to_GPU"}} 1
+vllm:kv_offload_total_time_total{{engine="0",transfer_type="CPU_to_GPU"}} 1
+'''
+OLD = '''vllm:kv_offload_total_bytes_total{{transfer_type="CPU_to_GPU"}} {0}e+09
+vllm:kv_offload_total_bytes_total{{transfer_type="GPU_to_CPU"}} 9e+15
+vllm:kv_offload_total_time_total{{transfer_type="CPU_to_GPU"}} {1}
+vllm:kv_offload_total_time_total{{transfer_type="GPU_to_CPU"}} 1
+vllm:kv_offload_tiering_read_bytes_total{{tier="1:fs"}} {0}e+08
+vllm:kv_offload_tiering_read_time_total{{tier="1:fs"}} {1}
+vllm:kv_offload_tiering_read_bytes_total{{tier="2:obj"}} {0}e+08
+vllm:kv_offload_tiering_read_time_total{{tier="2:obj"}} {1}
+'''
+
+
+class MetricsPage(http.server.BaseHTTPRequestHandler):
+    text = ""
+
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(self.text.encode())
+
+    def log_message(self, *_):
+        pass
+
+
+pages = http.server.HTTPServer(("127.0.0.1", 0), MetricsPage)
+threading.Thread(target=pages.serve_forever, daemon=True).start()
+REPORTER = os.path.join(os.path.dirname(OPENAPI), "..", "examples", "report_loads.py")
+
+
+def report_page(worker, page, *flags):
+    MetricsPage.text = page
+    return subprocess.run([sys.executable, REPORTER, f"http://127.0.0.1:{pages.server_port}/metrics",
+                           f"http://127.0.0.1:{router.port}/", worker, *flags], capture_output=True, text=True, timeout=60)
+
+
+for i in range(1, 4):
+    done = report_page("two", PAGE.format(4 * i, i), "--engine", "0")
+    check("an engine's page is reported", done.returncode == 0 and json.loads(done.stdout)["taken"] == 1,
+          done.stdout + done.stderr)
+    done = report_page("default/f/7/1", OLD.format(3 * i, i))
+    check("an older page is reported", done.returncode == 0 and json.loads(done.stdout)["taken"] == 2,
+          done.stdout + done.stderr)
+done = report_page("two", PAGE.format(4, 1), "--engine", "0", "--loads-tier", "STORAGE")
+check("loads may be of storage", done.returncode == 0 and json.loads(done.stdout)["taken"] == 1, done.stdout + done.stderr)
+done = report_page("nobody", PAGE.format(1, 1))
+check("the reporter names an unknown worker", done.returncode == 1 and "nobody" in done.stderr, done.stderr)
+done = report_page("two", "vllm:num_requests_running 1\n")
+check("a page without loads is an error", done.returncode == 1 and "counts no loads" in done.stderr, done.stderr)
+pages.shutdown()
+measured = {w["name"]: {t: r["measured_bytes_per_s"] for t, r in w["load_rates"]["tiers"].items()}
+            for w in router.call("GET", "/v1/state")[1]["workers"]}
+check("rates of the pages", measured["two"] == {"CPU": 4e9, "STORAGE": None} and
+      measured["default/f/7/1"] == {"CPU": 3e9, "STORAGE": 3e8}, measured)
 state = router.call("GET", "/v1/state")[1]
+rates = state["workers"][0]["load_rates"]["tiers"]
+check("load rates", rates["CPU"]["measured_bytes_per_s"] == 2e9 and rates["CPU"]["cost"] is None and
+      rates["STORAGE"]["reports"]["small"] == 3, rates)
 check("feedback ends the booking", state["routing"]["bookings"] == 0 and
       state["routing"]["equal"] == 1 and state["workers"][0]["load"]["decode_blocks"] == 0, state)
 check("blocks by group and tier",
@@ -301,6 +373,8 @@ for method, target, body, code in [
         ("POST", "/v1/route", {**hashes, "temperature": -1}, 400),
         ("POST", "/v1/feedback", {"event": "load", "worker": "nobody", "queued_requests": 1}, 404),
         ("POST", "/v1/feedback", {"event": "admitted", "request_id": "r"}, 400),
+        ("POST", "/v1/load_rates", {"worker": "nobody", "loads": [{"tier": "CPU", "bytes": 1, "seconds": 1}]}, 404),
+        ("POST", "/v1/load_rates", {"worker": "one", "loads": [{"tier": "GPU", "bytes": 1, "seconds": 1}]}, 400),
         ("DELETE", "/v1/sources", None, 400),
         ("DELETE", "/v1/sources?name=nobody", None, 404),
         ("POST", "/query", {"token_ids": [1], "model_name": "none"}, 404),

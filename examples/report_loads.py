@@ -1,0 +1,102 @@
+#!/usr/bin/python3
+"""Reports the loads that a vLLM engine counts on its metrics page to `kvcast router`, which weighs by them what a block
+in host memory or on storage is worth (docs/load-rates.md). Standard library only.
+
+usage: report_loads.py METRICS_URL ROUTER_URL WORKER [--engine N] [--loads-tier TIER] [--every SECONDS]
+  METRICS_URL  of the engine: http://HOST:8000/metrics
+  ROUTER_URL   http://HOST:8080
+  WORKER       name of the source at the router
+  --engine     of several engines on one page (data parallelism) the one of this label
+  --loads-tier STORAGE: the offloading spec loads from storage straight to the GPU; default CPU
+  --every      goes on with one report in so many seconds; without it, one report
+
+SPDX-License-Identifier: Apache-2.0
+"""
+import argparse
+import json
+import re
+import sys
+import time
+import urllib.error
+import urllib.request
+
+# (bytes, seconds) counters, the newer names first. They are sums over tensor-parallel ranks and over copies that ran
+# side by side, so the rate is that of one copy.
+COUNTERS = {
+    "loads": [("vllm:kv_offload_load_bytes_total", "vllm:kv_offload_load_time_total", {}),
+              ("vllm:kv_offload_total_bytes_total", "vllm:kv_offload_total_time_total", {"transfer_type": "CPU_to_GPU"})],
+    "reads": [("vllm:kv_offload_tiering_read_bytes_total", "vllm:kv_offload_tiering_read_time_total", {})],
+}
+SAMPLE = re.compile(r"^([A-Za-z_:][A-Za-z0-9_:]*)(?:\{(.*)\})? (\S+)")
+LABEL = re.compile(r'([A-Za-z_][A-Za-z0-9_]*)="((?:[^"\\]|\\.)*)"')
+
+
+def samples(page):
+    """(name, labels, value) of each sample."""
+    for line in page.splitlines():
+        match = SAMPLE.match(line)
+        if match:
+            yield match[1], dict(LABEL.findall(match[2] or "")), float(match[3])
+
+
+def total(page, name, labels):
+    """The sum of the samples that have these labels; None: there is none."""
+    found = [value for n, have, value in samples(page) if n == name and labels.items() <= have.items()]
+    return sum(found) if found else None
+
+
+def loads(page, engine, loads_tier):
+    """The `loads` of a report; a tier that the engine does not count is left out."""
+    report = []
+    for kind, names in COUNTERS.items():
+        tier = loads_tier if kind == "loads" else "STORAGE"
+        if kind == "reads" and loads_tier == "STORAGE":
+            continue
+        for bytes_name, seconds_name, labels in names:
+            if engine is not None:
+                labels = {**labels, "engine": engine}
+            counted = total(page, bytes_name, labels), total(page, seconds_name, labels)
+            if None not in counted:
+                report.append({"tier": tier, "bytes_total": counted[0], "seconds_total": counted[1]})
+                break
+    return report
+
+
+def report_once(args):
+    with urllib.request.urlopen(args.metrics_url, timeout=10) as reply:
+        counted = loads(reply.read().decode(), args.engine, args.loads_tier)
+    if not counted:
+        raise ValueError(f"{args.metrics_url} counts no loads")
+    body = json.dumps({"worker": args.worker, "loads": counted}).encode()
+    request = urllib.request.Request(args.router_url.rstrip("/") + "/v1/load_rates", body)
+    with urllib.request.urlopen(request, timeout=10) as reply:
+        return reply.read().decode().strip()
+
+
+def main():
+    parser = argparse.ArgumentParser(description="Reports loads of a vLLM engine to kvcast router.")
+    parser.add_argument("metrics_url")
+    parser.add_argument("router_url")
+    parser.add_argument("worker")
+    parser.add_argument("--engine")
+    parser.add_argument("--loads-tier", choices=["CPU", "STORAGE"], default="CPU")
+    parser.add_argument("--every", type=float)
+    args = parser.parse_args()
+    while True:
+        try:
+            print(report_once(args), flush=True)
+        except urllib.error.HTTPError as error:
+            print(f"{error.url}: {error.code} {error.read().decode()[:500].strip()}", file=sys.stderr)
+            failed = True
+        except (OSError, ValueError) as error:
+            print(error, file=sys.stderr)
+            failed = True
+        else:
+            failed = False
+        if args.every is None:
+            return failed
+        time.sleep(args.every)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
