@@ -151,6 +151,10 @@ Result<std::unique_ptr<ConnectorTier>> ConnectorTier::Create(
   auto scheduler = OffloadScheduler::Create(offload);
   if (!scheduler.ok()) return scheduler.status();
   const OffloadManager& manager = (*scheduler)->manager();
+  if (manager.num_slots() == 0) {
+    return Status(StatusCode::kInvalidArgument,
+                  "cpu_blocks: must hold a chunk of blocks_per_chunk");
+  }
   const int64_t host_blocks = CeilDiv(manager.num_slots() * manager.slot_bytes(), block_bytes);
   auto copies =
       TierCopies::Create({.memory = {config.block_bytes, gpu.num_blocks, host_blocks},

@@ -201,6 +201,7 @@ TEST(ConnectorTier, ErrorsNameTheField) {
         .message();
   };
   EXPECT_THAT(error({.cpu_blocks = -1}), HasSubstr("capacity_bytes"));
+  EXPECT_THAT(error({.cpu_blocks = 3, .blocks_per_chunk = 4}), HasSubstr("cpu_blocks"));
   EXPECT_THAT(error({.cpu_blocks = 9, .blocks_per_chunk = 0}), HasSubstr("blocks_per_chunk"));
   EXPECT_THAT(error({.cpu_blocks = 9, .block_bytes = 12}), HasSubstr("block_bytes"));
 }
