@@ -203,7 +203,8 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
   RouterOptions options;
   const Status status = ReadConfig(
       R"({"http": "[::1]:9", "sources": [{"name": "w", "endpoint": "e"}], "temperature": 0.5,
-          "weights": {"load_token": 0.25, "expected_token": 0}, "speculative_ms": 0,
+          "weights": {"load_token": 0.25, "load_storage_token": 2, "expected_token": 0},
+          "speculative_ms": 0,
           "booking_lifetime_ms": 5})",
       options);
   ASSERT_TRUE(status.ok()) << status.ToString();
@@ -211,6 +212,7 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
   EXPECT_EQ(options.http.port, 9);
   EXPECT_EQ(options.sources.at(0).worker.name, "w");
   EXPECT_EQ(options.routing.weights.load_token, 0.25);
+  EXPECT_EQ(options.routing.weights.load_storage_token, 2);
   EXPECT_EQ(options.routing.expected_token, 0);
   EXPECT_EQ(options.routing.temperature, 0.5);
   EXPECT_EQ(options.routing.speculative.lifetime_ms, 0);
