@@ -113,12 +113,12 @@ LoadCosts LoadRates::costs(int64_t now_ms) const {
 LoadCosts LoadRates::CostsAt(int64_t now_ms) const {
   LoadCosts costs;
   if (config_.kv_bytes_per_token == 0 || config_.prefill_tokens_per_s == 0) return costs;
-  const double tokens_a_second_of_loads = static_cast<double>(config_.kv_bytes_per_token) *
-                                          static_cast<double>(config_.prefill_tokens_per_s);
+  const double computed_bytes_per_s = static_cast<double>(config_.kv_bytes_per_token) *
+                                      static_cast<double>(config_.prefill_tokens_per_s);
   const auto cost = [&](const LoadRate& rate, int64_t configured) -> std::optional<double> {
     const auto measured = rate.bytes_per_second(now_ms);
     const auto best = measured ? measured : Told(configured);
-    return best ? std::optional(tokens_a_second_of_loads / *best) : std::nullopt;
+    return best ? std::optional(computed_bytes_per_s / *best) : std::nullopt;
   };
   costs.cpu = cost(cpu_, config_.cpu_bytes_per_s);
   costs.storage = cost(storage_, config_.storage_bytes_per_s);
