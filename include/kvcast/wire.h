@@ -111,8 +111,9 @@ enum class Dialect : uint8_t {
   // Maps: vllm-12, with token_offset of stores and medium of clears.
   kKvcast1,
 };
-// What kvcast publishes unless told otherwise.
-inline constexpr Dialect kDefaultDialect = Dialect::kVllm10;
+// The default of publishers, of the command line and of CacheConfig's rules: vLLM 0.33. Its stores
+// prove that release to a router, so an engine of older rules publishes in its own layout.
+inline constexpr Dialect kDefaultDialect = Dialect::kVllm12;
 
 // "vllm-1" ... "vllm-12", "sglang-1" ... "sglang-5", "kvcast-1"; "map" is kDefaultDialect,
 // "positional" is vllm-8, "sglang" is sglang-3.

@@ -79,7 +79,7 @@ class EventReplay {
       batch_.data_parallel_rank = rank.get<int64_t>();
     }
     std::vector<uint8_t> payload;
-    const Dialect dialect = array_ ? Dialect::kVllm8 : kDefaultDialect;
+    const Dialect dialect = array_ ? Dialect::kVllm8 : Dialect::kVllm10;
     const Status status = EncodeBatch(batch_, dialect, payload);
     if (!status.ok()) throw std::runtime_error(status.ToString());
     return payload;

@@ -87,7 +87,7 @@ void OffloadRunReplay::CheckEvents(const Json& step) {
   checks_.Expect(events, step.at("cpu_events"), "cpu_events");
   if (!step.contains("cpu_payload_hex")) return;
   std::vector<uint8_t> payload;
-  const Status status = EncodeBatch(batch, kDefaultDialect, payload);
+  const Status status = EncodeBatch(batch, Dialect::kVllm10, payload);
   checks_.Check(status.ok() && HexOf(payload) == step.at("cpu_payload_hex").get<std::string>(),
                 "cpu_payload_hex differs: " + HexOf(payload));
 }

@@ -15,7 +15,7 @@ constexpr double kStepSeconds = 0.25;
 
 Dialect DialectOf(const ScenarioConfig& config, const std::vector<Event>& events) {
   if (config.cache.rules >= EngineRules::kV033) return Dialect::kVllm12;
-  if (!config.array_events) return kDefaultDialect;
+  if (!config.array_events) return Dialect::kVllm10;
   if (config.cache.rules == EngineRules::kMain2026May) return Dialect::kVllm8;
   for (const Event& event : events) {
     const auto* stored = std::get_if<BlockStored>(&event);

@@ -241,7 +241,7 @@ class Follower {
   }
   static Dialect DialectOf(const Drawn& drawn) {
     if (drawn.events.exact_spans) return Dialect::kKvcast1;
-    return drawn.cache.rules >= EngineRules::kV033 ? Dialect::kVllm12 : kDefaultDialect;
+    return drawn.cache.rules >= EngineRules::kV033 ? Dialect::kVllm12 : Dialect::kVllm10;
   }
   bool valid() const { return !sources_.empty(); }
 

@@ -8,6 +8,7 @@
 
 #include <numeric>
 
+#include "kvcast/publisher.h"
 #include "src/tools/engine_setup.h"
 #include "src/tools/trace.h"
 
@@ -185,6 +186,10 @@ TEST(EngineRulesOption, NamesRulesHashesAndLayout) {
   EXPECT_EQ(newest->chain_form.extra_keys, ExtraKeyScheme::kTagged);
   EXPECT_FALSE(newest->groups[0].eagle);
   EXPECT_EQ(DialectOf(newest->rules), Dialect::kVllm12);
+  // The library's defaults and those of the command line are of one release.
+  EXPECT_EQ(newest->rules, CacheConfig().rules);
+  EXPECT_EQ(DialectOf(CacheConfig().rules), kDefaultDialect);
+  EXPECT_EQ(PublisherConfig().dialect, kDefaultDialect);
 
   // Beside a connector hashes have no lookahead.
   options.cpu_blocks = 100;

@@ -33,8 +33,12 @@ TEST(GoldenBytes, StoredMap) {
   event.group_idx = 0;
   event.kv_cache_spec_kind = "full_attention";
   const Payload golden = Envelope(std::string("91") + kStored, "00");
-  EXPECT_EQ(ToHex(Encode(BatchOf(event))), ToHex(golden));
+  EXPECT_EQ(ToHex(Encode(BatchOf(event), Dialect::kVllm10)), ToHex(golden));
   EXPECT_EQ(Decode(golden).batch, BatchOf(event));
+  // The default: vLLM 0.33, with a head of 16 bits.
+  const Payload wide = Envelope("91 de000b" + std::string(kStored).substr(2), "00");
+  EXPECT_EQ(ToHex(Encode(BatchOf(event))), ToHex(wide));
+  EXPECT_EQ(Decode(wide).batch, BatchOf(event));
 }
 
 TEST(GoldenBytes, RemovedAndClearedMapsWithoutRank) {
