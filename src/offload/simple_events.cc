@@ -89,7 +89,7 @@ void SimpleOffload::Impl::DescribeTables(const CacheRequest& request, int64_t co
   for (size_t i = 0; i < config.cache.groups.size(); ++i) {
     const GroupIdx group(static_cast<uint32_t>(i));
     const GroupSpec& spec = config.cache.groups[i];
-    if (!IsCacheableKind(spec.kind)) continue;
+    if (!TakesPart(spec)) continue;
     const auto table = gpu.BlockTable(request, group);
     const int64_t end = std::min(static_cast<int64_t>(table.size()),
                                  static_cast<int64_t>(request.chain.size()) / units(group));

@@ -87,7 +87,7 @@ void SimpleOffload::Impl::StoreRequest(const CacheRequest& request, int64_t conf
   candidates.clear();
   present.clear();
   for (size_t i = 0; i < config.cache.groups.size(); ++i) {
-    if (!IsCacheableKind(config.cache.groups[i].kind)) continue;
+    if (!TakesPart(config.cache.groups[i])) continue;
     if (config.compatible && std::ssize(candidates) >= cpu.num_free()) break;
     CollectGroup(request, GroupIdx(static_cast<uint32_t>(i)), tokens, from_start, found.cursors[i]);
   }
