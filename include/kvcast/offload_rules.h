@@ -38,6 +38,9 @@ struct OffloadGroup {
   bool eagle = false;  // the last chunk of a hit must be computed again for the draft head
   // States are kept at the ends of steps, in blocks of their own.
   bool requires_cow_source = false;
+  // A prefix that ends inside a block is kept under the hash of so many tokens more, which a draft
+  // head reads. More than 0 only where prefixes may end so.
+  int64_t tail_margin = 0;
   GroupSpec spec;  // as configured
 
   friend bool operator==(const OffloadGroup&, const OffloadGroup&) = default;
@@ -56,12 +59,14 @@ struct OffloadLayoutConfig {
   // meet, so that a hit may be one that cannot be loaded; and one too many where a window is a
   // token longer than whole chunks. Else a prefix needs the chunks that its load reads. And an end
   // inside a block is waited for where it is pending in one group, although another group asked
-  // later lacks it. Else only what every group has, or will have, is waited for.
+  // later lacks it. Until v0.32 a group of a full kind with a draft head is asked for no chunk
+  // behind the prefix, but gives one up all the same, and one more where pending chunks make the
+  // lookup begin again. Else only what every group has, or will have, is waited for.
   bool compatible = false;
   // Whose connector. From v0.32 on:
   //   groups outside prefix caching (TakesPart) are left out of the layout
   //   a group of any kind with a draft head is asked for one chunk behind the prefix, not only a
-  //     window
+  //     window; without compatible it is in any case
   //   compatible: a window keeps its extra_retained_tokens too; at a prefix that ends inside a
   //   chunk
   //     it needs what LoadWindowChunks says; a pending chunk is waited for only in the window found
@@ -78,7 +83,7 @@ struct OffloadLayout {
   int64_t blocks_per_chunk = 0;
   std::vector<size_t> lookup_order;  // full kinds as configured, then windows, the widest first
   std::optional<int64_t> mamba_align_tokens;  // prefixes end at multiples of this
-  // Prefixes may end inside a block, at a hash unit.
+  // Prefixes may end inside a block, at a hash unit. Beside draft heads from v0.33 on.
   bool supports_partial_tail = false;
   bool compatible = false;  // as configured
   EngineRules rules = EngineRules::kMain2026August;
@@ -140,8 +145,9 @@ struct OffloadQuestion {
 // Where the chunks of a request are.
 struct OffloadAnswers {
   std::function<LookupResult(size_t group, int64_t chunk)> chunk;
-  // The state or block that ends inside a chunk, `boundary` tokens from the start. Empty: a miss.
-  std::function<LookupResult(size_t group, int64_t boundary)> tail;
+  // The state or block under the hash of the first `tokens` tokens: an end inside a block, and
+  // the group's tail_margin. Empty: a miss.
+  std::function<LookupResult(size_t group, int64_t tokens)> tail;
   // Another request is loading this chunk right now. Empty: it is not.
   std::function<bool(size_t group, int64_t chunk)> being_loaded;
 };

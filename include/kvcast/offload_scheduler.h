@@ -45,7 +45,13 @@ struct OffloadSchedulerConfig {
   //   chunks that are pending are described for events too, not only those that can be loaded
   //   a finished request of a group with a draft head stores its last chunk
   //   compatible: a finished request stores no further than the last token but one, or its prompt
+  // and from v0.33 on
+  //   an end inside a block is kept beside a draft head too, of requests that loaded
+  //   compatible: states_handed_over
   EngineRules rules = EngineRules::kMain2026August;
+  // Every state at the end of a chunk that is worth storing is among OffloadStep::tails; else those
+  // are stored that the request's table has when the chunk is complete.
+  bool states_handed_over = false;
   OffloadPolicy policy = OffloadPolicy::kChunkLevel;
   bool prompt_only = true;  // sampled tokens are not stored
   int64_t num_workers = 1;  // each of which reports every job
@@ -107,7 +113,9 @@ struct OffloadStep {
     bool starts = false;
     std::span<const std::vector<BlockId>> new_blocks;  // empty: none in any group
   };
-  // A Mamba state at the end of a step that lies inside a block: `block` holds a copy of it.
+  // A Mamba state at the end of a step, in `block`. Where the step ends inside a block, this is a
+  // copy, and all Mamba groups have one. At the end of a chunk it is stored by itself; only with
+  // states_handed_over are there any.
   struct Tail {
     OffloadRequestId request;
     GroupIdx group;

@@ -128,7 +128,8 @@ bool SupportsPartialTail(const OffloadLayoutConfig& config, const OffloadLayout&
   if (config.blocks_per_chunk != 1 || config.decode_context_parallel != 1) return false;
   bool has_states = false;
   for (const OffloadGroup& group : layout.groups) {
-    if (group.eagle || group.tokens_per_block != layout.groups[0].tokens_per_block) return false;
+    if (group.eagle && config.rules < EngineRules::kV033) return false;
+    if (group.tokens_per_block != layout.groups[0].tokens_per_block) return false;
     if (group.window_chunks && !group.requires_cow_source) return false;
     has_states |= group.requires_cow_source && group.tokens_per_block > config.tokens_per_hash;
   }
@@ -185,6 +186,10 @@ Result<OffloadLayout> OffloadLayout::Derive(const OffloadLayoutConfig& config) {
   layout.store_alignment = StoreAlignment(layout.groups);
   layout.lookup_order = LookupOrder(layout.groups);
   layout.supports_partial_tail = SupportsPartialTail(config, layout);
+  for (OffloadGroup& group : layout.groups) {
+    const bool drops = layout.supports_partial_tail && group.eagle && !group.requires_cow_source;
+    if (drops) group.tail_margin = config.tokens_per_hash;
+  }
   return layout;
 }
 

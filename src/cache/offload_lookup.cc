@@ -37,12 +37,15 @@ class Lookup {
   void VisitAsVllm(size_t group, bool pops);
   void VisitWindow(size_t group, bool pops);
   bool widens(size_t group) const {
-    return layout_.groups[group].window_chunks || layout_.rules >= EngineRules::kV032;
+    return layout_.groups[group].window_chunks || !layout_.compatible ||
+           layout_.rules >= EngineRules::kV032;
   }
   std::optional<int64_t> Scan(size_t group, int64_t first, int64_t last, bool pops);
   LookupResult Need(size_t group, const ChunkRange& chunks, int64_t& missing);
   void Tightened(size_t group);
   bool WaitsForAnotherLoad(int64_t gain);
+  bool HasBridge(int64_t end, bool& waits) const;
+  int64_t LastBoundary(int64_t end, int64_t margin) const;
   OffloadAnswer WithTail(int64_t complete);
 
   const OffloadLayout& layout_;
@@ -211,22 +214,53 @@ std::optional<int64_t> Lookup::CompleteTokens() {
   return gain_;
 }
 
-// The end of a prompt that lies inside a block: the longest boundary that every group has.
-OffloadAnswer Lookup::WithTail(int64_t complete) {
-  const int64_t unit = layout_.tokens_per_hash;
-  const int64_t end = question_.local_tokens + complete;
-  int64_t last =
-      std::min(question_.prompt_tokens - 1, end + layout_.groups[0].tokens_per_block - 1);
+// The chunk that lies between `end` and a boundary in the block behind it. `waits`: it is there, or
+// will be, but cannot be loaded yet.
+bool Lookup::HasBridge(int64_t end, bool& waits) const {
+  const int64_t chunk = end / layout_.groups[0].tokens_per_chunk;
+  for (size_t group = 0; group < layout_.groups.size(); ++group) {
+    if (layout_.groups[group].requires_cow_source) continue;
+    const LookupResult result = answers_.chunk(group, chunk);
+    if (result == LookupResult::kMiss) return false;
+    waits |= result != LookupResult::kHit;
+    waits |= answers_.being_loaded && answers_.being_loaded(group, chunk);
+  }
+  return true;
+}
+
+// The last boundary that is worth asking for.
+int64_t Lookup::LastBoundary(int64_t end, int64_t margin) const {
+  const int64_t block = layout_.groups[0].tokens_per_block;
+  // A tail carries what the draft head reads, so it may lie in the block of the chunk that was
+  // given up for that.
+  int64_t last = std::min(question_.prompt_tokens - 1, end + (margin > 0 ? 2 : 1) * block - 1);
+  last = std::min(last, question_.num_hashes * layout_.tokens_per_hash - margin);
   if (question_.max_load_tokens) {
     const int64_t loaded = std::min(*question_.max_load_tokens, question_.num_tokens);
     last = std::min(last, question_.local_tokens + loaded);
   }
-  bool pending = false;
+  return last;
+}
+
+// The end of a prompt that lies inside a block: the longest boundary that every group has.
+OffloadAnswer Lookup::WithTail(int64_t complete) {
+  const int64_t unit = layout_.tokens_per_hash;
+  const int64_t block = layout_.groups[0].tokens_per_block;
+  const int64_t end = question_.local_tokens + complete;
+  int64_t margin = 0;
+  for (const OffloadGroup& group : layout_.groups) margin = std::max(margin, group.tail_margin);
+  int64_t last = LastBoundary(end, margin);
+  const int64_t bridge = (end / block + 1) * block;
+  bool bridge_waits = false;
+  const bool asks = !layout_.compatible || layout_.rules >= EngineRules::kV033;
+  if (asks && last >= bridge && !HasBridge(end, bridge_waits)) last = bridge - unit;
+  bool pending = layout_.compatible && bridge_waits;
   for (int64_t boundary = last / unit * unit; boundary > end; boundary -= unit) {
     bool missing = false;
-    bool waits = false;
+    bool waits = boundary >= bridge && bridge_waits;
     for (size_t group = 0; group < layout_.groups.size() && !missing; ++group) {
-      const LookupResult result = answers_.tail(group, boundary);
+      const LookupResult result =
+          answers_.tail(group, boundary + layout_.groups[group].tail_margin);
       missing = result == LookupResult::kMiss;
       waits |= result == LookupResult::kPending || result == LookupResult::kRetry;
     }

@@ -33,6 +33,7 @@ struct RequestState {
   int64_t asked_ms = 0;            // the last time
   bool within_step = false;        // the tokens matched then
   std::vector<OffloadJobId> jobs;  // one load, or stores
+  bool loaded = false;             // something, at some time
   bool load_failed = false;        // ask no more
   bool finished = false;
   bool closed = false;       // finished, and nothing more is stored
@@ -47,10 +48,15 @@ struct RequestState {
     const int64_t hashes = layout.groups[group].hashes_per_chunk;
     return {BlockDigest(request->chain, chunk, hashes), layout.groups[group].index};
   }
-  // The prefix of `boundary` tokens. REQUIRES: the chain reaches that far.
-  OffloadKey BoundaryKey(const OffloadLayout& layout, size_t group, int64_t boundary) const {
-    return {BlockDigest(request->chain, boundary / layout.tokens_per_hash - 1, 1),
+  // The prefix of `tokens` tokens. REQUIRES: the chain reaches that far.
+  OffloadKey PrefixKey(const OffloadLayout& layout, size_t group, int64_t tokens) const {
+    return {BlockDigest(request->chain, tokens / layout.tokens_per_hash - 1, 1),
             layout.groups[group].index};
+  }
+  // What is kept of the prefix that ends at `boundary`, inside a block. REQUIRES: the chain reaches
+  // tail_margin further.
+  OffloadKey TailKey(const OffloadLayout& layout, size_t group, int64_t boundary) const {
+    return PrefixKey(layout, group, boundary + layout.groups[group].tail_margin);
   }
 };
 

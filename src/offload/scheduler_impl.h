@@ -36,6 +36,9 @@ class OffloadScheduler::Impl {
   void Touch(const Request& request);
   void TouchTail(const Request& request);
   bool is_v032() const { return layout.rules >= EngineRules::kV032; }
+  bool states_handed_over() const {
+    return config.states_handed_over || (config.compatible && layout.rules >= EngineRules::kV033);
+  }
   // Makes the match one within the step, if its bytes allow.
   void LoadWithinStep(Request& request, int64_t local_tokens, OffloadMatch& match) const;
   int64_t BytesToLoad(int64_t local_tokens, int64_t end) const;
@@ -56,8 +59,12 @@ class OffloadScheduler::Impl {
   void NoteAllocated(BlockId block);
 
   // scheduler_store.cc
+  void StoreStates(const OffloadStep& step);
+  void StoreState(Request& request, const OffloadStep::Tail& tail);
   void StoreTails(const OffloadStep& step);
-  void StoreTail(Request& request, std::span<const OffloadStep::Tail> tails);
+  void StoreTail(Request& request, std::span<const OffloadStep::Tail> tails,
+                 int64_t computed_tokens);
+  bool IsKept(const Request& request, int64_t boundary, int64_t computed_tokens) const;
   BlockId TailSource(const Request& request, size_t group,
                      std::span<const OffloadStep::Tail> tails) const;
   void MakeTailJob(Request& request, int64_t boundary, std::span<const BlockId> sources);

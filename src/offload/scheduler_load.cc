@@ -49,7 +49,7 @@ Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
       if (!tail && chunk >= request.NumChunks(group)) {
         return {StatusCode::kInvalidArgument, "external_tokens are more than were matched"};
       }
-      load_keys.push_back(tail ? request.BoundaryKey(layout, g, *request.tail_boundary)
+      load_keys.push_back(tail ? request.TailKey(layout, g, *request.tail_boundary)
                                : request.ChunkKey(layout, g, chunk));
       load_ends.push_back(tail ? tokens : (chunk + 1) * group.tokens_per_chunk);
     }
@@ -88,6 +88,7 @@ Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
   if (config.gpu_prefix_caching) {
     for (const OffloadKey& key : load_keys) ++being_loaded[key];
   }
+  request.loaded = true;
   job.request = request.id;
   const int64_t bytes = std::ssize(job.slots) * calls.manager().slot_bytes();
   loading_bytes += bytes;

@@ -20,13 +20,13 @@ class OffloadScheduler::Impl::Answers {
     }
     return Settled(key, result);
   }
-  LookupResult Tail(size_t group, int64_t boundary) {
+  LookupResult Tail(size_t group, int64_t tokens) {
     const int64_t chunk_tokens = scheduler_.layout.groups[group].tokens_per_chunk;
-    if (boundary % chunk_tokens == 0) return Chunk(group, boundary / chunk_tokens - 1);
-    const OffloadKey key = request_.BoundaryKey(scheduler_.layout, group, boundary);
+    if (tokens % chunk_tokens == 0) return Chunk(group, tokens / chunk_tokens - 1);
+    const OffloadKey key = request_.PrefixKey(scheduler_.layout, group, tokens);
     const LookupResult result = scheduler_.calls.Lookup(key, request_.id);
     if (IsThere(result) && NeedsRecord(group, key)) {
-      scheduler_.writer.Describe(key, scheduler_.describer.Tail(request_, group, boundary));
+      scheduler_.writer.Describe(key, scheduler_.describer.Tail(request_, group, tokens));
     }
     return Settled(key, result);
   }
@@ -63,7 +63,7 @@ OffloadAnswer OffloadScheduler::Impl::Ask(const Request& request, int64_t local_
   Answers manager(*this, request, wait);
   OffloadAnswers answers;
   answers.chunk = [&](size_t group, int64_t chunk) { return manager.Chunk(group, chunk); };
-  answers.tail = [&](size_t group, int64_t boundary) { return manager.Tail(group, boundary); };
+  answers.tail = [&](size_t group, int64_t tokens) { return manager.Tail(group, tokens); };
   if (wait && !being_loaded.empty()) {
     answers.being_loaded = [&](size_t group, int64_t chunk) {
       return manager.BeingLoaded(group, chunk);
@@ -144,7 +144,7 @@ void OffloadScheduler::Impl::TouchTail(const Request& request) {
   if (!request.tail_boundary || is_v032()) return;
   keys.clear();
   for (size_t g = 0; g < layout.groups.size(); ++g) {
-    keys.push_back(request.BoundaryKey(layout, g, *request.tail_boundary));
+    keys.push_back(request.TailKey(layout, g, *request.tail_boundary));
   }
   calls.Touch(request.id, keys);
 }

@@ -87,6 +87,7 @@ const OffloadPlan& OffloadScheduler::BuildStep(const OffloadStep& step) {
   impl.UpdateTables(step);
   impl.FlushPreempted(step);
   impl.FlushFenced();
+  if (impl.states_handed_over()) impl.StoreStates(step);
   impl.StoreTails(step);
   for (const OffloadStep::Scheduled& scheduled : step.scheduled) {
     if (Impl::Request* request = impl.Find(scheduled.request)) {

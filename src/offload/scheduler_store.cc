@@ -46,6 +46,7 @@ void OffloadScheduler::Impl::ChooseChunks(const Request& request, int64_t offloa
   ends.clear();
   const StoreScope scope{request.request->prompt_tokens, request.request->shared_prefix_boundary};
   for (size_t g = 0; g < layout.groups.size(); ++g) {
+    if (layout.groups[g].requires_cow_source && states_handed_over()) continue;
     const int64_t storable = Storable(request, g, offloadable);
     const int64_t first = request.groups[g].next_stored_chunk;
     FillStoreMask(layout, g, first, storable, scope, mask);
@@ -126,14 +127,79 @@ void OffloadScheduler::Impl::MakeStoreJob(Request& request) {
   plan.stores.push_back(std::move(job));
 }
 
-void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
-  for (size_t i = 0; i < step.tails.size();) {
-    size_t end = i + 1;
-    while (end < step.tails.size() && step.tails[end].request == step.tails[i].request) ++end;
-    Request* request = Find(step.tails[i].request);
-    if (request != nullptr) StoreTail(*request, step.tails.subspan(i, end - i));
-    i = end;
+void OffloadScheduler::Impl::StoreStates(const OffloadStep& step) {
+  for (const OffloadStep::Tail& tail : step.tails) {
+    if (Request* request = Find(tail.request)) StoreState(*request, tail);
   }
+}
+
+// A job of its own: the state's block is not one of the request's for long.
+void OffloadScheduler::Impl::StoreState(Request& request, const OffloadStep::Tail& tail) {
+  const auto found = std::ranges::find(layout.groups, tail.group, &OffloadGroup::index);
+  if (found == layout.groups.end() || !found->requires_cow_source || tail.block.value == 0) return;
+  const auto group = static_cast<size_t>(found - layout.groups.begin());
+  if (tail.boundary <= 0 || tail.boundary % found->tokens_per_chunk != 0 ||
+      tail.boundary / found->tokens_per_chunk > request.NumChunks(*found) ||
+      tail.boundary > OffloadableTokens(LimitsOf(request), request.num_tokens())) {
+    return;
+  }
+  keys.assign(1, request.PrefixKey(layout, group, tail.boundary));
+  ends.assign(1, tail.boundary);
+  const bool room = calls.PrepareStore(request.id, keys, ends, store_plan);
+  TranslateEventsNow();
+  stats.allocation_failures += !room;
+  if (!room || store_plan.keys.empty()) return;
+  OffloadJob job;
+  job.request = request.id;
+  job.store = true;
+  job.slots = store_plan.slots;
+  job.group_sizes.assign(layout.groups.size(), 0);
+  job.block_indices.assign(layout.groups.size(), 0);
+  job.group_sizes[group] = 1;
+  job.block_indices[group] = tail.boundary / found->tokens_per_block - 1;
+  job.gpu_blocks.assign(1, tail.block);
+  if (describer.Describes(group)) {
+    const int64_t chunk = tail.boundary / found->tokens_per_chunk - 1;
+    writer.Describe(keys[0], describer.Chunk(request, group, chunk));
+  }
+  job.id = AddJob(request, {.request = request.id,
+                            .store = true,
+                            .keys = store_plan.keys,
+                            .blocks = job.gpu_blocks,
+                            .fenced_from_start = job.gpu_blocks});
+  plan.stores.push_back(std::move(job));
+}
+
+void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
+  std::vector<OffloadStep::Tail> tails;  // of one request
+  for (size_t i = 0; i < step.tails.size();) {
+    const OffloadRequestId id = step.tails[i].request;
+    tails.clear();
+    for (; i < step.tails.size() && step.tails[i].request == id; ++i) {
+      const bool inside = step.tails[i].boundary % layout.groups[0].tokens_per_block != 0;
+      if (inside || !states_handed_over()) tails.push_back(step.tails[i]);
+    }
+    Request* request = Find(id);
+    if (request == nullptr || tails.empty()) continue;
+    int64_t computed = request->final_tokens;
+    for (const OffloadStep::Scheduled& scheduled : step.scheduled) {
+      if (scheduled.request != id) continue;
+      computed = scheduled.computed_tokens + scheduled.scheduled_tokens;
+    }
+    StoreTail(*request, tails, computed);
+  }
+}
+
+// Beside a draft head what it reads has to be there too, and a request that loaded nothing leaves
+// its end in the cache of the GPU.
+bool OffloadScheduler::Impl::IsKept(const Request& request, int64_t boundary,
+                                    int64_t computed_tokens) const {
+  int64_t margin = 0;
+  for (const OffloadGroup& group : layout.groups) margin = std::max(margin, group.tail_margin);
+  if (margin == 0) return true;
+  const int64_t prompt = std::min(computed_tokens, request.request->prompt_tokens);
+  return request.loaded && boundary + margin <= prompt &&
+         (boundary + margin) / layout.tokens_per_hash <= std::ssize(request.request->chain);
 }
 
 BlockId OffloadScheduler::Impl::TailSource(const Request& request, size_t group,
@@ -149,22 +215,25 @@ BlockId OffloadScheduler::Impl::TailSource(const Request& request, size_t group,
   return table[static_cast<size_t>(index)].block;
 }
 
-void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const OffloadStep::Tail> tails) {
+void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const OffloadStep::Tail> tails,
+                                       int64_t computed_tokens) {
   const int64_t boundary = tails[0].boundary;
   const int64_t unit = layout.tokens_per_hash;
   if (!layout.supports_partial_tail || boundary <= 0 || boundary % unit != 0 ||
       boundary / unit > std::ssize(request.request->chain) ||
-      boundary > OffloadableTokens(LimitsOf(request), boundary)) {
+      boundary > OffloadableTokens(LimitsOf(request), boundary) ||
+      !IsKept(request, boundary, computed_tokens)) {
     return;
   }
   keys.clear();
+  ends.clear();
   std::vector<BlockId> sources;
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     sources.push_back(TailSource(request, g, tails));
     if (sources.back().value == 0) return;  // no group could use the others' part alone
-    keys.push_back(request.BoundaryKey(layout, g, boundary));
+    keys.push_back(request.TailKey(layout, g, boundary));
+    ends.push_back(boundary + layout.groups[g].tail_margin);
   }
-  ends.assign(keys.size(), boundary);
   const bool room = calls.PrepareStore(request.id, keys, ends, store_plan);
   TranslateEventsNow();
   stats.allocation_failures += !room;
@@ -185,7 +254,12 @@ void OffloadScheduler::Impl::MakeTailJob(Request& request, int64_t boundary,
     if (!stored) continue;
     ++accepted;
     job.gpu_blocks.push_back(sources[g]);
-    if (describer.Describes(g)) writer.Describe(keys[g], describer.Tail(request, g, boundary));
+    if (describer.Describes(g)) {
+      const int64_t tokens = boundary + layout.groups[g].tail_margin;
+      const int64_t chunk = layout.groups[g].tokens_per_chunk;
+      writer.Describe(keys[g], tokens % chunk == 0 ? describer.Chunk(request, g, tokens / chunk - 1)
+                                                   : describer.Tail(request, g, tokens));
+    }
   }
   job.id = AddJob(request, {.request = request.id,
                             .store = true,

@@ -142,11 +142,25 @@ TEST(Lookup, OfAnEagleWindowAsksForOneChunkMore) {
   }
 }
 
-TEST(Lookup, OfAPlainGroupWithOneChunkAndAnEagleGroupWithThreeIsNothing) {
+TEST(Lookup, OfAPlainGroupWithOneChunkAndAnEagleGroupWithThreeIsNothingInVllm) {
   GroupSpec full{.block_size = 4};
   GroupSpec eagle{.block_size = 4, .eagle = true};
   Answers answers({"HMM", "HHH"});
-  EXPECT_EQ(Tokens(Layout({full, eagle}), 13, answers), 0);
+  const auto as_vllm =
+      OffloadLayout::Derive({.groups = {full, eagle}, .tokens_per_hash = 4, .compatible = true});
+  EXPECT_EQ(Tokens(*as_vllm, 13, answers), 0);
+  EXPECT_EQ(Tokens(Layout({full, eagle}), 13, answers), 4) << "the chunk given up is the second";
+}
+
+// What is pending for another group makes the lookup begin again: the chunk behind the prefix is
+// there all the same.
+TEST(Lookup, OfAnEagleGroupIsNoShorterBecauseAnotherGroupWaits) {
+  const GroupSpec eagle{.block_size = 4, .eagle = true};
+  const GroupSpec state{.kind = SpecKind::kMamba, .block_size = 4, .mamba_mode = MambaMode::kAll};
+  for (const char* const end : {"HHHM", "HHHP"}) {
+    Answers answers({end, "HHMM"});
+    EXPECT_EQ(Tokens(Layout({eagle, state}), 17, answers), 8) << end;
+  }
 }
 
 TEST(Lookup, AWindowThatLosesItsPlaceIsAskedAgainAndAFullGroupIsNot) {

@@ -332,5 +332,46 @@ TEST(StoreMask, ARetentionIntervalIsAMultipleOfTheWindowsChunks) {
       Derived(groups, {.rules = EngineRules::kMain2026August, .retention_interval = 32}).ok());
 }
 
+// Full attention with a draft head, and states, in blocks of 16 tokens. `end` letters: of both
+// groups at the boundary 56; `bridge`: the chunk of full attention that lies before it.
+OffloadAnswer AskForTail(EngineRules rules, const std::string& end, char bridge,
+                         int64_t tokens = 60, bool being_loaded = false) {
+  const GroupSpec state{
+      .kind = SpecKind::kMamba, .block_size = 16, .mamba_mode = MambaMode::kAlign};
+  const auto layout = Derived({FullOf(16, true), state}, {.rules = rules, .compatible = false});
+  OffloadAnswers answers;
+  answers.chunk = [&](size_t group, int64_t chunk) {
+    return group == 0 && chunk == 2 ? LetterOf(bridge) : LookupResult::kMiss;
+  };
+  answers.tail = [&](size_t group, int64_t at) {
+    const int64_t margin = group == 0 ? 4 : 0;
+    return at == 56 + margin ? LetterOf(end[group]) : LookupResult::kMiss;
+  };
+  answers.being_loaded = [&](size_t, int64_t chunk) { return being_loaded && chunk == 2; };
+  return LookupOffloaded(
+      *layout,
+      {.num_tokens = tokens, .prompt_tokens = tokens, .local_tokens = 32, .num_hashes = tokens / 4},
+      answers);
+}
+
+TEST(TailBesideADraftHead, LiesUpToTwoBlocksBehindTheChunks) {
+  const auto v033 = EngineRules::kV033;
+  EXPECT_EQ(AskForTail(v033, "HH", 'H').tokens, 24);
+  EXPECT_EQ(AskForTail(v033, "HH", 'H').tail_boundary, 56);
+  EXPECT_EQ(AskForTail(v033, "HH", 'H', 59).tokens, 0) << "what the head reads has no hash";
+  EXPECT_EQ(AskForTail(v033, "MH", 'H').tokens, 0);
+  EXPECT_EQ(AskForTail(v033, "HM", 'H').tokens, 0);
+  EXPECT_EQ(AskForTail(EngineRules::kV032, "HH", 'H').tokens, 0) << "before there is none";
+}
+
+TEST(TailBesideADraftHead, NeedsTheChunkBetween) {
+  const auto v033 = EngineRules::kV033;
+  EXPECT_EQ(AskForTail(v033, "HH", 'M').tokens, 0);
+  EXPECT_EQ(AskForTail(v033, "HH", 'P').tokens, std::nullopt);
+  EXPECT_EQ(AskForTail(v033, "HP", 'H').tokens, std::nullopt);
+  EXPECT_EQ(AskForTail(v033, "HH", 'H', 60, true).tokens, std::nullopt) << "another loads it";
+  EXPECT_EQ(AskForTail(v033, "MM", 'P').tokens, 0) << "no end needs it";
+}
+
 }  // namespace
 }  // namespace kvcast

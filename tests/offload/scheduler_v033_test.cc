@@ -235,5 +235,159 @@ TEST_F(WithinStep, WithoutABudgetThereIsNone) {
   EXPECT_FALSE(plain.scheduler().MatchedTokens(request.id, 0, 0).within_step);
 }
 
+// Full attention and states in blocks of 16 tokens, hash units of 4.
+OffloadSchedulerConfig HandedOver(int64_t blocks_per_chunk = 1) {
+  OffloadSchedulerConfig config =
+      V033(Config({Full(16), Mamba(16, MambaMode::kAlign)}, blocks_per_chunk));
+  config.states_handed_over = true;
+  return config;
+}
+std::vector<OffloadJob> StoresOfStates(const OffloadPlan& plan) {
+  std::vector<OffloadJob> jobs;
+  for (const OffloadJob& job : plan.stores) {
+    if (job.group_sizes == std::vector<int64_t>{0, 1}) jobs.push_back(job);
+  }
+  return jobs;
+}
+
+TEST(V033, AStateThatIsHandedOverIsStoredAtOnceFromItsOwnBlock) {
+  TestEngine engine(HandedOver());
+  TestRequest& request = engine.Add(40);
+  engine.Match(request);
+  engine.Schedule(request, 32);
+  const OffloadPlan& plan = engine.Step({}, {{request.id, GroupIdx(1), BlockId(99), 32}});
+  const auto states = StoresOfStates(plan);
+  ASSERT_THAT(states, SizeIs(1));
+  EXPECT_THAT(states[0].gpu_blocks, ElementsAre(BlockId(99)));
+  EXPECT_THAT(states[0].block_indices, ElementsAre(0, 1));
+  EXPECT_THAT(plan.stores, SizeIs(2));
+  std::vector<BlockId> fenced;
+  for (const auto& [block, jobs] : engine.scheduler().FencedBlocks()) fenced.push_back(block);
+  EXPECT_THAT(fenced, ElementsAre(BlockId(99))) << "the table gives it up before the request ends";
+  engine.Complete();
+  TestRequest& again = engine.AddCopy(request, true);
+  EXPECT_EQ(engine.Match(again), 32);
+}
+
+TEST(V033, WithoutBeingHandedOverNoStateIsStored) {
+  TestEngine engine(HandedOver());
+  TestRequest& request = engine.Stored(engine.Add(40));
+  TestRequest& again = engine.AddCopy(request, true);
+  EXPECT_EQ(engine.Match(again), 0);
+  OffloadSchedulerConfig config = AsVllm(HandedOver());
+  config.states_handed_over = false;  // implied
+  TestEngine as_vllm(config);
+  TestRequest& other = as_vllm.Stored(as_vllm.Add(40));
+  TestRequest& copy = as_vllm.AddCopy(other, true);
+  EXPECT_EQ(as_vllm.Match(copy), 0);
+}
+
+TEST(V033, AStateThatIsHandedOverLiesAtTheEndOfItsChunk) {
+  TestEngine engine(HandedOver(3));
+  TestRequest& request = engine.Add(50);
+  engine.Match(request);
+  engine.Schedule(request, 48);
+  const auto states = StoresOfStates(engine.Step({}, {{request.id, GroupIdx(1), BlockId(99), 48}}));
+  ASSERT_THAT(states, SizeIs(1));
+  EXPECT_THAT(TestEngine::PlacesOf(states[0], 1, 3), SizeIs(1));
+  EXPECT_THAT(TestEngine::PlacesOf(states[0], 1, 3).at(BlockId(99)), ::testing::EndsWith("/2"));
+}
+
+TEST(V033, StatesThatCannotBeUsedAreNotStored) {
+  OffloadSchedulerConfig config = HandedOver();
+  config.prompt_only = true;
+  TestEngine engine(config);
+  TestRequest& request = engine.Add(40, 0, {.max_offload_tokens = 33});
+  engine.Match(request);
+  engine.Schedule(request, 40);
+  const OffloadRequestId id = request.id;
+  const GroupIdx state(1);
+  EXPECT_THAT(StoresOfStates(engine.Step({}, {{id, state, BlockId(0), 32},
+                                              {id, state, BlockId(99), 0},
+                                              {id, state, BlockId(99), -16},
+                                              {id, state, BlockId(99), 48},
+                                              {id, GroupIdx(0), BlockId(99), 32},
+                                              {id, GroupIdx(7), BlockId(99), 32},
+                                              {OffloadRequestId(9), state, BlockId(99), 32}})),
+              IsEmpty());
+}
+
+// A prompt of 60 tokens whose first 33 another one had: it loads 16 of them, is computed up to
+// `computed` tokens, and leaves a copy of its state at 56.
+struct DraftedTail {
+  explicit DraftedTail(int64_t computed, bool loads = true)
+      : engine(V033(Config({Eagle(Full(16)), Mamba(16, MambaMode::kAlign)}))) {
+    TestRequest& first = engine.Stored(engine.Add(33));
+    request = &engine.AddCopy(first);
+    engine.Sample(*request, 27);
+    request->cache.prompt_tokens = 60;
+    EXPECT_EQ(engine.Match(*request), 16);
+    if (loads) {
+      EXPECT_TRUE(engine.Load(*request, 16).ok());
+      engine.Step();
+      engine.Complete();
+      request->computed = 16;
+    }
+    engine.Schedule(*request, computed - request->computed);
+    const OffloadStep::Tail tail{request->id, GroupIdx(1), BlockId(99), 56};
+    for (const OffloadJob& job : engine.Step({}, {tail}).stores) {
+      if (job.group_sizes == std::vector<int64_t>{1, 1} && job.gpu_blocks[1] == BlockId(99)) {
+        stored = job;
+      }
+    }
+    engine.Complete();
+  }
+  int64_t Match(int64_t tokens) {
+    TestRequest& again = engine.AddCopy(*request);
+    again.cache.tokens.resize(static_cast<size_t>(tokens));
+    again.cache.chain.resize(static_cast<size_t>(tokens / 4));
+    again.cache.prompt_tokens = tokens;
+    return engine.Match(again).value_or(-1);
+  }
+
+  TestEngine engine;
+  TestRequest* request = nullptr;
+  std::optional<OffloadJob> stored;
+};
+
+TEST(V033, BesideADraftHeadAnEndInsideABlockIsKeptOneHashUnitFurther) {
+  DraftedTail run(60);
+  ASSERT_TRUE(run.stored);
+  EXPECT_THAT(run.stored->gpu_blocks, ElementsAre(run.request->tables[0][3], BlockId(99)));
+  EXPECT_THAT(run.stored->block_indices, ElementsAre(3, 3));
+  EXPECT_EQ(run.Match(60), 56) << "behind the chunk that the draft head gives up";
+  EXPECT_EQ(run.Match(59), 32) << "the hash unit behind it is not there";
+  TestRequest& again = run.engine.AddCopy(*run.request);
+  EXPECT_EQ(run.engine.Match(again), 56);
+  ASSERT_TRUE(run.engine.Load(again, 56).ok());
+  const OffloadJob load = run.engine.Step().loads.at(0);
+  EXPECT_EQ(run.engine.PositionsOf(load, again, 0), (Positions{0, 1, 2, 3}));
+  EXPECT_EQ(run.engine.PositionsOf(load, again, 1), (Positions{3}));
+}
+
+TEST(V033, BesideADraftHeadAnEndIsKeptOnceWhatTheHeadReadsIsComputed) {
+  EXPECT_FALSE(DraftedTail(58).stored);
+  EXPECT_EQ(DraftedTail(58).Match(60), 32);
+}
+
+TEST(V033, BesideADraftHeadARequestThatLoadedNothingKeepsNoEnd) {
+  DraftedTail run(60, false);
+  EXPECT_FALSE(run.stored);
+  EXPECT_EQ(run.Match(60), 32);
+}
+
+// A reset drops the jobs under way: until the flush of the next step has ended them, their slots
+// are still written.
+TEST(V033, AResetHasWorkUntilTheStepThatFlushesItsJobs) {
+  TestEngine engine(V033(Config({Full()})));
+  TestRequest& request = engine.Add(16);
+  engine.Match(request);
+  const OffloadJobId job = engine.Run(request, 16).stores.at(0).id;
+  ASSERT_TRUE(engine.scheduler().Reset().ok());
+  EXPECT_TRUE(engine.scheduler().has_pending_work());
+  EXPECT_THAT(engine.Step().flush, ElementsAre(job));
+  EXPECT_FALSE(engine.scheduler().has_pending_work());
+}
+
 }  // namespace
 }  // namespace kvcast::offload
