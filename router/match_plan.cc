@@ -6,7 +6,6 @@
 
 #include "router/field_policies.h"
 #include "router/limiting_group.h"
-#include "router/offload_reuse.h"
 
 namespace kvcast::router {
 namespace {
@@ -66,7 +65,7 @@ void MatchPlan::MarkOne(size_t part_index, Tier tier, int64_t position) {
   const int64_t end = position + 1;
   const bool ends_block = end % units_per_block == 0;
   if (tier != Tier::kGpu) {
-    if (ends_block) MarkOffloaded(part_index, tier, end / units_per_block - 1);
+    MarkOffloaded(part_index, tier, position);
     return;
   }
   if (position >= eagle_units_) return;
@@ -77,41 +76,51 @@ void MatchPlan::MarkOne(size_t part_index, Tier tier, int64_t position) {
   }
 }
 
-void MatchPlan::MarkOffloaded(size_t part, Tier tier, int64_t block) {
+void MatchPlan::MarkOffloaded(size_t part, Tier tier, int64_t position) {
   if (on_any_lower_.empty()) {
-    on_cpu_.resize(parts_.size());
     for (const GroupResidency& group : parts_) {
-      const int64_t blocks = shape_.prompt_units * shape_.unit / group.spec.block_size;
-      on_any_lower_.emplace_back(blocks);
-      on_cpu_[on_any_lower_.size() - 1].Resize(blocks);
+      GroupResidency& held = on_any_lower_.emplace_back();
+      held.spec = group.spec;
+      held.blocks.Resize(shape_.prompt_units * shape_.unit / group.spec.block_size);
+      if (group.spec.block_size > shape_.unit) held.partial_ends.Resize(shape_.prompt_units);
     }
+    on_cpu_ = on_any_lower_;
   }
-  on_any_lower_[part].Set(block);
-  if (tier == Tier::kCpu) on_cpu_[part].Set(block);
+  const int64_t units_per_block = parts_[part].spec.block_size / shape_.unit;
+  const auto set = [&](GroupResidency& held) {
+    if ((position + 1) % units_per_block == 0) {
+      held.blocks.Set((position + 1) / units_per_block - 1);
+    } else {
+      held.partial_ends.Set(position);
+    }
+  };
+  set(on_any_lower_[part]);
+  if (tier == Tier::kCpu) set(on_cpu_[part]);
 }
 
-int64_t MatchPlan::WithOffload(const std::vector<Bitmap>& blocks, int64_t local_tokens) const {
-  if (blocks.empty()) return local_tokens;
-  std::vector<GroupResidency> groups;
-  for (size_t i = 0; i < parts_.size(); ++i) {
-    groups.push_back({.spec = parts_[i].spec, .blocks = blocks[i]});
-  }
+OffloadReuse MatchPlan::WithOffload(std::span<const GroupResidency> held,
+                                    int64_t local_tokens) const {
+  if (held.empty()) return {local_tokens};
   if (worker_->offload_rule == OffloadRule::kMirroredPool) {
-    return ReusableWithMirroredPool(groups, {.unit = shape_.unit,
-                                             .alignment = worker_->alignment,
-                                             .prompt_tokens = shape_.prompt_tokens,
-                                             .local_tokens = local_tokens,
-                                             .rules = worker_->rules});
+    // Whole blocks are copied, so that hits end where blocks of all groups do.
+    const int64_t blocks = worker_->block_alignment;
+    const bool by_blocks = blocks > 0 && worker_->alignment % blocks != 0;
+    return {ReusableWithMirroredPool(held, {.unit = shape_.unit,
+                                            .units = shape_.prompt_units,
+                                            .alignment = by_blocks ? blocks : worker_->alignment,
+                                            .num_groups = worker_->groups.size(),
+                                            .prompt_tokens = shape_.prompt_tokens,
+                                            .local_tokens = local_tokens,
+                                            .rules = worker_->rules})};
   }
-  return ReusableWithOffload(groups,
-                             {.unit = shape_.unit,
-                              .units = shape_.prompt_units,
-                              .prompt_tokens = shape_.prompt_tokens,
-                              .local_tokens = local_tokens,
-                              .blocks_per_chunk = worker_->blocks_per_chunk,
-                              .full_kinds_only = full_kinds_only_,
-                              .compatible = worker_->offload_rule == OffloadRule::kConnector,
-                              .rules = worker_->rules});
+  return ReusableWithOffload(held, {.unit = shape_.unit,
+                                    .units = shape_.prompt_units,
+                                    .prompt_tokens = shape_.prompt_tokens,
+                                    .local_tokens = local_tokens,
+                                    .blocks_per_chunk = worker_->blocks_per_chunk,
+                                    .full_kinds_only = full_kinds_only_,
+                                    .compatible = worker_->offload_rule == OffloadRule::kConnector,
+                                    .rules = worker_->rules});
 }
 
 // Full, partial or miss, and whose fault it is.
@@ -169,8 +178,10 @@ WorkerMatch MatchPlan::Evaluate() const {
   }
   match.with_cpu_tokens = match.with_storage_tokens = match.gpu_tokens;
   if (shape_.policy != MatchPolicy::kExact) return match;
-  match.with_cpu_tokens = WithOffload(on_cpu_, match.gpu_tokens);
-  match.with_storage_tokens = WithOffload(on_any_lower_, match.gpu_tokens);
+  const OffloadReuse with_cpu = WithOffload(on_cpu_, match.gpu_tokens);
+  match.with_cpu_tokens = with_cpu.tokens;
+  if (!with_cpu.certain) match.untold_with_cpu = static_cast<uint32_t>(Untold::kLoadEnd);
+  match.with_storage_tokens = WithOffload(on_any_lower_, match.gpu_tokens).tokens;
   Judge(reuse, match);
   return match;
 }

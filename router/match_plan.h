@@ -9,6 +9,7 @@
 
 #include "kvcast/prefix_index.h"
 #include "kvcast/reuse.h"
+#include "router/offload_reuse.h"
 #include "router/worker_rules.h"
 
 namespace kvcast::router {
@@ -33,7 +34,8 @@ class MatchPlan {
   // REQUIRES: no bit at or above shape.prompt_units.
   void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
 
-  // WorkerMatch::certain is the caller's to set.
+  // WorkerMatch::certain and untold are the caller's to set. Of untold_with_cpu only what the
+  // blocks leave open is set.
   WorkerMatch Evaluate() const;
 
   // The groups that take part, with their blocks on the GPU.
@@ -48,11 +50,12 @@ class MatchPlan {
  private:
   void AddGroup(GroupSpec spec);
   void MarkOne(size_t part, Tier tier, int64_t position);
-  void MarkOffloaded(size_t part, Tier tier, int64_t block);
+  void MarkOffloaded(size_t part, Tier tier, int64_t position);
   int64_t Promise(const Reuse& reuse) const;
   void Replay(WorkerMatch& match) const;
   void Judge(const Reuse& reuse, WorkerMatch& match) const;
-  int64_t WithOffload(const std::vector<Bitmap>& blocks, int64_t local_tokens) const;
+  // `held`: by part, on lower tiers. Empty: nothing.
+  OffloadReuse WithOffload(std::span<const GroupResidency> held, int64_t local_tokens) const;
 
   QueryShape shape_;
   const WorkerRules* worker_;
@@ -60,9 +63,9 @@ class MatchPlan {
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part
   bool full_kinds_only_ = true;
-  // Blocks on lower tiers by part: on the CPU, and on the CPU or a storage. Empty: none.
-  std::vector<Bitmap> on_cpu_;
-  std::vector<Bitmap> on_any_lower_;
+  // What lies on lower tiers by part: on the CPU, and on the CPU or a storage. Empty: nothing.
+  std::vector<GroupResidency> on_cpu_;
+  std::vector<GroupResidency> on_any_lower_;
 };
 
 }  // namespace kvcast::router

@@ -99,6 +99,7 @@ bool MatchQuery::Read() {
     asked.rules = asked.view->rules.load(std::memory_order_acquire);
     asked.certain = asked.view->certain.load(std::memory_order_acquire);
     asked.unnamed_gpu = asked.view->unnamed_gpu.load(std::memory_order_acquire);
+    asked.has_unnamed = asked.view->has_unnamed.load(std::memory_order_acquire);
     asked.ambiguous_names = asked.view->ambiguous.load(std::memory_order_acquire);
     asked.ambiguous = false;
     asked.unnamed_units = 0;
@@ -289,7 +290,9 @@ std::vector<WorkerMatch> MatchQuery::Answers() const {
     match.ambiguous = asked.ambiguous;
     match.unnamed_gpu = asked.unnamed_gpu;
     match.unnamed_units = static_cast<int64_t>(asked.unnamed_units);
+    match.has_unnamed = asked.has_unnamed;
     match.untold = UntoldOf(asked, match);
+    match.untold_with_cpu |= UntoldOfLoads(asked, match);
   }
   return answers;
 }
@@ -328,6 +331,22 @@ uint32_t MatchQuery::UntoldOf(const Asked& asked, const WorkerMatch& match) cons
   // The releases differ where the prompt ends with a unit.
   if (shape_.prompt_units == shape_.units) drop(Untold::kRelease);
   return untold;
+}
+
+// The same, of the prefix that is served after loads. `match`: its untold is known.
+uint32_t MatchQuery::UntoldOfLoads(const Asked& asked, const WorkerMatch& match) const {
+  const WorkerRules& rules = *asked.rules;
+  if (rules.untold_with_cpu == 0 || rules.untold_with_cpu == uint32_t(Untold::kOffloadRule)) {
+    return rules.untold_with_cpu;
+  }
+  if (!rules.nothing_without_blocks) return rules.untold_with_cpu;
+  // By any rule nothing is loaded of a prompt of which nothing is held there.
+  bool lower = false;
+  for (uint32_t mark = asked.first_mark; mark != kNone; mark = scratch_.marks[mark].next) {
+    lower = lower || scratch_.marks[mark].tier == Tier::kCpu;
+  }
+  if (lower) return rules.untold_with_cpu;
+  return match.untold | (rules.untold_with_cpu & uint32_t(Untold::kOffloadRule));
 }
 
 void MatchQuery::Answer(const Asked& asked, RunAnswer& last, WorkerMatch& match) const {

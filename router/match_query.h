@@ -56,6 +56,7 @@ class MatchQuery {
     uint64_t version = 0;
     bool certain = true;
     bool ambiguous = false;
+    bool has_unnamed = false;
     uint64_t unnamed_gpu = 0;
     size_t unnamed_units = 0;  // up to the last block that was found by hash beside contents
     const AmbiguousNames* ambiguous_names = nullptr;
@@ -86,6 +87,7 @@ class MatchQuery {
   bool UntilGap() const;
   MatchPlan PlanOf(const Asked& asked) const;
   uint32_t UntoldOf(const Asked& asked, const WorkerMatch& match) const;
+  uint32_t UntoldOfLoads(const Asked& asked, const WorkerMatch& match) const;
   // What is the same for all workers of one unit and alignment that hold a run of one length.
   struct RunAnswer {
     int64_t unit = 0;

@@ -706,6 +706,10 @@ std::string_view UntoldName(Untold property) {
       return "block_size";
     case Untold::kAlignment:
       return "alignment";
+    case Untold::kOffloadRule:
+      return "offload_rule";
+    case Untold::kLoadEnd:
+      return "load_end";
     case Untold::kRelease:
       break;
   }

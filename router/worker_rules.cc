@@ -35,12 +35,35 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
   return untold;
 }
 
+// What a load behind the hit depends on.
+uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, bool release_known) {
+  uint32_t untold = rules.untold;
+  if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);
+  if (rules.replay_tokens > 0) untold |= Bit(Untold::kLoadEnd);
+  // Where a draft head looks one chunk further; and how vLLM's connector counts a window's chunks.
+  const bool depends =
+      std::any_of(rules.groups.begin(), rules.groups.end(), [&rules](const GroupSpec& group) {
+        const bool windows = rules.offload_rule == OffloadRule::kConnector;
+        return TakesPart(group) && (group.eagle || (windows && IsWindowKind(group.kind)));
+      });
+  if (depends && !release_known) untold |= Bit(Untold::kRelease);
+  // Until v0.32 vLLM's connector gives up a chunk of full attention a second time where a copy
+  // under way made it look again.
+  const bool looks_again = rules.offload_rule == OffloadRule::kConnector &&
+                           rules.rules < EngineRules::kV032 && rules.groups.size() > 1;
+  const bool full_drops =
+      std::any_of(rules.groups.begin(), rules.groups.end(),
+                  [](const GroupSpec& group) { return group.eagle && IsFullKind(group.kind); });
+  if (looks_again && full_drops) untold |= Bit(Untold::kLoadEnd);
+  return untold;
+}
+
 }  // namespace
 
 WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
                          const GroupCatalogue& catalogue, const Shown& shown)
     : id(worker),
-      offload_rule(config.offload_rule),
+      offload_rule(config.offload_rule.value_or(OffloadRule::kConnector)),
       rules(config.rules.value_or(shown.rules.value_or(EngineRules::kMain2026August))),
       unit(catalogue.unit()),
       alignment(catalogue.alignment()),
@@ -58,6 +81,7 @@ WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
     if (lookahead > 0) group.eagle = false;
   }
   untold = UntoldOf(*this, config, catalogue, config.rules || shown.rules);
+  untold_with_cpu = UntoldOfLoads(*this, config, config.rules || shown.rules);
   nothing_without_blocks = std::none_of(groups.begin(), groups.end(), [](const GroupSpec& spec) {
     return spec.kind == SpecKind::kChunkedLocalAttention && TakesPart(spec);
   });

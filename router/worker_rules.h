@@ -40,7 +40,8 @@ struct alignas(64) WorkerRules {
   int64_t block_alignment = 0;   // of hits that end with blocks
   int64_t replay_tokens = 0;     // of a hit, computed again
   int64_t lookahead = 0;
-  int64_t shortest_hit = 0;  // tokens; hits from there on are not taken for none. 0: not known
+  int64_t shortest_hit = 0;      // tokens; hits from there on are not taken for none. 0: not known
+  uint32_t untold_with_cpu = 0;  // Untold bits, of loads behind the hit
 };
 
 }  // namespace kvcast::router

@@ -96,7 +96,8 @@ struct WorkerConfig {
   // Blocks of a group that its offloading connector moves as one. A chunk on a lower tier is known
   // by the hash of its last block.
   int64_t blocks_per_chunk = 1;
-  OffloadRule offload_rule = OffloadRule::kConnector;
+  // nullopt: not known, taken for kConnector. Where it is told, blocks_per_chunk counts as told.
+  std::optional<OffloadRule> offload_rule;
   HitReports hit_reports = HitReports::kUnknown;
   // Properties of learned groups that no event carries: whether they drop a block for a draft head
   // (EAGLE, MTP without lookahead hashes), and the chunk of chunked local attention.
@@ -165,7 +166,7 @@ struct WorkerMatch {
   int64_t gpu_tokens = 0;  // the reusable prefix: what the engine's own lookup would return
   // The prefix that is served after loads from the CPU, and from the CPU and storages: each at
   // least as long as the one before, by the worker's OffloadRule. Chunks whose transfer is under
-  // way or refused are not known here. Hits inside a chunk are not counted.
+  // way or refused are not known here.
   int64_t with_cpu_tokens = 0;
   int64_t with_storage_tokens = 0;
   // By group_idx: what the group, together with those of equal spec, could serve on the GPU without
@@ -193,8 +194,12 @@ struct WorkerMatch {
   // Of a query by content that brought the chain too: hashes of the prompt up to the last block of
   // the worker that was found by its hash alone. 0: none was.
   int64_t unnamed_units = 0;
+  // The worker holds blocks, on any tier, whose content is not known.
+  bool has_unnamed = false;
   // Untold bits that could change gpu_tokens.
   uint32_t untold = 0;
+  // Those that could change with_cpu_tokens.
+  uint32_t untold_with_cpu = 0;
 };
 
 // Properties of a worker that an answer depends on, and that neither its events nor its
@@ -209,8 +214,13 @@ enum class Untold : uint32_t {
   kRelease = 64,     // how far a lookup that drops a block looks
   kAlignment = 128,  // whether hits end inside the blocks of Mamba groups
   kBlockSize = 256,  // of a Mamba group: only small stores of it were seen
+  // How blocks on lower tiers are looked for. These two are in untold_with_cpu alone.
+  kOffloadRule = 512,
+  // Where a load ends: beside windows that are computed again behind it, inside a block of which a
+  // longer beginning is announced too, and where vLLM's rule depends on copies under way.
+  kLoadEnd = 1024,
 };
-inline constexpr int kUntoldProperties = 9;
+inline constexpr int kUntoldProperties = 11;
 // "kinds", "window", "chunk_size", ...
 std::string_view UntoldName(Untold property);
 

@@ -232,6 +232,7 @@ void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
   json.Member("certain", match.certain && HasWholeState(answer.state));
   json.Member("event_age_seconds", answer.event_age_seconds);
   json.Member("exact", answer.exact);
+  json.Member("exact_with_cpu", answer.exact_with_cpu);
   json.Member("hash_block_size", answer.hash_block_size);
   json.Member("hit", HitName(match.hit));
   json.Member("limiting_group", match.limiting_group);
@@ -241,6 +242,7 @@ void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
   json.Member("next_seq", answer.next_seq);
   json.Member("per_group_tokens", std::span<const int64_t>(match.per_group_tokens));
   json.Member("reason", answer.reason);
+  json.Member("reason_with_cpu", answer.reason_with_cpu);
   json.Member("recompute_tokens", match.recompute_tokens);
   json.Member("replay_tokens", match.replay_tokens);
   json.Member("reusable_tokens", match.gpu_tokens);

@@ -113,7 +113,11 @@ struct QueryAnswer {
   // Proven to be what the engine's own lookup would say at next_seq or later: the stream is synced,
   // the match is certain, and nothing that is not known of the worker could change it.
   bool exact = false;
-  std::string reason;              // why not
+  std::string reason;  // why not
+  // The same of match.with_cpu_tokens, copies under way aside: what the engine serves once it has
+  // waited for them, or for as long as it may.
+  bool exact_with_cpu = false;
+  std::string reason_with_cpu;     // why not, although exact; else empty
   bool reuse_contradicts = false;  // exact but for what engines said of earlier answers
   // What the index was asked for the worker; nullptr: nothing could be asked.
   SharedChain chain;
@@ -124,7 +128,7 @@ struct QueryAnswer {
 // "reusable_with_storage_tokens", "recompute_tokens", "hit": "full"|"partial"|"miss",
 // "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "weight",
 // "next_seq", "event_age_seconds": x|null, "named_by": "content"|"scheme"|"hashes", "exact",
-// "reason", "scheme":
+// "exact_with_cpu", "reason", "reason_with_cpu", "scheme":
 // {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; see WorkerMatch for their
 // meaning. The scheme's algorithm, seed and unit as far as they are known.
 // `more` writes further members.

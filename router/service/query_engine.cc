@@ -15,6 +15,8 @@ namespace {
 // The first chain is computed even if it is longer.
 constexpr size_t kMaxHashedTokens = size_t{1} << 21;
 
+constexpr char kOtherHashes[] = "blocks of this LoRA name have other hashes than its path gives";
+
 // The reason, and the member of the source that settles it.
 std::string WhyUntold(Untold property) {
   switch (property) {
@@ -36,10 +38,25 @@ std::string WhyUntold(Untold property) {
              "and alignment";
     case Untold::kAlignment:
       return "not known whether hits end inside Mamba blocks: tell alignment, or release";
+    case Untold::kOffloadRule:
+      return "not known how blocks behind the GPU's are looked for: tell offload_rule";
+    case Untold::kLoadEnd:
+      return "not known where a load ends: bounded replay, an end inside a block, or a draft head "
+             "of vLLM before v0.32";
     case Untold::kRelease:
       break;
   }
   return "not known how far a lookup that drops a block looks: tell release";
+}
+
+// Why the prefix that is served after loads is not proven, although the match is; empty: it is.
+std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain) {
+  const WorkerMatch& match = answer.match;
+  if (match.untold_with_cpu != 0) {
+    return WhyUntold(static_cast<Untold>(match.untold_with_cpu & -match.untold_with_cpu));
+  }
+  const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.has_unnamed;
+  return hidden ? "blocks whose content is not known" : "";
 }
 
 // Why the match is not proven; empty: it is.
@@ -304,9 +321,8 @@ QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& 
   return plan;
 }
 
-// Whether the worker has a hit for the prompt under any path of the adapter.
-bool QueryEngine::HitsByContent(const Source& source, const Cohort& cohort, const Query& query,
-                                PromptNames& names) const {
+QueryEngine::ContentHits QueryEngine::HitsByContent(const Source& source, const Cohort& cohort,
+                                                    const Query& query, PromptNames& names) const {
   const WorkerId id = source.id();
   const PromptBlocks prompt{.unit = cohort.unit,
                             .prompt_tokens = query.prompt_tokens,
@@ -314,7 +330,10 @@ bool QueryEngine::HitsByContent(const Source& source, const Cohort& cohort, cons
                             .contents = *names.Contents(cohort.unit, cohort.lookahead),
                             .hashes = {}};
   const std::vector<WorkerMatch> matches = index_.Match(prompt, {&id, 1});
-  return matches.empty() || matches[0].gpu_tokens > 0 || matches[0].unnamed_gpu > 0;
+  if (matches.empty()) return {};
+  const WorkerMatch& match = matches[0];
+  return {.gpu = match.gpu_tokens > 0 || match.unnamed_gpu > 0,
+          .with_cpu = match.with_cpu_tokens > 0 || match.has_unnamed};
 }
 
 void QueryEngine::OfferNames(Source& source, const Cohort& cohort, int64_t units,
@@ -400,10 +419,11 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     }
     // Chunked attention has hits without blocks.
     const bool found = answer.match.gpu_tokens > 0 && !HasChunks(index_.Groups(source.id()));
-    if (answer.reason.empty() && plans[i].proven_by_hit && !found &&
-        HitsByContent(source, plans[i].cohort, query, names)) {
-      answer.reason = "blocks of this LoRA name have other hashes than its path gives";
+    ContentHits hidden{.gpu = false, .with_cpu = false};
+    if (answer.reason.empty() && plans[i].proven_by_hit && !found) {
+      hidden = HitsByContent(source, plans[i].cohort, query, names);
     }
+    if (hidden.gpu) answer.reason = kOtherHashes;
     if (answer.reason.empty()) {
       const IndexCounters counters =
           answer.match.unnamed_gpu > 0 ? index_.counters(source.id()) : IndexCounters();
@@ -415,6 +435,11 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
       answer.reason = WhyContradicted(*difference, answer.hash_block_size);
     }
     answer.exact = answer.reason.empty();
+    if (!answer.exact) continue;
+    answer.reason_with_cpu = WhyNoProofOfLoads(answer, plans[i].cohort.chain.has_value());
+    const bool hidden_loads = hidden.with_cpu && answer.match.with_cpu_tokens == 0;
+    if (answer.reason_with_cpu.empty() && hidden_loads) answer.reason_with_cpu = kOtherHashes;
+    answer.exact_with_cpu = answer.reason_with_cpu.empty();
   }
   return answers;
 }

@@ -70,8 +70,13 @@ class QueryEngine {
                                              const SourceList& sources);
   // The source as it is now: all but the match.
   QueryAnswer Describe(const Source& source, const Query& query) const;
-  bool HitsByContent(const Source& source, const Cohort& cohort, const Query& query,
-                     PromptNames& names) const;
+  // What the worker may have for the prompt, under any path of the adapter.
+  struct ContentHits {
+    bool gpu = true;
+    bool with_cpu = true;
+  };
+  ContentHits HitsByContent(const Source& source, const Cohort& cohort, const Query& query,
+                            PromptNames& names) const;
   Plan PlanFor(const Source& source, const QueryAnswer& answer, const Query& query) const;
 
   const PrefixIndex& index_;

@@ -78,7 +78,7 @@ int64_t Predict(const Json& config, const Json& recorded) {
   }
   OffloadQuery asked = query;
   asked.full_kinds_only = full_kinds_only;
-  return ReusableWithOffload(groups, asked);
+  return ReusableWithOffload(groups, asked).tokens;
 }
 
 // Full attention in chunks of 4 tokens, a window of 8 in chunks of 8. A prefix of 12 tokens ends
@@ -96,7 +96,8 @@ int64_t Reusable(EngineRules rules, OffloadRule rule, bool first_window_chunk) {
                                       .units = 4,
                                       .prompt_tokens = 17,
                                       .compatible = rule == OffloadRule::kConnector,
-                                      .rules = rules});
+                                      .rules = rules})
+      .tokens;
 }
 
 TEST(OffloadLookup, FollowsTheReleaseOfTheWorker) {

@@ -191,13 +191,14 @@ TEST(RenderAnswers, GivesOneObjectPerWorker) {
   answer.next_seq = 9;
   answer.event_age_seconds = 1.5;
   answer.scheme = {SchemeState::kMatched, ChainScheme{HashAlgorithm::kSha256, "0", {1}, 16}, ""};
-  answer.exact = true;
+  answer.exact = answer.exact_with_cpu = true;
   EXPECT_EQ(RenderAnswers({answer}),
-            "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"exact\":true,\"hash_"
-            "block_size\":16,"
+            "{\"workers\":[{\"certain\":false,\"event_age_seconds\":1.5,\"exact\":true,"
+            "\"exact_with_cpu\":true,\"hash_block_size\":16,"
             "\"hit\":\"partial\",\"limiting_group\":1,\"model\":\"\",\"name\":"
             "\"w\xEF\xBF\xBD\\\"\",\"named_by\":\"content\","
-            "\"next_seq\":9,\"per_group_tokens\":[64,48],\"reason\":\"\",\"recompute_tokens\":52,"
+            "\"next_seq\":9,\"per_group_tokens\":[64,48],\"reason\":\"\",\"reason_with_cpu\":\"\","
+            "\"recompute_tokens\":52,"
             "\"replay_tokens\":0,"
             "\"reusable_tokens\":48,\"reusable_with_cpu_tokens\":64,"
             "\"reusable_with_storage_tokens\":80,\"scheme\":{\"algorithm\":\"sha256\","

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <list>
 #include <memory>
 #include <random>
 #include <string>
@@ -11,6 +12,7 @@
 
 #include "kvcast/prefill_split.h"
 #include "tests/engine/engine_testing.h"
+#include "tests/router/random_host_memory.h"
 
 namespace kvcast::engine {
 
@@ -61,25 +63,30 @@ class RandomEngine {
         engine_(std::move(engine)),
         split_(engine_.config(), kMaxChunk) {}
 
+  CacheManager& cache() { return engine_.cache(); }
+  // What the engine loads from. Before the first step.
+  void set_host(std::unique_ptr<HostMemory> host) { host_ = std::move(host); }
+
   // The events of one step.
   EventBatch Step() {
     engine_.cache().BeginStep();
+    if (host_ != nullptr) TakeLoads();
     for (auto it = running_.begin(); it != running_.end();) {
-      if (Continue(*it)) {
-        ++it;
-        continue;
-      }
-      engine_.Free(it->request);
-      it = running_.erase(it);
+      const auto run = it++;
+      if (run->load_end == 0 && !Continue(*run)) End(running_, run);
     }
     if (running_.size() < 5) Admit();
     engine_.cache().ReleaseCopies(engine_.cache().TakeCopies());
+    if (host_ != nullptr) StepHost();
     if (Pick(random_, 0, 60) == 0) engine_.cache().ResetPrefixCache();
     if (Pick(random_, 0, 5) == 0) {
       engine_.Evict(static_cast<uint32_t>(Pick(random_, 1, engine_.config().num_blocks - 1)));
     }
     EventBatch batch;
     batch.events = engine_.cache().TakeEvents();
+    if (host_ != nullptr) {
+      for (Event& event : host_->TakeEvents()) batch.events.push_back(std::move(event));
+    }
     for (Event& event : batch.events) {
       auto* stored = std::get_if<BlockStored>(&event);
       if (stored != nullptr && stored->lora_id) stored->lora_name = "adapter";
@@ -106,6 +113,14 @@ class RandomEngine {
     const PrefixHit hit = engine_.Lookup(request);
     return hit.computed_tokens() > 0 ? hit.tokens : 0;
   }
+  // The prefix that is served after loads, behind `local_tokens` of Lookup. nullopt: the engine
+  // waits for copies, for ever.
+  std::optional<int64_t> LookupWithHost(const CacheRequest& request, int64_t local_tokens) {
+    const auto tokens = host_->Probe(request, local_tokens);
+    if (!tokens) return std::nullopt;
+    const int64_t most = std::ssize(request.tokens) - 1;
+    return std::max(local_tokens, std::min(local_tokens + *tokens, most));
+  }
   const CacheConfig& config() const { return engine_.config(); }
   // Hashes that are cached, in all groups.
   uint64_t cached() {
@@ -124,7 +139,8 @@ class RandomEngine {
     int64_t computed = 0;
     int64_t tokens_max = 0;
     int64_t scheduled = 0;
-    bool drafts = false;  // it has sampled: a step verifies drafts
+    bool drafts = false;   // it has sampled: a step verifies drafts
+    int64_t load_end = 0;  // tokens that a load brings; 0: none is under way
   };
 
   static CacheRequest Named(CacheRequest request) {
@@ -161,28 +177,98 @@ class RandomEngine {
       engine_.cache().CacheBlocks(run.request, run.computed);
     }
   }
+  void End(std::list<Running>& from, std::list<Running>::iterator run) {
+    if (host_ != nullptr) host_->End(run->request, run->computed);
+    engine_.Free(run->request);
+    ended_.splice(ended_.end(), from, run);
+    if (host_ == nullptr) ended_.clear();
+  }
+  void TakeLoads() {
+    if (Pick(random_, 0, 60) == 0) host_->Reset();
+    for (const HostMemory::Arrival& arrival : host_->TakeArrivals()) {
+      const auto run = std::ranges::find_if(
+          running_, [&](const Running& of) { return of.request.id == arrival.request; });
+      ASSERT_NE(run, running_.end());
+      if (!arrival.success) {
+        End(running_, run);
+        continue;
+      }
+      engine_.cache().CacheBlocks(run->request, run->load_end);
+      run->computed = std::min(run->load_end, std::ssize(run->request.tokens) - 1);
+      run->load_end = 0;
+    }
+  }
+  void StepHost() {
+    std::vector<HostMemory::Scheduled> scheduled;
+    for (const Running& run : running_) {
+      if (run.load_end > 0 || run.scheduled == 0) continue;
+      scheduled.push_back({&run.request, run.computed, run.scheduled});
+    }
+    host_->Step(scheduled);
+    ended_.clear();
+  }
+  // Tokens of a match that this engine loads.
+  int64_t Loaded(const PrefixHit& hit, int64_t matched) const {
+    // How bounded replay goes on behind a load is not known.
+    if (config().replay_tokens > 0) return 0;
+    if (!PartialHitsEnabled(config())) return matched;
+    // It does not load behind, or up to, the middle of a block.
+    const int64_t grid = config().scheduler_block_size;
+    return hit.tokens % grid == 0 ? matched / grid * grid : 0;
+  }
+  // False: the request does not run.
+  bool StartLoad(Running& run, const PrefixHit& hit, int64_t tokens) {
+    AllocateArgs args;
+    args.external_tokens = tokens;
+    args.hit = &hit;
+    args.delay_caching = true;
+    args.full_sequence_must_fit = true;
+    if (!engine_.Allocate(run.request, args) || !host_->Load(run.request, tokens)) return false;
+    run.load_end = hit.tokens + tokens;
+    return true;
+  }
   void Admit() {
-    Running run{RandomRequest(random_, images_)};
+    std::list<Running> fresh;
+    Running& run = fresh.emplace_back(Running{.request = RandomRequest(random_, images_)});
+    if (Admit(run)) {
+      running_.splice(running_.end(), fresh);
+    } else if (host_ != nullptr) {
+      End(fresh, fresh.begin());
+    }
+  }
+  bool Admit(Running& run) {
     run.request.id = std::to_string(next_id_++);
     run.request.report_hits = reports_ > 0 && Pick(random_, 1, reports_) == 1;
     const int64_t total = std::ssize(run.request.tokens);
     run.tokens_max = std::min<int64_t>(400, total + Pick(random_, 1, 40));
     const PrefixHit hit = engine_.Lookup(run.request);
     AllocateArgs args;
+    if (host_ != nullptr) host_->Add(run.request);
     run.computed = hit.computed_tokens();
     run.request.shared_prefix_boundary = hit.shared_prefix_boundary;
+    if (host_ != nullptr) {
+      const auto matched = host_->Match(run.request, hit.tokens);
+      if (!matched) return false;
+      const int64_t loaded = Loaded(hit, *matched);
+      if (loaded > 0 && !StartLoad(run, hit, loaded)) return false;
+      if (loaded > 0) seen_.push_back(run.request);
+      if (loaded > 0) return true;
+    }
     const int64_t wanted = std::min(total - run.computed, Pick(random_, 1, kMaxChunk));
     run.scheduled = split_.ChunkTokens(run.request, run.computed, wanted);
-    if (run.scheduled == 0) return;
+    if (run.scheduled == 0) return false;
     // What is computed again has its slots from the hit.
     const int64_t held = run.computed > 0 ? hit.tokens : 0;
     args.new_tokens = std::max<int64_t>(0, run.computed + run.scheduled - held);
     args.lookahead_tokens = drafts_;
     args.hit = &hit;
     args.full_sequence_must_fit = true;
-    if (!engine_.Allocate(run.request, args)) return;
+    if (!engine_.Allocate(run.request, args)) return false;
+    if (host_ != nullptr) {
+      EXPECT_TRUE(host_->Load(run.request, 0));
+    }
     seen_.push_back(run.request);
-    running_.push_back(std::move(run));
+    return true;
   }
 
   Random& random_;
@@ -191,7 +277,9 @@ class RandomEngine {
   const int64_t drafts_;
   TestEngine engine_;
   const PrefillSplit split_;
-  std::vector<Running> running_;
+  std::unique_ptr<HostMemory> host_;
+  std::list<Running> running_;
+  std::list<Running> ended_;  // in this step: the host's scheduler still reads them
   std::vector<CacheRequest> seen_;
   int next_id_ = 0;
 };
