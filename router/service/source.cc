@@ -2,6 +2,8 @@
 #include "router/service/source.h"
 
 #include <algorithm>
+#include <limits>
+#include <string_view>
 #include <utility>
 #include <variant>
 
@@ -67,7 +69,12 @@ Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source) {
     ranks.push_back(source);
     return ranks;
   }
-  for (int64_t rank = 0; rank < source.data_parallel_size; ++rank) {
+  const int64_t first = source.data_parallel_rank;
+  if (first > std::numeric_limits<int64_t>::max() - source.data_parallel_size) {
+    return Status(StatusCode::kInvalidArgument,
+                  source.worker.name + ": data_parallel_rank is too large");
+  }
+  for (int64_t rank = first; rank < first + source.data_parallel_size; ++rank) {
     RouterSource& each = ranks.emplace_back(source);
     each.worker.name += "-dp" + std::to_string(rank);
     if (each.instance.empty()) each.instance = source.worker.name;
@@ -132,6 +139,8 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
       rank_by_tag_(config.rank_by_tag && config.format == EventFormat::kEngine),
       rank_(config.data_parallel_rank),
       rule_doubt_(RuleDoubtOf(config)),
+      may_be_connector_(config.worker.offload_rule.value_or(OffloadRule::kConnector) ==
+                        OffloadRule::kConnector),
       detector_(std::move(detector)),
       verdict_(detector_.verdict()) {
   if (config.format == EventFormat::kMooncake) mooncake_.emplace(config.mooncake);
@@ -190,6 +199,49 @@ bool Source::LeaveOtherRanks() {
   return !untagged;
 }
 
+// The clear of SGLang names no tier, and empties its host memory (HiCache) too.
+void Source::ClearHostMemoryToo() {
+  constexpr std::string_view kHostMedium = "CPU_PINNED";
+  bool cleared = false;
+  for (const Event& event : batch_.events) {
+    const auto* stored = std::get_if<BlockStored>(&event);
+    is_hicache_ = is_hicache_ || (stored != nullptr && stored->medium == kHostMedium);
+    const auto* clear = std::get_if<AllBlocksCleared>(&event);
+    cleared = cleared || (clear != nullptr && !clear->medium);
+  }
+  if (!cleared || !is_hicache_) return;
+  std::vector<Event> events;
+  for (Event& event : batch_.events) {
+    const auto* clear = std::get_if<AllBlocksCleared>(&event);
+    const bool names_no_tier = clear != nullptr && !clear->medium;
+    events.push_back(std::move(event));
+    if (names_no_tier) events.push_back(AllBlocksCleared{.medium = std::string(kHostMedium)});
+  }
+  batch_.events = std::move(events);
+}
+
+bool HasKeys(const BlockStored& stored) {
+  return stored.extra_keys && std::ranges::any_of(*stored.extra_keys, [](const auto& keys) {
+           return keys && !keys->empty();
+         });
+}
+
+// What vLLM's connector says of the content of host memory lacks salts and images: it would name
+// blocks as if they had none. Where no block has any, it is right.
+void Source::LeaveContentOfConnector() {
+  if (!may_be_connector_) return;
+  for (Event& event : batch_.events) {
+    auto* stored = std::get_if<BlockStored>(&event);
+    if (stored == nullptr) continue;
+    has_keys_ = has_keys_ || HasKeys(*stored);
+    if (!has_keys_ || stored->extra_keys || !stored->group_idx) continue;
+    if (stored->medium != kMediumCpu || !stored->token_ids || stored->token_ids->empty()) continue;
+    stored->token_ids->clear();
+    stored->parent_block_hash.reset();
+    stored->block_size = 0;
+  }
+}
+
 BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   DecodeCounts counts;
   const bool decoded = Decode(payload, counts);
@@ -213,6 +265,8 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   if (!std::exchange(began_, true) && (seq.value > 0 || (trtllm_ && trtllm_->lacks_events()))) {
     index_.NoteMissedBlocks(id_);
   }
+  ClearHostMemoryToo();
+  LeaveContentOfConnector();
   NoteHashForm();
   detector_.Observe(batch_);
   NoteScheme();

@@ -64,7 +64,7 @@ struct RouterSource {
   int64_t block_size = 0;  // as the field's API registers it; shown, and not relied on
   std::string routing_group = "default";
   int64_t data_parallel_rank = 0;
-  // So many ranks, each a worker of its own; see ExpandRanks.
+  // So many ranks from data_parallel_rank on, each a worker of its own; see ExpandRanks.
   int64_t data_parallel_size = 1;
   // The endpoint has batches (TensorRT-LLM: events) of several ranks, under one sequence of
   // numbers. Those that do not name data_parallel_rank are left out.
@@ -98,8 +98,9 @@ struct AppliedBatch {
   std::span<const size_t> left_out;  // positions of events that only repeat what is there
 };
 
-// One source for each data-parallel rank: NAME-dp0, NAME-dp1, ... of one instance. Their ports are
-// those of EndpointForRank, or with rank_by_tag the same. A source of one rank is left as it is.
+// One source for each data-parallel rank from data_parallel_rank on: NAME-dp0, NAME-dp1, ... of one
+// instance. Their ports are those of EndpointForRank, or with rank_by_tag the same. Ranks on
+// several nodes are a source for each node. A source of one rank is left as it is.
 // kInvalidArgument: an endpoint has no port for the rank.
 Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source);
 
@@ -170,6 +171,8 @@ class Source {
   bool DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool LeaveOtherRanks();
+  void ClearHostMemoryToo();
+  void LeaveContentOfConnector();
   bool IsComplete(const IndexCounters& now) const;
   void NameFound();
   void NoteHashForm();
@@ -188,11 +191,14 @@ class Source {
   const bool rank_by_tag_;
   const int64_t rank_;
   const std::string_view rule_doubt_;
+  const bool may_be_connector_;  // vLLM's, which describes host memory without extra keys
   std::function<void(const AppliedBatch&)> observer_;
   FoundNamesQueue found_names_;
   // The subscriber's thread.
   EventBatch batch_;
-  bool began_ = false;  // the engine's present life: a batch or a snapshot of it was applied
+  bool began_ = false;       // the engine's present life: a batch or a snapshot of it was applied
+  bool has_keys_ = false;    // a store of it had extra keys
+  bool is_hicache_ = false;  // it has stored in SGLang's host memory
   SchemeDetector detector_;
   std::optional<MooncakeEvents> mooncake_;  // if that is the format
   std::optional<TrtllmEvents> trtllm_;      // if that is the format

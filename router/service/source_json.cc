@@ -514,8 +514,7 @@ Json SourceToJson(const RouterSource& source) {
   PutIf(worker.alignment > 0, object, "alignment", worker.alignment);
   PutIf(worker.blocks_per_chunk > 1, object, "blocks_per_chunk", worker.blocks_per_chunk);
   for (const auto& [rule, text] : kOffloadRules) {
-    const bool named = worker.offload_rule == rule && rule != OffloadRule::kConnector;
-    PutIf(named, object, "offload_rule", text);
+    PutIf(worker.offload_rule == rule, object, "offload_rule", text);
   }
   PutIf(worker.hit_reports != HitReports::kUnknown, object, "reports_hits",
         worker.hit_reports == HitReports::kExpected);

@@ -11,7 +11,8 @@
 //   bind                   true: the publisher connects to `endpoint` (vLLM's does for
 //                          tcp://127.0.0.1:PORT), and the router listens there
 //   model, instance_id, routing_group, data_parallel_rank    for selection and display
-//   data_parallel_size     so many workers, NAME-dp0 and so on, of one instance
+//   data_parallel_size     so many workers from data_parallel_rank on, NAME-dp0 and so on, of one
+//                          instance; each node with ranks of its own is a source
 //   ranks_on               "ports" (default): each rank has the endpoints' ports plus its number;
 //                          "tag": one endpoint, and each batch (trtllm: event) names its rank
 //   format                 "engine" (default: vLLM, SGLang, LMCache's stores, kvcast, told apart
@@ -34,7 +35,8 @@
 //   kv_bytes_per_token, prefill_tokens_per_s, cpu_load_bytes_per_s, storage_load_bytes_per_s
 //                          what loads cost beside computing; see load_rates.h
 //   hash_block_size, alignment, blocks_per_chunk
-//   offload_rule           "connector", "offload_scheduler" or "mirrored_pool": see OffloadRule
+//   offload_rule           "connector", "offload_scheduler" or "mirrored_pool": see OffloadRule.
+//                          Not told: no answer is exact with what it loads
 //   gpu_blocks             the most blocks that a group can have on the GPU; more refute the state
 //   reports_hits           true: the engine announces hits again (kv_cache_report_mode "full");
 //                          false: it never does. Not told: a store that may be either is doubtful

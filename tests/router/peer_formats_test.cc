@@ -275,6 +275,71 @@ TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
   EXPECT_EQ(reader.counters().unknown_removes, 0u);
 }
 
+// SGLang's HiCache: what is written through to host memory stays there when the GPU gives it up.
+struct HiCache {
+  explicit HiCache(Dialect wire) : dialect(wire), reader(Config()) {}
+  static RouterSource Config() {
+    RouterSource config;
+    config.worker.name = "sglang";
+    config.worker.groups = {PeerFull()};
+    config.worker.repeats_are_refreshes = true;
+    return config;
+  }
+  void Send(Event event) {
+    Bytes bytes;
+    EventBatch batch;
+    batch.events.push_back(std::move(event));
+    ASSERT_TRUE(EncodeBatch(batch, dialect, bytes).ok());
+    reader.Take(bytes);
+  }
+  // Reusable tokens on the GPU, with host memory, and with storages.
+  std::vector<int64_t> Answers() const {
+    const WorkerMatch match = reader.Match(Tokens(1, 13));
+    return {match.gpu_tokens, match.with_cpu_tokens, match.with_storage_tokens};
+  }
+
+  const Dialect dialect;
+  Reader reader;
+};
+
+TEST(PeerFormats, HiCacheTiersAreToldApart) {
+  using Answers = std::vector<int64_t>;
+  for (const Dialect dialect : {Dialect::kSglang3, Dialect::kSglang4, Dialect::kSglang5}) {
+    SCOPED_TRACE(DialectName(dialect));
+    HiCache engine(dialect);
+    const BlockStored all = StoreTokens(Hashes(1, 3), Tokens(1, 12));
+    engine.Send(InTier("GPU", all));
+    EXPECT_EQ(engine.Answers(), (Answers{12, 12, 12}));
+    engine.Send(InTier("CPU_PINNED", all));
+    engine.Send(RemoveFrom("GPU", Hashes(2, 2)));
+    EXPECT_EQ(engine.Answers(), (Answers{4, 12, 12})) << "the GPU gave up what it has written";
+    engine.Send(InTier("EXTERNAL", all));
+    engine.Send(RemoveFrom("CPU_PINNED", {Hash(3)}));
+    EXPECT_EQ(engine.Answers(), (Answers{4, 8, 12}));
+    engine.Send(InTier("CPU_PINNED", StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));
+    engine.Send(RemoveFrom("CPU_PINNED", {Hash(2)}));
+    EXPECT_EQ(engine.Answers(), (Answers{4, 4, 12})) << "stored twice, and one copy";
+    engine.Send(InTier("GPU", StoreTokens(Hashes(2, 2), Tokens(5, 8), Hash(1))));
+    EXPECT_EQ(engine.Answers(), (Answers{12, 12, 12})) << "loaded back";
+    EXPECT_EQ(engine.reader.counters().unknown_removes, 0u);
+  }
+}
+
+TEST(PeerFormats, AClearOfHiCacheEmptiesHostMemoryAndNoStorage) {
+  using Answers = std::vector<int64_t>;
+  HiCache engine(Dialect::kSglang5);
+  const BlockStored all = StoreTokens(Hashes(1, 3), Tokens(1, 12));
+  for (const char* medium : {"GPU", "CPU_PINNED", "EXTERNAL"}) engine.Send(InTier(medium, all));
+  engine.Send(AllBlocksCleared());
+  EXPECT_EQ(engine.Answers(), (Answers{0, 0, 12}));
+  EXPECT_EQ(engine.reader.counters().residencies, 3u);
+  // vLLM's host memory has another medium, and outlives the clear.
+  HiCache vllm(Dialect::kVllm12);
+  for (const char* medium : {"GPU", "CPU"}) vllm.Send(InTier(medium, all));
+  vllm.Send(AllBlocksCleared());
+  EXPECT_EQ(vllm.Answers(), (Answers{0, 12, 12}));
+}
+
 // SGLang's map of a store, with `key` besides its required members.
 Bytes SglangStore(const char* key, const std::function<void(wire::Writer&)>& value) {
   Bytes bytes;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -103,6 +104,25 @@ TEST(ExpandRanks, EachRankIsAWorkerOfOneInstance) {
   EXPECT_FALSE(ExpandRanks(source).ok());
 }
 
+// Nodes of one engine, each with its own ranks; a port is that of the rank, not of its place.
+TEST(ExpandRanks, ANodeThatFollowsHasTheRanksFromItsFirstOn) {
+  RouterSource source;
+  source.worker.name = "w";
+  source.endpoint = "tcp://node1:5557";
+  source.data_parallel_rank = 2;
+  source.data_parallel_size = 2;
+  const auto ranks = ExpandRanks(source).value();
+  ASSERT_EQ(ranks.size(), 2u);
+  EXPECT_EQ(ranks[0].worker.name, "w-dp2");
+  EXPECT_EQ(ranks[0].data_parallel_rank, 2);
+  EXPECT_EQ(ranks[0].endpoint, "tcp://node1:5559");
+  EXPECT_EQ(ranks[1].worker.name, "w-dp3");
+  EXPECT_EQ(ranks[1].instance, "w");
+  source.rank_by_tag = true;
+  source.data_parallel_rank = std::numeric_limits<int64_t>::max();
+  EXPECT_FALSE(ExpandRanks(source).ok());
+}
+
 TEST(SourceJson, AnOffloadRuleNamesTheEnginesScheduler) {
   const std::pair<const char*, OffloadRule> rules[] = {
       {"connector", OffloadRule::kConnector},
@@ -113,10 +133,11 @@ TEST(SourceJson, AnOffloadRuleNamesTheEnginesScheduler) {
     const auto source = SourceFromJson(json);
     ASSERT_TRUE(source.ok()) << source.status().ToString();
     EXPECT_EQ(source->worker.offload_rule, rule);
-    // The default is not written.
-    const std::string written = rule == OffloadRule::kConnector ? "" : name;
-    EXPECT_EQ(SourceToJson(*source).value("offload_rule", ""), written);
+    EXPECT_EQ(SourceToJson(*source).value("offload_rule", ""), name);
   }
+  const auto silent = SourceFromJson({{"name", "w"}, {"endpoint", "tcp://h:1"}});
+  EXPECT_EQ(silent->worker.offload_rule, std::nullopt);
+  EXPECT_FALSE(SourceToJson(*silent).contains("offload_rule"));
   const Json wrong = {{"name", "w"}, {"endpoint", "tcp://h:1"}, {"offload_rule", "lazy"}};
   EXPECT_NE(SourceFromJson(wrong).status().ToString().find("offload_scheduler"), std::string::npos);
 }
