@@ -27,6 +27,9 @@ LOAD_COST_TESTS = "router_selector_test --gtest_filter=Cost.*:SelectWorker.*"
 LOAD_RATES = "router_load_rates_test"
 NAMING = "router_content_naming_test"
 EXACTNESS = "router_exactness_test"
+LOADS = "router_exactness_offload_test"
+OFFLOAD_TESTS = "offload_test"
+PEERS = "router_peer_formats_test"
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
 
 MUTATIONS = [
@@ -566,4 +569,25 @@ MUTATIONS = [
      '{"transfer_type": "GPU_to_CPU"}', ROUTER_API),
     ("report the loads of every engine", "examples/report_loads.py", "            if engine is not None:\n",
      "            if False:\n", ROUTER_API),
+    ("loads are exact by a rule that is not told", "router/worker_rules.cc",
+     "  if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);\n", "", LOADS),
+    ("loads are exact beside unnamed blocks", "router/service/query_engine.cc",
+     "  return hidden ? \"blocks whose content is not known\" : \"\";\n", "  return \"\";\n", LOADS),
+    ("a mirrored pool is looked up on the grid of hits inside blocks", "router/match_plan.cc",
+     ".alignment = by_blocks ? blocks : worker_->alignment,", ".alignment = worker_->alignment,", LOADS),
+    ("loads under a wrong LoRA path are none", "router/service/query_engine.cc",
+     "          .with_cpu = match.with_cpu_tokens > 0 || match.has_unnamed};", "          .with_cpu = false};", LOADS),
+    ("a pending chunk takes another one from a draft head", "src/cache/offload_lookup.cc",
+     "    return layout_.groups[group].window_chunks || !layout_.compatible ||\n           layout_",
+     "    return layout_.groups[group].window_chunks || layout_", OFFLOAD_TESTS),
+    ("a mirror describes groups outside prefix caching", "src/offload/simple_events.cc",
+     "    if (!TakesPart(spec)) continue;\n", "    if (!IsCacheableKind(spec.kind)) continue;\n", LOADS),
+    ("states that are handed over are read from the table too", "src/offload/scheduler_store.cc",
+     "    if (layout.groups[g].requires_cow_source && states_handed_over()) continue;\n", "", OFFLOAD_TESTS),
+    ("an end beside a draft head is kept before the head could read", "src/offload/scheduler_store.cc",
+     "  return request.loaded && boundary + margin <= prompt &&", "  return request.loaded &&", OFFLOAD_TESTS),
+    ("an end behind a missing chunk is a hit", "src/cache/offload_lookup.cc",
+     "    if (result == LookupResult::kMiss) return false;\n", "", OFFLOAD_TESTS),
+    ("a clear leaves the host memory of HiCache", "router/service/source.cc",
+     "  if (!cleared || !is_hicache_) return;\n", "  return;\n", PEERS),
 ]
