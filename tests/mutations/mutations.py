@@ -509,6 +509,8 @@ MUTATIONS = [
      "  hold_back_.DropUnproven();\n  const bool skip", "  const bool skip"),
     ("wait in quarantine for digests that cannot come", "src/stream/source.h",
      "return audits() && knows_state_;", "return audits();", SOURCE_TESTS),
+    ("publish in the layout of before 0.33", "include/kvcast/wire.h", "kDefaultDialect = Dialect::kVllm12;",
+     "kDefaultDialect = Dialect::kVllm10;", "wire_test --gtest_filter=GoldenBytes.*"),
     ("stay in doubt without digests", "src/stream/source.h",
      "(doubtful_ || (incomplete_ && knows_state_))", "(doubtful_ || incomplete_) && knows_state_", SOURCE_TESTS),
     ("ask a publisher without digests for snapshots", "src/stream/source.h",
