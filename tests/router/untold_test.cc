@@ -252,7 +252,8 @@ TEST(Untold, EveryPropertyHasAName) {
     names.emplace_back(UntoldName(static_cast<Untold>(1u << i)));
   }
   EXPECT_EQ(names, (std::vector<std::string>{"kinds", "window", "chunk_size", "groups", "eagle",
-                                             "replay", "release", "alignment", "block_size"}));
+                                             "replay", "release", "alignment", "block_size",
+                                             "offload_rule", "load_end"}));
 }
 
 TEST(LearnedLookahead, IsThatOfTheLastStore) {
