@@ -575,8 +575,6 @@ MUTATIONS = [
      "  if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);\n", "", LOADS),
     ("loads are exact beside unnamed blocks", "router/service/query_engine.cc",
      "  return hidden ? \"blocks whose content is not known\" : \"\";\n", "  return \"\";\n", LOADS),
-    ("a mirrored pool is looked up on the grid of hits inside blocks", "router/match_plan.cc",
-     ".alignment = by_blocks ? blocks : worker_->alignment,", ".alignment = worker_->alignment,", LOADS),
     ("loads under a wrong LoRA path are none", "router/service/query_engine.cc",
      "          .with_cpu = match.with_cpu_tokens > 0 || match.has_unnamed};", "          .with_cpu = false};", LOADS),
     ("a pending chunk takes another one from a draft head", "src/cache/offload_lookup.cc",
