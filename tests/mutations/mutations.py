@@ -26,6 +26,8 @@ LOAD_RATE_TESTS = "router_selector_test --gtest_filter=LoadRate.*"
 LOAD_COST_TESTS = "router_selector_test --gtest_filter=Cost.*:SelectWorker.*"
 LOAD_RATES = "router_load_rates_test"
 NAMING = "router_content_naming_test"
+CONNECTOR_TIER = "src/tools/connector_tier.cc"
+HOST_TIER = "tools_test --gtest_filter=*HostTier*:ConnectorTier*"
 EXACTNESS = "router_exactness_test"
 LOADS = "router_exactness_offload_test"
 OFFLOAD_TESTS = "offload_test"
@@ -382,6 +384,36 @@ MUTATIONS = [
      "  entry.computed = static_cast<int64_t>(entry.request.tokens.size()) - 1;\n",
      "  entry.computed += entry.scheduled;\n",
      "tools_test --gtest_filter=SimEngine.*"),
+    ("announce a chunk before its copy has ended", CONNECTOR_TIER,
+     "      deferred_.push_back(job);\n      continue;\n",
+     """      deferred_.push_back(job);
+      OffloadArrivals none;
+      const OffloadCompletion early = {job.id, 1, true};
+      scheduler_->OnCompletions({&early, 1}, none);
+      continue;
+""", HOST_TIER),
+    ("announce chunks of the wrong medium", CONNECTOR_TIER,
+     "  offload.hash_form = config.hash_form;\n",
+     "  offload.hash_form = config.hash_form;\n  offload.memory.medium = kMediumGpu;\n", HOST_TIER),
+    ("load what is still being stored or loaded", CONNECTOR_TIER,
+     "MatchedTokens(Of(request).id, local_tokens, now_ms).tokens;",
+     "MatchedTokens(Of(request).id, local_tokens, now_ms).tokens.value_or(0);", HOST_TIER),
+    ("tell a started request half of its table", CONNECTOR_TIER,
+     "  // The first step of the request tells the whole table again.\n  std::ranges::fill(known.blocks, 0);\n", "", HOST_TIER),
+    ("start the stores of a step before it has computed", CONNECTOR_TIER,
+     "    if (!std::ranges::binary_search(plan.flush, job.id)) {\n",
+     "    if (job.id.value + 1 == 0) {\n", HOST_TIER),
+    ("announce no eviction of a chunk", "src/offload/event_writer.cc",
+     "  for (BlockRemoved& removed : by_group) out.emplace_back(std::move(removed));\n", "", HOST_TIER),
+    ("let a block be used under a store", "src/offload/scheduler_step.cc",
+     "  for (const BlockId block : allocated) fences.AddReaders(block, flush);\n", "", HOST_TIER),
+    ("ask a connector's host memory by the rule of a mirror", "src/tools/host_tier.cc",
+     "  return kind == OffloadKind::kConnector ? OffloadRule::kOffloadScheduler\n"
+     "                                         : OffloadRule::kMirroredPool;\n",
+     "  static_cast<void>(kind);\n  return OffloadRule::kMirroredPool;\n", HOST_TIER),
+    ("hold all requests up behind one that waits for a copy", "src/tools/sim_engine.cc",
+     "      ++next;  // it keeps its place in the queue, and is asked for again in the next step\n      continue;\n",
+     "      return;\n", HOST_TIER),
     ("take hits for such as end inside Mamba blocks", "router/worker_rules.cc",
      "  if (catalogue.assumes_partial_hits()) untold |= Bit(Untold::kAlignment);\n", "", NAMING),
     ("count a report that may be a copy", "router/hit_report.h",

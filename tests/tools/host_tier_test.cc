@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "tests/tools/tiered_engine.h"
@@ -162,6 +163,30 @@ TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
     EXPECT_GT(preempted, 20);
   }
   EXPECT_GT(loaded, 100);
+}
+
+// Host memory that is smaller than the prompts' prefixes evicts all the time.
+TEST_P(HostTierOf, NoEvictionBreaksAPromise) {
+  int64_t removed = 0;
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    TierOptions setup = Small();
+    setup.cpu_blocks = setup.gpu_blocks + 20;
+    Tiered tiered(std::move(setup));
+    tiered.on_events = [&removed](const std::vector<Event>& events) {
+      for (const Event& event : events) {
+        const auto* remove = std::get_if<BlockRemoved>(&event);
+        if (remove != nullptr && remove->medium == kMediumCpu) {
+          removed += std::ssize(remove->block_hashes);
+        }
+      }
+    };
+    Traffic(tiered, seed);
+    EXPECT_EQ(tiered.finished.size(), 150u);
+    EXPECT_EQ(tiered.host().wrong_blocks(), 0);
+    EXPECT_EQ(tiered.wrong_promises, 0) << "of " << tiered.admissions.size();
+    tiered.ExpectAllGivenBack();
+  }
+  EXPECT_GT(removed, 100);
 }
 
 TEST_P(HostTierOf, CopiesThatFailNowAndThenCostRecomputesOnly) {
