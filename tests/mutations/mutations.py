@@ -30,6 +30,7 @@ CONNECTOR_TIER = "src/tools/connector_tier.cc"
 HOST_TIER = "tools_test --gtest_filter=*HostTier*:ConnectorTier*"
 EXACTNESS = "router_exactness_test"
 LOADS = "router_exactness_offload_test"
+LOADS_FAR = "router_exactness_offload_test KVCAST_EXACTNESS_SEEDS=4500"
 OFFLOAD_TESTS = "offload_test"
 PEERS = "router_peer_formats_test"
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
@@ -608,7 +609,7 @@ MUTATIONS = [
     ("loads are exact beside unnamed blocks", "router/service/query_engine.cc",
      "  return hidden ? \"blocks whose content is not known\" : \"\";\n", "  return \"\";\n", LOADS),
     ("loads under a wrong LoRA path are none", "router/service/query_engine.cc",
-     "          .with_cpu = match.with_cpu_tokens > 0 || match.has_unnamed};", "          .with_cpu = false};", LOADS),
+     "          .with_cpu = match.with_cpu_tokens > 0 || match.has_unnamed};", "          .with_cpu = false};", LOADS_FAR),
     ("a pending chunk takes another one from a draft head", "src/cache/offload_lookup.cc",
      "    return layout_.groups[group].window_chunks || !layout_.compatible ||\n           layout_",
      "    return layout_.groups[group].window_chunks || layout_", OFFLOAD_TESTS),
