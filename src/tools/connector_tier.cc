@@ -6,6 +6,7 @@
 #include "src/base/check.h"
 
 namespace kvcast::tools {
+
 ConnectorTier::Known& ConnectorTier::Of(const CacheRequest& request) {
   const auto [it, is_new] = known_.try_emplace(request.id);
   if (is_new) {
@@ -55,7 +56,7 @@ void ConnectorTier::Preempt(const CacheRequest& request, int64_t /*computed_toke
 void ConnectorTier::Finish(const CacheRequest& request, int64_t computed_tokens) {
   const OffloadRequestId id = Of(request).id;
   KV_CHECK(!scheduler_->RequestFinished(id, computed_tokens, /*aborted=*/false));
-  finished_.push_back(id);
+  finished_ = true;
   known_.erase(request.id);
 }
 
@@ -96,7 +97,7 @@ void ConnectorTier::BuildStep(std::span<const TierRequest> scheduled) {
   }
   const OffloadPlan& plan = scheduler_->BuildStep({step, preempted_, {}});
   preempted_.clear();
-  finished_.clear();
+  finished_ = false;
   StartStores(plan);
   EndFlushed(plan);
   for (const OffloadJob& job : plan.loads) {

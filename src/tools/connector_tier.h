@@ -42,7 +42,7 @@ class ConnectorTier {
   void CompleteStores();
   bool CompleteLoad(const CacheRequest& request);
 
-  bool has_pending_work() const { return scheduler_->has_pending_work() || !finished_.empty(); }
+  bool has_pending_work() const { return scheduler_->has_pending_work() || finished_; }
   std::vector<Event> TakeEvents() { return scheduler_->TakeEvents(); }
   int64_t held_blocks() const;
   Status CheckInvariants() const { return scheduler_->manager().CheckInvariants(); }
@@ -71,7 +71,7 @@ class ConnectorTier {
   std::unordered_map<std::string, Known> known_;
   std::unordered_map<OffloadRequestId, std::string> loading_;  // since the last BuildStep
   std::vector<OffloadRequestId> preempted_;                    // since the last BuildStep
-  std::vector<OffloadRequestId> finished_;                     // since the last BuildStep
+  bool finished_ = false;                                      // a request, since then
   std::vector<OffloadJob> deferred_;  // stores that begin with the next step
   // Stores that were started, and their success once it is known.
   std::map<OffloadJobId, std::optional<bool>> stores_;

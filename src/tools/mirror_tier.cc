@@ -6,6 +6,7 @@
 #include "src/base/check.h"
 
 namespace kvcast::tools {
+
 TransferJobId MirrorTier::Submit(CopyDirection direction, const BlockPairs& pairs) {
   const TransferJobId job(next_job_++);
   copies_->Submit(ToTransferJob(job, direction, pairs, lists_));
