@@ -5,7 +5,7 @@ set -euo pipefail
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-timeout 110 "$1" demo --model "$2" --requests 200 --speed 60 --blocks 3000 --dialect all --json >"$out/json" 2>"$out/err" || {
+timeout 600 "$1" demo --model "$2" --requests 200 --speed 60 --blocks 3000 --dialect all --json >"$out/json" 2>"$out/err" || {
   cat "$out/err" "$out/json"; exit 1; }
 tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys
@@ -27,7 +27,7 @@ print(report["model"], dialects)
 # Two engines with pools that evict what is asked for again: removes count.
 blocks=8000
 [ "$2" = full ] || blocks=12000
-timeout 110 "$1" demo --model "$2" --requests 300 --speed 60 --engines 2 --blocks "$blocks" --dialect trtllm,mooncake \
+timeout 600 "$1" demo --model "$2" --requests 300 --speed 60 --engines 2 --blocks "$blocks" --dialect trtllm,mooncake \
   --json >"$out/json" 2>"$out/err" || { cat "$out/err" "$out/json"; exit 1; }
 tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys

@@ -5,7 +5,7 @@ set -euo pipefail
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 
-timeout 110 "$1" demo --model "$2" --requests 120 --speed 12 "${@:3}" --json >"$out/json" 2>"$out/err" || {
+timeout 600 "$1" demo --model "$2" --requests 120 --speed 12 "${@:3}" --json >"$out/json" 2>"$out/err" || {
   cat "$out/err" "$out/json"; exit 1; }
 tail -1 "$out/json" | /usr/bin/python3 -c '
 import json, sys
