@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Reports the loads that a vLLM engine counts on its metrics page to `kvcast router`, which weighs by them what a block
-in host memory or on storage is worth (docs/load-rates.md). Standard library only.
+"""Reports the loads that a vLLM engine counts on its metrics page to `kvcast router`. The router derives the cost of a block
+in host memory or on storage from them (docs/load-rates.md). Standard library only.
 
 usage: report_loads.py METRICS_URL ROUTER_URL WORKER [--engine N] [--loads-tier TIER] [--every SECONDS]
   METRICS_URL  of the engine: http://HOST:8000/metrics

@@ -63,7 +63,7 @@ class MatchPlan {
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part
   bool full_kinds_only_ = true;
-  // What lies on lower tiers by part: on the CPU, and on the CPU or a storage. Empty: nothing.
+  // Blocks on lower tiers by part: on the CPU, and on the CPU or a storage. Empty: none.
   std::vector<GroupResidency> on_cpu_;
   std::vector<GroupResidency> on_any_lower_;
 };

@@ -24,8 +24,8 @@ struct OffloadQuery {
 
 struct OffloadReuse {
   int64_t tokens = 0;
-  // False: the prefix ends inside a block, and what is announced there may be part of a longer end;
-  // or it gains less than a chunk of some group, which copies under way turn into nothing.
+  // False: the prefix ends inside a block, and the announced block there may be part of a longer
+  // end; or it gains less than a chunk of some group, which copies under way turn into nothing.
   bool certain = true;
 };
 

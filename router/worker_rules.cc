@@ -35,7 +35,7 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
   return untold;
 }
 
-// What a load behind the hit depends on.
+// Properties that a load behind the hit depends on.
 uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, bool release_known) {
   uint32_t untold = rules.untold;
   if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);

@@ -61,7 +61,7 @@ struct OffloadLayoutConfig {
   // inside a block is waited for where it is pending in one group, although another group asked
   // later lacks it. Until v0.32 a group of a full kind with a draft head is asked for no chunk
   // behind the prefix, but gives one up all the same, and one more where pending chunks make the
-  // lookup begin again. Else only what every group has, or will have, is waited for.
+  // lookup begin again. Else the lookup waits only for blocks that every group has or will have.
   bool compatible = false;
   // Whose connector. From v0.32 on:
   //   groups outside prefix caching (TakesPart) are left out of the layout

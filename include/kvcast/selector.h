@@ -49,7 +49,7 @@ struct Candidate {
 // from_cpu, 0). cpu_token is recompute_token * load_costs.cpu, or else load_token; storage_token
 // likewise, and at least cpu_token, because storage is read into host memory first.
 //
-// A load may cost more than to compute the tokens: engines load what hits without a comparison.
+// A load may cost more than to compute the tokens: engines load each hit without a comparison.
 struct CostWeights {
   double recompute_token = 1.0;
   // Of a token that is loaded from host memory, and from storage, where LoadCosts does not say it:

@@ -114,8 +114,8 @@ struct QueryAnswer {
   // the match is certain, and nothing that is not known of the worker could change it.
   bool exact = false;
   std::string reason;  // why not
-  // The same of match.with_cpu_tokens, copies under way aside: what the engine serves once it has
-  // waited for them, or for as long as it may.
+  // The same of match.with_cpu_tokens, copies under way aside: the tokens that the engine serves
+  // once it has waited for them, or for as long as it may.
   bool exact_with_cpu = false;
   std::string reason_with_cpu;     // why not, although exact; else empty
   bool reuse_contradicts = false;  // exact but for what engines said of earlier answers

@@ -70,7 +70,7 @@ class QueryEngine {
                                              const SourceList& sources);
   // The source as it is now: all but the match.
   QueryAnswer Describe(const Source& source, const Query& query) const;
-  // What the worker may have for the prompt, under any path of the adapter.
+  // Tokens that the worker may have for the prompt, under any path of the adapter.
   struct ContentHits {
     bool gpu = true;
     bool with_cpu = true;

@@ -226,7 +226,7 @@ bool HasKeys(const BlockStored& stored) {
          });
 }
 
-// What vLLM's connector says of the content of host memory lacks salts and images: it would name
+// The content that vLLM's connector sends of host memory lacks salts and images: it would name
 // blocks as if they had none. Where no block has any, it is right.
 void Source::LeaveContentOfConnector() {
   if (!may_be_connector_) return;

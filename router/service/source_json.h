@@ -33,10 +33,10 @@
 //   replay_tokens          of a hit, computed again (bounded replay)
 //   lora_paths             {name: path} of LoRA adapters; in a flag NAME:PATH, joined by +
 //   kv_bytes_per_token, prefill_tokens_per_s, cpu_load_bytes_per_s, storage_load_bytes_per_s
-//                          what loads cost beside computing; see load_rates.h
+//                          the cost of a load beside computing; see load_rates.h
 //   hash_block_size, alignment, blocks_per_chunk
 //   offload_rule           "connector", "offload_scheduler" or "mirrored_pool": see OffloadRule.
-//                          Not told: no answer is exact with what it loads
+//                          Not told: no answer is exact with its loads
 //   gpu_blocks             the most blocks that a group can have on the GPU; more refute the state
 //   reports_hits           true: the engine announces hits again (kv_cache_report_mode "full");
 //                          false: it never does. Not told: a store that may be either is doubtful

@@ -231,8 +231,8 @@ bool Lookup::HasBridge(int64_t end, bool& waits) const {
 // The last boundary that is worth asking for.
 int64_t Lookup::LastBoundary(int64_t end, int64_t margin) const {
   const int64_t block = layout_.groups[0].tokens_per_block;
-  // A tail carries what the draft head reads, so it may lie in the block of the chunk that was
-  // given up for that.
+  // A tail carries the state that the draft head reads, so it may lie in the block of the chunk
+  // that was given up for that.
   int64_t last = std::min(question_.prompt_tokens - 1, end + (margin > 0 ? 2 : 1) * block - 1);
   last = std::min(last, question_.num_hashes * layout_.tokens_per_hash - margin);
   if (question_.max_load_tokens) {

@@ -53,8 +53,8 @@ struct RequestState {
     return {BlockDigest(request->chain, tokens / layout.tokens_per_hash - 1, 1),
             layout.groups[group].index};
   }
-  // What is kept of the prefix that ends at `boundary`, inside a block. REQUIRES: the chain reaches
-  // tail_margin further.
+  // Blocks that are kept of the prefix that ends at `boundary`, inside a block. REQUIRES: the chain
+  // reaches tail_margin further.
   OffloadKey TailKey(const OffloadLayout& layout, size_t group, int64_t boundary) const {
     return PrefixKey(layout, group, boundary + layout.groups[group].tail_margin);
   }

@@ -190,7 +190,7 @@ void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
   }
 }
 
-// Beside a draft head what it reads has to be there too, and a request that loaded nothing leaves
+// Beside a draft head its input has to be there too, and a request that loaded nothing leaves
 // its end in the cache of the GPU.
 bool OffloadScheduler::Impl::IsKept(const Request& request, int64_t boundary,
                                     int64_t computed_tokens) const {

@@ -77,7 +77,7 @@ class HostTier {
 
   // For tests: blocks of host memory that copies and matches hold (connector: slots).
   int64_t held_blocks() const;
-  // Not ok: a bug in kvcast; says what contradicts what.
+  // Not ok: a bug in kvcast; names the two sides that differ.
   Status CheckInvariants() const;
 
  private:

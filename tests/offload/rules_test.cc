@@ -152,8 +152,8 @@ TEST(Lookup, OfAPlainGroupWithOneChunkAndAnEagleGroupWithThreeIsNothingInVllm) {
   EXPECT_EQ(Tokens(Layout({full, eagle}), 13, answers), 4) << "the chunk given up is the second";
 }
 
-// What is pending for another group makes the lookup begin again: the chunk behind the prefix is
-// there all the same.
+// A chunk that is pending for another group makes the lookup begin again: the chunk behind the
+// prefix is there all the same.
 TEST(Lookup, OfAnEagleGroupIsNoShorterBecauseAnotherGroupWaits) {
   const GroupSpec eagle{.block_size = 4, .eagle = true};
   const GroupSpec state{.kind = SpecKind::kMamba, .block_size = 4, .mamba_mode = MambaMode::kAll};

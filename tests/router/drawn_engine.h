@@ -1,4 +1,4 @@
-// Engines of random configurations, and what a router is told of them.
+// Engines of random configurations, and the properties that a router is told of them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -50,12 +50,12 @@ inline GroupSpec RandomGroup(Random& random) {
   return group;
 }
 
-// What releases from v0.31 on may have.
+// Options that releases from v0.31 on may have.
 inline void DrawNewRules(Random& random, CacheConfig& config) {
   if (Pick(random, 0, 1) == 0) config.chain_form.extra_keys = ExtraKeyScheme::kTagged;
   if (config.rules >= EngineRules::kV033 && Pick(random, 0, 1) == 0) {
     config.chain_form.lookahead = Pick(random, 1, 3);
-    // The hash of a block says what follows it, so that no block is dropped.
+    // The hash of a block covers the tokens behind it, so that no block is dropped.
     for (GroupSpec& group : config.groups) group.eagle = false;
   }
   if (Pick(random, 0, 4) == 0) {

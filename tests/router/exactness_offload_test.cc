@@ -130,7 +130,7 @@ class LoadFollower {
     query.tokens = request.tokens;
     query.prompt_tokens = std::ssize(request.tokens);
     query.inputs = request.hash_inputs;
-    query.inputs.lora_path.clear();  // what the registration says of it
+    query.inputs.lora_path.clear();  // as the registration says
     const router::QueryAnswer answer = queries.Answer(query, sources_).value().at(0);
     ++counts.answers;
     counts.loads += *served > hit;
@@ -170,12 +170,12 @@ TEST(ExactnessOfLoads, NoAnswerIsExactAndWrong) {
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     Random random(seed);
     Drawn drawn = Draw(random);
-    // Engines with a connector hash without lookahead: what it stores tells none.
+    // Engines with a connector hash without lookahead: its stores have none.
     drawn.cache.chain_form.lookahead = 0;
     const DrawnHost host = DrawHost(random);
     const auto cache = ValidateCacheConfig(drawn.cache);
     if (!cache.ok()) continue;
-    // Groups are told: what is learned of them beside host memory is not drawn here.
+    // Groups are told: groups that are learned beside host memory are not drawn here.
     constexpr Change kChanges[] = {
         Change::kNone,           Change::kNone,      Change::kHideRelease,
         Change::kHideScheme,     Change::kHideUnit,  Change::kHideSparseRule,

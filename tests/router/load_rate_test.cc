@@ -139,7 +139,7 @@ TEST(LoadRate, AnImplausibleTotalDoesNotSpoilTheNext) {
   EXPECT_NEAR(*rate.bytes_per_second(3), 1e9, 1e3);
 }
 
-// Whatever is reported: the rate is one of the samples', and fewer than half cannot move it.
+// The rate is always one of the samples', and fewer than half cannot move it.
 TEST(LoadRate, IsBoundedByTheHonestReports) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

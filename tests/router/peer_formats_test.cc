@@ -275,7 +275,7 @@ TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
   EXPECT_EQ(reader.counters().unknown_removes, 0u);
 }
 
-// SGLang's HiCache: what is written through to host memory stays there when the GPU gives it up.
+// SGLang's HiCache: a block written through to host memory stays there when the GPU gives it up.
 struct HiCache {
   explicit HiCache(Dialect wire) : dialect(wire), reader(Config()) {}
   static RouterSource Config() {

@@ -64,7 +64,7 @@ class RandomEngine {
         split_(engine_.config(), kMaxChunk) {}
 
   CacheManager& cache() { return engine_.cache(); }
-  // What the engine loads from. Before the first step.
+  // The memory that the engine loads from. Before the first step.
   void set_host(std::unique_ptr<HostMemory> host) { host_ = std::move(host); }
 
   // The events of one step.

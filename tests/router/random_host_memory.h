@@ -49,7 +49,7 @@ class HostMemory {
   // vLLM's connector announces no reset, so that it makes none here.
   void Reset();
   std::vector<Event> TakeEvents();
-  // What Match would say of a request that has waited for all that it may wait for. nullopt: it
+  // The answer of Match for a request that has waited for all that it may wait for. nullopt: it
   // waits for ever.
   std::optional<int64_t> Probe(const CacheRequest& request, int64_t local_tokens);
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The examples do what they say: one engine publishes, a router and a Python tail follow it; another one has
-# host memory, and the router says what it loads.
+# The examples work as documented: one engine publishes, a router and a Python tail follow it; another one has
+# host memory, and the router says how much it loads.
 # So does the container, as far as that can be told without building it.
 # usage: examples_test.sh BIN_DIR SOURCE_DIR
 set -euo pipefail

@@ -33,8 +33,7 @@ enum class Fate : uint8_t {
   kLate,     // copied within Wait
 };
 
-// Copies within Submit; `fate` says what becomes of the nth batch of a
-// direction.
+// Copies within Submit; `fate` says how the nth batch of a direction ends.
 class FaultyBackend final : public CopyBackend {
  public:
   using FateOf = std::function<Fate(CopyDirection, int64_t)>;
