@@ -78,6 +78,16 @@ int64_t NaiveWorker::Match(const std::vector<uint64_t>& chain, int64_t tokens) c
   return best;
 }
 
+// Whether the entry of the group that ends behind `end` tokens is on one of the tiers.
+bool NaiveWorker::OnLowerTier(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
+                              int last_tier) const {
+  if (end / unit > std::ssize(chain)) return false;
+  for (int tier = 1; tier <= last_tier; ++tier) {
+    if (copies.count({tier, group, chain[static_cast<size_t>(end / unit - 1)]}) > 0) return true;
+  }
+  return false;
+}
+
 // Whether every block that `end` tokens need of the group is local or on a lower tier.
 bool NaiveWorker::Loadable(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
                            int64_t local, int last_tier) const {
@@ -90,15 +100,41 @@ bool NaiveWorker::Loadable(int64_t group, const std::vector<uint64_t>& chain, in
   if (spec.kind == SpecKind::kChunkedLocalAttention) need = CeilDiv(spec.chunk_size, size);
   if (spec.kind == SpecKind::kMamba && end % size != 0) return false;
   for (int64_t block = std::max(local / size, blocks - need); block < blocks; ++block) {
-    const int64_t last_hash = (block + 1) * size / unit - 1;
-    if (last_hash >= std::ssize(chain)) return false;
-    bool held = false;
-    for (int tier = 1; tier <= last_tier; ++tier) {
-      held = held || copies.count({tier, group, chain[static_cast<size_t>(last_hash)]}) > 0;
-    }
-    if (!held) return false;
+    if (!OnLowerTier(group, chain, (block + 1) * size, last_tier)) return false;
   }
   return true;
+}
+
+bool NaiveWorker::EndsInsideBlocks() const {
+  bool states = false;
+  for (const GroupSpec& spec : groups) {
+    if (spec.kind != SpecKind::kFullAttention && spec.kind != SpecKind::kMamba) return false;
+    if (spec.block_size != groups[0].block_size) return false;
+    states = states || (spec.kind == SpecKind::kMamba && spec.block_size > unit);
+  }
+  return states;
+}
+
+// The longest end up to a block behind `end` that each group has; `end` if there is none. Behind
+// the next whole block it needs that block of each group without states.
+int64_t NaiveWorker::WithTail(const std::vector<uint64_t>& chain, int64_t tokens, int64_t end,
+                              int last_tier) const {
+  if (!EndsInsideBlocks()) return end;
+  const int64_t size = groups[0].block_size;
+  const int64_t next_block = (end / size + 1) * size;
+  for (int64_t tail = std::min(tokens - 1, end + size - 1) / unit * unit; tail > end;
+       tail -= unit) {
+    bool all = true;
+    for (int64_t group = 0; group < std::ssize(groups); ++group) {
+      all = all && OnLowerTier(group, chain, tail, last_tier);
+      const bool states = groups[static_cast<size_t>(group)].kind == SpecKind::kMamba;
+      if (tail >= next_block && !states) {
+        all = all && OnLowerTier(group, chain, next_block, last_tier);
+      }
+    }
+    if (all) return tail;
+  }
+  return end;
 }
 
 int64_t NaiveWorker::Reach(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
@@ -111,9 +147,9 @@ int64_t NaiveWorker::Reach(const std::vector<uint64_t>& chain, int64_t tokens, i
     for (int64_t group = 0; group < std::ssize(groups); ++group) {
       all = all && Loadable(group, chain, end, local, last_tier);
     }
-    if (all) return std::min(end, tokens - 1);
+    if (all) return WithTail(chain, tokens, std::min(end, tokens - 1), last_tier);
   }
-  return local;
+  return WithTail(chain, tokens, local, last_tier);
 }
 
 }  // namespace kvcast::testing

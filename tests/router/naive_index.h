@@ -28,6 +28,7 @@ struct NaiveWorker {
   int64_t Match(const std::vector<uint64_t>& chain, int64_t tokens) const;
   // The longest prefix, in tokens, that could be served with blocks of the tiers 1 to `last_tier`
   // behind the first `local` tokens; `local` if none is longer. A gain of less than a block counts.
+  // Where states are kept inside blocks, the prefix may end there.
   int64_t Reach(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
                 int last_tier) const;
 
@@ -38,6 +39,11 @@ struct NaiveWorker {
                   int64_t max_tokens) const;
   bool Loadable(int64_t group, const std::vector<uint64_t>& chain, int64_t end, int64_t local,
                 int last_tier) const;
+  bool OnLowerTier(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
+                   int last_tier) const;
+  bool EndsInsideBlocks() const;
+  int64_t WithTail(const std::vector<uint64_t>& chain, int64_t tokens, int64_t end,
+                   int last_tier) const;
   bool PartialCovers(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
                      int64_t max_tokens) const;
 };
