@@ -89,6 +89,13 @@ size_t FindField(std::span<const Field> named, size_t expected, std::string_view
   return named.size();
 }
 
+// The memory of an earlier event's lookahead is no value of this one.
+void DropUnsent(FieldSet seen, BlockStored& event) {
+  if (!seen.Contains(Field::kLookaheadTokenIds)) event.lookahead.reset();
+}
+void DropUnsent(FieldSet, BlockRemoved&) {}
+void DropUnsent(FieldSet, AllBlocksCleared&) {}
+
 template <typename EventType>
 bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventType& event) {
   FieldSet seen;
@@ -121,6 +128,7 @@ bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventT
     expected = index + 1;
     if (!ReadField(in, field, event)) return false;
   }
+  DropUnsent(seen, event);
   return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
 }
 
@@ -164,17 +172,21 @@ bool ReadElements(FieldReader& in, const EventFields& known, uint64_t elements, 
     seen.Insert(known.positional[i]);
     if (!ReadElement(in, known.positional[i], event)) return false;
   }
+  DropUnsent(seen, event);
   return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
 }
 
 // Empties an event but keeps the memory of its long lists; the required fields are always read, so
-// an engaged token_ids cannot stay behind.
+// an engaged token_ids cannot stay behind. An engaged lookahead can: see DropUnsent.
 void Clear(BlockStored& event) {
   std::vector<BlockHash> hashes;
   std::vector<TokenId> tokens;
+  std::optional<LookaheadTokens> lookahead;
   hashes.swap(event.block_hashes);
   if (event.token_ids) tokens.swap(*event.token_ids);
+  lookahead.swap(event.lookahead);
   event = BlockStored();
+  event.lookahead.swap(lookahead);
   hashes.clear();
   event.block_hashes.swap(hashes);
   event.token_ids.emplace().swap(tokens);

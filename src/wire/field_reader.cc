@@ -228,13 +228,18 @@ bool FieldReader::LookaheadList(LookaheadTokens& lookahead) {
 }
 
 bool FieldReader::Lookahead(std::optional<LookaheadTokens>& lookahead) {
-  lookahead.reset();
   Value head;
   if (!ArrayOrNil(head, kFieldDepth)) return false;
-  if (head.kind == Kind::kNil) return true;
+  if (head.kind == Kind::kNil) {
+    lookahead.reset();
+    return true;
+  }
   if (head.number > limits_.max_hashes) return Fail(Reject::kLimit);
   if (head.number > 0 && kFieldDepth + 1 > depth_max_) return Fail(Reject::kLimit);
-  ReserveWithin(lookahead.emplace().token_ids, head.number);
+  if (!lookahead) lookahead.emplace();
+  lookahead->width = 0;
+  lookahead->token_ids.clear();
+  ReserveWithin(lookahead->token_ids, head.number);
   for (uint64_t i = 0; i < head.number; ++i) {
     if (!LookaheadList(*lookahead)) return false;
   }
