@@ -65,7 +65,7 @@ Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
     if (Status status = CheckGroup(config.groups[i], i, config.hash_block_size); !status.ok()) {
       return status;
     }
-    catalogue.groups_.push_back({config.groups[i], Source::kRegistered});
+    catalogue.groups_.push_back({config.groups[i], Source::kRegistered, /*size_shown=*/true});
     if (TakesPart(config.groups[i])) catalogue.NoteBlockSize(config.groups[i].block_size);
   }
   if (catalogue.unit_ > 0 && config.alignment % catalogue.unit_ != 0) {
@@ -137,6 +137,8 @@ bool GroupCatalogue::LearnKind(Group& group, const BlockStored& event) {
 bool GroupCatalogue::LearnSizes(Group& group, const BlockStored& event) {
   if (!SizeFits(group, event.block_size)) return false;
   group.spec.block_size = std::max(group.spec.block_size, event.block_size);
+  // The end of a prompt inside a block is stored alone.
+  group.size_shown = group.size_shown || event.block_hashes.size() > 1;
   const std::optional<int64_t>& window = event.kv_cache_spec_sliding_window;
   if (!IsWindowKind(group.spec.kind) || !window) return true;
   if (!InRange(*window, kMaxWindow)) return false;
@@ -155,7 +157,8 @@ GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& e
   const int64_t known_size = groups_[index].spec.block_size;
   const bool partial = known_size > 0 && event.block_size != known_size;
   if (indexed && partial) NotePart(group.spec.kind);
-  if (group.spec != groups_[index].spec || group.source != groups_[index].source) {
+  const bool shows_size = group.size_shown != groups_[index].size_shown;
+  if (group.spec != groups_[index].spec || group.source != groups_[index].source || shows_size) {
     groups_[index] = group;
     UpdateAlignment();
   }
@@ -205,6 +208,18 @@ bool GroupCatalogue::assumes_block_sizes() const {
   const auto is_small_state = [this](const Group& group) {
     return group.known() && group.spec.kind == SpecKind::kMamba && group.spec.block_size == unit_;
   };
+  const auto is_state = [](const Group& group) {
+    return group.known() && group.spec.kind == SpecKind::kMamba;
+  };
+  // Beside states a hit may end inside a block of full attention, whose end of a prompt is a store
+  // of one unit.
+  const auto is_end_alone = [this](const Group& group) {
+    return group.known() && IsFullKind(group.spec.kind) && group.spec.block_size == unit_ &&
+           !group.size_shown;
+  };
+  if (std::ranges::any_of(groups_, is_state) && std::ranges::any_of(groups_, is_end_alone)) {
+    return true;
+  }
   const bool told = registered_ && fixed_alignment_ > 0;
   return !told && !partial_hits_seen_ && std::ranges::any_of(groups_, is_larger) &&
          std::ranges::any_of(groups_, is_small_state);

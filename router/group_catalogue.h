@@ -59,8 +59,9 @@ class GroupCatalogue {
   bool has_full_kind() const;
   // Whether hits are taken to end inside Mamba blocks although nothing has shown it.
   bool assumes_partial_hits() const;
-  // Whether a Mamba group may have larger blocks than its stores so far, as states are stored
-  // inside blocks too, or have hits inside the blocks of others, as with decode context parallel.
+  // Whether a Mamba group, or one of full attention beside it, may have larger blocks than its
+  // stores so far, as ends inside blocks are stored too; or whether a Mamba group may have hits
+  // inside the blocks of others, as with decode context parallel.
   bool assumes_block_sizes() const;
   // Least common multiple of the block sizes: the alignment of hits that end with blocks.
   int64_t block_alignment() const;
@@ -79,6 +80,7 @@ class GroupCatalogue {
     // Unseen: kind kUnknown, block size 0.
     GroupSpec spec{.kind = SpecKind::kUnknown, .block_size = 0};
     Source source = Source::kUnseen;
+    bool size_shown = false;  // its blocks have spec.block_size, or more
 
     bool known() const { return source != Source::kUnseen && TakesPart(spec); }
   };

@@ -47,6 +47,15 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
         return TakesPart(group) && (group.eagle || (windows && IsWindowKind(group.kind)));
       });
   if (depends && !release_known) untold |= Bit(Untold::kRelease);
+  // A lookup of states drops nothing on the GPU and a chunk in host memory: reuse on the GPU does
+  // not tell that.
+  const bool drops_states =
+      rules.offload_rule != OffloadRule::kMirroredPool &&
+      std::any_of(rules.groups.begin(), rules.groups.end(), [](const GroupSpec& group) {
+        return TakesPart(group) && group.kind == SpecKind::kMamba;
+      });
+  const bool drop_told = !config.groups.empty() || config.eagle || rules.lookahead > 0;
+  if (drops_states && !drop_told) untold |= Bit(Untold::kEagle);
   // Until v0.32 vLLM's connector gives up a chunk of full attention a second time where a copy
   // under way made it look again.
   const bool looks_again = rules.offload_rule == OffloadRule::kConnector &&

@@ -33,9 +33,8 @@ std::string WhyUntold(Untold property) {
     case Untold::kReplay:
       return "not known whether hits so short are taken for none: tell replay_tokens";
     case Untold::kBlockSize:
-      return "not known whether a Mamba group has larger blocks or hits inside those of others: "
-             "tell groups "
-             "and alignment";
+      return "not known whether a group has larger blocks than it stored, or a Mamba group hits "
+             "inside those of others: tell groups and alignment";
     case Untold::kAlignment:
       return "not known whether hits end inside Mamba blocks: tell alignment, or release";
     case Untold::kOffloadRule:

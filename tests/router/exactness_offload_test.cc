@@ -175,12 +175,7 @@ TEST(ExactnessOfLoads, NoAnswerIsExactAndWrong) {
     const DrawnHost host = DrawHost(random);
     const auto cache = ValidateCacheConfig(drawn.cache);
     if (!cache.ok()) continue;
-    // Groups are told: groups that are learned beside host memory are not drawn here.
-    constexpr Change kChanges[] = {
-        Change::kNone,           Change::kNone,      Change::kHideRelease,
-        Change::kHideScheme,     Change::kHideUnit,  Change::kHideSparseRule,
-        Change::kWrongAlgorithm, Change::kWrongSeed, Change::kWrongLoraPath};
-    const Change change = kChanges[static_cast<size_t>(Pick(random, 0, std::ssize(kChanges) - 1))];
+    const auto change = static_cast<Change>(Pick(random, 0, static_cast<int>(Change::kCount) - 1));
     SCOPED_TRACE("seed " + std::to_string(seed) + ", change " +
                  std::to_string(static_cast<int>(change)) + ", " + Describe(drawn) + ", " +
                  DescribeHost(host));

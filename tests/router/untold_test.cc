@@ -246,6 +246,23 @@ TEST(Untold, AMambaGroupOfWhichPartsAloneWereSeenMayHaveLargerBlocks) {
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kBlockSize));
 }
 
+// Blocks 1 and 2 are one block of full attention, of which the end of a prompt alone is stored.
+TEST(Untold, FullAttentionOfWhichEndsAloneWereSeenMayHaveLargerBlocks) {
+  const auto state = OfKind(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 1, 8), "mamba");
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kBlockSize));
+  worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kBlockSize)) << "an end is stored alone";
+  ContentWorker larger;
+  larger.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
+  larger.Apply(StoreTokens({Hash(3)}, Tokens(1, 16), std::nullopt, 0, 16));
+  EXPECT_FALSE(Lacks(larger.Match(Tokens(1, 12)), Untold::kBlockSize));
+  ContentWorker registered({Full(4), {.kind = SpecKind::kMamba, .block_size = 8}});
+  registered.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
+  EXPECT_FALSE(Lacks(registered.Match(Tokens(1, 12)), Untold::kBlockSize));
+}
+
 TEST(Untold, EveryPropertyHasAName) {
   std::vector<std::string> names;
   for (int i = 0; i < kUntoldProperties; ++i) {
@@ -314,6 +331,35 @@ TEST(ReuseEvidence, AnotherChildOfABlockThatWasNotStoredAgainShowsNoDrop) {
   worker.Apply(Child(2));
   EXPECT_TRUE(ShowsReuse(worker));
   EXPECT_EQ(worker.Match(Tokens(1, 4)).untold, 0u);
+}
+
+// A lookup of states drops nothing for a draft head on the GPU, and a chunk in host memory.
+TEST(ReuseEvidence, OfAGroupOfStatesTellsNothingOfLoads) {
+  const auto loads_lack_eagle = [](const WorkerConfig& config, const std::string& kind) {
+    const auto second = [&kind](BlockStored event) {
+      event.group_idx = 1;
+      return OfKind(std::move(event), kind);
+    };
+    ContentWorker worker({}, config);
+    const BlockStored other = StoreTokens({Hash(90)}, Tokens(900, 4));
+    worker.Apply(other, second(other));
+    worker.Apply(Parent(), second(Parent()));
+    worker.Apply(Child(1), second(Child(1)));
+    worker.Apply(Child(2), second(Child(2)));
+    BlockStored copied = Parent();
+    copied.medium = "CPU";
+    worker.Apply(copied);
+    const WorkerMatch match = worker.Match(Tokens(1, 4));
+    EXPECT_FALSE(Lacks(match, Untold::kEagle));
+    return (match.untold_with_cpu & static_cast<uint32_t>(Untold::kEagle)) != 0;
+  };
+  EXPECT_TRUE(loads_lack_eagle({.offload_rule = OffloadRule::kOffloadScheduler}, "mamba"));
+  EXPECT_TRUE(loads_lack_eagle({.offload_rule = OffloadRule::kConnector}, "mamba"));
+  EXPECT_FALSE(loads_lack_eagle({.offload_rule = OffloadRule::kMirroredPool}, "mamba"))
+      << "the GPU's lookup once more";
+  EXPECT_FALSE(
+      loads_lack_eagle({.offload_rule = OffloadRule::kConnector, .eagle = false}, "mamba"));
+  EXPECT_FALSE(loads_lack_eagle({.offload_rule = OffloadRule::kConnector}, "full_attention"));
 }
 
 TEST(ReuseEvidence, TheSameChildShowsNothing) {
