@@ -26,16 +26,20 @@ class AmbiguousNames {
   void AddContent(ContentKey content) {
     if (!Overflows()) contents_.insert(content);
   }
+  // As beyond kMax.
+  void AddEverything() { everything_ = true; }
   bool HasHash(uint64_t hash) const { return Overflows() || hashes_.contains(hash); }
   bool HasContent(ContentKey content) const { return Overflows() || contents_.contains(content); }
   void AddAll(const AmbiguousNames& other) {
+    everything_ = everything_ || other.everything_;
     for (const uint64_t hash : other.hashes_) AddHash(hash);
     for (const ContentKey content : other.contents_) AddContent(content);
   }
-  bool empty() const { return hashes_.empty() && contents_.empty(); }
-  bool Overflows() const { return hashes_.size() + contents_.size() >= kMax; }
+  bool empty() const { return !everything_ && hashes_.empty() && contents_.empty(); }
+  bool Overflows() const { return everything_ || hashes_.size() + contents_.size() >= kMax; }
 
  private:
+  bool everything_ = false;
   absl::flat_hash_set<uint64_t> hashes_;  // as IdleNames has them
   absl::flat_hash_set<ContentKey> contents_;
 };

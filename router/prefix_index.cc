@@ -192,6 +192,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   younger.idle = std::move(elder.idle);
   younger.parked.TakeAll(elder.parked);
   younger.named_blocks += elder.named_blocks;
+  younger.lower_names |= elder.lower_names;
   younger.shown = elder.shown;
   if (younger.has_gpu_copies) younger.hit_reports.NoteForeignCopies();
   younger.sample = std::move(elder.sample);
@@ -341,6 +342,7 @@ void PrefixIndex::Impl::ForgetNames(WorkerState& worker) {
   worker.ambiguous_changed = true;
   worker.rule_refuted = false;
   worker.named_blocks = 0;
+  worker.lower_names = false;
   worker.shown = {};
   worker.evidence = {};
   worker.sample.Clear();
@@ -449,6 +451,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
     const ContentKey content = content_.contents[i];
     const router::BlockName name =
         content == kUnnamed ? router::BlockName() : router::BlockName(content, stride, end(i));
+    worker.lower_names |= tier != Tier::kGpu && name.named();
     const bool added = Hold(worker, target, hash, name, --more, content_.dense, cursor);
     if (i == 0) added_first = added;
     if (worker.digest) worker.digest->Add(tier, group, hash);

@@ -69,6 +69,7 @@ struct WorkerState {
   bool ambiguous_changed = false;
   bool rule_refuted = false;    // the sparse rule
   bool has_gpu_copies = false;  // a group stored a block again
+  bool lower_names = false;     // tokens of a store of a lower tier named a block
   WorkerRules::Shown shown;
   router::ReuseEvidence evidence;
   PromptSample sample;
@@ -87,6 +88,18 @@ struct WorkerState {
   // cover what follows a block leave nothing to drop.
   bool drop_is_known() const {
     return config.eagle.has_value() || shown.lookahead > 0 || shown.shortest_hit > 0;
+  }
+  // Tokens behind a block that its hash covers.
+  int64_t lookahead() const {
+    const WorkerRules::Shown& of = elder == nullptr ? shown : elder->shown;
+    return std::max(config.hash_lookahead_tokens, of.lookahead);
+  }
+  // Whether the tokens of a store tell which content its hashes name. Connectors leave out the
+  // lookahead tokens of what they store.
+  bool NamesByTokens(const BlockStored& event) const {
+    if (router::TierOf(event.medium) == Tier::kGpu) return true;
+    return !event.token_ids || event.token_ids->empty() ||
+           router::LookaheadOf(event) == lookahead();
   }
   PlaceId PlaceAt(Tier tier, uint8_t group) const {
     const std::vector<PlaceId>& of_tier = places[static_cast<size_t>(tier)];

@@ -69,6 +69,7 @@ void PrefixIndex::Impl::NameParked(WorkerState& worker, const BlockHash& parent,
     const auto [before, before_content] = named.back();
     named.pop_back();
     for (const BlockStored& store : worker.parked.Take(FingerprintOf(before))) {
+      if (!worker.NamesByTokens(store)) continue;
       const auto known = [&](size_t i) KV_REQUIRES(mutex_) {
         return KnownContent(worker, store.block_hashes[i]);
       };
@@ -79,6 +80,7 @@ void PrefixIndex::Impl::NameParked(WorkerState& worker, const BlockHash& parent,
       const auto stride = static_cast<uint32_t>(store.block_size);
       for (size_t i = 0; i < store.block_hashes.size(); ++i) {
         if (content_.contents[i] == kUnnamed) continue;
+        worker.lower_names |= router::TierOf(store.medium) != Tier::kGpu;
         Learn(worker, store.block_hashes[i], {content_.contents[i], stride}, content_.dense,
               cursor);
         named.emplace_back(store.block_hashes[i], content_.contents[i]);
@@ -127,6 +129,11 @@ router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockSto
 
 void PrefixIndex::Impl::ReadContent(WorkerState& worker, const BlockStored& event, Tier tier,
                                     uint8_t group, const router::SpanStart& start) {
+  if (!worker.NamesByTokens(event)) {
+    content_ = {.contents = std::vector<ContentKey>(event.block_hashes.size(), kUnnamed),
+                .reason = UnnamedReason::kHiddenContent};
+    return;
+  }
   const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(group);
   const bool ruled = worker.config.sparse_rule && !worker.rule_refuted && tier == Tier::kGpu;
   const SparseRule* const rule = ruled ? &*worker.config.sparse_rule : nullptr;
@@ -187,6 +194,11 @@ void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& ev
   const int64_t lookahead = router::LookaheadOf(event);
   if (lookahead == worker.shown.lookahead || lookahead < 0 || lookahead > kMaxLookahead) return;
   worker.shown.lookahead = lookahead;
+  // Names of other tiers are of another lookahead.
+  if (worker.lower_names) {
+    worker.ambiguous.AddEverything();
+    worker.ambiguous_changed = true;
+  }
   worker.catalogue_changes = ~uint64_t{0};
 }
 

@@ -169,9 +169,7 @@ TEST(ExactnessOfLoads, NoAnswerIsExactAndWrong) {
   std::array<LoadCounts, kRules> counts;
   for (uint64_t seed = first; seed < first + seeds; ++seed) {
     Random random(seed);
-    Drawn drawn = Draw(random);
-    // Engines with a connector hash without lookahead: its stores have none.
-    drawn.cache.chain_form.lookahead = 0;
+    const Drawn drawn = Draw(random);
     const DrawnHost host = DrawHost(random);
     const auto cache = ValidateCacheConfig(drawn.cache);
     if (!cache.ok()) continue;

@@ -312,6 +312,69 @@ TEST(LearnedLookahead, BeyondTheBoundIsNotLearned) {
   EXPECT_EQ(worker.counters().bad_stores, 1u);
 }
 
+BlockStored OnHost(BlockStored event) {
+  event.medium = "CPU";
+  return event;
+}
+BlockStored WithLookahead(BlockStored event, std::vector<TokenId> behind) {
+  event.lookahead = LookaheadTokens{.width = 1, .token_ids = std::move(behind)};
+  return event;
+}
+
+// vLLM's connector describes blocks without the tokens behind them.
+TEST(LearnedLookahead, StoresOfLowerTiersWithoutItNameNothing) {
+  ContentWorker worker;
+  worker.Apply(WithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
+  worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
+  EXPECT_TRUE(worker.Knows(Hash(1))) << "by the GPU's store";
+  EXPECT_FALSE(worker.Knows(Hash(2)));
+  EXPECT_EQ(worker.unnamed_for(UnnamedReason::kHiddenContent), 1u);
+  EXPECT_EQ(worker.counters().ambiguous, 0u);
+  EXPECT_TRUE(worker.Match(Tokens(1, 8), {}, 1).has_unnamed);
+  worker.Apply(OnHost(WithLookahead(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), {-1})));
+  EXPECT_TRUE(worker.Knows(Hash(2))) << "the key form of the GPU";
+}
+
+TEST(LearnedLookahead, StoresOfLowerTiersWithoutItLeaveBlocksOfTheGpuUnnamed) {
+  ContentWorker worker({Window(5, 4)}, {.hash_lookahead_tokens = 1});
+  worker.Apply(WithLookahead(StoreTokens({Hash(2)}, Tokens(1, 8)), {9}));
+  worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
+  EXPECT_FALSE(worker.Knows(Hash(2))) << "a sparse store does not tell which block it names";
+  EXPECT_EQ(worker.counters().unnamed_gpu, 1u);
+}
+
+TEST(LearnedLookahead, StoresOfLowerTiersThatWaitForTheirParentNameNothingEither) {
+  ContentWorker worker;
+  worker.Apply(OnHost(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));
+  worker.Apply(WithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
+  EXPECT_TRUE(worker.Knows(Hash(1)));
+  EXPECT_FALSE(worker.Knows(Hash(2)));
+}
+
+TEST(LearnedLookahead, AfterNamesOfALowerTierWithoutItNothingIsCertain) {
+  const auto first = OnHost(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  const auto second = WithLookahead(StoreTokens({Hash(2)}, Tokens(100, 4)), {104});
+  ContentWorker worker;
+  worker.Apply(first);
+  EXPECT_FALSE(worker.Match(Tokens(1, 4)).ambiguous);
+  worker.Apply(second);
+  EXPECT_TRUE(worker.Match(Tokens(1, 4), {}, 1).ambiguous);
+  worker.index().RestartWorker(kWorker);
+  worker.Apply(second);
+  EXPECT_FALSE(worker.Match(Tokens(100, 4), {}, 1).ambiguous);
+
+  ContentWorker of_snapshot;
+  of_snapshot.Apply(first);
+  of_snapshot.index().BeginHidden(kWorker);
+  of_snapshot.ApplyHidden(OnHost(StoreFull({Hash(1)}, 0, 4)));
+  of_snapshot.index().SwapHidden(kWorker);
+  of_snapshot.Apply(second);
+  EXPECT_TRUE(of_snapshot.Match(Tokens(1, 4), {}, 1).ambiguous);
+  of_snapshot.index().BeginHidden(kWorker);
+  of_snapshot.index().SwapHidden(kWorker);
+  EXPECT_TRUE(of_snapshot.Match(Tokens(1, 4), {}, 1).ambiguous);
+}
+
 // The prompt 1 ... 4 and two ways on from there.
 BlockStored Parent() { return StoreTokens({Hash(1)}, Tokens(1, 4)); }
 BlockStored Child(int64_t number, int64_t group = 0) {
@@ -346,9 +409,7 @@ TEST(ReuseEvidence, OfAGroupOfStatesTellsNothingOfLoads) {
     worker.Apply(Parent(), second(Parent()));
     worker.Apply(Child(1), second(Child(1)));
     worker.Apply(Child(2), second(Child(2)));
-    BlockStored copied = Parent();
-    copied.medium = "CPU";
-    worker.Apply(copied);
+    worker.Apply(OnHost(Parent()));
     const WorkerMatch match = worker.Match(Tokens(1, 4));
     EXPECT_FALSE(Lacks(match, Untold::kEagle));
     return (match.untold_with_cpu & static_cast<uint32_t>(Untold::kEagle)) != 0;
