@@ -608,7 +608,7 @@ MUTATIONS = [
     ("report the loads of every engine", "examples/report_loads.py", "            if engine is not None:\n",
      "            if False:\n", ROUTER_API),
     ("loads are exact by a rule that is not told", "router/worker_rules.cc",
-     "  if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);\n", "", LOADS),
+     "  if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);\n", "", NAMING),
     ("loads are exact beside unnamed blocks", "router/service/query_engine.cc",
      "  return hidden ? \"blocks whose content is not known\" : \"\";\n", "  return \"\";\n", LOADS),
     ("loads under a wrong LoRA path are none", "router/service/query_engine.cc",

@@ -273,6 +273,21 @@ TEST(Untold, EveryPropertyHasAName) {
                                              "offload_rule", "load_end"}));
 }
 
+BlockStored OnHost(BlockStored event) {
+  event.medium = "CPU";
+  return event;
+}
+
+TEST(Untold, TheRuleOfLoadsIsToldByTheRegistrationAlone) {
+  const auto untold_of_loads = [](const WorkerConfig& config) {
+    ContentWorker worker({Full(4)}, config);
+    worker.Apply(OnHost(ThreeBlocks()));
+    return worker.Match(Tokens(1, 12)).untold_with_cpu;
+  };
+  EXPECT_EQ(untold_of_loads({}), static_cast<uint32_t>(Untold::kOffloadRule));
+  EXPECT_EQ(untold_of_loads({.offload_rule = OffloadRule::kConnector}), 0u);
+}
+
 TEST(LearnedLookahead, IsThatOfTheLastStore) {
   ContentWorker worker;
   worker.Apply(ThreeBlocks());
@@ -312,10 +327,6 @@ TEST(LearnedLookahead, BeyondTheBoundIsNotLearned) {
   EXPECT_EQ(worker.counters().bad_stores, 1u);
 }
 
-BlockStored OnHost(BlockStored event) {
-  event.medium = "CPU";
-  return event;
-}
 BlockStored WithLookahead(BlockStored event, std::vector<TokenId> behind) {
   event.lookahead = LookaheadTokens{.width = 1, .token_ids = std::move(behind)};
   return event;
