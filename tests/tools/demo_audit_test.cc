@@ -25,7 +25,7 @@ std::shared_ptr<const EventBatch> StoreOf(uint64_t hash) {
   return batch;
 }
 
-AuditedAdmission Admission(int64_t hit, uint64_t published) {
+AuditedAdmission AuditedHit(int64_t hit, uint64_t published) {
   const std::vector<BlockHash> chain = {BlockHash::FromUnsigned(1), BlockHash::FromUnsigned(2)};
   return {.request = 7,
           .hit_tokens = hit,
@@ -38,14 +38,14 @@ TEST(ExactnessAudit, EvaluatesAfterExactlyTheBatchesPublishedBeforeTheLookup) {
   ExactnessAudit audit(1, OneFullGroup(), 16);
   audit.OnBatch(0, 0, StoreOf(1));
   audit.OnBatch(0, 1, StoreOf(2));  // after the lookup: must not count
-  audit.OnAdmission(0, Admission(16, 1));
+  audit.OnAdmission(0, AuditedHit(16, 1));
   EXPECT_EQ(audit.totals().compared, 1);
   EXPECT_EQ(audit.totals().equal, 1);
 }
 
 TEST(ExactnessAudit, WaitsForBatchesThatHaveNotCome) {
   ExactnessAudit audit(1, OneFullGroup(), 16);
-  audit.OnAdmission(0, Admission(32, 2));
+  audit.OnAdmission(0, AuditedHit(32, 2));
   EXPECT_EQ(audit.pending(), 1);
   audit.OnBatch(0, 0, StoreOf(1));
   EXPECT_EQ(audit.pending(), 1);
@@ -57,8 +57,8 @@ TEST(ExactnessAudit, WaitsForBatchesThatHaveNotCome) {
 TEST(ExactnessAudit, CountsAndNamesADifference) {
   ExactnessAudit audit(1, OneFullGroup(), 16);
   audit.OnBatch(0, 0, StoreOf(1));
-  audit.OnAdmission(0, Admission(32, 1));
-  audit.OnAdmission(0, Admission(0, 1));
+  audit.OnAdmission(0, AuditedHit(32, 1));
+  audit.OnAdmission(0, AuditedHit(0, 1));
   const AuditTotals totals = audit.totals();
   EXPECT_EQ(totals.compared, 2);
   EXPECT_EQ(totals.equal, 0);
@@ -70,7 +70,7 @@ TEST(ExactnessAudit, CountsAndNamesADifference) {
 TEST(ExactnessAudit, LostBatchLeavesItsAdmissionsPending) {
   ExactnessAudit audit(1, OneFullGroup(), 16);
   audit.OnBatch(0, 1, StoreOf(2));
-  audit.OnAdmission(0, Admission(16, 2));
+  audit.OnAdmission(0, AuditedHit(16, 2));
   EXPECT_EQ(audit.pending(), 1);
   EXPECT_EQ(audit.totals().compared, 0);
 }
