@@ -34,8 +34,8 @@ class MatchPlan {
   // REQUIRES: no bit at or above shape.prompt_units.
   void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
 
-  // WorkerMatch::certain and untold are the caller's to set. Of untold_with_cpu only what the
-  // blocks leave open is set.
+  // WorkerMatch::certain and untold are the caller's to set. Of untold_with_cpu only the bits
+  // that the blocks leave open are set.
   WorkerMatch Evaluate() const;
 
   // The groups that take part, with their blocks on the GPU.

@@ -95,7 +95,7 @@ struct WorkerState {
     return std::max(config.hash_lookahead_tokens, of.lookahead);
   }
   // Whether the tokens of a store tell which content its hashes name. Connectors leave out the
-  // lookahead tokens of what they store.
+  // lookahead tokens of their stores.
   bool NamesByTokens(const BlockStored& event) const {
     if (router::TierOf(event.medium) == Tier::kGpu) return true;
     return !event.token_ids || event.token_ids->empty() ||

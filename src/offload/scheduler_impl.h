@@ -94,6 +94,7 @@ class OffloadScheduler::Impl {
     std::vector<BlockId> fenced_from_start;
   };
   OffloadJobId AddJob(Request& request, Job job);
+  void AddFencedStore(Request& request, OffloadJob job);
   void Complete(OffloadJobId id, Job job, OffloadArrivals& arrivals);
   void ForgetIfDone(OffloadRequestId id);
   void EndLoad(OffloadJobId id, const Job& job, OffloadArrivals& arrivals);

@@ -162,12 +162,7 @@ void OffloadScheduler::Impl::StoreState(Request& request, const OffloadStep::Tai
     const int64_t chunk = tail.boundary / found->tokens_per_chunk - 1;
     writer.Describe(keys[0], describer.Chunk(request, group, chunk));
   }
-  job.id = AddJob(request, {.request = request.id,
-                            .store = true,
-                            .keys = store_plan.keys,
-                            .blocks = job.gpu_blocks,
-                            .fenced_from_start = job.gpu_blocks});
-  plan.stores.push_back(std::move(job));
+  AddFencedStore(request, std::move(job));
 }
 
 void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
@@ -240,6 +235,16 @@ void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const Offload
   if (room && !store_plan.keys.empty()) MakeTailJob(request, boundary, sources);
 }
 
+// A store of store_plan whose blocks must not be written before it has ended.
+void OffloadScheduler::Impl::AddFencedStore(Request& request, OffloadJob job) {
+  job.id = AddJob(request, {.request = request.id,
+                            .store = true,
+                            .keys = store_plan.keys,
+                            .blocks = job.gpu_blocks,
+                            .fenced_from_start = job.gpu_blocks});
+  plan.stores.push_back(std::move(job));
+}
+
 void OffloadScheduler::Impl::MakeTailJob(Request& request, int64_t boundary,
                                          std::span<const BlockId> sources) {
   OffloadJob job;
@@ -261,12 +266,7 @@ void OffloadScheduler::Impl::MakeTailJob(Request& request, int64_t boundary,
                                                    : describer.Tail(request, g, tokens));
     }
   }
-  job.id = AddJob(request, {.request = request.id,
-                            .store = true,
-                            .keys = store_plan.keys,
-                            .blocks = job.gpu_blocks,
-                            .fenced_from_start = job.gpu_blocks});
-  plan.stores.push_back(std::move(job));
+  AddFencedStore(request, std::move(job));
 }
 
 }  // namespace kvcast

@@ -55,8 +55,8 @@ class HostTier {
   // The request has its blocks; the load of its external tokens begins with the next BuildStep. Not
   // ok: `external_tokens` are not those of the last Match, in this step; nothing is loaded.
   Status AfterAlloc(const CacheRequest& request, int64_t external_tokens);
-  // Both are to be called before the request's GPU blocks are freed. `computed_tokens`: whose KV is
-  // there.
+  // Both are to be called before the request's GPU blocks are freed. `computed_tokens`: tokens with
+  // KV in these blocks.
   void Preempt(const CacheRequest& request, int64_t computed_tokens);
   void Finish(const CacheRequest& request, int64_t computed_tokens);
 
