@@ -38,7 +38,6 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
       turns_(turns),
       record_(record),
       random_(seed, 0x11000 + static_cast<uint64_t>(number)),
-      number_(number),
       publisher_(seed, number),
       follower_(WorkerId(static_cast<uint32_t>(number)), limits, can_replay, publisher_, index,
                 record,
@@ -157,23 +156,20 @@ void Link::Request(std::vector<uint8_t> start) {
   last_reply_ms_ = 0;
   replies_.clear();
   const int64_t arrival = Passable(agenda_.now_ms() + random_.Between(1, 4));
-  agenda_.At(arrival, [this, request = request_, start = std::move(start)] {
-    Serve(request, static_cast<uint64_t>(publisher_.life()), start);
-  });
+  agenda_.At(arrival,
+             [this, request = request_, start = std::move(start)] { Serve(request, start); });
 }
 
 // A request waits for a publisher to be there; it dies with the life that has it.
-void Link::Serve(uint64_t request, uint64_t life, std::vector<uint8_t> start) {
+void Link::Serve(uint64_t request, std::vector<uint8_t> start) {
   if (!request_open_ || request != request_) return;
   const int64_t now = agenda_.now_ms();
   if (publisher_paused() || now < publisher_up_ms_) {
     agenda_.At(std::max(publisher_paused_until_ms_, publisher_up_ms_),
-               [this, request, life, start = std::move(start)] {
-                 Serve(request, static_cast<uint64_t>(publisher_.life()), start);
-               });
+               [this, request, start = std::move(start)] { Serve(request, start); });
     return;
   }
-  life = static_cast<uint64_t>(publisher_.life());
+  const auto life = static_cast<uint64_t>(publisher_.life());
   auto serving = std::make_shared<SimPublisher::Serving>(publisher_.Begin(start));
   Continue(request, life, std::move(serving));
 }

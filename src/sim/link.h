@@ -103,7 +103,7 @@ class Link {
   void Request(std::vector<uint8_t> start);
   void BreakReplies();
   void AskSnapshot();
-  void Serve(uint64_t request, uint64_t life, std::vector<uint8_t> start);
+  void Serve(uint64_t request, std::vector<uint8_t> start);
   void Continue(uint64_t request, uint64_t life, std::shared_ptr<SimPublisher::Serving> serving);
   void SendReply(ReplyMessage reply);
   void Work();
@@ -116,7 +116,6 @@ class Link {
   Record& record_;
   std::function<void()> on_turns_;
   Random random_;
-  const int number_;
   SimPublisher publisher_;
   std::array<Window, kFaultKinds> windows_;
   int64_t partitioned_until_ms_ = -1;

@@ -15,10 +15,11 @@
 #include "src/tools/simple_offload_replay.h"
 
 namespace kvcast::tools {
-namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
+
+namespace {
 
 // Recordings that show faults of the engine; they are run where they are named themselves.
 constexpr char kKnownDefects[] = "known-defects";

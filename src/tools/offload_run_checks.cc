@@ -5,9 +5,9 @@
 
 namespace kvcast::tools {
 
-namespace {
-
 using Json = nlohmann::json;
+
+namespace {
 
 Json Values(const std::vector<OffloadJobId>& jobs) {
   Json list = Json::array();

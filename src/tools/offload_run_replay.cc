@@ -10,10 +10,10 @@
 
 namespace kvcast::tools {
 
-namespace {
-
 using Json = nlohmann::json;
 using Ordered = nlohmann::ordered_json;
+
+namespace {
 
 constexpr int64_t kNow = 0;  // recorded runs wait for ever
 

@@ -24,9 +24,13 @@ constexpr size_t kLine = 256;
 constexpr size_t kAheadLines = 8;
 static_assert(kAheadLines * kLine <= kStreamCopyFrom);
 
-template <_mm_hint kHint>
+// Localities of __builtin_prefetch.
+constexpr int kUsedOnce = 0;
+constexpr int kUsedAgain = 3;
+
+template <int kLocality>
 [[gnu::always_inline]] inline void AskFor(const char* line) {
-  for (size_t at = 0; at < kLine; at += 64) _mm_prefetch(line + at, kHint);
+  for (size_t at = 0; at < kLine; at += 64) __builtin_prefetch(line + at, 0, kLocality);
 }
 
 // Streams whole lines to an aligned place, and asks for as many from `ask` on.
@@ -34,7 +38,7 @@ using StreamLines = void (*)(char* to, const char* from, size_t lines, const cha
 
 void Sse2Lines(char* to, const char* from, size_t lines, const char* ask) {
   for (; lines > 0; --lines, to += kLine, from += kLine, ask += kLine) {
-    AskFor<_MM_HINT_NTA>(ask);
+    AskFor<kUsedOnce>(ask);
     for (int i = 0; i < 16; ++i) {
       const __m128i value = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from) + i);
       _mm_stream_si128(reinterpret_cast<__m128i*>(to) + i, value);
@@ -45,7 +49,7 @@ void Sse2Lines(char* to, const char* from, size_t lines, const char* ask) {
 __attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_t lines,
                                                const char* ask) {
   for (; lines > 0; --lines, to += kLine, from += kLine, ask += kLine) {
-    AskFor<_MM_HINT_NTA>(ask);
+    AskFor<kUsedOnce>(ask);
     for (int i = 0; i < 8; ++i) {
       const __m256i value = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from) + i);
       _mm256_stream_si256(reinterpret_cast<__m256i*>(to) + i, value);
@@ -56,7 +60,7 @@ __attribute__((target("avx2"))) void Avx2Lines(char* to, const char* from, size_
 __attribute__((target("avx512f"))) void Avx512Lines(char* to, const char* from, size_t lines,
                                                     const char* ask) {
   for (; lines > 0; --lines, to += kLine, from += kLine, ask += kLine) {
-    AskFor<_MM_HINT_NTA>(ask);
+    AskFor<kUsedOnce>(ask);
     for (int i = 0; i < 4; ++i) {
       const __m512i value = _mm512_loadu_si512(reinterpret_cast<const __m512i*>(from) + i);
       _mm512_stream_si512(reinterpret_cast<__m512i*>(to) + i, value);
@@ -72,7 +76,7 @@ void AlignedCopy(void* dst, const void* src, size_t bytes, const void* next_src)
   const auto* from = static_cast<const char*>(src);
   const auto* next = static_cast<const char*>(next_src);
   if (bytes < kStreamCopyFrom) return PlainCopy(to, from, bytes, nullptr);
-  if (next != nullptr) AskFor<_MM_HINT_T0>(next);
+  if (next != nullptr) AskFor<kUsedAgain>(next);
   const size_t head = (kAlignment - reinterpret_cast<uintptr_t>(to) % kAlignment) % kAlignment;
   std::memcpy(to, from, head);
   const size_t lines = (bytes - head) / kLine;

@@ -27,8 +27,8 @@ void RetireNew(EpochDomain& domain, int& freed) {
 }
 
 TEST(EpochTest, FreesAtOnceWithoutReaders) {
-  EpochDomain domain;
   int freed = 0;
+  EpochDomain domain;  // its destructor frees too
   RetireNew(domain, freed);
   EXPECT_EQ(freed, 0);
   domain.Collect();
@@ -36,8 +36,8 @@ TEST(EpochTest, FreesAtOnceWithoutReaders) {
 }
 
 TEST(EpochTest, WaitsForTheReadersOfThatTimeOnly) {
-  EpochDomain domain;
   int freed = 0;
+  EpochDomain domain;
   std::optional<EpochDomain::Pin> early(std::in_place, domain);
   RetireNew(domain, freed);
   domain.Collect();
@@ -52,8 +52,8 @@ TEST(EpochTest, WaitsForTheReadersOfThatTimeOnly) {
 }
 
 TEST(EpochTest, RetireCollectsByItself) {
-  EpochDomain domain;
   int freed = 0;
+  EpochDomain domain;
   for (int i = 0; i < 1000; ++i) RetireNew(domain, freed);
   EXPECT_GT(freed, 800);
 }

@@ -74,7 +74,8 @@ class Traffic {
 
   bool StartOne() {
     // A few long prefixes that many requests share, cut anywhere.
-    std::vector<TokenId> tokens = Tokens(16 + Below(200), 10000 * Below(10));
+    const int64_t first = 10000 * Below(10);
+    std::vector<TokenId> tokens = Tokens(16 + Below(200), first);
     for (int64_t i = Below(20); i > 0; --i) tokens.push_back(Below(3));
     if (!prompts_.empty() && Chance(40)) {
       tokens = prompts_[static_cast<size_t>(Below(std::ssize(prompts_)))];

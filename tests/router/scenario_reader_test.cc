@@ -15,6 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
+// A list of one is a Json::array: compilers differ in what Json({x}) is.
 Json ConfigLine(Json groups) {
   return {{"name", "test"},
           {"groups", std::move(groups)},
@@ -58,14 +59,14 @@ ScenarioStep ParsedStep(Json ops, Json probes = Json::array(), Json events = Jso
 }
 
 TEST(ScenarioReader, TheLayoutNamesTheRelease) {
-  EXPECT_EQ(Parsed(ConfigLine({kFull})).cache.rules, EngineRules::kV033);
-  Json older = ConfigLine({kFull});
+  EXPECT_EQ(Parsed(ConfigLine(Json::array({kFull}))).cache.rules, EngineRules::kV033);
+  Json older = ConfigLine(Json::array({kFull}));
   older.erase("event_layout");
   EXPECT_EQ(Parsed(older).cache.rules, EngineRules::kMain2026August);
 }
 
 TEST(ScenarioReader, TheChainsForm) {
-  Json line = ConfigLine({kFull});
+  Json line = ConfigLine(Json::array({kFull}));
   line["hash_lookahead_tokens"] = 3;
   EXPECT_EQ(Parsed(line).chain_form, (ChainForm{ExtraKeyScheme::kTagged, 3}));
   line.erase("extra_key_scheme");
@@ -74,7 +75,7 @@ TEST(ScenarioReader, TheChainsForm) {
 }
 
 TEST(ScenarioReader, WhatWouldChangeHashesAndIsUnknownIsRefused) {
-  Json line = ConfigLine({kFull});
+  Json line = ConfigLine(Json::array({kFull}));
   line["extra_key_scheme"] = "sealed";
   EXPECT_NE(RefusalOf(line).find("extra_key_scheme"), std::string::npos);
   line["extra_key_scheme"] = "bare";
@@ -83,8 +84,9 @@ TEST(ScenarioReader, WhatWouldChangeHashesAndIsUnknownIsRefused) {
   line["hash_lookahead_tokens"] = 0;
   line["embeds_rows"] = "rows of another make";
   EXPECT_NE(RefusalOf(line).find("embeds_rows"), std::string::npos);
-  EXPECT_NE(RefusalOf(ConfigLine({{{"kind", "spiral"}, {"block_size", 16}}})).find("spiral"),
-            std::string::npos);
+  EXPECT_NE(
+      RefusalOf(ConfigLine(Json::array({{{"kind", "spiral"}, {"block_size", 16}}}))).find("spiral"),
+      std::string::npos);
 }
 
 TEST(ScenarioReader, GroupsOutsidePrefixCaching) {
@@ -144,7 +146,7 @@ TEST(ScenarioReader, EventsWithSessionAndLookahead) {
                        {"block_size", 2},
                        {"session_id", "s"},
                        {"lookahead_token_ids", {{3}, {5}}}};
-  const ScenarioStep step = ParsedStep(Json::array(), Json::array(), {stored});
+  const ScenarioStep step = ParsedStep(Json::array(), Json::array(), Json::array({stored}));
   const auto& event = std::get<BlockStored>(step.events.at(0));
   EXPECT_EQ(event.session_id, "s");
   EXPECT_EQ(event.lookahead, (LookaheadTokens{1, {3, 5}}));
@@ -162,7 +164,8 @@ TEST(ScenarioReader, ToldPropertiesOfARun) {
   };
   Json reports = prompt("add", "/one");
   reports["kv_cache_report_mode"] = "full";
-  scenario.steps.push_back(ParsedStep({reports}, {prompt("add", "/two")}));
+  scenario.steps.push_back(
+      ParsedStep(Json::array({reports}), Json::array({prompt("add", "/two")})));
   const auto told = ToldPropertiesOf(scenario);
   ASSERT_TRUE(told.ok()) << told.status().ToString();
   EXPECT_EQ(told->release, EngineRules::kV033);
