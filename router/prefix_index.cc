@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <bit>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -463,6 +464,8 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
                              .start = start,
                              .content = content_,
                              .group = group,
+                             .held = worker.residencies[static_cast<size_t>(Tier::kGpu)] /
+                                     static_cast<uint64_t>(std::popcount(worker.announced)),
                              .unit = worker.catalogue.unit(),
                              .lookahead = worker.shown.lookahead},
                             keys_);

@@ -30,33 +30,33 @@ struct SampledPrompt {
 using Node = PromptSample::Node;
 
 // By node of the first prefix: whether other prompts have its tokens under another scope.
-absl::flat_hash_set<uint32_t> UnderSeveralScopes(const PromptSample::Generation& generation) {
+absl::flat_hash_set<uint16_t> UnderSeveralScopes(const PromptSample::Generation& generation) {
   std::map<ContentKey, ContentKey> scope_of;
   absl::flat_hash_set<ContentKey> several;
   for (const PromptSample::Start& start : generation.starts) {
     const auto [entry, added] = scope_of.try_emplace(start.tokens, start.scope);
     if (!added && entry->second != start.scope) several.insert(start.tokens);
   }
-  absl::flat_hash_set<uint32_t> nodes;
+  absl::flat_hash_set<uint16_t> nodes;
   for (const PromptSample::Start& start : generation.starts) {
     if (several.contains(start.tokens)) nodes.insert(start.node);
   }
   return nodes;
 }
 
-SampledPrompt PromptTo(const PromptSample::Generation& generation, uint32_t leaf, int64_t unit,
-                       const absl::flat_hash_set<uint32_t>& several_scopes) {
+SampledPrompt PromptTo(const PromptSample::Generation& generation, uint16_t leaf, int64_t unit,
+                       const absl::flat_hash_set<uint16_t>& several_scopes) {
   const std::vector<Node>& nodes = generation.nodes;
   SampledPrompt prompt;
   prompt.tokens = nodes[leaf].end;
-  prompt.cut = nodes[leaf].cut;
+  prompt.cut = nodes[leaf].cut != 0;
   prompt.contents.resize(static_cast<size_t>(prompt.tokens / unit));
   prompt.removed.resize(prompt.contents.size());
-  uint32_t first = leaf;
-  for (uint32_t at = leaf; at != PromptSample::kRoot; at = nodes[at].parent) {
+  uint16_t first = leaf;
+  for (uint16_t at = leaf; at != PromptSample::kRoot; at = nodes[at].parent) {
     const Node& node = nodes[at];
     first = at;
-    if (node.repeated) prompt.asked_for = std::max<int64_t>(prompt.asked_for, node.end);
+    if (node.repeated != 0) prompt.asked_for = std::max<int64_t>(prompt.asked_for, node.end);
     if (node.end % unit != 0) continue;
     const auto position = static_cast<size_t>(node.end / unit - 1);
     prompt.contents[position] = node.content;
@@ -71,8 +71,8 @@ std::vector<SampledPrompt> PromptsOf(const PromptSample& sample, int64_t unit) {
   std::vector<SampledPrompt> prompts;
   int64_t units = 0;
   for (const PromptSample::Generation& generation : sample.generations()) {
-    std::vector<uint32_t> leaves;
-    for (uint32_t i = 0; i < generation.nodes.size(); ++i) {
+    std::vector<uint16_t> leaves;
+    for (uint16_t i = 0; i < generation.nodes.size(); ++i) {
       if (generation.nodes[i].child == PromptSample::kRoot) leaves.push_back(i);
     }
     const auto several_scopes = UnderSeveralScopes(generation);

@@ -2,6 +2,7 @@
 #include "router/prompt_sample.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 namespace kvcast::router {
@@ -38,6 +39,21 @@ void PromptSample::MakeFilter(size_t bits) {
   }
 }
 
+size_t PromptSample::Generation::SlotOf(ContentKey content) const {
+  const size_t mask = table.size() - 1;
+  size_t slot = (content ^ content >> 32) & mask;
+  while (table[slot] != kRoot && nodes[table[slot]].content != content) slot = (slot + 1) & mask;
+  return slot;
+}
+
+// The present generation, which is empty.
+void PromptSample::Open(uint64_t held) {
+  Generation& now = present();
+  now.max_nodes = std::clamp<size_t>(held / kBlocksANode, kMinNodes, kMaxNodes);
+  now.nodes.reserve(now.max_nodes);
+  now.table.assign(std::bit_ceil(now.max_nodes * 2), kRoot);
+}
+
 void PromptSample::Rotate() {
   generations_[0] = std::exchange(generations_[1], {});
   MakeFilter(filter_.size() * 64);
@@ -50,42 +66,39 @@ void PromptSample::Follow(const Store& store, const ContentKeys& keys) {
     unit_ = store.unit;
   }
   if (unit_ <= 0 || store.event.block_size % unit_ != 0) return;
-  uint32_t at = kRoot;
+  uint16_t at = kRoot;
   if (!store.start.at_root) {
-    const auto parent = present().position_of.find(store.start.parent);
-    if (parent == present().position_of.end()) {
-      const auto old = generations_[0].position_of.find(store.start.parent);
-      if (old != generations_[0].position_of.end()) generations_[0].nodes[old->second].cut = true;
+    at = present().Find(store.start.parent);
+    if (at == kRoot) {
+      const uint16_t old = generations_[0].Find(store.start.parent);
+      if (old != kRoot) generations_[0].nodes[old].cut = 1;
       return;
     }
-    at = parent->second;
     Node& node = present().nodes[at];
     // The end of a path is followed even without credits, so that it is the end of its prompt.
     const bool goes_on = node.child == kRoot || (node.stored >> store.group & 1) != 0;
     if (credits_ <= (goes_on ? -static_cast<int64_t>(kMaxNodes) : 0)) {
-      node.cut = true;
+      node.cut = 1;
       return;
     }
   }
   const auto units = static_cast<size_t>(store.event.block_size / unit_);
-  if (present().nodes.size() + store.event.block_hashes.size() * units > kMaxNodes) {
-    if (at != kRoot) present().nodes[at].cut = true;
+  const size_t more = store.event.block_hashes.size() * units;
+  if (!present().nodes.empty() && present().nodes.size() + more > present().max_nodes) {
+    if (at != kRoot) present().nodes[at].cut = 1;
     Rotate();
-    if (at != kRoot || store.event.block_hashes.size() * units > kMaxNodes) return;
+    if (at != kRoot) return;
   }
+  if (present().nodes.empty()) Open(store.held);
   FollowBlocks(store, keys, at);
 }
 
-void PromptSample::FollowBlocks(const Store& store, const ContentKeys& keys, uint32_t at) {
+void PromptSample::FollowBlocks(const Store& store, const ContentKeys& keys, uint16_t at) {
   const BlockStored& event = store.event;
   const auto stride = static_cast<size_t>(event.block_size);
   const auto unit = static_cast<size_t>(unit_);
   const bool readable = stride > unit && store.lookahead == 0 && HasTokensOfBlocks(event);
   ContentKey before = store.start.at_root ? keys.Root(ScopeOf(event)) : store.start.parent;
-  if (present().nodes.empty()) {
-    present().nodes.reserve(kFirstCredits);
-    present().position_of.reserve(kFirstCredits);
-  }
   const size_t known = present().nodes.size();
   bool first = at == kRoot;
   const auto note_first = [&] {
@@ -102,43 +115,49 @@ void PromptSample::FollowBlocks(const Store& store, const ContentKeys& keys, uin
       // With images in it the block is named otherwise, and its inner prefixes are not known.
       for (size_t k = 0; inside_.back() == content && k + 1 < inside_.size(); ++k) {
         at = Step(at, inside_[k], static_cast<uint32_t>(unit), store.group);
+        if (at == kRoot) return;
         followed += unit;
         note_first();
       }
     }
     at = Step(at, content, static_cast<uint32_t>(stride - followed), store.group);
+    if (at == kRoot) return;
     note_first();
     before = content;
   }
 }
 
-uint32_t PromptSample::Step(uint32_t at, ContentKey content, uint32_t tokens, uint8_t group) {
+uint16_t PromptSample::Step(uint16_t at, ContentKey content, uint32_t tokens, uint8_t group) {
   --credits_;
   Generation& now = present();
-  const auto [entry, added] =
-      now.position_of.try_emplace(content, static_cast<uint32_t>(now.nodes.size()));
-  const uint32_t next = entry->second;
-  if (added) {
+  const size_t slot = now.SlotOf(content);
+  if (now.table[slot] == kRoot) {
+    if (now.full()) {
+      if (at != kRoot) now.nodes[at].cut = 1;
+      return kRoot;
+    }
+    const auto next = static_cast<uint16_t>(now.nodes.size());
+    now.table[slot] = next;
     const uint32_t end = (at == kRoot ? 0 : now.nodes[at].end) + tokens;
-    now.nodes.push_back({.content = content, .parent = at, .end = end, .child = kRoot});
+    now.nodes.push_back({.content = content, .end = end, .parent = at, .child = kRoot});
     AddToFilter(content);
     if (at != kRoot) {
       Node& parent = now.nodes[at];
       if (parent.child == kRoot) {
         parent.child = next;
       } else if (now.nodes[parent.child].end == end) {
-        parent.repeated = true;
+        parent.repeated = 1;
       }
     }
   }
-  Node& node = now.nodes[next];
-  const uint64_t bit = uint64_t{1} << group;
-  node.repeated = node.repeated || (node.stored & bit) != 0;
+  Node& node = now.nodes[now.table[slot]];
+  const uint32_t bit = uint32_t{1} << group;
+  if ((node.stored & bit) != 0) node.repeated = 1;
   node.stored |= bit;
-  return next;
+  return now.table[slot];
 }
 
-void PromptSample::NoteStart(uint32_t node, const Store& store, const ContentKeys& keys) {
+void PromptSample::NoteStart(uint16_t node, const Store& store, const ContentKeys& keys) {
   if (!store.event.token_ids) return;
   const auto tokens = std::span<const TokenId>(*store.event.token_ids);
   const size_t count = std::min<size_t>(tokens.size(), present().nodes[node].end);
@@ -149,9 +168,8 @@ void PromptSample::NoteStart(uint32_t node, const Store& store, const ContentKey
 
 void PromptSample::MarkRemoved(ContentKey content, uint8_t group) {
   for (Generation& generation : generations_) {
-    const auto found = generation.position_of.find(content);
-    if (found == generation.position_of.end()) continue;
-    generation.nodes[found->second].removed |= uint64_t{1} << group;
+    const uint16_t found = generation.Find(content);
+    if (found != kRoot) generation.nodes[found].removed |= uint32_t{1} << group;
   }
 }
 

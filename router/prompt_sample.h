@@ -2,7 +2,7 @@
 //
 // A sampled prompt is followed from its first block on. Beside every prefix stands which groups
 // have removed a block that ends there. Most stores are passed over: one block in 128 is paid for,
-// after the first 256.
+// after the first 256. A prefix takes 30 bytes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +12,6 @@
 #include <span>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "kvcast/content_key.h"
 #include "kvcast/event.h"
 #include "router/store_content.h"
@@ -22,33 +21,51 @@ namespace kvcast::router {
 // Of one worker's GPU. Thread-compatible.
 class PromptSample {
  public:
-  // Prefixes of a generation. A full generation becomes the old one, which does not grow.
+  // Prefixes of a generation: one for kBlocksANode blocks that a group holds when the generation
+  // begins, within these bounds. A full generation becomes the old one, which does not grow.
+  static constexpr size_t kMinNodes = 768;
   static constexpr size_t kMaxNodes = 8192;
+  static constexpr uint64_t kBlocksANode = 128;
+  // Groups of a higher index are not followed.
+  static constexpr uint8_t kMaxGroups = 32;
   static constexpr int64_t kFirstCredits = 256;
   static constexpr uint64_t kBlocksACredit = 128;
 
   // A prefix, in steps of the hash unit where the content inside blocks is known.
   struct Node {
     ContentKey content = kUnnamed;
-    uint32_t parent = 0;    // position; kRoot: none
-    uint32_t end = 0;       // tokens of the prefix
-    uint32_t child = 0;     // position of the first prefix behind it; kRoot: none
-    bool repeated = false;  // asked for again: stored twice by a group, or continued in two ways
-    bool cut = false;       // the blocks stored behind it were not followed
-    uint64_t stored = 0;    // groups, by bit
-    uint64_t removed = 0;   // groups whose last copy was removed, now or before
+    uint32_t stored = 0;    // groups, by bit
+    uint32_t removed = 0;   // groups whose last copy was removed, now or before
+    uint32_t end : 30 = 0;  // tokens of the prefix
+    uint32_t repeated : 1 =
+        0;                 // asked for again: stored twice by a group, or continued in two ways
+    uint32_t cut : 1 = 0;  // the blocks stored behind it were not followed
+    uint16_t parent = 0;   // position; kRoot: none
+    uint16_t child = 0;    // position of the first prefix behind it; kRoot: none
   };
-  static constexpr uint32_t kRoot = ~uint32_t{0};
+  static_assert(sizeof(Node) == 24);
+  static constexpr uint16_t kRoot = ~uint16_t{0};
+  static_assert(kMaxNodes < kRoot);
   // A sampled prompt's first prefix: its tokens, and its salt and adapter.
   struct Start {
-    uint32_t node = 0;
+    uint16_t node = 0;
     ContentKey tokens = kUnnamed;  // without salt and adapter
     ContentKey scope = kUnnamed;   // salt and adapter
   };
   struct Generation {
     std::vector<Node> nodes;
     std::vector<Start> starts;
-    absl::flat_hash_map<ContentKey, uint32_t> position_of;
+    size_t max_nodes = 0;
+    // Positions by content: open addressing, half full at most; kRoot: free.
+    std::vector<uint16_t> table;
+
+    bool full() const { return nodes.size() == max_nodes; }
+    // The slot of the content, or the free slot where it belongs. REQUIRES: max_nodes > 0.
+    size_t SlotOf(ContentKey content) const;
+    // kRoot: not there.
+    uint16_t Find(ContentKey content) const {
+      return nodes.empty() ? kRoot : table[SlotOf(content)];
+    }
   };
 
   struct Store {
@@ -56,6 +73,7 @@ class PromptSample {
     const SpanStart& start;
     const StoreContent& content;
     uint8_t group;
+    uint64_t held;      // blocks that a group holds, about
     int64_t unit;       // tokens per hash
     int64_t lookahead;  // of the names
   };
@@ -71,11 +89,14 @@ class PromptSample {
     credits_ += static_cast<int64_t>(fraction_ / kBlocksACredit);
     fraction_ %= kBlocksACredit;
     const bool wanted = store.start.at_root ? credits_ > 0 : MayHave(store.start.parent);
-    if (wanted && store.content.dense && !store.content.contents.empty()) Follow(store, keys);
+    if (wanted && store.group < kMaxGroups && store.content.dense &&
+        !store.content.contents.empty()) {
+      Follow(store, keys);
+    }
   }
   // A group has no copy of the block any more.
   void NoteRemoved(ContentKey content, uint8_t group) {
-    if (MayHave(content)) MarkRemoved(content, group);
+    if (group < kMaxGroups && MayHave(content)) MarkRemoved(content, group);
   }
   // The GPU's cache is empty, or another engine's.
   void Clear() { *this = PromptSample(); }
@@ -98,13 +119,15 @@ class PromptSample {
   }
   Generation& present() { return generations_[1]; }
   void Follow(const Store& store, const ContentKeys& keys);
-  void FollowBlocks(const Store& store, const ContentKeys& keys, uint32_t at);
-  uint32_t Step(uint32_t at, ContentKey content, uint32_t tokens, uint8_t group);
-  void NoteStart(uint32_t node, const Store& store, const ContentKeys& keys);
+  void FollowBlocks(const Store& store, const ContentKeys& keys, uint16_t at);
+  // The prefix behind `at`; kRoot: there is no room for it.
+  uint16_t Step(uint16_t at, ContentKey content, uint32_t tokens, uint8_t group);
+  void NoteStart(uint16_t node, const Store& store, const ContentKeys& keys);
   void MarkRemoved(ContentKey content, uint8_t group);
   void AddToFilter(ContentKey content);
   void MakeFilter(size_t bits);
   void Rotate();
+  void Open(uint64_t held);
 
   std::array<Generation, 2> generations_;
   std::vector<uint64_t> filter_;     // of the contents of both; a power of two, or empty
