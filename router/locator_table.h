@@ -14,11 +14,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#if defined(__SSE2__) && !defined(__SANITIZE_THREAD__)
-#define KVCAST_SSE2
-#include <emmintrin.h>
-#endif
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -27,7 +22,13 @@
 
 #include "router/shard_size.h"
 #include "src/base/epoch.h"
+#include "src/base/sanitizers.h"
 #include "src/base/slab_arena.h"
+
+#if defined(__SSE2__) && !defined(KVCAST_THREAD_SANITIZER)
+#define KVCAST_SSE2
+#include <emmintrin.h>
+#endif
 
 namespace kvcast::router {
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "src/base/sanitizers.h"
+
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -107,7 +109,7 @@ StreamCopyVariant WidestStreamCopy() {
   static const StreamCopyVariant widest = [] {
     StreamCopyVariant variants[4];
     [[maybe_unused]] const size_t count = StreamCopyVariants(variants);
-#if defined(__SANITIZE_THREAD__)
+#if defined(KVCAST_THREAD_SANITIZER)
     return variants[count - 1];  // what the sanitizer sees
 #else
     return variants[0];

@@ -9,6 +9,8 @@
 #include <random>
 #include <string>
 
+#include "src/base/sanitizers.h"
+
 namespace kvcast::router {
 namespace {
 
@@ -66,7 +68,7 @@ TEST(NumberArray, IsLeftAloneWhereItIsSomethingElse) {
 // Whatever is done to a body: what is taken is what a parser reads, and the rest is as broken as
 // the whole was.
 TEST(NumberArray, AgreesWithAParserOnDamagedBodies) {
-#ifdef __SANITIZE_THREAD__
+#ifdef KVCAST_THREAD_SANITIZER
   GTEST_SKIP() << "no threads";
 #endif
   const std::string bodies[] = {

@@ -18,6 +18,7 @@
 
 #include "kvcast/wire.h"
 #include "router/service/relay_topic.h"
+#include "src/base/sanitizers.h"
 #include "tests/router/index_events.h"
 
 namespace kvcast::router {
@@ -148,7 +149,7 @@ TEST_F(RelayTest, AnAddressInUseIsAnError) {
 // One that does not read: what waits for it is bounded in bytes, posting goes on, and once it is
 // disconnected all is free again and others get everything.
 TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
-#ifdef __SANITIZE_THREAD__
+#ifdef KVCAST_THREAD_SANITIZER
   GTEST_SKIP() << "decoding megabytes takes minutes under ThreadSanitizer";
 #endif
   constexpr size_t kBytes = 8 << 20;

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "kvcast/publisher.h"
+#include "src/base/sanitizers.h"
 #include "tests/stream/stream_test_util.h"
 
 namespace kvcast {
@@ -24,7 +25,7 @@ std::map<int, int> Policies() {
 }
 
 TEST(PublisherBackground, AllThreadsOfAPublisherGiveWay) {
-#ifdef __SANITIZE_THREAD__
+#ifdef KVCAST_THREAD_SANITIZER
   GTEST_SKIP() << "ThreadSanitizer has a thread of its own";
 #endif
   if (sched_getscheduler(0) != SCHED_OTHER) GTEST_SKIP() << "the policy was changed already";
