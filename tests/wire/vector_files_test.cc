@@ -75,7 +75,8 @@ TEST(WireVectors, RejectedPayloadsAreAStatusAndLeaveNothing) {
   for (const Vector& vector : Load("rejected.jsonl")) {
     if (!vector.expect.contains("status")) continue;
     const Decoded decoded = Decode(vector.payload);
-    EXPECT_EQ(StatusCodeName(decoded.status.code()), vector.expect.at("status").get<std::string>()) << vector.name;
+    EXPECT_EQ(StatusCodeName(decoded.status.code()), vector.expect.at("status").get<std::string>())
+        << vector.name;
     EXPECT_THAT(decoded.batch.events, testing::IsEmpty()) << vector.name;
     EXPECT_EQ(decoded.counts.decoded + decoded.counts.rejected_total(), 0u) << vector.name;
     ++seen;
