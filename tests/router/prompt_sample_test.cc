@@ -37,8 +37,10 @@ class PromptSampleTest : public ::testing::Test {
                        .lookahead = 0},
                       ContentKeys::OfProcess());
   }
-  // Blocks that nothing follows, so that `prefixes` more may be followed.
+  // Blocks that are not followed, so that `prefixes` more may be. The first prompt begins the
+  // sample.
   void Pay(size_t prefixes) {
+    Store(held_prompt_, 0, 1);
     held_prompt_ += 1;
     Store(held_prompt_, 1, prefixes * PromptSample::kBlocksACredit);
   }
@@ -107,14 +109,14 @@ TEST_F(PromptSampleTest, AFullGenerationBecomesTheOldOne) {
   Pay(3 * PromptSample::kMinNodes);
   Store(1, 0, PromptSample::kMinNodes - 1);
   Store(2, 0, 8);
-  EXPECT_EQ(old().nodes.size(), PromptSample::kMinNodes - 1);
+  ASSERT_EQ(old().nodes.size(), PromptSample::kMinNodes);
   ASSERT_EQ(present().nodes.size(), 8u);
   // What goes on in the old one is not followed.
   Store(1, PromptSample::kMinNodes - 1, 4);
   EXPECT_EQ(old().nodes.back().cut, 1u);
   EXPECT_EQ(present().nodes.size(), 8u);
   sample_.NoteRemoved(KeyOf(1, 0), 2);
-  EXPECT_EQ(old().nodes[0].removed, 1u << 2);
+  EXPECT_EQ(old().nodes[1].removed, 1u << 2);
 }
 
 TEST_F(PromptSampleTest, AGenerationIsAsLargeAsWhatIsHeld) {
