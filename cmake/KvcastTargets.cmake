@@ -34,7 +34,7 @@ if(PROJECT_IS_TOP_LEVEL)
     target_compile_options(kvcast_flags INTERFACE $<$<CXX_COMPILER_ID:GNU>:-Wno-subobject-linkage>)
   endif()
   if(CMAKE_CXX_COMPILER_ID MATCHES Clang)
-    # libstdc++ 12 uses what it deprecates, and only g++ knows its headers as a system's.
+    # Headers of libstdc++ 12 use functions that they deprecate; clang warns of it.
     target_compile_options(kvcast_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Wthread-safety;-Wno-deprecated-declarations>)
   endif()
 endif()

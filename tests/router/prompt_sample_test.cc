@@ -1,4 +1,5 @@
-// The prompts that a worker's sample follows: how many, how far, and what it notes of them.
+// A worker's sample of prompts: the share of stores it follows, its bounds, and the repeats and
+// removals that it notes.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/prompt_sample.h"
 

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A list of one is a Json::array: compilers differ in what Json({x}) is.
+// A list of one group is a Json::array: compilers disagree on Json({x}), a list or a copy of x.
 Json ConfigLine(Json groups) {
   return {{"name", "test"},
           {"groups", std::move(groups)},
