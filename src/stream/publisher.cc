@@ -109,10 +109,10 @@ class Publisher::Impl {
   Status OpenReplay(std::shared_ptr<Context> context, const std::string& endpoint_of_rank);
   // A batch or a payload.
   template <typename Published>
-  Seq Append(Published published);
+  Seq Append(Published&& published);
   // No subscriber can get this number; the mirror keeps the batch's events where it can.
   void Refuse(const EventBatch* batch);
-  Result<Seq> PublishBatch(EventBatch batch);
+  Result<Seq> PublishBatch(EventBatch&& batch);
   Status FlushPending();
   Status FlushPendingLocked() KV_REQUIRES(pending_mutex);
   void FlushIfDue();
@@ -130,6 +130,9 @@ class Publisher::Impl {
   // Held while pending events get their number: no batch that is published later comes before it.
   Mutex pending_mutex;
   stream::PendingEvents pending KV_GUARDED_BY(pending_mutex);
+  // Written under pending_mutex: set before Add returns, cleared after the pending events have
+  // their number. A Publish that reads false needs no lock.
+  std::atomic<bool> has_pending{false};
   std::unique_ptr<stream::PublisherState> state;
   std::unique_ptr<stream::LiveSender> live;
   std::shared_ptr<stream::SendLoop> loop;
@@ -185,8 +188,8 @@ Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
 }
 
 template <typename Published>
-Seq Publisher::Impl::Append(Published published) {
-  const Seq seq(ring.Append(std::move(published)));
+Seq Publisher::Impl::Append(Published&& published) {
+  const Seq seq(ring.Append(std::forward<Published>(published)));
   loop->Notice();
   return seq;
 }
@@ -223,7 +226,7 @@ void Publisher::Impl::PublishHeartbeat() {
   ++heartbeats;
 }
 
-Result<Seq> Publisher::Impl::PublishBatch(EventBatch batch) {
+Result<Seq> Publisher::Impl::PublishBatch(EventBatch&& batch) {
   if (!batch.data_parallel_rank) batch.data_parallel_rank = config.data_parallel_rank;
   NoteTime(batch.ts);
   if (Status status = wire::CheckEncodable(batch); !status.ok()) {
@@ -240,7 +243,9 @@ Status Publisher::Impl::FlushPending() {
 
 Status Publisher::Impl::FlushPendingLocked() {
   if (pending.empty()) return Status();
-  return PublishBatch(pending.Take()).status();
+  const Status status = PublishBatch(pending.Take()).status();
+  has_pending.store(false, std::memory_order_release);
+  return status;
 }
 
 void Publisher::Impl::FlushIfDue() {
@@ -264,14 +269,20 @@ Result<std::unique_ptr<Publisher>> Publisher::Create(const PublisherConfig& conf
 }
 
 Result<Seq> Publisher::Publish(EventBatch batch) {
+  if (!impl_->has_pending.load(std::memory_order_acquire)) {
+    return impl_->PublishBatch(std::move(batch));
+  }
   MutexLock lock(impl_->pending_mutex);
-  if (!impl_->pending.empty()) impl_->pending.MoveTo(batch);
-  return impl_->PublishBatch(std::move(batch));
+  impl_->pending.MoveTo(batch);
+  Result<Seq> seq = impl_->PublishBatch(std::move(batch));
+  impl_->has_pending.store(false, std::memory_order_release);
+  return seq;
 }
 
 void Publisher::Add(std::vector<Event> events, double ts) {
   MutexLock lock(impl_->pending_mutex);
   impl_->pending.Add(std::move(events), ts, SteadyMs());
+  impl_->has_pending.store(!impl_->pending.empty(), std::memory_order_release);
 }
 
 Status Publisher::Flush() { return impl_->FlushPending(); }
