@@ -1,4 +1,4 @@
-# find_package(kvcast) with targets kvcast::event, kvcast::wire, kvcast::hash, kvcast::cache,
+# find_package(kvcast) with targets kvcast::event, kvcast::wire, kvcast::hash, kvcast::spec,
 # kvcast::engine, kvcast::offload, kvcast::transfer, kvcast::cuda, kvcast::stream and kvcast::router.
 include(CMakePackageConfigHelpers)
 get_property(libraries GLOBAL PROPERTY KVCAST_LIBRARIES)

@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <functional>
 
-#include "kvcast/cuda_copy_backend.h"
-#include "kvcast/status.h"
+#include "kvcast/core/status.h"
+#include "kvcast/cuda/cuda_copy_backend.h"
 
 namespace kvcast::cuda {
 

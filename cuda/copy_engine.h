@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cuda/device.h"
-#include "kvcast/copy_backend.h"
-#include "kvcast/cuda_memory.h"
+#include "kvcast/cuda/cuda_memory.h"
+#include "kvcast/transfer/copy_backend.h"
 
 namespace kvcast::cuda {
 

@@ -14,7 +14,7 @@
 #include "cuda/kernel_copier.h"
 #include "cuda/path_chooser.h"
 #include "cuda/staged_copier.h"
-#include "kvcast/cuda_copy_backend.h"
+#include "kvcast/cuda/cuda_copy_backend.h"
 
 namespace kvcast::cuda {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/cuda_copy_backend.h"
+#include "kvcast/cuda/cuda_copy_backend.h"
 
 #include <algorithm>
 #include <utility>

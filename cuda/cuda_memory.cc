@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/cuda_memory.h"
+#include "kvcast/cuda/cuda_memory.h"
 
 #include <unistd.h>
 

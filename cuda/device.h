@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cuda/driver_api.h"
-#include "kvcast/cuda_device.h"
+#include "kvcast/cuda/cuda_device.h"
 
 namespace kvcast::cuda {
 

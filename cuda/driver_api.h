@@ -8,7 +8,7 @@
 
 #include <cstddef>
 
-#include "kvcast/status.h"
+#include "kvcast/core/status.h"
 
 namespace kvcast::cuda {
 

@@ -8,7 +8,7 @@
 #include "cuda/handles.h"
 #include "cuda/pieces.h"
 #include "cuda/table_ring.h"
-#include "kvcast/cuda_memory.h"
+#include "kvcast/cuda/cuda_memory.h"
 
 namespace kvcast::cuda {
 

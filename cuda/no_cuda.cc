@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
-#include "kvcast/cuda_copy_backend.h"
-#include "kvcast/cuda_device.h"
-#include "kvcast/cuda_memory.h"
+#include "kvcast/cuda/cuda_copy_backend.h"
+#include "kvcast/cuda/cuda_device.h"
+#include "kvcast/cuda/cuda_memory.h"
 
 namespace kvcast {
 namespace {

@@ -10,7 +10,7 @@
 #include <limits>
 #include <optional>
 
-#include "kvcast/cuda_copy_backend.h"
+#include "kvcast/cuda/cuda_copy_backend.h"
 
 namespace kvcast::cuda {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kvcast/copy_backend.h"
+#include "kvcast/transfer/copy_backend.h"
 
 namespace kvcast::cuda {
 

@@ -12,7 +12,7 @@
 
 #include "cuda/copy_engine.h"
 #include "cuda/kernel_copier.h"
-#include "kvcast/cuda_memory.h"
+#include "kvcast/cuda/cuda_memory.h"
 
 namespace kvcast::cuda {
 

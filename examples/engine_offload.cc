@@ -18,13 +18,13 @@
 #include <utility>
 #include <vector>
 
-#include "kvcast/cache_manager.h"
-#include "kvcast/host_copy_backend.h"
-#include "kvcast/host_pool.h"
-#include "kvcast/offload_scheduler.h"
-#include "kvcast/offload_transfer.h"
-#include "kvcast/publisher.h"
-#include "kvcast/transfer_engine.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/offload/offload_scheduler.h"
+#include "kvcast/offload/offload_transfer.h"
+#include "kvcast/stream/publisher.h"
+#include "kvcast/transfer/host_copy_backend.h"
+#include "kvcast/transfer/host_pool.h"
+#include "kvcast/transfer/transfer_engine.h"
 
 namespace {
 

@@ -9,8 +9,8 @@
 #include <numeric>
 #include <thread>
 
-#include "kvcast/cache_manager.h"
-#include "kvcast/publisher.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/stream/publisher.h"
 
 namespace {
 

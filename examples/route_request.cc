@@ -12,10 +12,10 @@
 #include <numeric>
 #include <thread>
 
-#include "kvcast/block_hash.h"
-#include "kvcast/prefix_index.h"
-#include "kvcast/subscriber.h"
-#include "kvcast/wire.h"
+#include "kvcast/hash/block_hash.h"
+#include "kvcast/router/prefix_index.h"
+#include "kvcast/stream/subscriber.h"
+#include "kvcast/wire/wire.h"
 
 namespace {
 

@@ -4,8 +4,8 @@
 #include <charconv>
 #include <utility>
 
-#include "router/service/json_fields.h"
-#include "router/service/source_json.h"
+#include "router/service/api/source_json.h"
+#include "router/service/json/json_fields.h"
 
 namespace kvcast::router {
 namespace {

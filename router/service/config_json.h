@@ -16,7 +16,7 @@
 #include <string>
 #include <string_view>
 
-#include "kvcast/status.h"
+#include "kvcast/core/status.h"
 #include "router/service/router_service.h"
 
 namespace kvcast::router {

@@ -11,12 +11,12 @@
 #include <thread>
 #include <utility>
 
-#include "kvcast/wire.h"
-#include "router/service/field_api.h"
-#include "router/service/http_listener.h"
-#include "router/service/own_api.h"
-#include "router/service/service_core.h"
-#include "router/service/static_files.h"
+#include "kvcast/wire/wire.h"
+#include "router/service/api/field_api.h"
+#include "router/service/api/own_api.h"
+#include "router/service/api/static_files.h"
+#include "router/service/http/http_listener.h"
+#include "router/service/route/service_core.h"
 
 namespace kvcast::router {
 namespace {

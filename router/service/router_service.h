@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "kvcast/status.h"
-#include "kvcast/subscriber.h"
-#include "router/service/http_server.h"
-#include "router/service/relay.h"
-#include "router/service/routing_desk.h"
-#include "router/service/source.h"
+#include "kvcast/core/status.h"
+#include "kvcast/stream/subscriber.h"
+#include "router/service/http/http_server.h"
+#include "router/service/ingest/source.h"
+#include "router/service/relay/relay.h"
+#include "router/service/route/routing_desk.h"
 
 namespace kvcast::router {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/status.h"
+#include "kvcast/core/status.h"
 
 namespace kvcast {
 

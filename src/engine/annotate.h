@@ -4,9 +4,9 @@
 
 #include <span>
 
-#include "kvcast/cache_spec.h"
-#include "kvcast/event.h"
-#include "kvcast/status.h"
+#include "kvcast/core/event.h"
+#include "kvcast/core/status.h"
+#include "kvcast/spec/cache_spec.h"
 
 namespace kvcast::engine {
 

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kvcast/block_hash.h"
-#include "kvcast/ids.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/hash/block_hash.h"
 
 namespace kvcast::engine {
 

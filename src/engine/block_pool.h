@@ -12,10 +12,10 @@
 #include <string>
 #include <vector>
 
-#include "kvcast/cache_manager.h"
-#include "kvcast/ids.h"
-#include "kvcast/reuse.h"
-#include "kvcast/status.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/core/status.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/spec/reuse.h"
 #include "src/engine/block_key.h"
 #include "src/engine/cached_block_map.h"
 #include "src/engine/event_log.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/cache_manager.h"
+#include "kvcast/engine/cache_manager.h"
 
 #include <algorithm>
 #include <iterator>

@@ -12,7 +12,7 @@
 #include <optional>
 #include <vector>
 
-#include "kvcast/ids.h"
+#include "kvcast/core/ids.h"
 #include "src/base/huge_pages.h"
 #include "src/engine/block_key.h"
 #include "src/engine/key_table.h"

@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "kvcast/block_hash.h"
-#include "kvcast/cache_manager.h"
-#include "kvcast/event.h"
+#include "kvcast/core/event.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/hash/block_hash.h"
 #include "src/engine/block_key.h"
 
 namespace kvcast::engine {

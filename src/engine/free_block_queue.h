@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/ids.h"
+#include "kvcast/core/ids.h"
 #include "src/base/huge_pages.h"
 
 namespace kvcast::engine {

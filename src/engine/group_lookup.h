@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/cache_manager.h"
-#include "kvcast/reuse.h"
-#include "src/cache/spec_groups.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/spec/reuse.h"
 #include "src/engine/block_pool.h"
+#include "src/spec/spec_groups.h"
 
 namespace kvcast::engine {
 

@@ -10,7 +10,7 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/cache_manager.h"
+#include "kvcast/engine/cache_manager.h"
 #include "src/engine/block_pool.h"
 #include "src/engine/single_type_manager.h"
 

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "kvcast/cache_manager.h"
-#include "kvcast/gpu_block_pool.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/engine/gpu_block_pool.h"
 #include "src/engine/block_pool.h"
 #include "src/engine/group_managers.h"
 #include "src/engine/request_slots.h"

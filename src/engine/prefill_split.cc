@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/prefill_split.h"
+#include "kvcast/engine/prefill_split.h"
 
 #include <algorithm>
 

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "src/cache/fixed_point.h"
+#include "src/spec/fixed_point.h"
 
 namespace kvcast::engine {
 namespace {

@@ -6,10 +6,10 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/cache_manager.h"
-#include "src/cache/spec_groups.h"
+#include "kvcast/engine/cache_manager.h"
 #include "src/engine/block_pool.h"
 #include "src/engine/group_lookup.h"
+#include "src/spec/spec_groups.h"
 
 namespace kvcast::engine {
 

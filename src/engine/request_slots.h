@@ -8,7 +8,7 @@
 #include <optional>
 #include <string>
 
-#include "kvcast/ids.h"
+#include "kvcast/core/ids.h"
 
 namespace kvcast::engine {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "src/base/check.h"
-#include "src/cache/retention.h"
+#include "src/spec/retention.h"
 
 namespace kvcast::engine {
 

@@ -11,8 +11,8 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/cache_manager.h"
-#include "kvcast/cache_spec.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/spec/cache_spec.h"
 #include "src/engine/block_pool.h"
 #include "src/engine/request_slots.h"
 

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "kvcast/cache_manager.h"
+#include "kvcast/engine/cache_manager.h"
 #include "src/engine/group_managers.h"
 #include "src/engine/request_slots.h"
 

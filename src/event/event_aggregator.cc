@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/event_aggregator.h"
+#include "kvcast/core/event_aggregator.h"
 
 #include <string>
 

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kvcast/block_hash.h"
+#include "kvcast/hash/block_hash.h"
 #include "src/hash/byte_buffer.h"
 #include "src/hash/preimage.h"
 

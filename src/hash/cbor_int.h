@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kvcast/ids.h"
+#include "kvcast/core/ids.h"
 
 namespace kvcast::internal {
 

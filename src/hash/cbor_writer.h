@@ -7,7 +7,7 @@
 #include <span>
 #include <string_view>
 
-#include "kvcast/ids.h"
+#include "kvcast/core/ids.h"
 #include "src/hash/byte_buffer.h"
 #include "src/hash/cbor_int.h"
 

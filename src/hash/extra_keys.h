@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "kvcast/block_hash.h"
+#include "kvcast/hash/block_hash.h"
 
 namespace kvcast::internal {
 

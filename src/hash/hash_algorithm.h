@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kvcast/block_hash.h"
+#include "kvcast/hash/block_hash.h"
 #include "src/hash/preimage.h"
 
 namespace kvcast::internal {

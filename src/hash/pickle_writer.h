@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kvcast/ids.h"
+#include "kvcast/core/ids.h"
 #include "src/hash/byte_buffer.h"
 
 namespace kvcast::internal {

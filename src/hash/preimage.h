@@ -6,7 +6,7 @@
 #include <span>
 #include <string_view>
 
-#include "kvcast/block_hash.h"
+#include "kvcast/hash/block_hash.h"
 #include "src/hash/byte_buffer.h"
 
 namespace kvcast::internal {

@@ -8,7 +8,7 @@
 #include <optional>
 #include <span>
 
-#include "kvcast/block_hash.h"
+#include "kvcast/hash/block_hash.h"
 
 // OpenSSL's EVP_MD_CTX.
 struct evp_md_ctx_st;

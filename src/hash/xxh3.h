@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <span>
 
-#include "kvcast/block_hash.h"
+#include "kvcast/hash/block_hash.h"
 
 namespace kvcast::internal {
 

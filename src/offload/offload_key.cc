@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
-#include "kvcast/offload_manager.h"
+#include "kvcast/offload/offload_manager.h"
 
 namespace kvcast {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/offload_transfer.h"
+#include "kvcast/offload/offload_transfer.h"
 
 #include <algorithm>
 

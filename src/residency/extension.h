@@ -13,8 +13,8 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/publisher_status.h"
-#include "kvcast/status.h"
+#include "kvcast/core/status.h"
+#include "kvcast/residency/publisher_status.h"
 #include "src/residency/snapshot_writer.h"
 
 namespace kvcast::residency {

@@ -9,8 +9,8 @@
 #include <functional>
 #include <memory>
 
-#include "kvcast/event.h"
-#include "kvcast/residency_digest.h"
+#include "kvcast/core/event.h"
+#include "kvcast/residency/residency_digest.h"
 
 namespace kvcast::residency {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/residency_digest.h"
+#include "kvcast/residency/residency_digest.h"
 
 // Of 8 bytes, which nearly all hashes are, the call would cost more than the work.
 #define XXH_INLINE_ALL

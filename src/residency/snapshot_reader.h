@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <span>
 
-#include "kvcast/event.h"
-#include "kvcast/residency_digest.h"
-#include "kvcast/status.h"
-#include "kvcast/wire.h"
+#include "kvcast/core/event.h"
+#include "kvcast/core/status.h"
+#include "kvcast/residency/residency_digest.h"
+#include "kvcast/wire/wire.h"
 
 namespace kvcast::residency {
 

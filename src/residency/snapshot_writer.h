@@ -12,8 +12,8 @@
 #include <memory>
 #include <vector>
 
-#include "kvcast/residency_digest.h"
-#include "kvcast/wire.h"
+#include "kvcast/residency/residency_digest.h"
+#include "kvcast/wire/wire.h"
 #include "src/residency/mirror.h"
 
 namespace kvcast::residency {

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "kvcast/event.h"
+#include "kvcast/core/event.h"
 
 namespace kvcast::stream {
 

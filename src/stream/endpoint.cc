@@ -6,7 +6,7 @@
 
 #include <charconv>
 
-#include "kvcast/publisher.h"
+#include "kvcast/stream/publisher.h"
 
 namespace kvcast {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvcast/event.h"
+#include "kvcast/core/event.h"
 
 namespace kvcast::stream {
 

@@ -7,7 +7,7 @@
 #include <memory>
 #include <utility>
 
-#include "kvcast/status.h"
+#include "kvcast/core/status.h"
 #include "src/stream/socket.h"
 
 namespace kvcast::stream {

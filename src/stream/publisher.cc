@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/publisher.h"
+#include "kvcast/stream/publisher.h"
 
 #include <atomic>
 #include <chrono>

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "kvcast/subscriber.h"
+#include "kvcast/stream/subscriber.h"
 
 namespace kvcast::stream {
 

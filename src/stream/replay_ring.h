@@ -17,8 +17,8 @@
 #include <optional>
 #include <vector>
 
-#include "kvcast/event.h"
-#include "kvcast/wire.h"
+#include "kvcast/core/event.h"
+#include "kvcast/wire/wire.h"
 #include "src/base/mutex.h"
 #include "src/stream/encode_queue.h"
 

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "kvcast/publisher.h"
+#include "kvcast/stream/publisher.h"
 #include "src/stream/replay_credit.h"
 #include "src/stream/replay_rate.h"
 #include "src/stream/replay_responder.h"

@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "kvcast/status.h"
+#include "kvcast/core/status.h"
 #include "src/stream/message.h"
 
 namespace kvcast::stream {

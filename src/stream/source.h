@@ -20,7 +20,7 @@
 #include <limits>
 #include <optional>
 
-#include "kvcast/subscriber.h"
+#include "kvcast/stream/subscriber.h"
 #include "src/residency/extension.h"
 #include "src/stream/fingerprint.h"
 #include "src/stream/frames.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "kvcast/subscriber.h"
+#include "kvcast/stream/subscriber.h"
 #include "src/stream/poller.h"
 #include "src/stream/socket.h"
 #include "src/stream/source.h"

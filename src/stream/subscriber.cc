@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/subscriber.h"
+#include "kvcast/stream/subscriber.h"
 
 #include <algorithm>
 #include <chrono>

@@ -4,7 +4,7 @@
 
 #include <memory>
 
-#include "kvcast/status.h"
+#include "kvcast/core/status.h"
 
 namespace kvcast::stream {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/block_layout.h"
+#include "kvcast/transfer/block_layout.h"
 
 #include <algorithm>
 #include <string>

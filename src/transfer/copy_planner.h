@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/block_layout.h"
-#include "kvcast/copy_backend.h"
-#include "kvcast/ids.h"
-#include "kvcast/status.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/core/status.h"
+#include "kvcast/transfer/block_layout.h"
+#include "kvcast/transfer/copy_backend.h"
 
 namespace kvcast::transfer {
 

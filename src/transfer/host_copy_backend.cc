@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/host_copy_backend.h"
+#include "kvcast/transfer/host_copy_backend.h"
 
 #include <algorithm>
 #include <array>

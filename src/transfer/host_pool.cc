@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/host_pool.h"
+#include "kvcast/transfer/host_pool.h"
 
 #include <sys/mman.h>
 #include <sys/syscall.h>

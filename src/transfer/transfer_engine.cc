@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/transfer_engine.h"
+#include "kvcast/transfer/transfer_engine.h"
 
 #include <algorithm>
 #include <chrono>

@@ -10,7 +10,7 @@
 #include <memory>
 #include <vector>
 
-#include "kvcast/transfer_engine.h"
+#include "kvcast/transfer/transfer_engine.h"
 #include "src/transfer/copy_planner.h"
 #include "src/transfer/repeated_id.h"
 

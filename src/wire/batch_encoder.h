@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
-#include "kvcast/event.h"
-#include "kvcast/status.h"
-#include "kvcast/wire.h"
+#include "kvcast/core/event.h"
+#include "kvcast/core/status.h"
+#include "kvcast/wire/wire.h"
 #include "src/wire/layout.h"
 #include "src/wire/writer.h"
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "kvcast/wire.h"
+#include "kvcast/wire/wire.h"
 #include "src/wire/event_decoder.h"
 #include "src/wire/reader.h"
 

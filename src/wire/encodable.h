@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "kvcast/event.h"
-#include "kvcast/status.h"
+#include "kvcast/core/event.h"
+#include "kvcast/core/status.h"
 
 namespace kvcast::wire {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <optional>
 
-#include "kvcast/event.h"
+#include "kvcast/core/event.h"
 #include "src/wire/field_reader.h"
 
 namespace kvcast::wire {

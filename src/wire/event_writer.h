@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "kvcast/event.h"
+#include "kvcast/core/event.h"
 #include "src/wire/layout.h"
 #include "src/wire/writer.h"
 

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "kvcast/event.h"
-#include "kvcast/wire.h"
+#include "kvcast/core/event.h"
+#include "kvcast/wire/wire.h"
 #include "src/wire/reader.h"
 
 namespace kvcast::wire {

@@ -9,7 +9,7 @@
 #include <span>
 #include <string_view>
 
-#include "kvcast/wire.h"
+#include "kvcast/wire/wire.h"
 
 namespace kvcast::wire {
 

@@ -1,6 +1,6 @@
 // Status and Result: ok is empty, errors carry a code and one line.
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/status.h"
+#include "kvcast/core/status.h"
 
 #include <gtest/gtest.h>
 

@@ -8,9 +8,10 @@ import pathlib
 import re
 import sys
 
-FOLDERS = ("include", "src", "router", "cuda", "tests", "bench", "examples")
-LIBRARIES = ("include/", "src/base/", "src/wire/", "src/hash/", "src/cache/", "src/engine/", "src/offload/",
-             "src/stream/")
+FOLDERS = ("include", "src", "router", "cuda", "apps", "tests", "examples")
+LIBRARIES = ("include/", "src/base/", "src/event/", "src/wire/", "src/hash/", "src/spec/", "src/engine/",
+             "src/offload/", "src/transfer/", "src/residency/", "src/stream/", "router/index/", "router/names/",
+             "router/replica/", "router/select/", "cuda/")
 MAX_LINES = 800
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 70

@@ -6,8 +6,8 @@
 #include <set>
 #include <utility>
 
-#include "kvcast/offload_scheduler.h"
-#include "kvcast/offload_transfer.h"
+#include "kvcast/offload/offload_scheduler.h"
+#include "kvcast/offload/offload_transfer.h"
 #include "tests/content/tier.h"
 
 namespace kvcast::content {

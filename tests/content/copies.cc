@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "kvcast/host_copy_backend.h"
+#include "kvcast/transfer/host_copy_backend.h"
 
 namespace kvcast::content {
 

@@ -9,10 +9,10 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/transfer_engine.h"
+#include "kvcast/transfer/transfer_engine.h"
 #include "tests/content/gpu_stream.h"
 #include "tests/content/run_config.h"
-#include "tests/transfer/deferred_backend.h"
+#include "tests/support/deferred_backend.h"
 
 namespace kvcast::content {
 

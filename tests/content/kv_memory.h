@@ -12,9 +12,9 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/block_layout.h"
-#include "kvcast/cache_spec.h"
-#include "kvcast/ids.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/spec/cache_spec.h"
+#include "kvcast/transfer/block_layout.h"
 
 namespace kvcast::content {
 

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "kvcast/block_hash.h"
+#include "kvcast/hash/block_hash.h"
 
 namespace kvcast::content {
 

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "kvcast/prefix_index.h"
+#include "kvcast/router/prefix_index.h"
 #include "tests/content/content_run.h"
 #include "tests/content/mixes.h"
 

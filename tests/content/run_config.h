@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "kvcast/cache_manager.h"
-#include "kvcast/event.h"
+#include "kvcast/core/event.h"
+#include "kvcast/engine/cache_manager.h"
 
 namespace kvcast::content {
 

@@ -6,8 +6,8 @@
 #include <map>
 #include <utility>
 
-#include "kvcast/offload_transfer.h"
-#include "kvcast/simple_offload.h"
+#include "kvcast/offload/offload_transfer.h"
+#include "kvcast/offload/simple_offload.h"
 #include "tests/content/tier.h"
 
 namespace kvcast::content {

@@ -10,9 +10,9 @@
 #include <string>
 #include <vector>
 
-#include "kvcast/cache_manager.h"
-#include "kvcast/offload_job.h"
-#include "kvcast/offload_manager.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/offload/offload_job.h"
+#include "kvcast/offload/offload_manager.h"
 #include "tests/content/copies.h"
 #include "tests/content/kv_memory.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "kvcast/cuda_copy_backend.h"
-#include "kvcast/cuda_memory.h"
+#include "kvcast/cuda/cuda_copy_backend.h"
+#include "kvcast/cuda/cuda_memory.h"
 #include "tests/cuda/fake_driver.h"
-#include "tests/wire/counting_new.h"
+#include "tests/support/counting_new.h"
 
 namespace kvcast::cuda {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "src/tools/commands.h"
+#include "apps/commands/commands.h"
 #include "tests/cuda/fake_driver.h"
 
 namespace kvcast::cuda {

@@ -1,14 +1,14 @@
 // The benchmark's own logic, on a fake GPU: who is measured, that every byte is checked, and that
 // wrong ones are found. What it measures here means nothing.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/copy_bench.h"
+#include "apps/bench/copy/copy_bench.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
-#include "cuda/bench_arena.h"
+#include "apps/bench/copy/bench_arena.h"
 #include "tests/cuda/fake_driver.h"
 
 namespace kvcast::cuda {

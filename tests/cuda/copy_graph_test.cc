@@ -1,6 +1,6 @@
 // Graphs of copies: which bytes a launch moves, and what a driver without graphs is.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/copy_graph.h"
+#include "apps/bench/copy/copy_graph.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // Batches on a fake GPU, which runs them as late as it may: bytes, order, errors.
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/cuda_copy_backend.h"
+#include "kvcast/cuda/cuda_copy_backend.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <random>
 #include <thread>
 
-#include "kvcast/transfer_engine.h"
+#include "kvcast/transfer/transfer_engine.h"
 #include "tests/cuda/pools.h"
 
 namespace kvcast::cuda {

@@ -1,6 +1,6 @@
 // Host memory that the driver makes: what it is asked for, and that it is given back.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/driver_memory.h"
+#include "apps/gpu/driver_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

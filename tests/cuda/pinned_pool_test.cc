@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "kvcast/cuda_memory.h"
+#include "kvcast/cuda/cuda_memory.h"
 #include "tests/cuda/fake_driver.h"
 
 namespace kvcast::cuda {

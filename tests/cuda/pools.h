@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "kvcast/cuda_memory.h"
+#include "kvcast/cuda/cuda_memory.h"
 #include "tests/cuda/fake_driver.h"
-#include "tests/transfer/pools.h"
+#include "tests/support/pools.h"
 
 namespace kvcast::cuda::testing {
 

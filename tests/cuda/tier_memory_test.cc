@@ -1,15 +1,15 @@
 // The simulated engine's blocks on a (fake) GPU: written there, copied, and checked there.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/tools/tier_memory.h"
+#include "apps/engine/tier_memory.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
 
-#include "cuda/block_writer.h"
-#include "kvcast/cuda_memory.h"
-#include "kvcast/transfer_engine.h"
+#include "apps/gpu/block_writer.h"
+#include "kvcast/cuda/cuda_memory.h"
+#include "kvcast/transfer/transfer_engine.h"
 #include "tests/cuda/fake_driver.h"
 
 namespace kvcast::cuda {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "src/engine/single_type_manager.h"
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -1,6 +1,6 @@
 // Arguments that contradict each other are refused and change nothing.
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -3,7 +3,7 @@
 #include "src/engine/block_pool.h"
 
 #include "src/engine/group_lookup.h"
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/full_attention_manager.h"
 #include "src/engine/single_type_manager.h"
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

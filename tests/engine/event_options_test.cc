@@ -1,8 +1,8 @@
 // Events beyond vLLM's: hashes announced once, spans that cover what they name, named tiers.
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/wire.h"
+#include "kvcast/wire/wire.h"
 #include "src/engine/block_pool.h"
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -1,6 +1,6 @@
 // Prefix hits of several groups that evict on their own.
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

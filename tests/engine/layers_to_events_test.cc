@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "kvcast/kv_cache_groups.h"
-#include "kvcast/kv_cache_sizing.h"
-#include "tests/engine/engine_testing.h"
+#include "kvcast/spec/kv_cache_groups.h"
+#include "kvcast/spec/kv_cache_sizing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "kvcast/reuse.h"
+#include "kvcast/spec/reuse.h"
 #include "src/engine/block_pool.h"
 #include "src/engine/prefix_lookup.h"
 #include "tests/engine/random_pick.h"

@@ -1,6 +1,6 @@
 // Recurrent states: where they are kept, how a running state moves, and copies of shared ones.
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -1,7 +1,7 @@
 // Events as the manager hands them out: annotated, in order, and complete.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/annotate.h"
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

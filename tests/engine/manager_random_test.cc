@@ -4,8 +4,8 @@
 #include <map>
 #include <random>
 
-#include "tests/engine/engine_testing.h"
 #include "tests/engine/random_pick.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

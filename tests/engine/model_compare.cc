@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <sstream>
 
-#include "kvcast/wire.h"
-#include "tests/engine/engine_testing.h"
+#include "kvcast/wire/wire.h"
 #include "tests/engine/model_run.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::naive {
 namespace {

@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "kvcast/cache_spec.h"
+#include "kvcast/spec/cache_spec.h"
 
 namespace kvcast::naive {
 

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvcast/cache_manager.h"
+#include "kvcast/engine/cache_manager.h"
 #include "tests/engine/model_config.h"
 #include "tests/engine/naive_cache.h"
 

@@ -13,9 +13,9 @@
 #include <utility>
 #include <vector>
 
-#include "kvcast/block_hash.h"
-#include "kvcast/cache_manager.h"
-#include "kvcast/event.h"
+#include "kvcast/core/event.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/hash/block_hash.h"
 
 namespace kvcast::naive {
 

@@ -4,10 +4,10 @@
 #include <array>
 #include <random>
 
-#include "kvcast/kv_cache_groups.h"
-#include "kvcast/kv_cache_sizing.h"
-#include "tests/engine/engine_testing.h"
+#include "kvcast/spec/kv_cache_groups.h"
+#include "kvcast/spec/kv_cache_sizing.h"
 #include "tests/engine/random_pick.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -1,7 +1,7 @@
 // The events of the pool, field by field.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/block_pool.h"
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <random>
 
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

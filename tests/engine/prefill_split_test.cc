@@ -1,14 +1,14 @@
 // Where the chunks of a prefill end. The recorded runs check the same rule on every allocation
 // (`kvcast conformance engine`).
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/prefill_split.h"
+#include "kvcast/engine/prefill_split.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <vector>
 
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -1,6 +1,6 @@
 // Prefix caching with one full-attention group: which blocks are reused, taken and evicted.
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

@@ -1,6 +1,6 @@
 // What v0.29 to v0.33 of vLLM changed in the cache, case by case; the recorded runs have the rest.
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

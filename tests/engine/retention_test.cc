@@ -1,8 +1,8 @@
 // Which blocks of sparse groups are kept.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/cache/retention.h"
+#include "src/spec/retention.h"
 
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 using internal::FillRetentionMask;

@@ -7,7 +7,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "src/tools/conformance.h"
+#include "apps/conformance/conformance.h"
 
 namespace kvcast::tools {
 namespace {

@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <new>
 
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 // g++ 12 sees through operator delete into std::free, but not through operator new into malloc.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"

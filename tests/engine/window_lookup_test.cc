@@ -1,7 +1,7 @@
 // Lookups of one window or chunk group: blocks of 2 tokens, window and chunk of 4. T: cached.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/group_lookup.h"
-#include "tests/engine/engine_testing.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {

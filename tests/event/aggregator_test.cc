@@ -5,7 +5,7 @@
 #include <random>
 #include <utility>
 
-#include "kvcast/event_aggregator.h"
+#include "kvcast/core/event_aggregator.h"
 
 namespace kvcast {
 namespace {

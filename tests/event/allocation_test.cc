@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "kvcast/event_identity.h"
-#include "tests/wire/counting_new.h"
+#include "kvcast/core/event_identity.h"
+#include "tests/support/counting_new.h"
 
 namespace kvcast {
 namespace {

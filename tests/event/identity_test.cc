@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "kvcast/event_identity.h"
+#include "kvcast/core/event_identity.h"
 
 namespace kvcast {
 namespace {

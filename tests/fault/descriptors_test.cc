@@ -5,8 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "kvcast/publisher.h"
-#include "kvcast/subscriber.h"
+#include "kvcast/stream/publisher.h"
+#include "kvcast/stream/subscriber.h"
 #include "tests/fault/fault_test.h"
 
 namespace kvcast::stream {

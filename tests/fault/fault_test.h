@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "tests/fault/tcp_proxy.h"
-#include "tests/stream/lossy_publisher.h"
-#include "tests/stream/stream_test_util.h"
+#include "tests/support/lossy_publisher.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
 

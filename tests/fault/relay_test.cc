@@ -1,9 +1,9 @@
 // A relay that restarts between a worker and a follower: row F9 of tests/RELIABILITY.md. The
 // follower hears the worker through the relay, and asks the worker itself for replays.
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/relay.h"
+#include "router/service/relay/relay.h"
 
-#include "kvcast/wire.h"
+#include "kvcast/wire/wire.h"
 #include "src/base/mutex.h"
 #include "tests/fault/fault_test.h"
 

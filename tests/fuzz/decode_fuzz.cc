@@ -6,9 +6,9 @@
 #include <span>
 #include <vector>
 
-#include "kvcast/wire.h"
+#include "kvcast/wire/wire.h"
 #include "src/base/check.h"
-#include "tests/wire/kept_fields.h"
+#include "tests/support/kept_fields.h"
 
 namespace kvcast {
 namespace {

@@ -5,11 +5,11 @@
 #include <cstdint>
 #include <span>
 
-#include "kvcast/wire.h"
+#include "kvcast/wire/wire.h"
 #include "src/base/check.h"
 #include "src/wire/reader.h"
 #include "tests/fuzz/oracle.h"
-#include "tests/wire/kept_fields.h"
+#include "tests/support/kept_fields.h"
 
 namespace kvcast {
 namespace {

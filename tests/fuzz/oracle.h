@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "kvcast/event.h"
-#include "kvcast/wire.h"
+#include "kvcast/core/event.h"
+#include "kvcast/wire/wire.h"
 
 namespace kvcast::oracle {
 

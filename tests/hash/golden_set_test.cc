@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "src/tools/conformance.h"
-#include "tests/recordings.h"
+#include "apps/conformance/conformance.h"
+#include "tests/support/recordings.h"
 
 namespace kvcast::tools {
 namespace {

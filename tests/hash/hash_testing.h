@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-#include "kvcast/block_hash.h"
+#include "kvcast/hash/block_hash.h"
 
 namespace kvcast::testing {
 

@@ -12,6 +12,7 @@
 #include <sstream>
 
 #include "tests/hash/hash_testing.h"
+#include "tests/support/source_dir.h"
 
 namespace kvcast::testing {
 namespace {
@@ -186,8 +187,9 @@ class PythonDifferential : public ::testing::Test {
       std::ofstream file(input);
       for (const RandomBlock& block : blocks_) WriteBlock(file, block);
     }
-    const std::string command =
-        interpreter + " " KVCAST_SOURCE_DIR "/tests/hash/reference.py <" + input + " >" + output;
+    const std::string command = interpreter + " " +
+                                (SourceDir() / "tests/hash/reference.py").string() + " <" + input +
+                                " >" + output;
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
     std::ifstream file(output);
     for (Reference r; file >> r.pickle >> r.pickle_sha256 >> r.pickle_xxh3 >> r.cbor >>

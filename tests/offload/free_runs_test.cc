@@ -1,6 +1,6 @@
 // Free slots as runs of neighbours.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/offload/free_runs.h"
+#include "src/offload/manager/free_runs.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 #include <set>
 #include <string>
 
-#include "src/offload/slot_pool.h"
+#include "src/offload/manager/slot_pool.h"
 
 namespace kvcast::offload {
 namespace {

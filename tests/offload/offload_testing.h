@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvcast/offload_manager.h"
+#include "kvcast/offload/offload_manager.h"
 
 namespace kvcast::offload {
 

@@ -1,6 +1,6 @@
 // Jobs of the schedulers as the TransferEngine takes them.
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/offload_transfer.h"
+#include "kvcast/offload/offload_transfer.h"
 
 #include "tests/offload/scheduler_testing.h"
 

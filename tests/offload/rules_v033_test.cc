@@ -7,8 +7,8 @@
 #include <random>
 #include <string>
 
-#include "kvcast/offload_params.h"
-#include "kvcast/offload_rules.h"
+#include "kvcast/offload/offload_params.h"
+#include "kvcast/spec/offload_rules.h"
 
 namespace kvcast {
 namespace {

@@ -1,6 +1,6 @@
 // What routers are told of host memory: blocks of 4 tokens.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/offload/event_writer.h"
+#include "src/offload/connector/event_writer.h"
 #include "tests/offload/offload_testing.h"
 #include "tests/offload/scheduler_testing.h"
 

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "kvcast/offload_scheduler.h"
+#include "kvcast/offload/offload_scheduler.h"
 
 namespace kvcast::offload {
 

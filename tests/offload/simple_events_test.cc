@@ -1,6 +1,6 @@
 // What the simple offload tells routers of the host tier.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/offload/stored_chains.h"
+#include "src/offload/mirror/stored_chains.h"
 #include "tests/offload/simple_testing.h"
 
 namespace kvcast::offload {

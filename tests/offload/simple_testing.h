@@ -15,8 +15,8 @@
 #include <utility>
 #include <vector>
 
-#include "kvcast/simple_offload.h"
-#include "tests/engine/engine_testing.h"
+#include "kvcast/offload/simple_offload.h"
+#include "tests/support/engine_testing.h"
 
 namespace kvcast::offload {
 

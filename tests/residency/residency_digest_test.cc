@@ -1,6 +1,6 @@
 // Digests: the same whatever the order, different whatever the difference.
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/residency_digest.h"
+#include "kvcast/residency/residency_digest.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,8 @@
 
 #include <string>
 
-#include "src/tools/zmtp_peer.h"
-#include "tests/stream/lossy_publisher.h"
+#include "apps/conformance/frames/zmtp_peer.h"
+#include "tests/support/lossy_publisher.h"
 
 namespace kvcast::stream {
 namespace {

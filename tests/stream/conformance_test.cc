@@ -1,10 +1,10 @@
 // Recorded frames, replay exchanges and TCP bytes come out the same from our own stream.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/tools/conformance.h"
+#include "apps/conformance/conformance.h"
 
 #include <gtest/gtest.h>
 
-#include "tests/recordings.h"
+#include "tests/support/recordings.h"
 
 namespace kvcast::tools {
 namespace {

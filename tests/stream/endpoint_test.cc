@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "kvcast/publisher.h"
+#include "kvcast/stream/publisher.h"
 
 namespace kvcast {
 namespace {

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/conformance/frames/zmtp_peer.h"
 #include "src/stream/frames.h"
-#include "src/tools/zmtp_peer.h"
 
 namespace kvcast::stream {
 

@@ -7,9 +7,9 @@
 #include <map>
 #include <string>
 
-#include "kvcast/publisher.h"
+#include "kvcast/stream/publisher.h"
 #include "src/base/sanitizers.h"
-#include "tests/stream/stream_test_util.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast {
 namespace {

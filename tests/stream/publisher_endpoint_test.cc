@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/stream/stream_test_util.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <thread>
 
-#include "kvcast/wire.h"
+#include "kvcast/wire/wire.h"
 #include "tests/stream/peer_test_util.h"
-#include "tests/stream/stream_test_util.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
 namespace {

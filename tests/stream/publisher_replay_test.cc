@@ -4,7 +4,7 @@
 
 #include "src/stream/replay_server.h"
 #include "tests/stream/peer_test_util.h"
-#include "tests/stream/stream_test_util.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
 namespace {

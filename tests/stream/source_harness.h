@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "src/stream/source.h"
-#include "tests/stream/stream_test_util.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
 

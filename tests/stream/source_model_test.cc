@@ -10,7 +10,7 @@
 #include <set>
 
 #include "src/stream/source.h"
-#include "tests/stream/stream_test_util.h"
+#include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
 namespace {

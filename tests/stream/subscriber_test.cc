@@ -1,6 +1,6 @@
 // A subscriber over real sockets: history, gaps, restarts, ranks, and what it says about them.
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/subscriber.h"
+#include "kvcast/stream/subscriber.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 
 #include "src/base/sanitizers.h"
 #include "src/stream/source_link.h"
-#include "tests/stream/lossy_publisher.h"
+#include "tests/support/lossy_publisher.h"
 
 namespace kvcast::stream {
 namespace {

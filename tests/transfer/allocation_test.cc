@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "kvcast/host_copy_backend.h"
-#include "kvcast/transfer_engine.h"
-#include "tests/transfer/pools.h"
-#include "tests/wire/counting_new.h"
+#include "kvcast/transfer/host_copy_backend.h"
+#include "kvcast/transfer/transfer_engine.h"
+#include "tests/support/counting_new.h"
+#include "tests/support/pools.h"
 
 namespace kvcast {
 namespace {

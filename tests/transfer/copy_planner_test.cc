@@ -8,7 +8,7 @@
 #include <cstring>
 #include <random>
 
-#include "tests/transfer/pools.h"
+#include "tests/support/pools.h"
 
 namespace kvcast::transfer {
 namespace {

@@ -7,9 +7,9 @@
 #include <chrono>
 #include <thread>
 
-#include "kvcast/transfer_engine.h"
-#include "tests/transfer/deferred_backend.h"
-#include "tests/transfer/pools.h"
+#include "kvcast/transfer/transfer_engine.h"
+#include "tests/support/deferred_backend.h"
+#include "tests/support/pools.h"
 
 namespace kvcast {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/host_copy_backend.h"
+#include "kvcast/transfer/host_copy_backend.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
-#include "tests/transfer/pools.h"
+#include "tests/support/pools.h"
 
 namespace kvcast {
 namespace {

@@ -6,7 +6,7 @@
 
 #include <vector>
 
-#include "tests/transfer/pools.h"
+#include "tests/support/pools.h"
 
 namespace kvcast::transfer {
 namespace {

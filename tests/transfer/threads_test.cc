@@ -5,9 +5,9 @@
 #include <random>
 #include <set>
 
-#include "kvcast/host_copy_backend.h"
-#include "kvcast/transfer_engine.h"
-#include "tests/transfer/pools.h"
+#include "kvcast/transfer/host_copy_backend.h"
+#include "kvcast/transfer/transfer_engine.h"
+#include "tests/support/pools.h"
 
 namespace kvcast {
 namespace {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "tests/wire/counting_new.h"
+#include "tests/support/counting_new.h"
 #include "tests/wire/support.h"
 
 namespace kvcast::wire {

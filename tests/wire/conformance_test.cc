@@ -1,12 +1,12 @@
 // The recorded payloads of all producers: decoded field by field, and encoded again byte by byte.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/tools/conformance.h"
+#include "apps/conformance/conformance.h"
 
 #include <gtest/gtest.h>
 
 #include <fstream>
 
-#include "tests/recordings.h"
+#include "tests/support/recordings.h"
 
 namespace kvcast::tools {
 namespace {

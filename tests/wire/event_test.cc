@@ -1,6 +1,6 @@
 // The values of events: hashes keep their form and their bytes, salts are found wherever they are.
 // SPDX-License-Identifier: Apache-2.0
-#include "kvcast/event.h"
+#include "kvcast/core/event.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "src/wire/layout.h"
-#include "tests/wire/kept_fields.h"
+#include "tests/support/kept_fields.h"
 #include "tests/wire/support.h"
 
 namespace kvcast::wire {

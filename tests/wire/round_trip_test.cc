@@ -4,7 +4,7 @@
 
 #include <random>
 
-#include "tests/wire/kept_fields.h"
+#include "tests/support/kept_fields.h"
 #include "tests/wire/support.h"
 
 namespace kvcast::wire {

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/source_dir.h"
+
 namespace kvcast::wire {
 
 Payload FromHex(std::string_view hex) {
@@ -42,7 +44,7 @@ Payload Text(std::string_view text) {
 }
 
 std::string VectorPath(const std::string& name) {
-  return std::string(KVCAST_SOURCE_DIR) + "/schemas/vectors/" + name;
+  return (SourceDir() / "schemas" / "vectors" / name).string();
 }
 
 std::vector<std::string> VectorLines(const std::string& name) {

@@ -9,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "kvcast/event.h"
-#include "kvcast/wire.h"
+#include "kvcast/core/event.h"
+#include "kvcast/wire/wire.h"
 
 namespace kvcast::wire {
 

@@ -6,9 +6,9 @@
 #include <bit>
 #include <nlohmann/json.hpp>
 
-#include "src/tools/conformance.h"
-#include "src/tools/wire_record.h"
-#include "tests/wire/kept_fields.h"
+#include "apps/conformance/conformance.h"
+#include "apps/conformance/wire/wire_record.h"
+#include "tests/support/kept_fields.h"
 #include "tests/wire/support.h"
 
 namespace kvcast::wire {

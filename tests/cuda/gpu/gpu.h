@@ -10,9 +10,9 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/tool_kernels.h"
-#include "kvcast/cuda_copy_backend.h"
-#include "tests/transfer/pools.h"
+#include "apps/gpu/tool_kernels.h"
+#include "kvcast/cuda/cuda_copy_backend.h"
+#include "tests/support/pools.h"
 
 #define ASSERT_DRIVER_OK(call) ASSERT_EQ((call), CUDA_SUCCESS)
 

@@ -1,0 +1,98 @@
+// BenchArena: pools on both sides, what is in them, and who moves it.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/bench/copy/copy_bench.h"
+#include "apps/gpu/tool_kernels.h"
+#include "cuda/handles.h"
+#include "cuda/kernel_copier.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/cuda/cuda_memory.h"
+#include "kvcast/transfer/block_layout.h"
+
+namespace kvcast::cuda {
+
+class BenchArena {
+ public:
+  static constexpr size_t kGuardBytes = size_t{1} << 20;
+
+  // Room for `bytes` of blocks on each side, with guards around.
+  static Result<std::unique_ptr<BenchArena>> Create(const CudaDevice& device, size_t bytes);
+
+  const CudaDevice& device() const { return device_; }
+  const PinnedPool& host_pool() const { return host_; }
+  CUstream stream() const { return stream_.get(); }
+  const ToolKernels& tools() const { return tools_; }
+  std::byte* gpu() const { return gpu_.base() + kGuardBytes; }
+  std::byte* host() const { return host_.base() + kGuardBytes; }
+  size_t bytes() const { return host_.bytes() - 2 * kGuardBytes; }
+
+  // Puts bytes into the source of a direction that say where they are.
+  Status FillSource(CopyDirection direction);
+  // Puts bytes into its destination that are nowhere in the source.
+  Status PoisonTarget(CopyDirection direction);
+  // Works out what the copies, of one row each, make of the source and the poison.
+  void ExpectCopies(CopyDirection direction, const std::vector<CopyOp>& ops);
+  // Not ok: the destination is not what was expected, or the source changed.
+  // REQUIRES: FillSource and ExpectCopies, then PoisonTarget, of the same direction.
+  Status Verify(CopyDirection direction);
+
+  // One plain copy of so many bytes and its end.
+  Status CopyPlain(CopyDirection direction, size_t bytes);
+  Status Synchronize() const;
+
+ private:
+  BenchArena(CudaDevice device, CudaMemory gpu, PinnedPool host, PinnedPool mirror, Stream stream,
+             ToolKernels tools)
+      : device_(std::move(device)),
+        gpu_(std::move(gpu)),
+        host_(std::move(host)),
+        mirror_(std::move(mirror)),
+        stream_(std::move(stream)),
+        tools_(std::move(tools)) {}
+
+  Status CopyNow(std::byte* dst, const std::byte* src, size_t bytes);
+
+  const CudaDevice device_;
+  const CudaMemory gpu_;
+  const PinnedPool host_;
+  const PinnedPool mirror_;  // of the GPU's
+  const Stream stream_;
+  const ToolKernels tools_;
+  std::vector<std::byte> source_;  // what the source should hold
+  std::vector<std::byte> target_;  // what the target should hold
+};
+
+// The blocks of one shape, and their ways.
+struct BenchWork {
+  CopyBenchShape shape;
+  GroupLayout layout;
+  HostLayout host;
+  std::vector<BlockId> blocks;
+  std::vector<SlotId> slots;
+  size_t payload_bytes = 0;
+  std::vector<CopyOp> fragments;  // one row each, in the order of the blocks
+};
+// As many blocks as the payload, or the shape, allows.
+BenchWork MakeBenchWork(const BenchArena& arena, const CopyBenchShape& shape, size_t payload_bytes);
+
+// Moves a work's bytes, and comes back when they are there.
+struct BenchMethod {
+  std::string name;
+  bool rival = false;
+  std::function<Status(const BenchWork&)> prepare;  // outside of the time; may be empty
+  std::function<Status()> run;
+  std::function<std::string()> chosen;  // path; may be empty
+};
+// This library's, with the path chosen by itself first, and the rivals'.
+Result<std::vector<BenchMethod>> MakeBenchMethods(const std::shared_ptr<BenchArena>& arena);
+
+double Quantile(std::vector<double> values, double q);
+
+}  // namespace kvcast::cuda

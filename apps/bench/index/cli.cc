@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench/index/cli.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "apps/bench/index/commands.h"
+
+namespace kvcast::bench {
+namespace {
+
+using Command = std::function<int()>;
+
+void AddNumber(CLI::App& sub, const std::string& flag, int64_t& value, int64_t low, int64_t high,
+               const std::string& text) {
+  sub.add_option(flag, value, text)->check(CLI::Range(low, high))->capture_default_str();
+}
+
+// As a real number too: 1e7.
+void AddCount(CLI::App& sub, const std::string& flag, int64_t& value, const std::string& text) {
+  sub.add_option_function<double>(
+         flag, [&value](double number) { value = std::llround(number); }, text)
+      ->check(CLI::Range(1e3, 2e8))
+      ->default_str(std::to_string(value));
+}
+
+void AddFleetFlags(CLI::App& sub, FleetOptions& fleet) {
+  AddCount(sub, "--residencies", fleet.residencies, "(worker, block) pairs that are held, about");
+  AddNumber(sub, "--workers", fleet.workers, 1, 65535, "workers");
+  AddNumber(sub, "--groups", fleet.groups, fleet.groups == 0 ? 0 : 1, 64,
+            fleet.groups == 0 ? "groups of each that hold every block (0: several cases)"
+                              : "groups of each that hold every block");
+  AddNumber(sub, "--holders", fleet.holders, 0, 65535,
+            "workers that hold a block (0: several cases)");
+  AddNumber(sub, "--blocks", fleet.blocks, 1, 65536, "of a prompt");
+}
+
+// A subcommand that calls `run` with the options that `add_flags(sub, options)` lets users set.
+template <typename Options, typename AddFlags>
+void AddBench(CLI::App& bench, Command& command, const char* name, const char* text,
+              int (*run)(const Options&), AddFlags add_flags) {
+  CLI::App* sub = bench.add_subcommand(name, text);
+  const auto options = std::make_shared<Options>();
+  add_flags(*sub, *options);
+  sub->callback([&command, options, run] { command = [options, run] { return run(*options); }; });
+}
+
+void AddJson(CLI::App& sub, bool& json) {
+  sub.add_flag("--json", json, "print one JSON object as the last line of stdout");
+}
+
+void AddApply(CLI::App& bench, Command& command) {
+  AddBench<ApplyBenchOptions>(
+      bench, command, "apply", "stores and removes against a plain hash map", RunApplyBench,
+      [](CLI::App& sub, ApplyBenchOptions& options) {
+        AddFleetFlags(sub, options.fleet);
+        AddNumber(sub, "--slices", options.slices, 1, 1'000'000, "measured slices of each kind");
+        AddJson(sub, options.fleet.json);
+      });
+}
+
+void AddLookup(CLI::App& bench, Command& command) {
+  AddBench<LookupBenchOptions>(
+      bench, command, "lookup",
+      "queries against probes of a plain hash map, idle and beside writers", RunLookupBench,
+      [](CLI::App& sub, LookupBenchOptions& options) {
+        AddFleetFlags(sub, options.fleet);
+        AddNumber(sub, "--queries", options.queries, 100, 100'000'000, "of each case");
+        sub.add_option("--depth", options.depth, "of the hit: full, half, mixed, miss or all")
+            ->check(CLI::IsMember({"full", "half", "mixed", "miss", "all"}))
+            ->capture_default_str();
+        sub.add_option("--write-rate", options.write_rate,
+                       "block operations per second of the writer (0: as fast as it can)")
+            ->check(CLI::Range(0.0, 1e9))
+            ->capture_default_str();
+        AddJson(sub, options.fleet.json);
+      });
+}
+
+void AddMemory(CLI::App& bench, Command& command) {
+  AddBench<MemoryBenchOptions>(bench, command, "memory",
+                               "bytes that the index needs for what is held, and gives back",
+                               RunMemoryBench, [](CLI::App& sub, MemoryBenchOptions& options) {
+                                 AddFleetFlags(sub, options.fleet);
+                                 AddJson(sub, options.fleet.json);
+                               });
+}
+
+void AddRemove(CLI::App& bench, Command& command) {
+  AddBench<RemoveBenchOptions>(
+      bench, command, "remove", "a worker leaves: the call, and the queries beside it",
+      RunRemoveBench, [](CLI::App& sub, RemoveBenchOptions& options) {
+        AddFleetFlags(sub, options.fleet);
+        AddNumber(sub, "--victim", options.victim_blocks, 1, 200'000'000,
+                  "blocks that the worker holds");
+        AddNumber(sub, "--rounds", options.rounds, 1, 10'000, "removals");
+        AddNumber(sub, "--every-us", options.every_us, 1, 1'000'000, "one query, microseconds");
+        sub.add_option("--seconds", options.seconds, "of each round")
+            ->check(CLI::Range(0.01, 600.0))
+            ->capture_default_str();
+        AddJson(sub, options.fleet.json);
+      });
+}
+
+void AddWire(CLI::App& bench, Command& command) {
+  AddBench<WireBenchOptions>(
+      bench, command, "wire", "from bytes to the index, against msgpack-cxx and a plain hash map",
+      RunWireBench, [](CLI::App& sub, WireBenchOptions& options) {
+        AddFleetFlags(sub, options.fleet);
+        AddNumber(sub, "--slices", options.slices, 1, 1'000'000, "measured slices of each dialect");
+        AddJson(sub, options.fleet.json);
+      });
+}
+
+void AddPublish(CLI::App& bench, Command& command) {
+  AddBench<PublishBenchOptions>(
+      bench, command, "publish", "what publish() costs the engine's thread", RunPublishBench,
+      [](CLI::App& sub, PublishBenchOptions& options) {
+        AddNumber(sub, "--rate", options.rate, 1, 100'000, "batches per second");
+        AddNumber(sub, "--blocks", options.blocks, 1, 4096, "that a batch stores, and removes");
+        AddNumber(sub, "--seconds", options.seconds, 1, 3600, "of each case");
+        AddJson(sub, options.json);
+      });
+}
+
+void AddHash(CLI::App& bench, Command& command) {
+  AddBench<HashBenchOptions>(
+      bench, command, "hash", "from a prompt's tokens to block keys, against the raw digests",
+      RunHashBench, [](CLI::App& sub, HashBenchOptions& options) {
+        AddNumber(sub, "--tokens", options.tokens, 16, 10'000'000, "of the prompt");
+        AddNumber(sub, "--rounds", options.rounds, 1, 100'000'000, "timed runs of each");
+        AddJson(sub, options.json);
+      });
+}
+
+void AddCorpusFlags(CLI::App& sub, CorpusOptions& options) {
+  auto* corpus =
+      sub.add_option("--corpus", options.file, "file to replay (see bench replay --export)");
+  sub.add_option("--trace", options.trace, "to make the corpus from (default: bundled)")
+      ->excludes(corpus);
+  AddNumber(sub, "--requests", options.requests, 0, 1'000'000'000, "of the trace (0: all)");
+  AddNumber(sub, "--workers", options.workers, 1, 65535, "that the requests are spread over");
+  AddNumber(sub, "--copies", options.copies, 1, 10'000, "of the trace, ids made unique");
+  sub.add_option("--block-size", options.block_tokens, "tokens; divides 512")
+      ->check(CLI::IsMember({16, 32, 64, 128, 256, 512}))
+      ->capture_default_str();
+  AddNumber(sub, "--pool-blocks", options.pool_blocks, 1, 100'000'000, "of each engine");
+}
+
+void AddTokens(CLI::App& bench, Command& command) {
+  AddBench<TokensBenchOptions>(
+      bench, command, "tokens", "from a prompt's tokens to an answer, on a trace's queries",
+      RunTokensBench, [](CLI::App& sub, TokensBenchOptions& options) {
+        AddCorpusFlags(sub, options.corpus);
+        AddNumber(sub, "--tokens", options.tokens, 0, 65536, "of a block (0: as the corpus says)");
+        AddNumber(sub, "--points", options.points, 1, 10'000, "of the replay with queries");
+        AddNumber(sub, "--queries", options.queries, 1, 1'000'000, "at each point, at most");
+        AddJson(sub, options.json);
+      });
+}
+
+void AddReplay(CLI::App& bench, Command& command) {
+  AddBench<ReplayBenchOptions>(
+      bench, command, "replay", "a trace's queries and events, open loop, at overload and keep-up",
+      RunReplayBench, [](CLI::App& sub, ReplayBenchOptions& options) {
+        AddCorpusFlags(sub, options.corpus);
+        AddNumber(sub, "--event-threads", options.event_threads, 1, 256, "that apply");
+        AddNumber(sub, "--query-threads", options.query_threads, 1, 256, "that ask");
+        sub.add_option("--rate", options.rate,
+                       "block operations per second of keep_up (0: half of what overload reaches)")
+            ->check(CLI::Range(0.0, 1e12));
+        auto* to = sub.add_option("--export", options.export_to, "write the corpus to this file");
+        sub.add_flag("--export-only", options.export_only, "and do no more")->needs(to);
+        AddJson(sub, options.json);
+      });
+}
+
+void AddGrowth(CLI::App& bench, Command& command) {
+  AddBench<GrowthBenchOptions>(
+      bench, command, "growth", "what apply, lookup and memory cost by size; curves",
+      RunGrowthBench, [](CLI::App& sub, GrowthBenchOptions& options) {
+        AddCount(sub, "--max", options.max_residencies, "residencies of the largest point");
+        AddCount(sub, "--base", options.base_residencies, "residencies where others change");
+        AddNumber(sub, "--samples", options.samples, 3, 1'000'000, "turns and queries of a point");
+        sub.add_option("--csv", options.csv, "write the points to this file");
+        sub.add_option("--svg", options.svg, "write a picture of the curves to this file");
+        AddJson(sub, options.json);
+      });
+}
+
+}  // namespace
+
+void AddBenches(CLI::App& bench, Command& command) {
+  AddApply(bench, command);
+  AddLookup(bench, command);
+  AddMemory(bench, command);
+  AddRemove(bench, command);
+  AddWire(bench, command);
+  AddPublish(bench, command);
+  AddHash(bench, command);
+  AddTokens(bench, command);
+  AddReplay(bench, command);
+  AddGrowth(bench, command);
+}
+
+}  // namespace kvcast::bench

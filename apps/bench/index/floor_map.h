@@ -1,0 +1,100 @@
+// FloorMap: what a plain hash map of 64-bit keys and values pays for the same operations. It knows
+// neither hybrids nor copies nor tiers, and cannot answer which workers hold a prompt's blocks.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "apps/bench/index/churn.h"
+
+namespace kvcast::bench {
+
+// One entry a residency.
+class FloorMap {
+ public:
+  // An operation's key and what is done with it.
+  struct Op {
+    uint64_t key;
+    bool erase;
+  };
+  static uint64_t KeyOf(const ResidencyOp& op) {
+    return Mix64(op.hash + ((uint64_t{op.worker} << 8) | op.group));
+  }
+  static void Translate(std::span<const ResidencyOp> ops, std::vector<Op>& out) {
+    out.clear();
+    for (const ResidencyOp& op : ops) out.push_back({KeyOf(op), op.erase});
+  }
+
+  // One operation after the other.
+  void Apply(std::span<const Op> ops) {
+    for (const Op& op : ops) Do(op);
+  }
+  // The same, each with the table's line asked for ahead.
+  void ApplyPrefetched(std::span<const Op> ops) {
+    constexpr size_t kAhead = 8;
+    for (size_t i = 0; i < ops.size(); ++i) {
+      if (i + kAhead < ops.size()) map_.prefetch(ops[i + kAhead].key);
+      Do(ops[i]);
+    }
+  }
+  // How many of the keys are there; each with the table's line asked for ahead.
+  size_t CountPrefetched(std::span<const uint64_t> keys) const {
+    constexpr size_t kAhead = 8;
+    for (size_t i = 0; i < keys.size() && i < kAhead; ++i) map_.prefetch(keys[i]);
+    size_t found = 0;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (i + kAhead < keys.size()) map_.prefetch(keys[i + kAhead]);
+      const auto it = map_.find(keys[i]);
+      if (it != map_.end()) found += it->second;
+    }
+    return found;
+  }
+  size_t size() const { return map_.size(); }
+
+ private:
+  void Do(const Op& op) {
+    if (op.erase) {
+      map_.erase(op.key);
+    } else {
+      map_.emplace(op.key, 1);
+    }
+  }
+
+  absl::flat_hash_map<uint64_t, uint64_t> map_;
+};
+
+// One entry a block, whose value has one bit for each of up to 64 workers.
+class MaskFloorMap {
+ public:
+  struct Op {
+    uint64_t key;
+    uint64_t bit;
+    bool erase;
+  };
+  static void Translate(std::span<const ResidencyOp> ops, std::vector<Op>& out) {
+    out.clear();
+    for (const ResidencyOp& op : ops) {
+      out.push_back({op.hash + op.group, uint64_t{1} << (op.worker % 64), op.erase});
+    }
+  }
+  void Apply(std::span<const Op> ops) {
+    for (const Op& op : ops) {
+      if (!op.erase) {
+        map_[op.key] |= op.bit;
+        continue;
+      }
+      const auto it = map_.find(op.key);
+      if (it == map_.end()) continue;
+      it->second &= ~op.bit;
+      if (it->second == 0) map_.erase(it);
+    }
+  }
+
+ private:
+  absl::flat_hash_map<uint64_t, uint64_t> map_;
+};
+
+}  // namespace kvcast::bench

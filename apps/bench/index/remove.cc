@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sched.h>
+
+#include <atomic>
+#include <memory>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "apps/bench/index/commands.h"
+#include "apps/bench/index/fleet.h"
+#include "apps/bench/index/options.h"
+#include "apps/bench/index/report.h"
+#include "apps/support/fail.h"
+#include "apps/support/samples.h"
+
+namespace kvcast::bench {
+namespace {
+
+constexpr double kRemoveP99Target = 1.1;
+
+constexpr char kRemoveMethod[] =
+    "A worker that holds as many blocks as --victim says is removed from a fleet (RemoveWorker,\n"
+    "then Reclaim until nothing is left), while another thread asks for prompts that it and\n"
+    "others hold, every --every-us microseconds; each keeps to a core. A round lasts from the\n"
+    "call until what it held has been freed, and --seconds at least; in turn with it, a round in\n"
+    "which nobody is removed, and one in which a thread turns in a loop for as long as the\n"
+    "removal took: what the machine does to queries beside any thread. Times of queries run from\n"
+    "when they were due, so that waiting counts; p99 is of the queries of all rounds. wrong:\n"
+    "queries begun after the call returned that name the worker, and queries that lose another.";
+
+constexpr WorkerId kVictim{1'000'000};
+
+// Keeps the calling thread on one of the cores that the process may use, the first or the last, so
+// that of two threads neither waits for the other's share of a core. Nothing where there is only
+// one.
+void KeepToCore(bool first) {
+  static const cpu_set_t allowed = [] {
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    (void)sched_getaffinity(0, sizeof(cores), &cores);
+    return cores;
+  }();
+  int chosen = -1;
+  for (int core = 0; core < CPU_SETSIZE; ++core) {
+    if (CPU_ISSET(core, &allowed) && (!first || chosen < 0)) chosen = core;
+  }
+  if (chosen < 0) return;
+  cpu_set_t only;
+  CPU_ZERO(&only);
+  CPU_SET(chosen, &only);
+  (void)sched_setaffinity(0, sizeof(only), &only);
+}
+
+class RemoveCase {
+ public:
+  RemoveCase(const ChurnConfig& config, int64_t victim_blocks)
+      : churn_(config),
+        victim_chains_(std::max<uint64_t>(
+            static_cast<uint64_t>(victim_blocks) / static_cast<uint64_t>(config.blocks), 1)) {}
+
+  Status Fill() {
+    if (Status status = AddFleet(churn_.config(), index_); !status.ok()) return status;
+    FillIndex(churn_, index_);
+    held_ = churn_.FullyHeld(churn_.steady_turn(), 0);
+    return CheckFleet(churn_, index_);
+  }
+
+  // The victim stores prompts that the fleet holds as well, and as many that nobody else holds.
+  Status AddVictim() {
+    if (Status status = index_.AddWorker(kVictim, FleetWorker(churn_.config().groups));
+        !status.ok()) {
+      return status;
+    }
+    TurnBatches batches(churn_, Removes::kMerged);
+    for (uint64_t i = 0; i < victim_chains_; ++i) {
+      const uint64_t chain = i % 2 == 0 ? SharedChain(i) : kOwnChains + i;
+      const Churn::Turn turn{.worker = kVictim, .stored = chain, .removed = std::nullopt};
+      for (const EventBatch& batch : batches.Make(turn)) index_.Apply(kVictim, batch);
+    }
+    removed_ = false;
+    return {};
+  }
+
+  struct Round {
+    Samples queries;
+    double call_s = 0;
+    double reclaim_s = 0;
+    int64_t wrong = 0;
+  };
+  // With a removal, or with a thread that turns in a loop for so long.
+  Round Run(const RemoveBenchOptions& options, bool remove, double loop_s = 0) {
+    Round round;
+    std::atomic<bool> ending = false;
+    const std::chrono::microseconds every(options.every_us);
+    KeepToCore(/*first=*/true);
+    std::thread asking([&] {
+      KeepToCore(/*first=*/false);
+      Ask(round, ending, every);
+    });
+    const auto start = Clock::now();
+    while (NanosecondsSince(start) < loop_s * 1e9) {
+    }
+    if (remove) {
+      const auto call = Clock::now();
+      index_.RemoveWorker(kVictim);
+      round.call_s = NanosecondsSince(call) * 1e-9;
+      removed_ = true;
+      while (index_.Reclaim()) {
+      }
+      round.reclaim_s = NanosecondsSince(call) * 1e-9 - round.call_s;
+    }
+    std::this_thread::sleep_until(start + std::chrono::duration_cast<Clock::duration>(
+                                              std::chrono::duration<double>(options.seconds)));
+    ending = true;
+    asking.join();
+    return round;
+  }
+
+ private:
+  static constexpr uint64_t kOwnChains = uint64_t{1} << 40;
+
+  uint64_t SharedChain(uint64_t i) const {
+    return held_.first + i % (held_.last - held_.first + 1);
+  }
+
+  void Ask(Round& round, const std::atomic<bool>& ending, Clock::duration every) {
+    const auto blocks = static_cast<size_t>(churn_.config().blocks);
+    std::vector<BlockHash> chain(blocks);
+    const int64_t tokens = churn_.config().blocks * kBlockTokens;
+    for (auto due = Clock::now(); !ending; due += every) {
+      // Even: what the victim holds too.
+      const uint64_t prompt = SharedChain(random_() % victim_chains_ / 2 * 2);
+      for (size_t i = 0; i < blocks; ++i) chain[i] = BlockHash(churn_.HashOf(prompt, i));
+      // No sleep: waking up takes longer than a query.
+      while (Clock::now() < due) {
+      }
+      const bool removed = removed_;
+      const std::vector<WorkerMatch> matches = index_.Match(chain, kBlockTokens, tokens + 1);
+      round.queries.Add(NanosecondsSince(due));
+      Judge(matches, tokens, removed, round);
+    }
+  }
+  void Judge(const std::vector<WorkerMatch>& matches, int64_t tokens, bool removed,
+             Round& round) const {
+    int64_t holders = 0;
+    for (const WorkerMatch& match : matches) {
+      if (match.worker == kVictim) {
+        if (removed) ++round.wrong;
+      } else if (match.gpu_tokens == tokens) {
+        ++holders;
+      }
+    }
+    if (holders != churn_.config().holders) ++round.wrong;
+  }
+
+  const Churn churn_;
+  const uint64_t victim_chains_;
+  PrefixIndex index_;
+  Churn::Range held_{};
+  std::mt19937_64 random_{1};
+  std::atomic<bool> removed_ = false;
+};
+
+}  // namespace
+
+int RunRemoveBench(const RemoveBenchOptions& options) {
+  Report report("remove", kRemoveMethod, options.fleet.json);
+  const ChurnConfig config = FleetCases(options.fleet, {4}).front();
+  const auto fleet = std::make_unique<RemoveCase>(config, options.victim_blocks);
+  if (Status status = fleet->Fill(); !status.ok()) return tools::Fail(status);
+  Samples calls;
+  Samples reclaims;
+  Samples with;
+  Samples without;
+  Samples beside_loop;
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < options.rounds; ++i) {
+    if (Status status = fleet->AddVictim(); !status.ok()) return tools::Fail(status);
+    const auto quiet = fleet->Run(options, false);
+    const auto removal = fleet->Run(options, true);
+    const auto loop = fleet->Run(options, false, removal.reclaim_s);
+    calls.Add(removal.call_s);
+    reclaims.Add(removal.reclaim_s);
+    without.Add(quiet.queries);
+    with.Add(removal.queries);
+    beside_loop.Add(loop.queries);
+    wrong += quiet.wrong + removal.wrong + loop.wrong;
+  }
+  report.Target("remove.query_p99_with_to_without", with.Quantile(0.99) / without.Quantile(0.99),
+                "ratio", kRemoveP99Target);
+  report.Target("remove.wrong_answers", static_cast<double>(wrong), "", 0);
+  report.Figure("remove.query_p99_with_to_beside_loop",
+                with.Quantile(0.99) / beside_loop.Quantile(0.99), "ratio");
+  report.Figure("remove.call", calls.median() * 1e6, "us");
+  report.Figure("remove.call_max", calls.Quantile(1) * 1e6, "us");
+  report.Figure("remove.reclaim", reclaims.median() * 1e3, "ms");
+  for (const double q : {0.5, 0.99, 0.999}) {
+    const std::string name = "remove.query_p" + std::string(q < 0.6     ? "50"
+                                                            : q < 0.995 ? "99"
+                                                                        : "99.9");
+    report.Figure(name + "_with", with.Quantile(q) * 1e-3, "us");
+    report.Figure(name + "_without", without.Quantile(q) * 1e-3, "us");
+    report.Figure(name + "_beside_loop", beside_loop.Quantile(q) * 1e-3, "us");
+  }
+  const int exit_code = report.Finish();
+  return wrong == 0 ? exit_code : 1;
+}
+
+}  // namespace kvcast::bench

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench/index/report.h"
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+namespace kvcast::bench {
+
+Report::Report(std::string name, std::string method, bool json)
+    : name_(std::move(name)), method_(std::move(method)), json_(json) {
+  std::istringstream lines(method_);
+  for (std::string line; std::getline(lines, line);) Note(line);
+}
+
+void Report::Note(const std::string& text) {
+  std::printf("# %s\n", text.c_str());
+  std::fflush(stdout);
+}
+
+void Report::Figure(const std::string& name, double value, const std::string& unit) {
+  std::printf("%-48s %10.4g %-10s\n", name.c_str(), value, unit.c_str());
+  std::fflush(stdout);
+  lines_.push_back({name, value, unit, false, 0, true});
+}
+
+void Report::Target(const std::string& name, double value, const std::string& unit, double target,
+                    Bound bound) {
+  const bool met = bound == Bound::kAtMost ? value <= target : value >= target;
+  std::printf("%-48s %10.4g %-10s %s %-8.4g %s\n", name.c_str(), value, unit.c_str(),
+              bound == Bound::kAtMost ? "<=" : ">=", target, met ? "ok" : "MISSED");
+  std::fflush(stdout);
+  lines_.push_back({name, value, unit, true, target, met});
+}
+
+int Report::Finish() {
+  if (!json_) return 0;
+  nlohmann::json targets = nlohmann::json::array();
+  nlohmann::json figures = nlohmann::json::array();
+  for (const Line& line : lines_) {
+    nlohmann::json entry = {{"name", line.name}, {"figure", line.value}, {"unit", line.unit}};
+    if (line.has_target) entry.update({{"target", line.target}, {"met", line.met}});
+    (line.has_target ? targets : figures).push_back(std::move(entry));
+  }
+  const nlohmann::json report = {
+      {"name", name_}, {"method", method_}, {"targets", targets}, {"figures", figures}};
+  std::printf("%s\n", report.dump().c_str());
+  return 0;
+}
+
+}  // namespace kvcast::bench

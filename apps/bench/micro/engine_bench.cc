@@ -1,0 +1,169 @@
+// Allocating, caching and freeing blocks through CacheManager, pool of 1 Mi blocks, every block
+// cached, so that each one taken evicts what it held. Hash chains are computed beforehand.
+//
+// Floor in the same run: the list and map operations that the same sequence needs, alone: pop the
+// head, erase the old key, insert the new one, append to the tail. Key and value are 8 and 4 bytes.
+//
+// Counters per benchmark: per_block (time), heap_per_block (allocations).
+// SPDX-License-Identifier: Apache-2.0
+#include <absl/container/flat_hash_map.h>
+#include <benchmark/benchmark.h>
+
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <random>
+
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/wire/wire.h"
+#include "src/engine/free_block_queue.h"
+
+// g++ 12 sees through operator delete into std::free, but not through operator new into malloc.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"
+
+namespace {
+uint64_t heap_allocations = 0;
+}  // namespace
+
+void* operator new(size_t size) {
+  ++heap_allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace kvcast {
+namespace {
+
+constexpr int64_t kBlocks = 1 << 20;
+constexpr int64_t kBlockSize = 16;
+constexpr int64_t kBlocksOfRequest = 625;
+constexpr int64_t kTokens = kBlocksOfRequest * kBlockSize;
+// Twice what the pool holds: a prompt has been evicted when it comes again.
+constexpr size_t kRequests = 2 * kBlocks / kBlocksOfRequest;
+
+// Requests with random tokens and random digests for their chain.
+std::vector<CacheRequest>& Requests() {
+  static auto* requests = new std::vector<CacheRequest>([] {
+    std::mt19937_64 random(7);
+    std::vector<CacheRequest> made(kRequests);
+    for (size_t i = 0; i < made.size(); ++i) {
+      made[i].id = std::to_string(i);
+      made[i].prompt_tokens = kTokens;
+      for (int64_t t = 0; t < kTokens; ++t) {
+        made[i].tokens.push_back(static_cast<TokenId>(random() % 151936));
+      }
+      for (int64_t b = 0; b < kBlocksOfRequest; ++b) {
+        Digest digest;
+        digest.size = 32;
+        for (size_t at = 0; at < 32; at += 8) {
+          const uint64_t word = random();
+          std::memcpy(&digest.data[at], &word, 8);
+        }
+        made[i].chain.push_back(digest);
+      }
+    }
+    return made;
+  }());
+  return *requests;
+}
+
+std::unique_ptr<CacheManager> Manager(bool events) {
+  CacheConfig config;
+  config.groups = {GroupSpec{.block_size = kBlockSize}};
+  config.num_blocks = kBlocks + 1;
+  auto hasher = BlockHasher::FromSeed(HashAlgorithm::kSha256, kDefaultHashSeed);
+  auto made =
+      CacheManager::Create(config, std::move(hasher).value(), EventOptions{.enabled = events});
+  if (!made.ok()) std::abort();
+  return std::move(made).value();
+}
+
+void RunLife(CacheManager& manager, CacheRequest& request) {
+  if (!manager.AllocateSlots(request, {.new_tokens = kTokens})) std::abort();
+  manager.Free(request);
+}
+
+// Runs `life` of one request after the other, the pool and all buffers warm.
+template <typename Life>
+void RunLives(benchmark::State& state, const Life& life) {
+  std::vector<CacheRequest>& requests = Requests();
+  size_t next = 0;
+  for (; next < kRequests; ++next) life(requests[next]);
+  const uint64_t heap_before = heap_allocations;
+  for (auto _ : state) life(requests[next++ % kRequests]);
+  const auto blocks = static_cast<double>(state.iterations() * kBlocksOfRequest);
+  // Printed with the unit's letter, as in 118n: seconds per block.
+  state.counters["per_block"] =
+      benchmark::Counter(blocks, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+  state.counters["heap_per_block"] = static_cast<double>(heap_allocations - heap_before) / blocks;
+}
+
+void BM_EventsOff(benchmark::State& state) {
+  const auto manager = Manager(false);
+  RunLives(state, [&](CacheRequest& request) { RunLife(*manager, request); });
+}
+
+void BM_EventsTaken(benchmark::State& state) {
+  const auto manager = Manager(true);
+  RunLives(state, [&](CacheRequest& request) {
+    RunLife(*manager, request);
+    benchmark::DoNotOptimize(manager->TakeEvents());
+  });
+}
+
+void BM_EventsAsPayload(benchmark::State& state) {
+  const auto manager = Manager(true);
+  std::vector<uint8_t> payload;
+  RunLives(state, [&](CacheRequest& request) {
+    RunLife(*manager, request);
+    payload.clear();
+    if (!manager->TakePayload(1.5, 0, kDefaultDialect, payload).ok()) std::abort();
+  });
+}
+
+// Prompts of 625 blocks, all of them cached: the last 1,000 of the pool.
+void BM_Lookup(benchmark::State& state) {
+  const auto manager = Manager(false);
+  std::vector<CacheRequest>& requests = Requests();
+  for (CacheRequest& request : requests) RunLife(*manager, request);
+  size_t next = 0;
+  for (auto _ : state) {
+    CacheRequest& request = requests[kRequests - 1 - next++ % 1000];
+    if (manager->GetComputedBlocks(request).tokens != kTokens - kBlockSize) std::abort();
+  }
+  state.counters["per_block"] =
+      benchmark::Counter(static_cast<double>(state.iterations() * kBlocksOfRequest),
+                         benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
+}
+
+void BM_Floor(benchmark::State& state) {
+  engine::FreeBlockQueue queue(kBlocks);
+  absl::flat_hash_map<uint64_t, uint32_t> map;
+  map.reserve(kBlocks);
+  std::vector<uint64_t> key_of(kBlocks, 0);
+  std::vector<BlockId> held(kBlocksOfRequest);
+  RunLives(state, [&](CacheRequest& request) {
+    for (size_t i = 0; i < held.size(); ++i) {
+      const BlockId block = queue.PopFront();
+      uint64_t& key = key_of[block.value];
+      if (key != 0) map.erase(key);
+      key = request.chain[i].low64();
+      map.emplace(key, block.value);
+      held[held.size() - 1 - i] = block;
+    }
+    queue.Append(held);
+  });
+}
+
+BENCHMARK(BM_Floor);
+BENCHMARK(BM_Lookup);
+BENCHMARK(BM_EventsOff);
+BENCHMARK(BM_EventsTaken);
+BENCHMARK(BM_EventsAsPayload);
+
+}  // namespace
+}  // namespace kvcast
+
+BENCHMARK_MAIN();

@@ -1,0 +1,54 @@
+// Engines that store and remove blocks of known prompts at a fixed rate, over TCP; the load beside
+// which a router is measured.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/support/forked_process.h"
+#include "kvcast/hash/block_hash.h"
+#include "kvcast/stream/publisher.h"
+
+namespace kvcast::tools {
+
+inline constexpr int64_t kLoadBlockSize = 16;
+
+struct EventLoadConfig {
+  int workers = 8;
+  double block_ops_per_s = 100'000;  // of all together: half of them stores, half removes
+  int blocks_per_store = 16;
+  int prompts = 128;
+  int blocks_per_prompt = 625;
+  int prompts_held = 64;  // by each worker; before another one is stored, the oldest is removed
+};
+
+// A prompt and its chain, as vLLM hashes it by default.
+struct LoadPrompt {
+  std::vector<TokenId> tokens;
+  std::vector<uint64_t> hashes;
+};
+std::vector<LoadPrompt> MakeLoadPrompts(const EventLoadConfig& config);
+
+struct LoadEndpoints {
+  std::array<char, 64> endpoint{};
+  std::array<char, 64> replay{};
+};
+
+LoadEndpoints EndpointsOf(const Publisher& publisher);
+
+// What a publisher process has published so far.
+struct LoadCount {
+  uint64_t block_ops = 0;
+  uint64_t batches = 0;
+};
+
+// The publishers' process. Writes a LoadEndpoints for each worker, waits for a byte, and fills the
+// workers; says so with a LoadCount and publishes at the rate from then on. To each further byte it
+// answers with a LoadCount. Ends when `in` does; the exit code.
+int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& prompts,
+                const PipeEnd& in, const PipeEnd& out);
+
+}  // namespace kvcast::tools

@@ -1,0 +1,290 @@
+// `kvcast engine`: one simulated engine. Its requests come from a trace, or from a demo over its
+// control line; its blocks, hits and events are real.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "apps/commands/commands.h"
+#include "apps/engine/control_channel.h"
+#include "apps/engine/engine_setup.h"
+#include "apps/engine/load_rate.h"
+#include "apps/engine/sim_engine.h"
+#include "apps/support/file.h"
+#include "apps/support/stop.h"
+#include "apps/support/trace.h"
+#include "kvcast/stream/publisher.h"
+
+namespace kvcast::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using nlohmann::json;
+
+constexpr double kMaxBacklogSeconds = 1.0;  // model time that a slow machine may catch up on
+constexpr double kIdleWaitSeconds = 0.05;
+
+double WallClockSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Model time: real time since the start, times `speed`.
+class ModelClock {
+ public:
+  explicit ModelClock(double speed) : speed_(speed), start_(Clock::now()) {}
+  double now() const {
+    return std::chrono::duration<double>(Clock::now() - start_).count() * speed_;
+  }
+  double RealSeconds(double model_seconds) const { return model_seconds / speed_; }
+
+ private:
+  const double speed_;
+  const Clock::time_point start_;
+};
+
+json TotalsJson(const SimEngine& engine, const Publisher& publisher) {
+  const SimTotals& totals = engine.totals();
+  return {{"type", "totals"},
+          {"admitted", totals.admitted},
+          {"finished", totals.finished},
+          {"refused", totals.refused},
+          {"preempted", totals.preempted},
+          {"prompt_tokens", totals.prompt_tokens},
+          {"reused_tokens", totals.reused_tokens},
+          {"loaded_tokens", totals.loaded_tokens},
+          {"checked_blocks", engine.tier() == nullptr ? 0 : engine.tier()->checked_blocks()},
+          {"wrong_blocks", engine.tier() == nullptr ? 0 : engine.tier()->wrong_blocks()},
+          {"recomputed_after_preemption", totals.recomputed_again},
+          {"steps", totals.steps},
+          {"batches", publisher.counters().batches},
+          {"bytes", publisher.counters().bytes}};
+}
+
+// Steps the engine when its model time has come.
+class Pacer {
+ public:
+  Pacer(SimEngine& engine, const ModelClock& clock) : engine_(engine), clock_(clock) {}
+
+  void RunDueSteps() {
+    const double now = clock_.now();
+    if (engine_.idle()) {
+      engine_.PublishPending();
+      next_step_ = now;
+      return;
+    }
+    next_step_ = std::max(next_step_, now - kMaxBacklogSeconds);
+    if (next_step_ > now) return;
+    const double seconds = engine_.Step();
+    next_step_ += seconds > 0 ? seconds : kIdleWaitSeconds;
+  }
+
+  // Real seconds until the next step is due.
+  double wait_seconds() const {
+    if (engine_.idle()) return kIdleWaitSeconds;
+    return std::clamp(clock_.RealSeconds(next_step_ - clock_.now()), 0.0, kIdleWaitSeconds);
+  }
+
+ private:
+  SimEngine& engine_;
+  const ModelClock& clock_;
+  double next_step_ = 0;
+};
+
+// `writer`: nullptr: the publisher encodes.
+Result<Seq> PublishBatch(Publisher& publisher, PeerWriter* writer, EventBatch batch) {
+  if (writer == nullptr) return publisher.Publish(std::move(batch));
+  std::vector<uint8_t> payload;
+  if (Status status = writer->Write(batch, payload); !status.ok()) return status;
+  return publisher.PublishPayload(payload);
+}
+
+SimHooks PublishingHooks(Publisher& publisher, PeerWriter* writer) {
+  SimHooks hooks;
+  hooks.publish = [&publisher, writer](std::vector<Event> events) {
+    EventBatch batch;
+    batch.ts = WallClockSeconds();
+    batch.events = std::move(events);
+    // Not ok means that the batch cannot be encoded, which events of our own pool always can.
+    if (const auto seq = PublishBatch(publisher, writer, std::move(batch)); !seq.ok()) {
+      std::fprintf(stderr, "kvcast: %s\n", seq.status().ToString().c_str());
+    }
+    return publisher.next_seq();
+  };
+  hooks.admitted = [](const Admission&) {};
+  hooks.first_token = [](int64_t) {};
+  hooks.finished = [](int64_t) {};
+  hooks.refused = [](int64_t number) {
+    std::fprintf(stderr, "kvcast: request %lld can never fit the pool, refused\n",
+                 static_cast<long long>(number));
+  };
+  return hooks;
+}
+
+SimHooks ReportingHooks(Publisher& publisher, PeerWriter* writer, ControlClient& control) {
+  SimHooks hooks = PublishingHooks(publisher, writer);
+  hooks.admitted = [&control](const Admission& admission) {
+    control.Send(json{{"type", "admitted"},
+                      {"number", admission.number},
+                      {"hit", admission.hit_tokens},
+                      {"loaded", admission.loaded_tokens},
+                      {"prompt", admission.prompt_tokens},
+                      {"sampled", admission.sampled_tokens},
+                      {"first", admission.first},
+                      {"published", admission.published.value}}
+                     .dump());
+  };
+  hooks.first_token = [&control](int64_t number) {
+    control.Send(json{{"type", "first_token"}, {"number", number}}.dump());
+  };
+  hooks.finished = [&control](int64_t number) {
+    control.Send(json{{"type", "finished"}, {"number", number}}.dump());
+  };
+  hooks.refused = [&control](int64_t number) {
+    control.Send(json{{"type", "refused"}, {"number", number}}.dump());
+  };
+  return hooks;
+}
+
+// False: the demo says stop.
+bool HandleControl(const ControlMessage& message, SimEngine& engine) {
+  const json header = json::parse(message.header, nullptr, false);
+  const std::string type = header.is_object() ? header.value("type", "") : "";
+  if (type == "stop") return false;
+  if (type != "request") return true;
+  auto tokens = UnpackTokens(message.body);
+  if (!tokens || tokens->empty()) return true;
+  engine.Add({.number = header.value("number", int64_t{0}),
+              .prompt = *std::move(tokens),
+              .output_tokens = header.value("output", int64_t{1})});
+  return true;
+}
+
+int RunControlled(const EngineOptions& options, Publisher& publisher, PeerWriter* writer,
+                  std::unique_ptr<CacheManager> cache, std::unique_ptr<HostTier> tier) {
+  auto control = ControlClient::Create(options.control, options.name);
+  if (!control.ok()) return Fail(control.status());
+  ControlClient& line = **control;
+  SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
+                   ReportingHooks(publisher, writer, line), std::move(tier));
+  const ModelClock clock(options.speed);
+  Pacer pacer(engine, clock);
+  line.Send(json{{"type", "hello"},
+                 {"endpoint", publisher.endpoint()},
+                 {"replay_endpoint", publisher.replay_endpoint()}}
+                .dump());
+  bool running = true;
+  while (running && StopSignal() == 0) {
+    const double wait = pacer.wait_seconds();
+    auto message = line.Receive(static_cast<int64_t>(std::ceil(wait * 1000)));
+    while (message && running) {
+      running = HandleControl(*message, engine);
+      message = line.Receive(0);
+    }
+    pacer.RunDueSteps();
+  }
+  line.Send(TotalsJson(engine, publisher).dump());
+  return StopSignal() == 0 ? 0 : 128 + StopSignal();
+}
+
+void PrintTotals(const EngineOptions& options, const SimEngine& engine,
+                 const Publisher& publisher) {
+  if (options.json) {
+    std::printf("%s\n", TotalsJson(engine, publisher).dump().c_str());
+    return;
+  }
+  const SimTotals& totals = engine.totals();
+  std::printf(
+      "%lld requests, %lld prompt tokens, %lld reused, %lld preemptions, %llu batches published\n",
+      static_cast<long long>(totals.admitted), static_cast<long long>(totals.prompt_tokens),
+      static_cast<long long>(totals.reused_tokens), static_cast<long long>(totals.preempted),
+      static_cast<unsigned long long>(publisher.counters().batches));
+  const HostTier* const tier = engine.tier();
+  if (tier == nullptr) return;
+  std::printf(
+      "%lld tokens loaded from host memory; %lld blocks stored, %lld loaded; %lld of %lld reused "
+      "blocks held wrong bytes\n",
+      static_cast<long long>(totals.loaded_tokens), static_cast<long long>(tier->stored_blocks()),
+      static_cast<long long>(tier->loaded_blocks()), static_cast<long long>(tier->wrong_blocks()),
+      static_cast<long long>(tier->checked_blocks()));
+}
+
+int RunTrace(const EngineOptions& options, Publisher& publisher, PeerWriter* writer,
+             std::unique_ptr<CacheManager> cache, std::unique_ptr<HostTier> tier) {
+  std::string path = options.trace;
+  if (path.empty()) {
+    auto bundled = FindDataFile(kBundledTrace);
+    if (!bundled.ok()) return Fail(bundled.status());
+    path = *bundled;
+  }
+  auto trace = LoadTrace(path, options.requests);
+  if (!trace.ok()) return Fail(trace.status());
+  SimEngine engine(MakeSimConfig(options.cache), std::move(cache), options.cache.vocabulary,
+                   PublishingHooks(publisher, writer), std::move(tier));
+  std::fprintf(stderr, "kvcast engine: %zu requests; events on %s, replay on %s\n", trace->size(),
+               publisher.endpoint().c_str(), publisher.replay_endpoint().c_str());
+  const ModelClock clock(options.speed);
+  Pacer pacer(engine, clock);
+  size_t next = 0;
+  while (StopSignal() == 0 && (next < trace->size() || !engine.idle())) {
+    while (next < trace->size() && (*trace)[next].arrival_s <= clock.now()) {
+      const TraceRequest& request = (*trace)[next];
+      engine.Add({.number = static_cast<int64_t>(next),
+                  .prompt = PromptTokens(request, options.cache.vocabulary),
+                  .output_tokens = request.output_length});
+      ++next;
+    }
+    pacer.RunDueSteps();
+    std::this_thread::sleep_for(
+        std::chrono::duration<double>(std::min(pacer.wait_seconds(), 0.005)));
+  }
+  PrintTotals(options, engine, publisher);
+  return StopSignal() == 0 ? 0 : 128 + StopSignal();
+}
+
+}  // namespace
+
+int RunEngine(const EngineOptions& given) {
+  EngineOptions options = given;
+  if (!(options.speed > 0)) return Fail("--speed: must be above 0", 2);
+  const auto rules = ParseEngineRules(options.cache.rules).value_or(EngineRules::kV033);
+  const auto dialect = options.dialect.empty()
+                           ? std::optional(PeerDialect{.dialect = DialectOf(rules)})
+                           : ParsePeerDialect(options.dialect);
+  if (!dialect) return Fail("--dialect: unknown dialect '" + options.dialect + "'", 2);
+  // As the other peers announce blocks.
+  options.cache.announce_once |= !dialect->of_engine();
+  options.cache.exact_spans |= !dialect->of_engine();
+  auto cache = MakeCacheManager(options.cache);
+  if (!cache.ok()) return Fail(cache.status());
+  const Status told = CanTell(*dialect, (*cache)->config(), options.cache.cpu_blocks > 0);
+  if (!told.ok()) return Fail("--dialect: " + told.message(), 2);
+  if (const Status rate = ResolveLoadRate(options.cache); !rate.ok()) return Fail(rate);
+  auto tier = MakeHostTier(options.cache, **cache);
+  if (!tier.ok()) return Fail(tier.status());
+  PublisherConfig config;
+  config.endpoint = options.endpoint;
+  config.replay_endpoint = options.replay_endpoint;
+  config.topic = options.topic;
+  config.data_parallel_rank = options.rank;
+  config.dialect = dialect->dialect;
+  const auto writer = MakePeerWriter(*dialect, (*cache)->config());
+  if (writer) {
+    // Both would be batches of an engine.
+    config.heartbeat_ms = 0;
+    config.extension = false;
+  }
+  auto publisher = Publisher::Create(config);
+  if (!publisher.ok()) return Fail(publisher.status());
+  InstallStopSignals();
+  if (!options.control.empty()) {
+    return RunControlled(options, **publisher, writer.get(), std::move(cache).value(),
+                         std::move(tier).value());
+  }
+  return RunTrace(options, **publisher, writer.get(), std::move(cache).value(),
+                  std::move(tier).value());
+}
+
+}  // namespace kvcast::tools

@@ -1,0 +1,344 @@
+// The `kvcast` program: one subcommand each for what users run.
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "apps/bench/index/cli.h"
+#include "apps/commands/commands.h"
+#include "kvcast/router/prefix_index.h"
+
+namespace kvcast::tools {
+namespace {
+
+using Command = std::function<int()>;
+
+void AddCacheFlags(CLI::App& app, CacheOptions& options) {
+  app.add_option("--model", options.model, "hybrid, full, full-swa, gemma3 or gpt-oss")
+      ->capture_default_str();
+  app.add_option("--engine-rules", options.rules,
+                 "release of vLLM whose cache rules and event layout the engines follow: v0.21, "
+                 "2026-05, 2026-08, v0.32 or v0.33")
+      ->capture_default_str();
+  app.add_option("--draft-tokens", options.draft_tokens,
+                 "draft tokens of an EAGLE head, verified in each decoding step")
+      ->check(CLI::Range(int64_t{0}, int64_t{64}))
+      ->capture_default_str();
+  app.add_option("--blocks", options.blocks, "blocks in each engine's pool (default: the model's)")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+  app.add_option(
+         "--retention", options.retention,
+         "window blocks to keep: dense, or the interval in tokens (0: replay boundaries only)")
+      ->capture_default_str();
+  app.add_option("--hash-algo", options.hash_algorithm,
+                 "sha256, sha256_cbor, xxhash or xxhash_cbor")
+      ->capture_default_str();
+  app.add_option("--hash-seed", options.hash_seed,
+                 "seed text of NONE_HASH (default: vllm-none-hash)");
+  app.add_option("--hash-form", options.hash_form, "hashes in events: int64 or bytes")
+      ->capture_default_str();
+  app.add_flag("--announce-once", options.announce_once,
+               "a hash is stored with its first copy and removed with its last");
+  app.add_flag("--exact-spans", options.exact_spans,
+               "stored events cover the tokens of the blocks they name, no others");
+  app.add_option("--max-batched-tokens", options.max_batched_tokens, "tokens scheduled in one step")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+  app.add_option("--prefill-rate", options.prefill_rate,
+                 "simulated prefill speed, tokens per second")
+      ->check(CLI::Range(1.0, 1e12))
+      ->capture_default_str();
+  app.add_option("--cpu-blocks", options.cpu_blocks,
+                 "blocks of host memory behind each engine's pool (default: none)")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
+  app.add_option(
+         "--offload", options.offload,
+         "with --cpu-blocks: a mirror of the pool that stores blocks when they are computed "
+         "(eager) or before they are evicted (lazy), or vLLM's offloading connector, which "
+         "stores the computed chunks of prompts (connector)")
+      ->check(CLI::IsMember({"eager", "lazy", "connector"}))
+      ->capture_default_str();
+  app.add_option("--blocks-per-chunk", options.blocks_per_chunk,
+                 "with --offload connector: blocks of a group that host memory holds under one key")
+      ->check(CLI::Range(int64_t{1}, kMaxBlocksPerChunk))
+      ->capture_default_str();
+  app.add_option("--device", options.device,
+                 "with --cpu-blocks: the pools' bytes are in host memory, or on a GPU (cuda)")
+      ->check(CLI::IsMember({"host", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--load-rate", options.load_rate,
+                 "simulated speed of loads from host memory, tokens per second (default: measured "
+                 "copies of blocks as large as the model's)")
+      ->check(CLI::Range(1.0, 1e12));
+}
+
+void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
+  CLI::App* sub =
+      app.add_subcommand("engine", "one simulated engine: replays a trace, publishes events");
+  AddCacheFlags(*sub, options.cache);
+  sub->add_option("--name", options.name, "name on the control line")->capture_default_str();
+  sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")
+      ->capture_default_str();
+  sub->add_option("--replay-endpoint", options.replay_endpoint, "ROUTER endpoint; empty: no replay")
+      ->capture_default_str();
+  sub->add_option("--topic", options.topic, "topic frame");
+  sub->add_option("--rank", options.rank, "data-parallel rank; added to the ports")
+      ->check(CLI::Range(int64_t{0}, int64_t{1023}));
+  sub->add_option("--dialect", options.dialect,
+                  "map, positional, sglang, vllm-1..12, sglang-1..5, kvcast-1, trtllm or mooncake "
+                  "(default: the layout of --engine-rules)");
+  sub->add_option("--trace", options.trace,
+                  "Mooncake trace, plain, .gz or .zst (default: bundled)");
+  sub->add_option("--requests", options.requests, "stop after so many requests of the trace");
+  sub->add_option("--speed", options.speed, "trace seconds per second")->capture_default_str();
+  sub->add_option("--control", options.control,
+                  "take requests from a demo at this endpoint instead");
+  sub->add_flag("--json", options.json, "print totals as one JSON object");
+  sub->callback([&] { command = [&] { return RunEngine(options); }; });
+}
+
+void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
+  CLI::App* sub =
+      app.add_subcommand("demo", "engines, a router and a real trace, over real sockets");
+  AddCacheFlags(*sub, options.cache);
+  sub->add_option("--engines", options.engines, "engine processes")->capture_default_str();
+  sub->add_option("--requests", options.requests, "requests of the trace")->capture_default_str();
+  sub->add_option("--speed", options.speed, "trace seconds per second (default: a run takes 12 s)");
+  sub->add_option("--trace", options.trace,
+                  "Mooncake trace, plain, .gz or .zst (default: bundled)");
+  sub->add_option("--dialect", options.dialects,
+                  "event dialects, comma-separated: the engines take them in turn; all: an engine "
+                  "for each that can tell the model's events (default: the layout of "
+                  "--engine-rules)");
+  sub->add_option("--serve", options.serve,
+                  "ADDR:PORT: route by a router service with its dashboard there, until Ctrl-C");
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunDemo(options); }; });
+}
+
+void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("router", "follow engines and answer queries over HTTP");
+  sub->add_option("--http", options.http,
+                  "ADDR:PORT to listen on; port 0 takes a free port (default: 127.0.0.1:8080)");
+  sub->add_option("--config", options.config, "JSON file with sources, weights and addresses");
+  sub->add_option(
+      "--source", options.sources,
+      "NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...]; may be repeated. Members are "
+      "those of the sources in the configuration file, among them model, groups "
+      "(KIND:BLOCK_SIZE[:WINDOW], joined by +), sparse_alignment, reports_hits, format, bind "
+      "(bind=true: the engine connects its publisher, as vLLM does for tcp://127.0.0.1:PORT)");
+  sub->add_option(
+      "--relay", options.relay,
+      "PUB endpoint: publish all events again, by topic kv.MODEL.WORKER.RANK.TIER.GROUP");
+  sub->add_flag("--relay-redact", options.relay_redact, "the relay leaves out token ids");
+  sub->add_flag(
+      "--allow-remote", options.allow_remote,
+      "--http, --relay and bound sources may listen beyond loopback; there is no authentication");
+  sub->add_option("--hash-algo", options.hash_algorithm,
+                  "the engines' hash algorithm (default: found out; verified if given)");
+  sub->add_option("--hash-seed", options.hash_seed,
+                  "the engines' NONE_HASH seed text (default: found out; verified if given)");
+  sub->add_option("--candidate-seed", options.candidate_seeds,
+                  "seed text to try, besides vllm-none-hash, 0 and 42; may be repeated");
+  sub->add_option("--candidate-none-hash", options.candidate_none_hashes,
+                  "NONE_HASH to try, as hex digits; may be repeated");
+  sub->callback([&] { command = [&] { return RunRouter(options); }; });
+}
+
+void AddTail(CLI::App& app, TailOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("tail", "follow event streams and print them");
+  sub->add_option("endpoint", options.endpoints, "PUB endpoints")->capture_default_str();
+  sub->add_option("--topic", options.topic, "topic prefix");
+  sub->add_option("--count", options.count, "stop after so many batches");
+  sub->add_flag("--json", options.json, "one JSON object a batch");
+  sub->add_option("--model", options.model, "only this model's (of a router's relay)");
+  sub->add_option("--worker", options.worker, "only this worker's (of a router's relay)");
+  sub->add_option("--rank", options.rank, "only this data-parallel rank's");
+  sub->add_option("--tier", options.tier, "only this tier: GPU, CPU or STORAGE")
+      ->check(CLI::IsMember({"GPU", "CPU", "STORAGE"}, CLI::ignore_case));
+  sub->add_option("--group", options.group, "only this KV-cache group");
+  sub->add_flag("--stats", options.stats, "counts by topic once a second instead of events");
+  sub->add_option("--record", options.record, "write what matches to this file, for kvcast replay");
+  sub->add_flag("--redact", options.redact,
+                "leave out token ids, LoRA names, salts and extra keys");
+  sub->callback([&] { command = [&] { return RunTail(options); }; });
+}
+
+void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("replay", "publish a capture of `kvcast tail --record`");
+  sub->add_option("file", options.file, "the capture")->required();
+  sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")
+      ->capture_default_str();
+  sub->add_option("--speed", options.speed, "recorded seconds per second; 0: as fast as it goes")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  sub->add_option("--delay", options.delay, "seconds to wait for subscribers")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->capture_default_str();
+  sub->callback([&] { command = [&] { return RunReplay(options); }; });
+}
+
+void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand("conformance", "compare recorded data with our own code");
+  sub->add_option("class", options.kind, "wire, frames, hash, engine, router or offload")
+      ->required()
+      ->check(CLI::IsMember({"wire", "frames", "hash", "engine", "router", "offload"}));
+  sub->add_option("path", options.paths, "files or folders")->required();
+  sub->add_option("--policy", options.policy,
+                  "router: exact, full-only, any-group, group-blind, min-of-maxima or all")
+      ->capture_default_str();
+  sub->add_option("--feed", options.feed, "router: recorded, decoded, wire or interleaved")
+      ->capture_default_str();
+  sub->add_option("--seed", options.seed, "router: order of the interleaved feed")
+      ->capture_default_str();
+  sub->add_option("--told", options.told,
+                  "router: what the service is told of the engine: all, or nothing but where to "
+                  "listen; with nothing, only answers that are exact and wrong fail the run")
+      ->check(CLI::IsMember({"all", "nothing"}))
+      ->capture_default_str();
+  sub->add_option("--scheme", options.scheme,
+                  "router: whether the engine's hash scheme can be found: found or unknown")
+      ->check(CLI::IsMember({"found", "unknown"}))
+      ->capture_default_str();
+  sub->add_option(
+         "--joins", options.joins,
+         "router: join late, at so many random steps of each file, without and with a "
+         "snapshot; only answers that are exact and wrong, and after a snapshot those that "
+         "differ under a proven scheme, fail the run")
+      ->capture_default_str();
+  sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
+  sub->add_flag("--compatible,!--no-compatible", options.compatible,
+                "offload: the engine's rules (default), or our own where they are better");
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunConformance(options); }; });
+}
+
+void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command& command) {
+  CLI::App* sub =
+      bench.add_subcommand("freshness", "from publish() to what a query sees, over TCP");
+  sub->add_option("--sources", options.sources, "publishers, in one process of their own")
+      ->check(CLI::Range(int64_t{1}, int64_t{256}))
+      ->capture_default_str();
+  sub->add_option("--rate", options.rate, "batches per second of each")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
+      ->capture_default_str();
+  sub->add_option("--seconds", options.seconds, "that are measured")
+      ->check(CLI::Range(int64_t{1}, int64_t{3600}))
+      ->capture_default_str();
+  sub->add_option("--burst", options.burst, "times the rate, for a second in the middle; 1: none")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}))
+      ->capture_default_str();
+  sub->add_option("--publishers-nice", options.publishers_nice,
+                  "of the publishers, which elsewhere would not take the router's cores")
+      ->check(CLI::Range(int64_t{0}, int64_t{19}))
+      ->capture_default_str();
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunFreshnessBenchCommand(options); }; });
+}
+
+void AddServiceBench(CLI::App& bench, ServiceBenchOptions& options, Command& command) {
+  CLI::App* sub = bench.add_subcommand("service", "routing decisions over HTTP, beside events");
+  const auto number = [sub](const char* flag, int64_t& value, const char* help, int64_t most) {
+    sub->add_option(flag, value, help)->check(CLI::Range(int64_t{1}, most))->capture_default_str();
+  };
+  number("--rate", options.rate, "POST /v1/route a second, on a fixed schedule", 1'000'000);
+  number("--block-ops", options.block_ops, "stores and removes a second, of all workers",
+         10'000'000);
+  number("--workers", options.workers, "that publish, in one process of their own", 256);
+  number("--blocks", options.blocks, "of a prompt, 16 tokens each", 100'000);
+  number("--connections", options.connections, "kept alive", 10'000);
+  number("--seconds", options.seconds, "of each phase", 3600);
+  sub->add_flag("--tokens", options.tokens, "ask by token ids instead of block hashes");
+  sub->add_option("--observers", options.observers,
+                  "a second phase beside so many clients of each kind that ask and never read")
+      ->check(CLI::Range(int64_t{0}, int64_t{1000}))
+      ->capture_default_str();
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunServiceBenchCommand(options); }; });
+}
+
+void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
+  CLI::App* sub = bench.add_subcommand("copy", "block copies against the speed of the memory");
+  sub->add_flag("--list", copy.list, "name the copy backends that can run here, and end");
+  sub->add_option("--mib", copy.mib, "payload of every copy that is timed, in MiB")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 16))
+      ->capture_default_str();
+  sub->add_option("--spread", copy.spread, "the pools' size as a multiple of the payload")
+      ->check(CLI::Range(int64_t{1}, int64_t{64}))
+      ->capture_default_str();
+  sub->add_option("--threads", copy.threads, "copying threads (default: half of the processors)")
+      ->check(CLI::Range(int64_t{0}, int64_t{256}));
+  sub->add_option("--device", copy.device, "auto, cuda or host; auto: cuda where a GPU is")
+      ->check(CLI::IsMember({"auto", "cuda", "host"}))
+      ->capture_default_str();
+  sub->add_flag("--quick", copy.quick, "cuda: the main sizes of fragments alone");
+  sub->add_flag("--questions", copy.questions,
+                "cuda: what copies of all kinds cost on this machine, instead");
+  sub->add_option("--svg", copy.svg, "cuda: write a picture of the ratios to this file");
+  sub->add_option("--cycles", copy.cycles, "copies of each kind")
+      ->check(CLI::Range(int64_t{1}, int64_t{1000}))
+      ->capture_default_str();
+  sub->add_flag("--json", copy.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunCopyBenchCommand(copy); }; });
+}
+
+void AddSim(CLI::App& app, SimOptions& options, Command& command) {
+  CLI::App* sub = app.add_subcommand(
+      "sim", "simulate publishers, a bad network and an index, and check what the stream promises");
+  sub->add_option("--seeds", options.seeds, "A..B: one run for each number, both included")
+      ->capture_default_str();
+  sub->add_option("--threads", options.threads, "runs at a time")
+      ->check(CLI::Range(int64_t{1}, int64_t{256}))
+      ->capture_default_str();
+  sub->add_option("--max-failed", options.max_failed, "end after so many failed runs")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
+      ->capture_default_str();
+  sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
+  sub->callback([&] { command = [&] { return RunSim(options); }; });
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("kvcast: KV-cache event streams and an exact, group-aware prefix index");
+  app.set_version_flag("--version", KVCAST_VERSION);
+  app.require_subcommand(1);
+  Command command;
+  EngineOptions engine;
+  DemoOptions demo;
+  RouterCommandOptions router;
+  TailOptions tail;
+  ReplayOptions replay;
+  ConformanceOptions conformance;
+  AddDemo(app, demo, command);
+  AddEngine(app, engine, command);
+  AddRouter(app, router, command);
+  AddTail(app, tail, command);
+  AddReplay(app, replay, command);
+  AddConformance(app, conformance, command);
+  SimOptions sim;
+  AddSim(app, sim, command);
+  CopyBenchOptions copy;
+  FreshnessBenchOptions freshness;
+  ServiceBenchOptions service;
+  CLI::App* bench = app.add_subcommand("bench", "measure this machine");
+  bench->require_subcommand(1);
+  AddCopyBench(*bench, copy, command);
+  AddFreshnessBench(*bench, freshness, command);
+  AddServiceBench(*bench, service, command);
+  bench::AddBenches(*bench, command);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::CallForHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForAllHelp& help) {
+    return app.exit(help);
+  } catch (const CLI::CallForVersion& version) {
+    return app.exit(version);
+  } catch (const CLI::ParseError& error) {
+    return Fail(std::string(error.what()) + " (see kvcast --help)", 2);
+  }
+  return command();
+}
+
+}  // namespace
+}  // namespace kvcast::tools
+
+int main(int argc, char** argv) { return kvcast::tools::Main(argc, argv); }

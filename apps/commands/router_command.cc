@@ -1,0 +1,103 @@
+// `kvcast router`: follows engines and answers queries over HTTP until it is told to stop.
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/resource.h>
+
+#include <chrono>
+#include <cstdio>
+#include <thread>
+
+#include "apps/commands/commands.h"
+#include "apps/support/file.h"
+#include "apps/support/stop.h"
+#include "router/service/api/source_json.h"
+#include "router/service/config_json.h"
+#include "router/service/json/json_fields.h"
+#include "router/service/router_service.h"
+
+namespace kvcast::tools {
+namespace {
+
+using router::RouterOptions;
+using router::RouterService;
+using router::RouterSource;
+
+constexpr int kDefaultPort = 8080;
+constexpr size_t kMaxConfigBytes = 16 << 20;
+
+Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
+
+// Flags about hashing say it for every source that does not say it itself.
+Status FillIn(const RouterCommandOptions& options, RouterSource& source) {
+  const auto algorithm = ParseHashAlgorithm(options.hash_algorithm);
+  if (!algorithm && !options.hash_algorithm.empty()) {
+    return BadFlag("--hash-algo: unknown algorithm '" + options.hash_algorithm + "'");
+  }
+  if (!source.algorithm) source.algorithm = algorithm;
+  if (!source.hash_seed && !options.hash_seed.empty()) source.hash_seed = options.hash_seed;
+  source.candidate_seeds.insert(source.candidate_seeds.end(), options.candidate_seeds.begin(),
+                                options.candidate_seeds.end());
+  for (const std::string& hex : options.candidate_none_hashes) {
+    const auto bytes = router::BytesFromHex(hex);
+    if (!bytes) return BadFlag("--candidate-none-hash: not hex digits: '" + hex + "'");
+    source.candidate_none_hashes.push_back(*bytes);
+  }
+  return {};
+}
+
+// The file first: flags say it over.
+Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
+  RouterOptions router;
+  router.http.port = kDefaultPort;
+  if (!options.config.empty()) {
+    const auto text = ReadFile(options.config, kMaxConfigBytes);
+    if (!text.ok()) return text.status();
+    if (const Status read = router::ReadConfig(*text, router); !read.ok()) {
+      return BadFlag(options.config + ": " + read.message());
+    }
+  }
+  if (!options.http.empty()) {
+    const Status parsed = router::ParseHttpAddress(options.http, router.http);
+    if (!parsed.ok()) return BadFlag("--" + parsed.message());
+  }
+  for (const std::string& text : options.sources) {
+    auto source = router::SourceFromFlag(text);
+    if (!source.ok()) return BadFlag("--source: " + source.status().message());
+    router.sources.push_back(std::move(source).value());
+  }
+  if (!options.relay.empty()) router.relay.endpoint = options.relay;
+  router.relay.redact |= options.relay_redact;
+  router.allow_remote |= options.allow_remote;
+  for (RouterSource& source : router.sources) {
+    if (const Status filled = FillIn(options, source); !filled.ok()) return filled;
+  }
+  return router;
+}
+
+// As many connections as the system lets this process have.
+void RaiseOpenFiles() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+}  // namespace
+
+int RunRouter(const RouterCommandOptions& options) {
+  auto router = MakeOptions(options);
+  if (!router.ok()) return Fail(router.status());
+  InstallStopSignals();
+  RaiseOpenFiles();
+  auto service = RouterService::Start(*router);
+  if (!service.ok()) return Fail(service.status());
+  std::fprintf(stderr, "kvcast router: %zu sources, http://%s:%d\n", router->sources.size(),
+               router->http.address.c_str(), (*service)->http_port());
+  if (!(*service)->relay_endpoint().empty()) {
+    std::fprintf(stderr, "kvcast router: relay on %s\n", (*service)->relay_endpoint().c_str());
+  }
+  while (StopSignal() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  (*service)->Stop();
+  return 0;
+}
+
+}  // namespace kvcast::tools

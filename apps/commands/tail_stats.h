@@ -1,0 +1,39 @@
+// TailStats: what `kvcast tail --stats` repaints.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+
+#include "kvcast/core/event.h"
+
+namespace kvcast::tools {
+
+// Per topic and in total. Thread-compatible.
+class TailStats {
+ public:
+  void Note(std::string_view topic, uint64_t seq, const EventBatch& batch, size_t payload_bytes);
+  // A table for people; `seconds`: since the last one, for the rates.
+  std::string Table(double seconds);
+  // One JSON object: {"topics": {topic: {...}}, "batches": n, ...}.
+  std::string Json() const;
+
+ private:
+  struct Row {
+    uint64_t batches = 0;
+    uint64_t stored_blocks = 0;
+    uint64_t removed_blocks = 0;
+    uint64_t clears = 0;
+    uint64_t bytes = 0;
+    uint64_t gaps = 0;  // jumps of the sequence numbers; on a stream of one source
+    uint64_t next_seq = 0;
+    uint64_t shown_batches = 0;  // at the last table
+  };
+  static constexpr size_t kTopicsMax = 1000;  // later ones are counted as "(others)"
+
+  std::map<std::string, Row, std::less<>> rows_;
+};
+
+}  // namespace kvcast::tools

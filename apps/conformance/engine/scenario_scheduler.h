@@ -1,0 +1,39 @@
+// ScenarioScheduler: how many tokens of a request the engine of a recorded run computes in a step.
+//
+// The recorded operations say it too; a replay compares the two.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "apps/conformance/scenario/scenario.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/engine/prefill_split.h"
+
+namespace kvcast::tools {
+
+class ScenarioScheduler {
+ public:
+  // `cache`: validated.
+  ScenarioScheduler(const ScenarioConfig& config, const CacheConfig& cache);
+
+  void BeginStep() { budget_ = max_batched_tokens_; }
+  // New tokens of the allocation `op`, taken off the step's budget. `waiting`: the request has no
+  // blocks yet.
+  int64_t NewTokens(const CacheRequest& request, const ScenarioOp& op, bool waiting);
+  void OnOutput(const ScenarioOp& op);
+
+ private:
+  const PrefillSplit split_;
+  const int64_t max_batched_tokens_;
+  const int64_t long_prefill_tokens_;
+  const int64_t draft_tokens_;
+  const int64_t max_model_len_;
+  int64_t budget_ = 0;
+  // Tokens that a running step will sample, by request (asynchronous scheduling).
+  std::map<std::string, int64_t> to_sample_;
+};
+
+}  // namespace kvcast::tools

@@ -1,0 +1,68 @@
+// Recordings of complete ZeroMQ messages, as read from the files of class `frames`.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/status.h"
+
+namespace kvcast::tools {
+
+// Frames of one message, raw bytes.
+using FrameList = std::vector<std::string>;
+
+// One replay request and all replies to it, as the client saw them.
+struct ReplayExchange {
+  std::string what;
+  std::string socket;  // "DEALER", "REQ"
+  FrameList request;
+  std::vector<FrameList> replies;
+};
+
+// What one publisher sent.
+struct FramesRecording {
+  std::string name;
+  std::string topic;
+  std::string subscription;
+  int64_t rank = 0;
+  std::optional<uint64_t> buffer_steps;
+  uint64_t published_batches = 0;
+  // (configured, bound), with <P> for the base port and <P+2> for that port plus 2.
+  std::vector<std::pair<std::string, std::string>> endpoints;
+  std::vector<FrameList> messages;
+  std::vector<ReplayExchange> replays;
+};
+
+// One TCP connection, byte for byte.
+struct CapturedConnection {
+  struct Chunk {
+    bool from_server = false;
+    std::string bytes;
+  };
+  std::string name;  // "sub", "replay"
+  std::vector<Chunk> chunks;
+  std::vector<FrameList> messages;  // what the client's socket gave
+};
+
+// The content of one file: one of the two lists is empty.
+struct FramesFile {
+  std::vector<FramesRecording> recordings;
+  std::vector<CapturedConnection> connections;
+};
+
+// kMalformed: not JSON, or not of this class, or a field is missing or of the wrong type.
+Result<FramesFile> ParseFramesFile(std::string_view text);
+
+// Whether the text could be such a file, for telling files apart.
+bool LooksLikeFramesFile(std::string_view text);
+
+// The sequence number in the second-last frame, if it is one.
+std::optional<uint64_t> SeqOf(const FrameList& frames);
+std::string Hex(std::string_view bytes);
+std::string Hex(const FrameList& frames);
+
+}  // namespace kvcast::tools

@@ -1,0 +1,155 @@
+// Recorded messages and replies through the state machine of a source.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <map>
+
+#include "apps/conformance/frames/frames_checks.h"
+#include "src/stream/source.h"
+
+namespace kvcast::tools {
+namespace {
+
+using stream::Batch;
+using stream::Frame;
+
+// Everything that a source delivers, in order: "3:<payload in hex>", "reset restart", ...
+using Deliveries = std::vector<std::string>;
+
+std::vector<Frame> ViewsOf(const FrameList& frames) {
+  std::vector<Frame> views;
+  for (const std::string& frame : frames) {
+    views.emplace_back(reinterpret_cast<const uint8_t*>(frame.data()), frame.size());
+  }
+  return views;
+}
+
+std::string Delivery(uint64_t seq, std::string_view payload) {
+  return std::to_string(seq) + ":" + Hex(payload);
+}
+
+std::string ResetDelivery(ResetReason reason) {
+  return "reset " + std::string(ResetReasonName(reason));
+}
+
+std::string Join(const Deliveries& deliveries) {
+  std::string text;
+  for (const std::string& delivery : deliveries) text += delivery + " ";
+  return text;
+}
+
+// A source whose replay requests are answered from a recorded exchange.
+class SourceRun {
+ public:
+  explicit SourceRun(const std::vector<FrameList>* replies)
+      : replies_(replies), source_({}, replies != nullptr, Hooks()) {}
+
+  void Connect() { source_.OnConnected(/*now_ms=*/0); }
+  void Live(const FrameList& message) {
+    const std::vector<Frame> views = ViewsOf(message);
+    if (const std::optional<Batch> batch = stream::ParseLive(views)) {
+      source_.OnLive(*batch, /*now_ms=*/0);
+    }
+  }
+  // Answers until nothing is asked any more.
+  void Answer() {
+    while (std::exchange(asked_, false)) {
+      for (const FrameList& reply : *replies_) {
+        source_.OnReply(stream::ParseReply(ViewsOf(reply)), /*now_ms=*/0);
+      }
+    }
+  }
+  const Deliveries& deliveries() const { return deliveries_; }
+  SourceStatus status() const { return source_.status(/*now_ms=*/0); }
+
+ private:
+  stream::SourceHooks Hooks() {
+    stream::SourceHooks hooks;
+    hooks.apply = [this](const Batch& batch) {
+      const auto* text = reinterpret_cast<const char*>(batch.payload.data());
+      deliveries_.push_back(Delivery(batch.seq, {text, batch.payload.size()}));
+      return BatchResult::kApplied;
+    };
+    hooks.reset = [this](ResetReason reason) { deliveries_.push_back(ResetDelivery(reason)); };
+    hooks.request_replay = [this](uint64_t) { asked_ = true; };
+    hooks.close_replay = [] {};
+    hooks.renew_live = [] {};
+    return hooks;
+  }
+
+  const std::vector<FrameList>* const replies_;
+  bool asked_ = false;
+  Deliveries deliveries_;
+  stream::Source source_;
+};
+
+// Without replay every message is delivered; a step back is a restart, a step too far a loss.
+void CheckLiveOnly(const FramesRecording& recording, FramesTally& tally) {
+  Deliveries expected;
+  uint64_t next = 0;
+  uint64_t lost = 0;
+  SourceRun run(nullptr);
+  run.Connect();
+  for (const FrameList& message : recording.messages) {
+    const uint64_t seq = *SeqOf(message);
+    if (!expected.empty() && seq < next) expected.push_back(ResetDelivery(ResetReason::kRestart));
+    if (!expected.empty() && seq > next) {
+      expected.push_back(ResetDelivery(ResetReason::kLostBatches));
+      lost += seq - next;
+    }
+    expected.push_back(Delivery(seq, message.back()));
+    next = seq + 1;
+    run.Live(message);
+  }
+  tally.CheckEqual(Join(run.deliveries()), Join(expected), "deliveries without replay");
+  tally.CheckEqual(std::to_string(run.status().lost), std::to_string(lost), "lost batches");
+}
+
+// A subscriber that joins at message `joined` and is answered with these replies gets every batch
+// of both once, in order, whatever overlaps.
+void CheckJoin(const FramesRecording& recording, size_t joined, const ReplayExchange& exchange,
+               FramesTally& tally) {
+  std::map<uint64_t, std::string> batches;
+  SourceRun run(&exchange.replies);
+  run.Connect();
+  for (size_t i = joined; i < recording.messages.size(); ++i) {
+    batches.emplace(*SeqOf(recording.messages[i]), recording.messages[i].back());
+    run.Live(recording.messages[i]);
+  }
+  for (const FrameList& reply : exchange.replies) {
+    if (!reply.back().empty()) batches.emplace(SeqOf(reply).value_or(0), reply.back());
+  }
+  run.Answer();
+  Deliveries expected;
+  uint64_t next = batches.begin()->first;
+  for (const auto& [seq, payload] : batches) {
+    if (seq != next) expected.push_back(ResetDelivery(ResetReason::kLostBatches));
+    expected.push_back(Delivery(seq, payload));
+    next = seq + 1;
+  }
+  tally.CheckEqual(
+      Join(run.deliveries()), Join(expected),
+      "deliveries after joining at message " + std::to_string(joined) + " with " + exchange.what);
+}
+
+bool IsOneEpoch(const FramesRecording& recording) {
+  return std::ranges::is_sorted(recording.messages, {},
+                                [](const FrameList& m) { return *SeqOf(m); });
+}
+
+}  // namespace
+
+void CheckSource(const FramesRecording& recording, FramesTally& tally) {
+  const auto has_seq = [](const FrameList& message) { return SeqOf(message).has_value(); };
+  if (!std::ranges::all_of(recording.messages, has_seq)) return;
+  if (!recording.messages.empty()) CheckLiveOnly(recording, tally);
+  if (!IsOneEpoch(recording)) return;
+  for (const ReplayExchange& exchange : recording.replays) {
+    // A REQ client never sees the end of a replay; a request without any reply is no replay.
+    if (exchange.socket != "DEALER" || exchange.replies.empty()) continue;
+    for (size_t joined = 1; joined < recording.messages.size(); ++joined) {
+      CheckJoin(recording, joined, exchange, tally);
+    }
+  }
+}
+
+}  // namespace kvcast::tools

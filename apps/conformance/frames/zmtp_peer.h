@@ -1,0 +1,54 @@
+// ZmtpPeer: a client that speaks ZMTP 3.1 (NULL mechanism) over a plain TCP socket, without libzmq.
+//
+// Sees every byte of the server, and knows when the server has taken in what was sent to it.
+// Thread-compatible.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "kvcast/core/status.h"
+
+namespace kvcast::tools {
+
+class ZmtpPeer {
+ public:
+  // `endpoint` is a tcp endpoint as bound, on this machine; only its port is used. A read that
+  // takes longer than `timeout_ms` is kUnavailable.
+  static Result<ZmtpPeer> Connect(const std::string& endpoint, int timeout_ms = 10000);
+  ZmtpPeer(ZmtpPeer&& other) noexcept;
+  ZmtpPeer& operator=(ZmtpPeer&& other) noexcept;
+  ~ZmtpPeer();
+
+  // Raw bytes. Received ones stay until they are taken.
+  Status Send(const std::string& bytes);
+  Status ReceiveAtLeast(size_t bytes);
+  const std::string& received() const { return received_; }
+
+  // Greeting and READY, as a socket of this type ("SUB", "DEALER", ...).
+  Status Handshake(const std::string& socket_type);
+  Status Subscribe(const std::string& topic);
+  // Returns when the server's socket will see all that was sent before. The answer to this is taken
+  // out of received().
+  Status Fence();
+
+  // REQUIRES for both: Handshake.
+  Status SendMessage(const std::vector<std::string>& frames);
+  // The frames of the next message.
+  Result<std::vector<std::string>> ReceiveMessage();
+
+ private:
+  ZmtpPeer(int descriptor, int timeout_ms) : descriptor_(descriptor), timeout_ms_(timeout_ms) {}
+  Status ReceiveSome();
+  Status PingPong();
+  Result<std::string> TakeFrame(uint8_t& flags);
+
+  int descriptor_ = -1;
+  int timeout_ms_ = 0;
+  uint32_t pings_ = 0;
+  std::string received_;
+};
+
+}  // namespace kvcast::tools

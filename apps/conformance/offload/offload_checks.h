@@ -1,0 +1,40 @@
+// OffloadChecks: the checks of one file of recorded offload data, counted into a report.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+
+#include "apps/conformance/conformance.h"
+
+namespace kvcast::tools {
+
+class OffloadChecks {
+ public:
+  OffloadChecks(std::string path, ConformanceReport& report)
+      : path_(std::move(path)), report_(report) {}
+
+  // The place in the file that the next checks are about.
+  void set_line(size_t line) { line_ = line; }
+
+  void Check(bool equal, const std::string& what) {
+    ++report_.compared;
+    if (equal) {
+      ++report_.equal;
+    } else if (!std::exchange(differs_, true)) {
+      report_.first_differences.push_back(path_ + ":" + std::to_string(line_) + ": " + what);
+    }
+  }
+  // Equal as JSON values; a difference is shown.
+  void Expect(const nlohmann::json& ours, const nlohmann::json& recorded, const std::string& what);
+  void Unsupported() { ++report_.unsupported; }
+
+ private:
+  const std::string path_;
+  ConformanceReport& report_;
+  size_t line_ = 0;
+  bool differs_ = false;
+};
+
+}  // namespace kvcast::tools

@@ -1,0 +1,28 @@
+// Recorded lookups of the engine's offloading connector, asked of our rules.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+
+#include "apps/conformance/offload/offload_checks.h"
+#include "kvcast/spec/offload_rules.h"
+
+namespace kvcast::tools {
+
+// Throws as OffloadManagerReplay does.
+class OffloadLookupReplay {
+ public:
+  explicit OffloadLookupReplay(OffloadChecks& checks) : checks_(checks) {}
+
+  // A group configuration, a lookup, a scan, or a rule with its arguments.
+  void Run(const nlohmann::json& record);
+
+ private:
+  void RunLookup(const nlohmann::json& record);
+
+  OffloadChecks& checks_;
+  std::map<int64_t, OffloadLayout> layouts_;
+};
+
+}  // namespace kvcast::tools

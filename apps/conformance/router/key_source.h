@@ -1,0 +1,35 @@
+// KeySource: the hash chains of a replayed run's prompts.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "apps/conformance/scenario/scenario.h"
+#include "kvcast/hash/block_hash.h"
+
+namespace kvcast::tools {
+
+// The engine's own hashes; its algorithm and seed are known.
+class KeySource {
+ public:
+  // Not ok: the configuration is not valid.
+  static Result<KeySource> Create(const ScenarioConfig& config);
+  std::vector<BlockHash> Chain(std::span<const TokenId> tokens, const HashInputs& inputs);
+
+ private:
+  KeySource(const ScenarioConfig& config, BlockHasher hasher)
+      : unit_(config.cache.hash_block_size),
+        hash_form_(config.hash_form),
+        chain_form_(config.chain_form),
+        hasher_(std::move(hasher)) {}
+
+  int64_t unit_;
+  EventHashForm hash_form_;
+  ChainForm chain_form_;
+  BlockHasher hasher_;
+};
+
+}  // namespace kvcast::tools

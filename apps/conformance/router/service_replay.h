@@ -1,0 +1,97 @@
+// ServiceReplay: a recorded run through the service's own source and query, every answer compared
+// with what the engine's own lookup said.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/conformance/router/told_properties.h"
+#include "apps/conformance/scenario/scenario_file.h"
+#include "apps/conformance/scenario/scenario_prompts.h"
+#include "kvcast/router/prefix_index.h"
+#include "router/service/ingest/source.h"
+#include "router/service/route/query_engine.h"
+#include "src/residency/mirror.h"
+
+namespace kvcast::tools {
+
+enum class Told : uint8_t { kAll, kNothing };
+enum class Scheme : uint8_t {
+  kFound,    // the seed is among the candidates
+  kUnknown,  // no candidate fits: the verifier proves nothing
+};
+
+struct ServiceReplayOptions {
+  Told told = Told::kAll;
+  Scheme scheme = Scheme::kFound;
+  // The batches of so many steps are lost before the router joins. 0: none is.
+  size_t join_at = 0;
+  // When it joins it gets what the engine holds, as a snapshot has it: hashes alone.
+  bool snapshot = false;
+};
+
+// Counts of the answers of a replay.
+struct ServiceFigures {
+  uint64_t probes = 0;
+  uint64_t equal = 0;
+  uint64_t over = 0;                          // promised more than there was
+  uint64_t under = 0;                         // promised less
+  uint64_t exact = 0;                         // answers that said so
+  uint64_t exact_wrong = 0;                   // of them, wrong
+  std::map<std::string, uint64_t> not_exact;  // by reason, numbers left out
+  // Not exact, though the scheme was proven for every kind of key of the prompt.
+  uint64_t proven_not_exact = 0;
+  uint64_t proven_not_equal = 0;
+  // After the first kSettledHits probes that hit.
+  uint64_t settled = 0;
+  uint64_t settled_equal = 0;
+  uint64_t settled_exact = 0;
+
+  void Add(const ServiceFigures& other);
+};
+inline constexpr uint64_t kSettledHits = 20;
+
+class ServiceReplay {
+ public:
+  // Told the outcome of every comparison; `what` describes it if it differs.
+  using Check = std::function<void(bool equal, const std::string& what)>;
+
+  // Borrows the scenario.
+  static Result<std::unique_ptr<ServiceReplay>> Create(const Scenario& scenario,
+                                                       const ServiceReplayOptions& options,
+                                                       Check check);
+  // Not ok: a step cannot be put on the wire.
+  Status Run();
+
+  const ServiceFigures& figures() const { return figures_; }
+
+ private:
+  ServiceReplay(const Scenario& scenario, const ServiceReplayOptions& options, Check check)
+      : scenario_(scenario), options_(options), check_(std::move(check)) {}
+  Status Send(const ScenarioStep& step);
+  Status JoinBySnapshot();
+  void RunProbe(int64_t step, const ScenarioProbe& probe);
+  void CheckFinal(const ScenarioFinal& recorded);
+
+  const Scenario& scenario_;
+  const ServiceReplayOptions options_;
+  const Check check_;
+  PrefixIndex index_;
+  std::shared_ptr<router::Source> source_;
+  SourceState state_ = SourceState::kSynced;
+  residency::Mirror held_;  // what the engine held when the router joined
+  ScenarioPrompts prompts_;
+  ServiceFigures figures_;
+  uint64_t hits_ = 0;
+};
+
+// As the service would be configured: `told` or no more than where to listen.
+router::RouterSource SourceOf(const ToldProperties& told, const ServiceReplayOptions& options,
+                              const std::string& name);
+
+}  // namespace kvcast::tools

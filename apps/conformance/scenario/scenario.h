@@ -1,0 +1,117 @@
+// Recorded engine runs ("scenarios"): configuration, steps and final state, as parsed values.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kvcast/core/event.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/core/status.h"
+#include "kvcast/hash/block_hash.h"
+#include "kvcast/spec/cache_spec.h"
+
+namespace kvcast::tools {
+
+struct ScenarioConfig {
+  std::string name;
+  CacheConfig cache;
+  HashAlgorithm algorithm = HashAlgorithm::kSha256;
+  std::string none_hash;  // raw bytes
+  EventHashForm hash_form = EventHashForm::kInt64;
+  // Engines before map events: they report no boundary, and send fewer fields.
+  bool array_events = false;
+  ChainForm chain_form;
+  int64_t replay_tokens = 0;  // of a hit, computed again
+  int64_t data_parallel_rank = 0;
+  bool in_flight_told = false;  // CacheConfig::max_in_flight_tokens is recorded
+  bool embeddings = false;      // prompts may be embeddings
+  // The scheduler's.
+  int64_t max_batched_tokens = 0;
+  int64_t long_prefill_tokens = 0;  // 0: no bound
+  int64_t draft_tokens = 0;         // verified in each step of a request that decodes
+};
+
+// A prompt: literal tokens, or a prefix of an earlier request and more tokens.
+struct ScenarioPrompt {
+  std::vector<TokenId> tokens;
+  std::string from;  // empty: none
+  int64_t take = 0;
+  int64_t length = 0;
+  HashInputs inputs;
+  std::optional<int64_t> lora_id;
+  std::optional<std::string> session;
+  bool report_hits = false;
+};
+
+using BlockLists = std::vector<std::vector<BlockId>>;
+
+enum class OpKind : uint8_t {
+  kAdd,
+  kAbort,
+  kReset,
+  kSchedule,
+  kLookup,
+  kAlloc,
+  kCowRelease,
+  kAdvance,
+  kOutput,
+  kCache,
+  kFree,
+  kRollback,
+};
+
+struct ScenarioOp {
+  OpKind kind = OpKind::kSchedule;
+  std::string request;
+  ScenarioPrompt prompt;  // add
+  // Output: in order, one entry a token.
+  std::vector<std::pair<std::string, TokenId>> sampled;
+  std::optional<std::pair<int64_t, int64_t>> event_range;
+  int64_t hit = 0;
+  int64_t boundary = 0;
+  int64_t replay = 0;  // of the hit, computed again
+  int64_t computed = 0;
+  int64_t new_tokens = 0;
+  int64_t lookahead = 0;
+  int64_t in_flight = 0;
+  bool full_fit = false;
+  bool ok = true;
+  BlockLists blocks;
+  std::vector<BlockId> copied;  // cow_release
+  std::optional<int64_t> free_blocks;
+};
+
+struct ScenarioProbe {
+  ScenarioPrompt prompt;
+  int64_t hit = 0;
+  int64_t boundary = 0;
+  int64_t replay = 0;              // of the hit, computed again
+  std::vector<int64_t> per_group;  // empty: not recorded
+};
+
+struct ScenarioStep {
+  int64_t step = 0;
+  std::vector<ScenarioOp> ops;
+  bool published = true;
+  std::vector<Event> events;
+  std::string payload;  // the batch as it was published; empty: not recorded
+  std::vector<ScenarioProbe> probes;
+  int64_t free_blocks = 0;
+};
+
+// Per group, every cached hash with the number of blocks that hold it.
+using ScenarioFinal = std::vector<std::vector<std::pair<BlockHash, int64_t>>>;
+
+// One line each. Errors say what is missing or of the wrong type.
+Result<ScenarioConfig> ParseScenarioConfig(std::string_view line);
+Result<ScenarioStep> ParseScenarioStep(std::string_view line);
+Result<ScenarioFinal> ParseScenarioFinal(std::string_view line);
+// True for the last line of a scenario.
+bool IsScenarioFinal(std::string_view line);
+
+}  // namespace kvcast::tools

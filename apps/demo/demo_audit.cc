@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/demo/demo_audit.h"
+
+#include <algorithm>
+
+#include "src/base/check.h"
+
+namespace kvcast::tools {
+namespace {
+
+constexpr WorkerId kOnlyWorker{0};  // each audited worker has an index of its own
+
+}  // namespace
+
+ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t unit)
+    : unit_(unit) {
+  for (size_t i = 0; i < workers; ++i) {
+    workers_.push_back(std::make_unique<Worker>());
+    KV_CHECK(workers_.back()->index.AddWorker(kOnlyWorker, config).ok());
+  }
+}
+
+void ExactnessAudit::OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch) {
+  const MutexLock lock(mutex_);
+  Worker& state = *workers_[worker];
+  // After a loss the numbers no longer match and its admissions stay pending: never counted as
+  // equal.
+  if (seq != state.applied + state.batches.size()) return;
+  state.batches.push_back(std::move(batch));
+  Advance(state);
+}
+
+void ExactnessAudit::OnAdmission(size_t worker, AuditedAdmission admission) {
+  const MutexLock lock(mutex_);
+  Worker& state = *workers_[worker];
+  state.admissions.push_back(std::move(admission));
+  Advance(state);
+}
+
+void ExactnessAudit::Advance(Worker& worker) {
+  while (!worker.admissions.empty()) {
+    const AuditedAdmission& next = worker.admissions.front();
+    while (worker.applied < next.published && !worker.batches.empty()) {
+      worker.index.Apply(kOnlyWorker, *worker.batches.front());
+      worker.batches.pop_front();
+      ++worker.applied;
+    }
+    if (worker.applied < next.published) return;
+    Compare(worker, next);
+    worker.admissions.pop_front();
+  }
+}
+
+void ExactnessAudit::Compare(Worker& worker, const AuditedAdmission& admission) {
+  int64_t on_gpu = -1;
+  int64_t with_cpu = -1;
+  PromptBlocks prompt = {.unit = unit_, .prompt_tokens = admission.total_tokens};
+  if (admission.contents) {
+    prompt.contents = *admission.contents;
+  } else {
+    prompt.hashes = *admission.chain;
+  }
+  const auto matches = worker.index.Match(prompt);
+  if (!matches.empty()) {
+    on_gpu = matches.front().gpu_tokens;
+    with_cpu = matches.front().with_cpu_tokens;
+  }
+  const int64_t served = admission.hit_tokens + admission.loaded_tokens;
+  ++worker.totals.compared;
+  if (on_gpu == admission.hit_tokens && with_cpu == served) {
+    ++worker.totals.equal;
+    return;
+  }
+  const bool gpu_differs = on_gpu != admission.hit_tokens;
+  const int64_t predicted = gpu_differs ? on_gpu : with_cpu;
+  const int64_t found = gpu_differs ? admission.hit_tokens : served;
+  worker.totals.over_tokens += std::max<int64_t>(predicted - found, 0);
+  worker.totals.under_tokens += std::max<int64_t>(found - predicted, 0);
+  if (worker.totals.first_difference.empty()) {
+    worker.totals.first_difference = "request " + std::to_string(admission.request) +
+                                     " after batch " + std::to_string(admission.published) +
+                                     (gpu_differs ? ": index " : " with host memory: index ") +
+                                     std::to_string(predicted) + ", engine " +
+                                     std::to_string(found);
+  }
+  if (first_difference_.empty()) first_difference_ = worker.totals.first_difference;
+}
+
+int64_t ExactnessAudit::pending() const {
+  const MutexLock lock(mutex_);
+  int64_t count = 0;
+  for (const auto& worker : workers_) count += static_cast<int64_t>(worker->admissions.size());
+  return count;
+}
+
+AuditTotals ExactnessAudit::totals() const {
+  const MutexLock lock(mutex_);
+  AuditTotals sum;
+  for (const auto& worker : workers_) {
+    sum.compared += worker->totals.compared;
+    sum.equal += worker->totals.equal;
+    sum.over_tokens += worker->totals.over_tokens;
+    sum.under_tokens += worker->totals.under_tokens;
+  }
+  sum.first_difference = first_difference_;
+  return sum;
+}
+
+AuditTotals ExactnessAudit::totals(size_t worker) const {
+  const MutexLock lock(mutex_);
+  return workers_[worker]->totals;
+}
+
+}  // namespace kvcast::tools

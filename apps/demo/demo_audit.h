@@ -1,0 +1,73 @@
+// ExactnessAudit: does the index say what the engine's own lookup said?
+//
+// An engine reports each admission with its own hit length and the count of batches it had
+// published before the lookup. The audit keeps an index of its own per engine, feeds it exactly
+// that many batches, and asks it for the same prompt. Lag cannot blur the comparison: what differs
+// is wrong.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "kvcast/core/event.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/router/prefix_index.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::tools {
+
+// An admission as the audit needs it.
+struct AuditedAdmission {
+  int64_t request = 0;
+  int64_t hit_tokens = 0;     // on the GPU
+  int64_t loaded_tokens = 0;  // behind them, from host memory
+  int64_t total_tokens = 0;   // prompt, and what was sampled before a preemption
+  uint64_t published = 0;
+  std::shared_ptr<const std::vector<BlockHash>> chain;
+  // Instead of the chain, of an engine whose hashes cannot be computed; nullptr: the chain.
+  std::shared_ptr<const std::vector<ContentKey>> contents;
+};
+
+struct AuditTotals {
+  int64_t compared = 0;
+  int64_t equal = 0;         // on the GPU, and with loads
+  int64_t over_tokens = 0;   // promised beyond the engine's hit
+  int64_t under_tokens = 0;  // missing from the engine's hit
+  std::string first_difference;
+};
+
+// Thread-safe: batches come from the subscriber's thread, admissions from the demo's.
+class ExactnessAudit {
+ public:
+  ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t unit);
+
+  void OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch);
+  void OnAdmission(size_t worker, AuditedAdmission admission);
+  // Admissions whose batches have not come yet.
+  int64_t pending() const;
+  AuditTotals totals() const;
+  AuditTotals totals(size_t worker) const;
+
+ private:
+  struct Worker {
+    PrefixIndex index;
+    uint64_t applied = 0;                                   // batches in the index
+    std::deque<std::shared_ptr<const EventBatch>> batches;  // from number `applied` on
+    std::deque<AuditedAdmission> admissions;                // published counts never fall
+    AuditTotals totals;
+  };
+  void Advance(Worker& worker) KV_REQUIRES(mutex_);
+  void Compare(Worker& worker, const AuditedAdmission& admission) KV_REQUIRES(mutex_);
+
+  const int64_t unit_;
+  mutable Mutex mutex_;
+  std::vector<std::unique_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
+  std::string first_difference_ KV_GUARDED_BY(mutex_);
+};
+
+}  // namespace kvcast::tools

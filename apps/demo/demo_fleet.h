@@ -1,0 +1,71 @@
+// EngineFleet: the engine processes of a demo run, from start to the last exit.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/engine/control_channel.h"
+#include "kvcast/core/status.h"
+
+namespace kvcast::tools {
+
+// One child process that runs this same program. Killed when the object goes, and by the kernel
+// should this process die first.
+class ChildProcess {
+ public:
+  static Result<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& arguments);
+  ~ChildProcess();
+  ChildProcess(const ChildProcess&) = delete;
+  ChildProcess& operator=(const ChildProcess&) = delete;
+
+  pid_t pid() const { return pid_; }
+  // True once the process has ended; `how` then says how ("exit code 1", "signal 9").
+  bool HasExited(std::string* how);
+  void Signal(int signal);
+
+ private:
+  explicit ChildProcess(pid_t pid) : pid_(pid) {}
+  pid_t pid_;
+  bool exited_ = false;
+  std::string how_;
+};
+
+struct EngineEndpoints {
+  std::string name;
+  std::string endpoint;
+  std::string replay_endpoint;
+};
+
+class EngineFleet {
+ public:
+  // Starts one engine ("engine-0" ...) for each element of `arguments`, and waits until all have
+  // said hello. The arguments are those of `kvcast engine`, without name, endpoints and control.
+  static Result<std::unique_ptr<EngineFleet>> Start(
+      const std::vector<std::vector<std::string>>& arguments);
+
+  const std::vector<EngineEndpoints>& engines() const { return engines_; }
+  ControlServer& control() { return *control_; }
+  pid_t pid(size_t engine) const { return children_[engine]->pid(); }
+
+  // Not ok: an engine process ended; the message names it and says how.
+  Status CheckAlive();
+  // Asks all engines to stop and waits up to `deadline_s` for them; `on_message` gets what they
+  // still say. What has not ended by then is killed.
+  void Stop(double deadline_s, const std::function<void(const ControlMessage&)>& on_message);
+
+ private:
+  EngineFleet() = default;
+  Status AwaitHello(double deadline_s);
+
+  std::unique_ptr<ControlServer> control_;
+  std::vector<std::unique_ptr<ChildProcess>> children_;
+  std::vector<EngineEndpoints> engines_;
+};
+
+}  // namespace kvcast::tools

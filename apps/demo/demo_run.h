@@ -1,0 +1,73 @@
+// One routed run of the demo: a fleet of engine processes, a router, a trace, one routing policy.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/demo/demo_audit.h"
+#include "apps/demo/demo_options.h"
+#include "apps/engine/peer_dialect.h"
+#include "apps/support/trace.h"
+#include "kvcast/core/status.h"
+#include "kvcast/router/scheme_detector.h"
+
+namespace kvcast::tools {
+
+enum class RoutingPolicy : uint8_t {
+  kKvcast,    // exact reusable prefix over all groups, and load
+  kFullOnly,  // an index of full-attention blocks alone, and load: the field's rule
+  kRoundRobin,
+};
+const char* RoutingPolicyName(RoutingPolicy policy);   // "kvcast", "full_only", "round_robin"
+const char* RoutingPolicyTitle(RoutingPolicy policy);  // for people
+
+struct EngineResult {
+  std::string name;
+  PeerDialect dialect;
+  AuditTotals audit;
+  int64_t requests = 0;
+  int64_t prompt_tokens = 0;
+  int64_t reused_tokens = 0;  // on the GPU
+  int64_t loaded_tokens = 0;  // from host memory
+  int64_t preempted = 0;
+  int64_t recomputed_after_preemption = 0;
+};
+
+// What routing promised against what the engine found at admission; differs by lag alone.
+struct LiveError {
+  int64_t compared = 0;
+  int64_t equal = 0;
+  int64_t over_tokens = 0;
+  int64_t under_tokens = 0;
+};
+
+struct RunResult {
+  RoutingPolicy policy = RoutingPolicy::kKvcast;
+  std::vector<EngineResult> engines;
+  int64_t requests = 0;
+  int64_t prompt_tokens = 0;
+  int64_t reused_tokens = 0;   // on the GPU
+  int64_t loaded_tokens = 0;   // from host memory
+  int64_t checked_blocks = 0;  // reused blocks whose bytes were looked at
+  int64_t wrong_blocks = 0;    // of them, with other bytes than they should have
+  int64_t refused = 0;
+  AuditTotals audit;
+  LiveError live;
+  uint64_t batches = 0;
+  uint64_t event_bytes = 0;
+  uint64_t lost_batches = 0;
+  std::vector<SchemeVerdict> schemes;  // by engine; of a format with hashes of its own no verdict
+  double seconds = 0;
+  double first_token_s = 0;  // mean time from routing to the first token, in trace seconds
+
+  int64_t recomputed_tokens() const { return prompt_tokens - reused_tokens - loaded_tokens; }
+};
+
+// Starts the engines, routes the whole trace by arrival time, waits for the last answer and stops
+// the engines. Not ok: an engine died, the run was interrupted, or it made no progress.
+Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
+                            RoutingPolicy policy, double speed);
+
+}  // namespace kvcast::tools

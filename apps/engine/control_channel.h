@@ -1,0 +1,61 @@
+// The line between the demo and its engine processes: small JSON messages with an optional binary
+// body, over ZMQ on loopback.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kvcast/core/ids.h"
+#include "kvcast/core/status.h"
+
+namespace kvcast::tools {
+
+struct ControlMessage {
+  std::string peer;    // name of the engine; set on what the server receives
+  std::string header;  // JSON text
+  std::string body;    // may be empty
+};
+
+// Token ids as a message body: 8 bytes little-endian each.
+std::string PackTokens(std::span<const TokenId> tokens);
+std::optional<std::vector<TokenId>> UnpackTokens(std::string_view body);
+
+// The demo's side. One owner thread.
+class ControlServer {
+ public:
+  // Binds to a free port of 127.0.0.1.
+  static Result<std::unique_ptr<ControlServer>> Create();
+  ~ControlServer();
+  const std::string& endpoint() const;
+  // Waits up to timeout_ms for one message; nullopt: none came (or a signal).
+  std::optional<ControlMessage> Receive(int64_t timeout_ms);
+  // Not ok: the peer is gone.
+  Status Send(const std::string& peer, const std::string& header, const std::string& body = {});
+
+ private:
+  struct Impl;
+  explicit ControlServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The engine's side. One owner thread.
+class ControlClient {
+ public:
+  static Result<std::unique_ptr<ControlClient>> Create(const std::string& endpoint,
+                                                       const std::string& name);
+  ~ControlClient();
+  std::optional<ControlMessage> Receive(int64_t timeout_ms);
+  void Send(const std::string& header);
+
+ private:
+  struct Impl;
+  explicit ControlClient(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace kvcast::tools

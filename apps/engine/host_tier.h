@@ -1,0 +1,102 @@
+// HostTier: the host memory behind a simulated engine.
+//
+// An offload scheduler chooses the copies, and the tier carries them out. The bytes of a block name
+// the prefix that it ends, so that Check finds a block with wrong bytes.
+// Calls for a request: Match, allocation on the GPU, AfterAlloc, BuildStep in every step, Finish.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "apps/engine/host_tier_config.h"
+#include "apps/engine/tier_copies.h"
+#include "kvcast/core/event.h"
+#include "kvcast/core/status.h"
+#include "kvcast/cuda/cuda_device.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/transfer/copy_backend.h"
+
+namespace kvcast::tools {
+
+class ConnectorTier;
+class MirrorTier;
+
+class HostTier {
+ public:
+  // The GPU's blocks are plain memory too, and copies go through `backend`. `cache` outlives the
+  // tier. Every error names the field.
+  static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
+                                                  std::unique_ptr<CopyBackend> backend);
+  // The GPU's blocks are the GPU's.
+  static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
+                                                  const CudaDevice& device);
+  ~HostTier();
+
+  // The model computed tokens [begin, end) of a request: blocks that it completed get their bytes.
+  void Compute(const CacheRequest& request, int64_t begin, int64_t end);
+  // Reads the request's whole blocks among its first `tokens` tokens, in all groups, and counts
+  // those with wrong bytes.
+  void Check(const CacheRequest& request, int64_t tokens);
+  int64_t checked_blocks() const { return checked_blocks_; }
+  int64_t wrong_blocks() const { return wrong_blocks_; }
+  int64_t stored_blocks() const { return copies_.stored_blocks(); }
+  int64_t loaded_blocks() const { return copies_.loaded_blocks(); }
+
+  // Tokens that can be loaded behind the `local_tokens` that the GPU has, which may reach the end
+  // of the request: its last token is then computed again. nullopt: not known yet, ask again in the
+  // next step. The request lives until the BuildStep after Finish. `now_ms`: any clock that does
+  // not go back.
+  std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens, int64_t now_ms);
+  // The request has its blocks; the load of its external tokens begins with the next BuildStep. Not
+  // ok: `external_tokens` are not those of the last Match, in this step; nothing is loaded.
+  Status AfterAlloc(const CacheRequest& request, int64_t external_tokens);
+  // Both are to be called before the request's GPU blocks are freed. `computed_tokens`: tokens with
+  // KV in these blocks.
+  void Preempt(const CacheRequest& request, int64_t computed_tokens);
+  void Finish(const CacheRequest& request, int64_t computed_tokens);
+
+  // Ends the scheduling of a step, ends the copies that must not run beside it, and starts its
+  // loads, whose bytes may be there at once or any time later.
+  void BuildStep(std::span<const TierRequest> scheduled);
+  // The step has been computed.
+  void EndStep();
+  // Waits for the stores that were started, and tells the scheduler.
+  void CompleteStores();
+  // Waits for a request's load and tells the scheduler. False: it failed.
+  bool CompleteLoad(const CacheRequest& request);
+
+  // True: copies are under way, or BuildStep must be called although no request is scheduled.
+  bool has_pending_work() const;
+  // Events since the last call, in order of occurrence.
+  std::vector<Event> TakeEvents();
+
+  // For tests: blocks of host memory that copies and matches hold (connector: slots).
+  int64_t held_blocks() const;
+  // Not ok: a bug in kvcast; names the two sides that differ.
+  Status CheckInvariants() const;
+
+ private:
+  using Scheduler = std::variant<std::unique_ptr<MirrorTier>, std::unique_ptr<ConnectorTier>>;
+
+  HostTier(CacheManager& cache, Scheduler scheduler);
+  static Result<std::unique_ptr<HostTier>> Make(const HostTierConfig& config, CacheManager& cache,
+                                                const TierCopies::MakeMemory& make_memory);
+
+  // Sets blocks_ to the whole blocks that end in (begin, end], and words_ to their content.
+  void ListBlocks(const CacheRequest& request, int64_t begin, int64_t end);
+
+  CacheManager& cache_;
+  const Scheduler scheduler_;
+  TierCopies& copies_;           // of the scheduler
+  std::vector<BlockId> blocks_;  // scratch
+  std::vector<uint64_t> words_;  // scratch
+  int64_t checked_blocks_ = 0;
+  int64_t wrong_blocks_ = 0;
+};
+
+}  // namespace kvcast::tools

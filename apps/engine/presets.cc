@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/engine/presets.h"
+
+namespace kvcast::tools {
+namespace {
+
+constexpr int64_t kBlockSize = 16;
+
+// K and V of 2 bytes a value, for every layer of a group.
+constexpr size_t BlockBytes(size_t layers, size_t kv_heads, size_t head_size) {
+  return layers * kBlockSize * kv_heads * head_size * 2 * 2;
+}
+
+GroupSpec Full() { return {.kind = SpecKind::kFullAttention, .block_size = kBlockSize}; }
+
+GroupSpec Window(int64_t tokens) {
+  return {.kind = SpecKind::kSlidingWindow, .block_size = kBlockSize, .sliding_window = tokens};
+}
+
+}  // namespace
+
+const std::vector<ModelPreset>& ModelPresets() {
+  static const std::vector<ModelPreset>* presets = new std::vector<ModelPreset>{
+      {"hybrid",
+       "1 full-attention + 3 sliding-window groups, window 1024",
+       {Full(), Window(1024), Window(1024), Window(1024)},
+       120000,
+       BlockBytes(12, 8, 128)},
+      {"full", "1 full-attention group", {Full()}, 75000, BlockBytes(32, 8, 128)},
+      {"full-swa",
+       "1 full-attention + 1 sliding-window group, window 1024",
+       {Full(), Window(1024)},
+       150000,
+       BlockBytes(16, 8, 128)},
+      {"gemma3",
+       "6 sliding-window groups, window 512, then 1 full-attention group",
+       {Window(512), Window(512), Window(512), Window(512), Window(512), Window(512), Full()},
+       500000,
+       BlockBytes(10, 16, 128)},
+      {"gpt-oss",
+       "1 sliding-window group, window 128, then 1 full-attention group",
+       {Window(128), Full()},
+       150000,
+       BlockBytes(12, 8, 64)},
+  };
+  return *presets;
+}
+
+Result<ModelPreset> FindModelPreset(std::string_view name) {
+  std::string names;
+  for (const ModelPreset& preset : ModelPresets()) {
+    if (preset.name == name) return preset;
+    names += (names.empty() ? "" : ", ") + std::string(preset.name);
+  }
+  return Status(StatusCode::kInvalidArgument,
+                "unknown model '" + std::string(name) + "'; there are: " + names);
+}
+
+}  // namespace kvcast::tools

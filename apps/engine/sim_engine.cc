@@ -1,0 +1,348 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/engine/sim_engine.h"
+
+#include <algorithm>
+#include <iterator>
+#include <optional>
+#include <utility>
+
+#include "apps/support/trace.h"
+#include "src/base/check.h"
+
+namespace kvcast::tools {
+
+struct SimEngine::Running {
+  CacheRequest request;
+  int64_t number = 0;
+  int64_t output_tokens = 1;
+  int64_t computed = 0;         // tokens whose KV exists
+  int64_t scheduled = 0;        // of the step under way, drafts included
+  bool drafts = false;          // its last step sampled a token: the next one verifies drafts
+  int64_t to_check = 0;         // tokens that were reused: their bytes are checked after the step
+  int64_t load_end = 0;         // of the load under way, tokens
+  double loaded_at_s = 0;       // model time
+  int64_t had = 0;              // tokens whose KV it had when it was preempted
+  int64_t reported_loaded = 0;  // counted in the totals
+  bool came_before = false;
+
+  int64_t sampled() const {
+    return static_cast<int64_t>(request.tokens.size()) - request.prompt_tokens;
+  }
+  int64_t missing() const { return static_cast<int64_t>(request.tokens.size()) - computed; }
+};
+
+SimEngine::SimEngine(const SimEngineConfig& config, std::unique_ptr<CacheManager> cache,
+                     int64_t vocabulary, SimHooks hooks, std::unique_ptr<HostTier> tier)
+    : config_(config),
+      cache_(std::move(cache)),
+      split_(cache_->config(), config.max_batched_tokens),
+      tier_(std::move(tier)),
+      vocabulary_(vocabulary),
+      hooks_(std::move(hooks)) {}
+
+SimEngine::~SimEngine() = default;
+
+void SimEngine::Add(SimRequest request) {
+  auto entry = std::make_unique<Running>();
+  entry->number = request.number;
+  entry->output_tokens = std::max<int64_t>(request.output_tokens, 1);
+  entry->request.id = std::to_string(request.number);
+  entry->request.prompt_tokens = static_cast<int64_t>(request.prompt.size());
+  entry->request.tokens = std::move(request.prompt);
+  waiting_.push_back(std::move(entry));
+}
+
+bool SimEngine::idle() const {
+  return waiting_.empty() && loading_.empty() && running_.empty() &&
+         (tier_ == nullptr || !tier_->has_pending_work());
+}
+
+double SimEngine::Step() {
+  int64_t budget = config_.max_batched_tokens;
+  preempted_in_step_ = false;
+  CompleteCopies();
+  cache_->BeginStep();
+  ScheduleRunning(budget);
+  // A step that had to preempt admits nobody: the pool is full.
+  if (!preempted_in_step_) ScheduleWaiting(budget);
+  ScheduleCopies();
+  PublishPending();
+  // The model would copy here; blocks of one request that share bytes need no copy.
+  cache_->ReleaseCopies(cache_->TakeCopies());
+  const bool computes = budget < config_.max_batched_tokens;
+  const bool copies = tier_ != nullptr && tier_->has_pending_work();
+  if (!computes && !copies) return 0;
+  const double seconds = StepSeconds();
+  clock_s_ += seconds;
+  if (computes) {
+    ++totals_.steps;
+    FinishStep();
+  }
+  if (tier_ != nullptr) tier_->EndStep();
+  return seconds;
+}
+
+// Ends the stores that were started, and the loads whose time has come.
+void SimEngine::CompleteCopies() {
+  if (tier_ == nullptr) return;
+  tier_->CompleteStores();
+  for (RunningPtr& entry : loading_) {
+    if (entry->loaded_at_s > clock_s_) continue;
+    if (tier_->CompleteLoad(entry->request)) {
+      tier_->Check(entry->request, std::exchange(entry->to_check, 0));
+      cache_->CacheBlocks(entry->request, entry->load_end);
+      running_.push_back(std::move(entry));
+    } else {
+      ++totals_.failed_loads;
+      totals_.loaded_tokens -= std::exchange(entry->reported_loaded, 0);
+      entry->computed = 0;
+      entry->to_check = 0;
+      cache_->Free(entry->request);
+      waiting_.push_front(std::move(entry));
+    }
+  }
+  std::erase(loading_, nullptr);
+}
+
+void SimEngine::ScheduleCopies() {
+  if (tier_ == nullptr) return;
+  step_requests_.clear();
+  for (const RunningPtr& entry : running_) {
+    if (entry->scheduled == 0) continue;
+    step_requests_.push_back({&entry->request, entry->computed, entry->scheduled});
+  }
+  tier_->BuildStep(step_requests_);
+  ended_.clear();
+}
+
+bool SimEngine::ResetPrefixCache() {
+  const bool reset = cache_->ResetPrefixCache();
+  PublishPending();
+  return reset;
+}
+
+void SimEngine::ScheduleRunning(int64_t& budget) {
+  for (const RunningPtr& entry : running_) entry->scheduled = 0;
+  for (size_t i = 0; i < running_.size() && budget > 0; ++i) {
+    const Running& entry = *running_[i];
+    const int64_t wanted = entry.missing() + (entry.drafts ? config_.draft_tokens : 0);
+    const int64_t room = cache_->config().max_model_len - entry.computed;
+    const int64_t tokens =
+        split_.ChunkTokens(entry.request, entry.computed, std::min({wanted, budget, room}));
+    if (tokens == 0) continue;
+    if (!AllocateOrPreempt(i, tokens)) return;
+    running_[i]->scheduled = tokens;
+    budget -= tokens;
+  }
+}
+
+// False: the request itself had to go.
+bool SimEngine::AllocateOrPreempt(size_t index, int64_t tokens) {
+  while (true) {
+    Running& entry = *running_[index];
+    const AllocateArgs args{.computed_tokens = entry.computed,
+                            .new_tokens = tokens,
+                            .lookahead_tokens = config_.draft_tokens};
+    if (cache_->AllocateSlots(entry.request, args)) return true;
+    PreemptLast();
+    if (index >= running_.size()) return false;
+  }
+}
+
+void SimEngine::PreemptLast() {
+  RunningPtr entry = std::move(running_.back());
+  running_.pop_back();
+  if (tier_ != nullptr) tier_->Preempt(entry->request, entry->computed);
+  cache_->Free(entry->request);
+  entry->to_check = 0;
+  entry->had = std::max(entry->had, std::exchange(entry->computed, 0));
+  entry->scheduled = 0;
+  entry->drafts = false;
+  ++totals_.preempted;
+  preempted_in_step_ = true;
+  waiting_.push_front(std::move(entry));
+}
+
+void SimEngine::ScheduleWaiting(int64_t& budget) {
+  size_t next = 0;
+  while (next < waiting_.size() && budget > 0 &&
+         std::ssize(running_) + std::ssize(loading_) < config_.max_running) {
+    const auto at = waiting_.begin() + static_cast<ptrdiff_t>(next);
+    Running& entry = **at;
+    const auto length = static_cast<int64_t>(entry.request.tokens.size());
+    const int64_t at_most = length - entry.sampled() + entry.output_tokens;
+    if (!cache_->CanEverFit(at_most)) {
+      ++totals_.refused;
+      hooks_.refused(entry.number);
+      waiting_.erase(at);
+      continue;
+    }
+    const Admitted admitted = Admit(entry, budget);
+    if (admitted == Admitted::kNot) return;
+    if (admitted == Admitted::kPending) {
+      ++next;  // it keeps its place in the queue, and is asked for again in the next step
+      continue;
+    }
+    (admitted == Admitted::kRunning ? running_ : loading_).push_back(std::move(*at));
+    waiting_.erase(at);
+  }
+}
+
+SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
+  // Whoever replays the stream up to published_ must see what this lookup sees.
+  PublishPending();
+  CacheRequest& request = entry.request;
+  const PrefixHit hit = cache_->GetComputedBlocks(request);
+  request.shared_prefix_boundary = hit.shared_prefix_boundary;
+  const int64_t reused = hit.computed_tokens();
+  const auto now_ms = static_cast<int64_t>(clock_s_ * 1000);
+  const std::optional<int64_t> matched =
+      tier_ == nullptr ? 0 : tier_->Match(request, hit.tokens, now_ms);
+  if (!matched) return Admitted::kPending;
+  const int64_t loadable = *matched;
+  const auto length = static_cast<int64_t>(request.tokens.size());
+  const int64_t tokens =
+      loadable > 0 ? 0 : split_.ChunkTokens(request, reused, std::min(length - reused, budget));
+  // The rest of the budget reaches no place where a state could be kept.
+  if (loadable == 0 && tokens == 0) return Admitted::kNot;
+  // Tokens that are computed again have their slots from the hit.
+  const int64_t held = reused > 0 ? hit.tokens : 0;
+  const int64_t new_tokens = loadable > 0 ? 0 : std::max<int64_t>(0, reused + tokens - held);
+  const AllocateArgs args{.new_tokens = new_tokens,
+                          .lookahead_tokens = loadable > 0 ? 0 : config_.draft_tokens,
+                          .external_tokens = loadable,
+                          .hit = &hit,
+                          .full_sequence_must_fit = true,
+                          .delay_caching = loadable > 0};
+  if (!cache_->AllocateSlots(request, args)) return Admitted::kNot;
+  entry.computed = reused;
+  entry.scheduled = tokens;
+  entry.to_check = reused;
+  budget -= tokens;
+  // All that was matched is asked for, which is never refused.
+  if (tier_ != nullptr) KV_CHECK(tier_->AfterAlloc(request, loadable).ok());
+  // A request that loads all of its tokens computes the last one again.
+  const int64_t reusable = std::min(reused + loadable, length - 1);
+  Report(entry, held, reusable - reused);
+  if (loadable == 0) return Admitted::kRunning;
+  entry.computed = reusable;
+  entry.load_end = reused + loadable;
+  // A load that ends inside a block brings all of it.
+  const int64_t unit = cache_->config().hash_block_size;
+  entry.to_check = CeilDiv(entry.load_end, unit) * unit;
+  loads_end_s_ =
+      std::max(loads_end_s_, clock_s_) + static_cast<double>(loadable) / config_.load_tokens_per_s;
+  entry.loaded_at_s = loads_end_s_;
+  return Admitted::kLoading;
+}
+
+void SimEngine::Report(Running& entry, int64_t hit_tokens, int64_t loaded_tokens) {
+  hooks_.admitted({.number = entry.number,
+                   .hit_tokens = hit_tokens,
+                   .loaded_tokens = loaded_tokens,
+                   .prompt_tokens = entry.request.prompt_tokens,
+                   .sampled_tokens = entry.sampled(),
+                   .first = !entry.came_before,
+                   .published = published_});
+  if (std::exchange(entry.came_before, true)) return;
+  ++totals_.admitted;
+  totals_.prompt_tokens += entry.request.prompt_tokens;
+  totals_.reused_tokens += hit_tokens;
+  totals_.loaded_tokens += loaded_tokens;
+  entry.reported_loaded = loaded_tokens;
+}
+
+void SimEngine::PublishPending() {
+  std::vector<Event> events = cache_->TakeEvents();
+  if (tier_ != nullptr) {
+    std::vector<Event> host = tier_->TakeEvents();
+    std::move(host.begin(), host.end(), std::back_inserter(events));
+  }
+  if (!events.empty()) published_ = hooks_.publish(std::move(events));
+}
+
+double SimEngine::StepSeconds() const {
+  int64_t prefill = 0;
+  int64_t decoded = 0;
+  for (const RunningPtr& entry : running_) {
+    if (entry->missing() == 1) {
+      decoded += entry->scheduled;
+    } else {
+      prefill += entry->scheduled;
+    }
+  }
+  return config_.step_base_s + static_cast<double>(prefill) / config_.prefill_tokens_per_s +
+         static_cast<double>(decoded) * config_.decode_token_s;
+}
+
+// Of the drafts that the step verified; the same for the same request and place.
+int64_t SimEngine::AcceptedDrafts(const Running& entry) const {
+  constexpr int64_t kSteps = 1000;
+  const int64_t drafts = entry.scheduled - entry.missing();
+  int64_t accepted = 0;
+  while (accepted < drafts) {
+    const int64_t place = entry.sampled() + accepted;
+    const auto draw = static_cast<double>(OutputToken(entry.number + 1, place, kSteps));
+    if (draw >= config_.draft_acceptance * kSteps) break;
+    ++accepted;
+  }
+  return accepted;
+}
+
+// Samples the tokens at the end of a step. False: the request has all its tokens.
+bool SimEngine::Sample(Running& entry) {
+  const int64_t accepted = AcceptedDrafts(entry);
+  totals_.drafted += entry.scheduled - entry.missing();
+  totals_.drafts_accepted += accepted;
+  const int64_t known = static_cast<int64_t>(entry.request.tokens.size());
+  const bool first = entry.sampled() == 0;
+  for (int64_t i = 0; i <= accepted && entry.sampled() < entry.output_tokens; ++i) {
+    entry.request.tokens.push_back(OutputToken(entry.number, entry.sampled(), vocabulary_));
+  }
+  entry.computed = static_cast<int64_t>(entry.request.tokens.size()) - 1;
+  entry.drafts = config_.draft_tokens > 0;
+  if (tier_ != nullptr) tier_->Compute(entry.request, known, entry.computed);
+  // With drafts, vLLM caches what a step has made known as soon as the step ends.
+  if (entry.drafts && cache_->config().rules >= EngineRules::kV033) {
+    cache_->CacheBlocks(entry.request, entry.computed);
+  }
+  if (first) hooks_.first_token(entry.number);
+  return entry.sampled() < entry.output_tokens;
+}
+
+void SimEngine::FinishStep() {
+  std::vector<RunningPtr> still_running;
+  still_running.reserve(running_.size());
+  if (tier_ != nullptr) {
+    for (const RunningPtr& entry : running_) {
+      const auto known = static_cast<int64_t>(entry->request.tokens.size());
+      tier_->Compute(entry->request, entry->computed,
+                     std::min(known, entry->computed + entry->scheduled));
+    }
+    // After all have computed: a request may reuse what another one computes in the same step.
+    for (const RunningPtr& entry : running_) {
+      tier_->Check(entry->request, std::exchange(entry->to_check, 0));
+    }
+  }
+  for (RunningPtr& entry : running_) {
+    const int64_t again = std::min(entry->computed + entry->scheduled, entry->had);
+    totals_.recomputed_again += std::max<int64_t>(again - entry->computed, 0);
+    const bool samples = entry->scheduled > 0 && entry->scheduled >= entry->missing();
+    const bool goes_on = !samples || Sample(*entry);
+    if (!samples) entry->computed += entry->scheduled;
+    totals_.computed_tokens += entry->scheduled;
+    entry->scheduled = 0;
+    if (goes_on) {
+      still_running.push_back(std::move(entry));
+      continue;
+    }
+    if (tier_ != nullptr) tier_->Finish(entry->request, entry->computed);
+    cache_->Free(entry->request);
+    ++totals_.finished;
+    hooks_.finished(entry->number);
+    if (tier_ != nullptr) ended_.push_back(std::move(entry));
+  }
+  running_ = std::move(still_running);
+}
+
+}  // namespace kvcast::tools

@@ -1,0 +1,143 @@
+// SimEngine: a scheduler over a real CacheManager, with the model replaced by a clock.
+//
+// Every step schedules like vLLM: running requests first (decode or the next chunk of a prefill),
+// then waiting ones; a running request that gets no block preempts the last one. Chunks end where
+// PrefillSplit says. Drafts are verified: some are rejected, and their tokens are computed again.
+// Blocks, hits and events are real; only the time that the model would take is computed, and which
+// drafts it accepts.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "apps/engine/host_tier.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/engine/cache_manager.h"
+#include "kvcast/engine/prefill_split.h"
+
+namespace kvcast::tools {
+
+struct SimEngineConfig {
+  int64_t max_batched_tokens = 8192;  // tokens scheduled in one step
+  int64_t max_running = 256;          // requests running or loading at a time
+  int64_t draft_tokens = 0;           // verified in each step of a request that decodes
+  double draft_acceptance = 0.7;      // of a draft whose predecessors were accepted
+  // Time of one model step: base + prefill tokens / rate + decoded tokens * cost.
+  double step_base_s = 0.008;
+  double prefill_tokens_per_s = 30000;
+  double decode_token_s = 0.0001;
+  double load_tokens_per_s = 300000;  // from host memory, one load after the other
+};
+
+struct SimRequest {
+  int64_t number = 0;  // the caller's; also seeds the sampled tokens
+  std::vector<TokenId> prompt;
+  int64_t output_tokens = 1;
+};
+
+// What the engine saw when it let a request in.
+struct Admission {
+  int64_t number = 0;
+  int64_t hit_tokens = 0;     // its own lookup
+  int64_t loaded_tokens = 0;  // behind them, from host memory
+  int64_t prompt_tokens = 0;
+  int64_t sampled_tokens = 0;  // > 0: it was preempted before
+  bool first = true;           // false: it comes back after a preemption or a failed load
+  Seq published;               // batches published before the lookup, all its events included
+};
+
+struct SimTotals {
+  int64_t admitted = 0;  // first admissions
+  int64_t finished = 0;
+  int64_t refused = 0;  // can never fit
+  int64_t preempted = 0;
+  int64_t prompt_tokens = 0;     // of first admissions
+  int64_t reused_tokens = 0;     // of them, on the GPU
+  int64_t loaded_tokens = 0;     // of them, from host memory, where the load did not fail
+  int64_t failed_loads = 0;      // requests that compute instead what they were to load
+  int64_t recomputed_again = 0;  // tokens that a request had before it was preempted
+  int64_t computed_tokens = 0;   // by all steps, rejected drafts included
+  int64_t drafted = 0;           // draft tokens that were verified
+  int64_t drafts_accepted = 0;
+  int64_t steps = 0;
+};
+
+struct SimHooks {
+  // Publishes the events of one moment and gives back the count of batches published so far.
+  std::function<Seq(std::vector<Event>)> publish;
+  std::function<void(const Admission&)> admitted;
+  std::function<void(int64_t number)> first_token;  // the prompt is computed
+  std::function<void(int64_t number)> finished;
+  std::function<void(int64_t number)> refused;
+};
+
+class SimEngine {
+ public:
+  // `tier`: nullptr if there is none; its cache is `cache`.
+  SimEngine(const SimEngineConfig& config, std::unique_ptr<CacheManager> cache, int64_t vocabulary,
+            SimHooks hooks, std::unique_ptr<HostTier> tier = nullptr);
+  ~SimEngine();
+
+  void Add(SimRequest request);
+  // No request is waiting, loading or running, and no copy is under way.
+  bool idle() const;
+  // One scheduling pass and one model step. Returns the seconds that the step takes; 0 if nothing
+  // could be scheduled.
+  double Step();
+  // Publishes what is pending and forgets all cached blocks. False: requests are running.
+  bool ResetPrefixCache();
+  // Publishes the events that the last step left, for an engine that is idle. Step does so too.
+  void PublishPending();
+
+  const SimTotals& totals() const { return totals_; }
+  const CacheManager& cache() const { return *cache_; }
+  const HostTier* tier() const { return tier_.get(); }
+
+ private:
+  struct Running;
+  using RunningPtr = std::unique_ptr<Running>;
+
+  void ScheduleRunning(int64_t& budget);
+  void ScheduleWaiting(int64_t& budget);
+  bool AllocateOrPreempt(size_t index, int64_t tokens);
+  void PreemptLast();
+  // What an admission came to.
+  enum class Admitted : uint8_t {
+    kNot,      // no room: no other request is admitted in this step
+    kPending,  // the host tier does not know yet how many tokens it can load
+    kRunning,
+    kLoading,
+  };
+  Admitted Admit(Running& request, int64_t& budget);
+  void Report(Running& request, int64_t hit_tokens, int64_t loaded_tokens);
+  void CompleteCopies();
+  void ScheduleCopies();
+  double StepSeconds() const;
+  int64_t AcceptedDrafts(const Running& entry) const;
+  bool Sample(Running& entry);
+  void FinishStep();
+
+  const SimEngineConfig config_;
+  const std::unique_ptr<CacheManager> cache_;
+  const PrefillSplit split_;
+  const std::unique_ptr<HostTier> tier_;
+  const int64_t vocabulary_;
+  const SimHooks hooks_;
+  std::deque<RunningPtr> waiting_;
+  std::vector<RunningPtr> loading_;  // admitted, their loads under way
+  std::vector<RunningPtr> running_;
+  std::vector<RunningPtr> ended_;           // until the tier has built the next step
+  std::vector<TierRequest> step_requests_;  // scratch
+  double clock_s_ = 0;                      // model time
+  double loads_end_s_ = 0;                  // of all loads begun
+  bool preempted_in_step_ = false;
+  Seq published_;
+  SimTotals totals_;
+};
+
+}  // namespace kvcast::tools

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/support/capture.h"
+
+#include <bit>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+#include <utility>
+
+#include "apps/support/file.h"
+
+namespace kvcast::tools {
+namespace {
+
+constexpr std::string_view kMagic = "kvcast-capture-1\n";
+constexpr size_t kHeadBytes = 8 + 4 + 8 + 4;
+
+void Append(std::string& out, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
+}
+
+uint64_t Read(std::string_view bytes, size_t at, int count) {
+  uint64_t value = 0;
+  for (int i = count - 1; i >= 0; --i) {
+    value = value << 8 | static_cast<uint8_t>(bytes[at + static_cast<size_t>(i)]);
+  }
+  return value;
+}
+
+}  // namespace
+
+Result<CaptureWriter> CaptureWriter::Create(const std::string& path) {
+  std::FILE* const file = std::fopen(path.c_str(), "wb");
+  if (file == nullptr) {
+    return Status(StatusCode::kUnavailable, path + ": " + std::strerror(errno));
+  }
+  CaptureWriter writer(file);
+  std::fwrite(kMagic.data(), 1, kMagic.size(), file);
+  return writer;
+}
+
+Status CaptureWriter::Write(const CapturedMessage& message) {
+  std::string record;
+  Append(record, std::bit_cast<uint64_t>(message.time), 8);
+  Append(record, message.topic.size(), 4);
+  Append(record, message.seq, 8);
+  Append(record, message.payload.size(), 4);
+  record += message.topic;
+  record += message.payload;
+  const bool written = std::fwrite(record.data(), 1, record.size(), file_.get()) == record.size();
+  if (written && std::fflush(file_.get()) == 0) return Status();
+  return Status(StatusCode::kUnavailable, std::string("recording: ") + std::strerror(errno));
+}
+
+Result<CaptureReader> CaptureReader::Open(const std::string& path) {
+  auto bytes = ReadFile(path);
+  if (!bytes.ok()) return bytes.status();
+  if (!bytes->starts_with(kMagic)) {
+    return Status(StatusCode::kMalformed, path + ": not a capture of kvcast tail --record");
+  }
+  CaptureReader reader(std::move(bytes).value());
+  reader.at_ = kMagic.size();
+  return reader;
+}
+
+std::optional<CapturedMessage> CaptureReader::Next() {
+  if (bytes_.size() - at_ < kHeadBytes) return std::nullopt;
+  CapturedMessage message;
+  message.time = std::bit_cast<double>(Read(bytes_, at_, 8));
+  const size_t topic = Read(bytes_, at_ + 8, 4);
+  message.seq = Read(bytes_, at_ + 12, 8);
+  const size_t payload = Read(bytes_, at_ + 20, 4);
+  if (bytes_.size() - at_ - kHeadBytes < topic + payload) return std::nullopt;
+  message.topic = bytes_.substr(at_ + kHeadBytes, topic);
+  message.payload = bytes_.substr(at_ + kHeadBytes + topic, payload);
+  at_ += kHeadBytes + topic + payload;
+  return message;
+}
+
+}  // namespace kvcast::tools

@@ -1,0 +1,54 @@
+// Captures of event streams: what `kvcast tail --record` writes and `kvcast replay` publishes.
+//
+// File: "kvcast-capture-1\n", then one record a message, numbers little-endian:
+//   [f64 seconds since the epoch][u32 topic bytes][u64 sequence number][u32 payload bytes]
+//   [topic][payload]
+// A file that ends inside a record was cut off while it was written; what is before it counts.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "kvcast/core/status.h"
+
+namespace kvcast::tools {
+
+struct CapturedMessage {
+  double time = 0;  // when it was received
+  std::string topic;
+  uint64_t seq = 0;
+  std::string payload;
+};
+
+// Both are used by one thread.
+class CaptureWriter {
+ public:
+  static Result<CaptureWriter> Create(const std::string& path);
+  Status Write(const CapturedMessage& message);  // flushed when it returns
+
+ private:
+  struct Close {
+    void operator()(std::FILE* file) const { std::fclose(file); }
+  };
+  explicit CaptureWriter(std::FILE* file) : file_(file) {}
+  std::unique_ptr<std::FILE, Close> file_;
+};
+
+class CaptureReader {
+ public:
+  // kMalformed: no capture. The whole file is read.
+  static Result<CaptureReader> Open(const std::string& path);
+  // nullopt: the end.
+  std::optional<CapturedMessage> Next();
+
+ private:
+  explicit CaptureReader(std::string bytes) : bytes_(std::move(bytes)) {}
+  std::string bytes_;
+  size_t at_ = 0;
+};
+
+}  // namespace kvcast::tools

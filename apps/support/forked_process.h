@@ -1,0 +1,71 @@
+// A child that is a copy of this process, and a pipe to it and from it; for benchmarks whose parts
+// must not share a heap or a scheduler's fair share.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "kvcast/core/status.h"
+
+namespace kvcast::tools {
+
+// How long one side waits for the other side's message before it takes it for broken.
+inline constexpr int kPipePatienceMs = 60'000;
+
+// One end of a pipe, closed with the object.
+class PipeEnd {
+ public:
+  explicit PipeEnd(int descriptor) : descriptor_(descriptor) {}
+  PipeEnd(const PipeEnd&) = delete;
+  PipeEnd& operator=(const PipeEnd&) = delete;
+  ~PipeEnd();
+
+  // False: the other end is closed, or (Read) nothing came for so long.
+  bool Write(const void* data, size_t bytes) const;
+  bool Read(void* data, size_t bytes, int timeout_ms) const;
+  template <typename T>
+  bool Put(const T& value) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return Write(&value, sizeof(value));
+  }
+  template <typename T>
+  bool Get(T& value, int timeout_ms) const {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return Read(&value, sizeof(value), timeout_ms);
+  }
+  // Something can be read, or the other end is closed.
+  bool Ready() const;
+
+ private:
+  const int descriptor_;
+};
+
+class ForkedProcess {
+ public:
+  // What `run` gives back is the child's exit code. Call while this process has one thread. The
+  // child is killed when this process or this object ends.
+  static Result<std::unique_ptr<ForkedProcess>> Start(
+      const std::function<int(const PipeEnd& in, const PipeEnd& out)>& run);
+  ~ForkedProcess();
+
+  const PipeEnd& to() const { return *to_; }
+  const PipeEnd& from() const { return *from_; }
+  // Of the child now; 0 if it is gone.
+  double CpuSeconds() const;
+  double ResidentMiB() const;
+
+ private:
+  ForkedProcess(pid_t pid, int to, int from);
+
+  const pid_t pid_;
+  std::unique_ptr<PipeEnd> to_;
+  std::unique_ptr<PipeEnd> from_;
+};
+
+}  // namespace kvcast::tools

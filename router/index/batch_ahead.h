@@ -1,0 +1,96 @@
+// BatchAhead: loads the table lines of a batch's hashes ahead of their use, and what leads to them
+// ahead of that.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <span>
+#include <variant>
+
+#include "kvcast/core/event.h"
+#include "router/index/residency_map.h"
+#include "router/names/idle_names.h"
+#include "src/hash/seeded_hash.h"
+
+namespace kvcast::router {
+
+// The hashes of a batch, one after the other.
+class HashesOfBatch {
+ public:
+  explicit HashesOfBatch(std::span<const Event> events) : events_(events) {}
+
+  // nullptr: that was all.
+  const BlockHash* Next() {
+    while (at_ == hashes_.size()) {
+      if (event_ == events_.size()) return nullptr;
+      Open(events_[event_++]);
+    }
+    return &hashes_[at_++];
+  }
+  // Whether the last one is of a removed block.
+  bool is_removed() const { return is_removed_; }
+
+ private:
+  void Open(const Event& event) {
+    at_ = 0;
+    hashes_ = {};
+    is_removed_ = false;
+    if (const auto* stored = std::get_if<BlockStored>(&event)) {
+      hashes_ = stored->block_hashes;
+    } else if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
+      hashes_ = removed->block_hashes;
+      is_removed_ = true;
+    }
+  }
+
+  std::span<const Event> events_;
+  size_t event_ = 0;
+  std::span<const BlockHash> hashes_;
+  size_t at_ = 0;
+  bool is_removed_ = false;
+};
+
+// The map, the events and the idle names outlive it.
+class BatchAhead {
+ public:
+  // Where the names of removed blocks are kept.
+  struct Idle {
+    const IdleNames& names;
+    const SeededHash& fingerprint;
+  };
+  BatchAhead(const ResidencyMap& map, std::span<const Event> events, const Idle& idle)
+      : map_(map), hashes_(events), idle_(idle) {
+    for (int i = 0; i < 3; ++i) Advance();
+  }
+
+  // Call it once for each hash, in order.
+  void Step() {
+    if (++steps_ % kGroup == 0) Advance();
+  }
+
+ private:
+  // Hashes that are asked for at once, so that their walks of the page table overlap. Each takes
+  // two lines, and beyond some 20 under way processors drop prefetches without a word.
+  static constexpr size_t kGroup = 8;
+
+  void Advance() {
+    for (size_t i = 0; i < size_; ++i) map_.Prefetch(*group_[i]);
+    for (size_ = 0; size_ < kGroup; ++size_) {
+      const BlockHash* const hash = hashes_.Next();
+      if (hash == nullptr) break;
+      group_[size_] = hash;
+      map_.PrefetchPath(*hash);
+      if (hashes_.is_removed()) idle_.names.Prefetch(idle_.fingerprint(*hash));
+    }
+  }
+
+  const ResidencyMap& map_;
+  HashesOfBatch hashes_;
+  const Idle idle_;
+  std::array<const BlockHash*, kGroup> group_{};
+  size_t size_ = 0;
+  size_t steps_ = 0;
+};
+
+}  // namespace kvcast::router

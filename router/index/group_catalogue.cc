@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/index/group_catalogue.h"
+
+#include <algorithm>
+#include <numeric>
+#include <string_view>
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+// No prompt reaches it; stands for an alignment that no hit can meet. Times a unit it fits 64 bits.
+constexpr int64_t kUnreachableUnits = int64_t{1} << 40;
+
+bool InRange(int64_t value, int64_t max) { return value >= 1 && value <= max; }
+
+Status Invalid(size_t group, std::string_view what) {
+  return Status(StatusCode::kInvalidArgument,
+                "groups[" + std::to_string(group) + "]." + std::string(what));
+}
+
+Status CheckGroup(const GroupSpec& spec, size_t index, int64_t unit) {
+  if (!InRange(spec.block_size, kMaxBlockSize)) return Invalid(index, "block_size: out of range");
+  if (TakesPart(spec) && unit > 0 && spec.block_size % unit != 0) {
+    return Invalid(index, "block_size: not a multiple of hash_block_size");
+  }
+  if (IsWindowKind(spec.kind) && !InRange(spec.sliding_window, kMaxWindow)) {
+    return Invalid(index, "sliding_window: out of range");
+  }
+  if (spec.kind == SpecKind::kChunkedLocalAttention &&
+      (!InRange(spec.chunk_size, kMaxWindow) || spec.chunk_size % spec.block_size != 0)) {
+    return Invalid(index, "chunk_size: not a multiple of block_size");
+  }
+  return Status();
+}
+
+}  // namespace
+
+Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
+  if (config.groups.size() > static_cast<size_t>(kMaxGroups)) {
+    return Status(StatusCode::kInvalidArgument, "groups: too many");
+  }
+  if (config.hash_block_size < 0 || config.hash_block_size > kMaxBlockSize) {
+    return Status(StatusCode::kInvalidArgument, "hash_block_size: out of range");
+  }
+  if (config.hash_lookahead_tokens < 0 || config.hash_lookahead_tokens > kMaxLookahead) {
+    return Status(StatusCode::kInvalidArgument, "lookahead: out of range");
+  }
+  if (config.alignment < 0 || config.alignment > kMaxWindow) {
+    return Status(StatusCode::kInvalidArgument, "alignment: out of range");
+  }
+  if (!InRange(config.blocks_per_chunk, kMaxBlocksPerChunk)) {
+    return Status(StatusCode::kInvalidArgument, "blocks_per_chunk: out of range");
+  }
+  if (const int64_t replay = config.replay_tokens.value_or(0); replay < 0 || replay > kMaxWindow) {
+    return Status(StatusCode::kInvalidArgument, "replay_tokens: out of range");
+  }
+  GroupCatalogue catalogue;
+  catalogue.registered_ = !config.groups.empty();
+  catalogue.fixed_unit_ = catalogue.unit_ = config.hash_block_size;
+  catalogue.unit_registered_ = config.hash_block_size > 0;
+  catalogue.fixed_alignment_ = config.alignment;
+  catalogue.no_partial_hits_ = config.rules && *config.rules < EngineRules::kMain2026August;
+  for (size_t i = 0; i < config.groups.size(); ++i) {
+    if (Status status = CheckGroup(config.groups[i], i, config.hash_block_size); !status.ok()) {
+      return status;
+    }
+    catalogue.groups_.push_back({config.groups[i], Source::kRegistered, /*size_shown=*/true});
+    if (TakesPart(config.groups[i])) catalogue.NoteBlockSize(config.groups[i].block_size);
+  }
+  if (catalogue.unit_ > 0 && config.alignment % catalogue.unit_ != 0) {
+    return Status(StatusCode::kInvalidArgument, "alignment: not a multiple of hash_block_size");
+  }
+  catalogue.UpdateAlignment();
+  return catalogue;
+}
+
+std::optional<size_t> GroupCatalogue::Resolve(const std::optional<int64_t>& group_idx) const {
+  const int64_t index = group_idx.value_or(0);
+  const int64_t limit = registered_ ? static_cast<int64_t>(groups_.size()) : kMaxGroups;
+  if (index < 0 || index >= limit) return std::nullopt;
+  return static_cast<size_t>(index);
+}
+
+GroupCatalogue::Verdict GroupCatalogue::KindVerdict(size_t index) const {
+  if (index >= groups_.size() || groups_[index].source == Source::kUnseen) return Verdict::kIndex;
+  return TakesPart(groups_[index].spec) ? Verdict::kIndex : Verdict::kUnknownKind;
+}
+
+GroupCatalogue::Verdict GroupCatalogue::Store(const BlockStored& event, Tier tier) {
+  const std::optional<size_t> index = Resolve(event.group_idx);
+  if (!index) return Verdict::kBad;
+  if (tier != Tier::kGpu) return KindVerdict(*index);
+  if (registered_) return CheckRegistered(groups_[*index], event);
+  return Learn(*index, event);
+}
+
+GroupCatalogue::Verdict GroupCatalogue::Remove(const BlockRemoved& event) const {
+  const std::optional<size_t> index = Resolve(event.group_idx);
+  return index ? KindVerdict(*index) : Verdict::kBad;
+}
+
+bool GroupCatalogue::SizeFits(const Group& group, int64_t block_size) const {
+  if (!InRange(block_size, kMaxBlockSize)) return false;
+  if (fixed_unit_ > 0 && block_size % fixed_unit_ != 0) return false;
+  const int64_t size = group.spec.block_size;
+  if (size == 0) return true;
+  // A smaller block is the partial entry of a larger one. A larger one than registered is wrong; a
+  // larger one than learned shows that the first were partial.
+  return size % block_size == 0 || (!registered_ && block_size % size == 0);
+}
+
+GroupCatalogue::Verdict GroupCatalogue::CheckRegistered(const Group& group,
+                                                        const BlockStored& event) {
+  if (!TakesPart(group.spec)) return Verdict::kUnknownKind;
+  if (!SizeFits(group, event.block_size)) return Verdict::kBad;
+  if (event.block_size < group.spec.block_size) NotePart(group.spec.kind);
+  NoteBlockSize(event.block_size);
+  return Verdict::kIndex;
+}
+
+bool GroupCatalogue::LearnKind(Group& group, const BlockStored& event) {
+  if (!event.kv_cache_spec_kind) {
+    if (group.source == Source::kUnseen) {
+      group.spec.kind = SpecKind::kFullAttention;
+      group.source = Source::kAssumed;
+    }
+    return true;
+  }
+  const SpecKind kind = ParseSpecKind(*event.kv_cache_spec_kind);
+  if (group.source == Source::kNamed && kind != group.spec.kind) return false;
+  group.spec.kind = kind;
+  group.source = Source::kNamed;
+  return true;
+}
+
+bool GroupCatalogue::LearnSizes(Group& group, const BlockStored& event) {
+  if (!SizeFits(group, event.block_size)) return false;
+  group.spec.block_size = std::max(group.spec.block_size, event.block_size);
+  // The end of a prompt inside a block is stored alone.
+  group.size_shown = group.size_shown || event.block_hashes.size() > 1;
+  const std::optional<int64_t>& window = event.kv_cache_spec_sliding_window;
+  if (!IsWindowKind(group.spec.kind) || !window) return true;
+  if (!InRange(*window, kMaxWindow)) return false;
+  if (group.spec.sliding_window > 0 && group.spec.sliding_window != *window) return false;
+  group.spec.sliding_window = *window;
+  return true;
+}
+
+GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& event) {
+  // Learned on a copy: an event that contradicts what is known must teach nothing.
+  Group group = index < groups_.size() ? groups_[index] : Group{};
+  if (!LearnKind(group, event)) return Verdict::kBad;
+  const bool indexed = IsCacheableKind(group.spec.kind);
+  if (indexed && !LearnSizes(group, event)) return Verdict::kBad;
+  if (index >= groups_.size()) groups_.resize(index + 1);
+  const int64_t known_size = groups_[index].spec.block_size;
+  const bool partial = known_size > 0 && event.block_size != known_size;
+  if (indexed && partial) NotePart(group.spec.kind);
+  const bool shows_size = group.size_shown != groups_[index].size_shown;
+  if (group.spec != groups_[index].spec || group.source != groups_[index].source || shows_size) {
+    groups_[index] = group;
+    UpdateAlignment();
+  }
+  if (!indexed) return Verdict::kUnknownKind;
+  NoteBlockSize(event.block_size);
+  return group.source == Source::kAssumed ? Verdict::kIndexAssumed : Verdict::kIndex;
+}
+
+bool GroupCatalogue::LearnUnit(int64_t unit) {
+  if (unit_registered_ && unit != fixed_unit_) return false;
+  if (!InRange(unit, kMaxBlockSize)) return false;
+  for (const Group& group : groups_) {
+    if (group.known() && group.spec.block_size % unit != 0) return false;
+  }
+  fixed_unit_ = unit_ = unit;
+  UpdateAlignment();
+  return true;
+}
+
+void GroupCatalogue::NoteBlockSize(int64_t block_size) {
+  if (fixed_unit_ != 0 || (unit_ != 0 && block_size % unit_ == 0)) return;
+  unit_ = std::gcd(unit_, block_size);
+  UpdateAlignment();
+}
+
+// vLLM enables partial hits if some Mamba group has blocks larger than the hash unit (mode "align":
+// in mode "all" the unit is the block) and all other such groups can be looked up finely.
+bool GroupCatalogue::PartialHitsEnabled() const {
+  if (no_partial_hits_) return false;
+  bool mamba = false;
+  for (const Group& group : groups_) {
+    if (!group.known() || group.spec.block_size == unit_) continue;
+    if (!IsFullKind(group.spec.kind) && group.spec.kind != SpecKind::kMamba) return false;
+    mamba |= group.spec.kind == SpecKind::kMamba;
+  }
+  return mamba;
+}
+
+bool GroupCatalogue::assumes_partial_hits() const {
+  return fixed_alignment_ == 0 && unit_ > 0 && !partial_hits_seen_ && PartialHitsEnabled();
+}
+
+bool GroupCatalogue::assumes_block_sizes() const {
+  const auto is_larger = [this](const Group& group) {
+    return group.known() && group.spec.block_size > unit_;
+  };
+  const auto is_small_state = [this](const Group& group) {
+    return group.known() && group.spec.kind == SpecKind::kMamba && group.spec.block_size == unit_;
+  };
+  const auto is_state = [](const Group& group) {
+    return group.known() && group.spec.kind == SpecKind::kMamba;
+  };
+  // Beside states a hit may end inside a block of full attention, whose end of a prompt is a store
+  // of one unit.
+  const auto is_end_alone = [this](const Group& group) {
+    return group.known() && IsFullKind(group.spec.kind) && group.spec.block_size == unit_ &&
+           !group.size_shown;
+  };
+  if (std::ranges::any_of(groups_, is_state) && std::ranges::any_of(groups_, is_end_alone)) {
+    return true;
+  }
+  const bool told = registered_ && fixed_alignment_ > 0;
+  return !told && !partial_hits_seen_ && std::ranges::any_of(groups_, is_larger) &&
+         std::ranges::any_of(groups_, is_small_state);
+}
+
+int64_t GroupCatalogue::AlignmentByRule() const {
+  return unit_ == 0 || PartialHitsEnabled() ? unit_ : block_alignment();
+}
+
+int64_t GroupCatalogue::block_alignment() const {
+  const int64_t unreachable = unit_ * kUnreachableUnits;
+  int64_t alignment = unit_;
+  for (const Group& group : groups_) {
+    // A scheduler aligns to all groups of a cache, those outside prefix caching included.
+    if (!group.known() && group.spec.prefix_cacheable) continue;
+    const int64_t factor = group.spec.block_size / std::gcd(alignment, group.spec.block_size);
+    if (alignment > unreachable / factor) return unreachable;
+    alignment *= factor;
+  }
+  return alignment;
+}
+
+// Full attention stores the end of a prompt in part wherever its blocks have several units.
+void GroupCatalogue::NotePart(SpecKind kind) {
+  if (kind == SpecKind::kMamba && !std::exchange(partial_hits_seen_, true)) ++changes_;
+}
+
+void GroupCatalogue::UpdateAlignment() {
+  ++changes_;
+  if (fixed_alignment_ == 0 || unit_ == 0) {
+    alignment_ = AlignmentByRule();
+  } else {
+    alignment_ = std::lcm(fixed_alignment_, unit_);
+  }
+}
+
+bool GroupCatalogue::one_hash_per_block() const {
+  return std::ranges::all_of(groups_, [this](const Group& group) {
+    return !group.known() ||
+           (group.spec.kind != SpecKind::kMamba && group.spec.block_size == unit_);
+  });
+}
+
+bool GroupCatalogue::has_full_kind() const {
+  return std::ranges::any_of(
+      groups_, [](const Group& group) { return group.known() && IsFullKind(group.spec.kind); });
+}
+
+bool GroupCatalogue::assumes_kinds() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const Group& group) { return group.source == Source::kAssumed; });
+}
+
+std::vector<GroupSpec> GroupCatalogue::Specs() const {
+  std::vector<GroupSpec> specs;
+  specs.reserve(groups_.size());
+  for (const Group& group : groups_) specs.push_back(group.spec);
+  return specs;
+}
+
+}  // namespace kvcast::router

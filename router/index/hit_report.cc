@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/index/hit_report.h"
+
+#include <algorithm>
+#include <variant>
+#include <vector>
+
+#include "kvcast/spec/reuse.h"
+
+namespace kvcast::router {
+namespace {
+
+// Tokens of a GPU store that starts at the root and names every block of its span; 0: not such a
+// store.
+int64_t RootSpan(const BlockStored& event) {
+  if (event.parent_block_hash || !event.token_ids || event.block_hashes.empty()) return 0;
+  if (event.tokens_per_position == 0 || TierOf(event.medium) != Tier::kGpu) return 0;
+  const int64_t tokens = std::ssize(*event.token_ids) / event.tokens_per_position;
+  // Divided, not multiplied: the block size comes from the network.
+  const int64_t blocks = std::ssize(event.block_hashes);
+  return tokens % blocks == 0 && tokens / blocks == event.block_size ? tokens : 0;
+}
+
+bool SizeKnown(const GroupSpec& spec) {
+  if (IsWindowKind(spec.kind)) return spec.sliding_window > 0;
+  return spec.kind != SpecKind::kChunkedLocalAttention || spec.chunk_size > 0;
+}
+
+PlaceId PlaceOf(std::span<const PlaceId> places, size_t group) {
+  return group < places.size() ? places[group] : kNoPlace;
+}
+
+// The leading stores from the root, of one span and each of another group.
+class RootRun {
+ public:
+  RootRun(std::span<const Event> events, const std::vector<GroupSpec>& specs)
+      : store_of_group_(specs.size(), nullptr) {
+    for (const Event& event : events) {
+      const auto* stored = std::get_if<BlockStored>(&event);
+      if (stored == nullptr || !Add(*stored, specs)) break;
+      ++stores_;
+    }
+  }
+
+  // True if it has a store of every group that takes part in lookups.
+  bool Complete(const std::vector<GroupSpec>& specs) const {
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (TakesPart(specs[i]) && store_of_group_[i] == nullptr) return false;
+    }
+    return stores_ > 0;
+  }
+  const BlockStored* store(size_t group) const { return store_of_group_[group]; }
+  size_t stores() const { return stores_; }
+  int64_t span() const { return span_; }
+
+ private:
+  bool Add(const BlockStored& stored, const std::vector<GroupSpec>& specs) {
+    const int64_t span = RootSpan(stored);
+    if (span == 0 || (stores_ > 0 && span != span_)) return false;
+    const auto group = static_cast<uint64_t>(stored.group_idx.value_or(0));
+    if (group >= specs.size() || store_of_group_[group] != nullptr) return false;
+    if (!SizeKnown(specs[group]) || stored.block_size != specs[group].block_size) return false;
+    store_of_group_[group] = &stored;
+    span_ = span;
+    return true;
+  }
+
+  std::vector<const BlockStored*> store_of_group_;
+  size_t stores_ = 0;
+  int64_t span_ = 0;
+};
+
+GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, PlaceId place,
+                           const ResidencyMap& map) {
+  GroupResidency residency{.spec = spec};
+  residency.blocks.Resize(std::ssize(stored.block_hashes));
+  for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
+    if (map.Holds(stored.block_hashes[i], place)) residency.blocks.Set(static_cast<int64_t>(i));
+  }
+  return residency;
+}
+
+}  // namespace
+
+HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
+                        const GroupCatalogue& catalogue, const ResidencyMap& map,
+                        int64_t replay_tokens) {
+  const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
+  if (first == nullptr || catalogue.alignment() == 0) return {};
+  const std::vector<GroupSpec> specs = catalogue.Specs();
+  // The last block of a prefix that a request computed is new in every group. The last block of a
+  // hit is held by every group of full attention.
+  const auto repeats = [&](const BlockStored& stored) {
+    const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
+    return !stored.block_hashes.empty() &&
+           map.Holds(stored.block_hashes.back(), PlaceOf(places, group));
+  };
+  // Stores that say where they begin leave out what a window does not hold, and look like those of
+  // a request.
+  if (first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1)) {
+    return repeats(*first) ? HitReport{.reading = HitReportReading::kUnclear, .events = 1}
+                           : HitReport();
+  }
+  if (RootSpan(*first) == 0) return {};
+  const RootRun run(events, specs);
+  bool any = false;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool full = IsFullKind(specs[i].kind) || !catalogue.has_full_kind();
+    any = any || (full && run.store(i) != nullptr && repeats(*run.store(i)));
+  }
+  if (!any) return {};
+  // The prefix that a group of unknown window or chunk could serve is not known.
+  const bool known = std::all_of(specs.begin(), specs.end(), SizeKnown);
+  if (!known) return {.reading = HitReportReading::kUnclear};
+  if (!run.Complete(specs)) return {};
+
+  HitReport report{.events = run.stores()};
+  std::vector<GroupResidency> groups;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    if (run.store(i) == nullptr) continue;
+    groups.push_back(ResidencyOf(*run.store(i), specs[i], PlaceOf(places, i), map));
+    report.blocks += run.store(i)->block_hashes.size();
+  }
+  const auto servable = [&](int64_t max_tokens) {
+    return ReusablePrefix(groups, catalogue.unit(), catalogue.alignment(), max_tokens).tokens;
+  };
+  const bool shorter = servable(run.span() - 1) > 0;
+  // The block that EAGLE looks at beyond a hit is not in the report.
+  for (GroupResidency& group : groups) group.spec.eagle = false;
+  if (servable(run.span()) != run.span()) return {};
+  // A hit that is not longer than the replayed tokens is reported, and then computed as a whole.
+  const bool counts = shorter && run.span() > replay_tokens;
+  report.reading = counts ? HitReportReading::kYes : HitReportReading::kMaybe;
+  return report;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/index/locator_table.h"
+
+#include <algorithm>
+#include <new>
+
+#include "src/base/check.h"
+
+namespace kvcast::router {
+namespace {
+
+// Of the entries that fit, in thousandths. Fuller, and too many lookups go on to a second bucket.
+constexpr uint64_t kMost = 720;
+constexpr uint64_t kLeast = 360;           // below, a shard shrinks,
+constexpr uint64_t kAfterShrinking = 600;  // to be no fuller than that
+
+// Aligned to a cache line.
+void* AllocatePiece(SlabArena& arena, size_t bucket_bytes, size_t filter_bytes) {
+  constexpr size_t kLine = 64;
+  return arena.Allocate((bucket_bytes + filter_bytes + kLine - 1) / kLine * kLine);
+}
+
+}  // namespace
+
+LocatorTable::~LocatorTable() {
+  for (const std::atomic<uint64_t>& shard : shards_) {
+    FreeShard(&arena_, shard.load(std::memory_order_relaxed));
+  }
+}
+
+LocatorTable::Shard::Shard(Bucket** pieces, size_t size_number)
+    : word_(reinterpret_cast<uintptr_t>(pieces) | uint64_t{size_number} << kPointerBits) {
+  KV_CHECK(this->pieces() == pieces);
+}
+
+LocatorTable::Shard LocatorTable::NewShard(size_t size_number) {
+  KV_CHECK(size_number < kShardSizes.size() && kShardSizes[size_number] > 0);
+  const uint32_t size = kShardSizes[size_number];
+  const uint32_t buckets = std::min(size, kPieceBuckets);
+  auto** const pieces = static_cast<Bucket**>(arena_.Allocate(PiecesOf(size) * sizeof(Bucket*)));
+  for (uint32_t i = 0; i < PiecesOf(size); ++i) {
+    const size_t filter_bytes = has_filter_ ? buckets * sizeof(uint64_t) : 0;
+    pieces[i] = new (AllocatePiece(arena_, buckets * sizeof(Bucket), filter_bytes)) Bucket[buckets];
+    if (has_filter_) new (pieces[i] + buckets) std::atomic<uint64_t>[ buckets ]();
+  }
+  return Shard(pieces, size_number);
+}
+
+void LocatorTable::FreeShard(void* arena, uintptr_t word) {
+  const Shard shard(word);
+  if (shard.size() == 0) return;
+  for (uint32_t i = 0; i < PiecesOf(shard.size()); ++i) {
+    static_cast<SlabArena*>(arena)->Free(shard.pieces()[i]);
+  }
+  static_cast<SlabArena*>(arena)->Free(shard.pieces());
+}
+
+void LocatorTable::AddToFilter(Shard shard, uint64_t fingerprint) const {
+  std::atomic<uint64_t>& word = shard.filter_of(HomeOf(fingerprint, shard.size()));
+  word.store(word.load(std::memory_order_relaxed) | FilterBitOf(fingerprint, shard.size()),
+             std::memory_order_release);
+}
+
+// Of an entry that was erased. Its bit stays where others of that bit may have gone to another
+// bucket.
+void LocatorTable::TakeFromFilter(Shard shard, uint64_t fingerprint) const {
+  const uint64_t home = HomeOf(fingerprint, shard.size());
+  const Bucket& bucket = shard.at(home);
+  if (bucket.passed.load(std::memory_order_relaxed) != 0) return;
+  uint64_t bits = 0;
+  for (const std::atomic<uint64_t>& entry : bucket.entries) {
+    const uint64_t other = entry.load(std::memory_order_relaxed) >> kLocatorBits;
+    if (other != 0 && HomeOf(other, shard.size()) == home) {
+      bits |= FilterBitOf(other, shard.size());
+    }
+  }
+  shard.filter_of(home).store(bits, std::memory_order_release);
+}
+
+// The filter's bit is set and the counts go up before the entry is there: a reader that sees it
+// will find the way.
+void LocatorTable::Put(Shard shard, uint64_t entry) const {
+  const uint64_t fingerprint = entry >> kLocatorBits;
+  if (has_filter_) AddToFilter(shard, fingerprint);
+  for (Path path(fingerprint, shard.size());;) {
+    Bucket& bucket = shard.at(path.bucket());
+    const uint32_t free = bucket.fingerprints().Equal(0);
+    if (free != 0) {
+      bucket.entries[static_cast<size_t>(std::countr_zero(free))].store(entry,
+                                                                        std::memory_order_release);
+      return;
+    }
+    bucket.Pass(fingerprint);
+    KV_CHECK(path.Advance());
+  }
+}
+
+LocatorTable::Shard LocatorTable::Resize(size_t number, size_t size_number) {
+  const Shard old(shards_[number].load(std::memory_order_relaxed));
+  const Shard shard = NewShard(size_number);
+  for (uint32_t b = 0; b < old.size(); ++b) {
+    for (const std::atomic<uint64_t>& slot : old.at(b).entries) {
+      const uint64_t entry = slot.load(std::memory_order_relaxed);
+      if (entry != 0) Put(shard, entry);
+    }
+  }
+  shards_[number].store(shard.word(), std::memory_order_release);
+  if (old.size() > 0) {
+    epochs_.Retire(FreeShard, &arena_, old.word());
+    // At once if it can be: the next shard that grows takes the pieces.
+    epochs_.Collect();
+  }
+  return shard;
+}
+
+void LocatorTable::Insert(uint64_t hash, Locator locator, Room room) {
+  KV_CHECK(locator != 0 && locator >> kLocatorBits == 0);
+  const size_t number = NumberOf(hash);
+  Shard shard = ShardOf(hash);
+  if (uint64_t{entries_[number]} * 1000 >= uint64_t{shard.size()} * kEntries * kMost) {
+    shard = Resize(number, shard.size_number() + 1);
+    room = nullptr;
+  }
+  const uint64_t entry = FingerprintOf(hash) << kLocatorBits | locator;
+  if (room != nullptr) {
+    if (has_filter_) AddToFilter(shard, FingerprintOf(hash));
+    room->store(entry, std::memory_order_release);
+  } else {
+    Put(shard, entry);
+  }
+  ++entries_[number];
+  ++size_;
+}
+
+// The place of the entry. With `unpass` the buckets before it are no longer passed by it.
+std::atomic<uint64_t>& LocatorTable::EntryOf(uint64_t hash, uint64_t entry, bool unpass) {
+  const Shard shard = ShardOf(hash);
+  const uint64_t fingerprint = FingerprintOf(hash);
+  for (Path path(fingerprint, shard.size());;) {
+    Bucket& bucket = shard.at(path.bucket());
+    for (uint32_t mask = bucket.fingerprints().Equal(fingerprint); mask != 0; mask &= mask - 1) {
+      std::atomic<uint64_t>& slot = bucket.entries[static_cast<size_t>(std::countr_zero(mask))];
+      if (slot.load(std::memory_order_relaxed) == entry) return slot;
+    }
+    if (unpass) bucket.Unpass(fingerprint);
+    KV_CHECK(path.Advance() && "no such entry");
+  }
+}
+
+void LocatorTable::Erase(uint64_t hash, Locator locator) {
+  const uint64_t entry = FingerprintOf(hash) << kLocatorBits | locator;
+  EntryOf(hash, entry, true).store(0, std::memory_order_release);
+  const size_t number = NumberOf(hash);
+  const uint64_t entries = --entries_[number];
+  --size_;
+  const Shard shard = ShardOf(hash);
+  if (has_filter_) TakeFromFilter(shard, FingerprintOf(hash));
+  if (shard.size() < 8 || entries * 1000 >= uint64_t{shard.size()} * kEntries * kLeast) return;
+  size_t smaller = 1;
+  while (entries * 1000 > uint64_t{kShardSizes[smaller]} * kEntries * kAfterShrinking) ++smaller;
+  Resize(number, smaller);
+}
+
+void LocatorTable::Replace(uint64_t hash, Locator locator, Locator by) {
+  KV_CHECK(by != 0 && by >> kLocatorBits == 0);
+  const uint64_t high = FingerprintOf(hash) << kLocatorBits;
+  EntryOf(hash, high | locator, false).store(high | by, std::memory_order_release);
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,297 @@
+// LocatorTable: where the key with a hash lies, in 8 bytes a key.
+//
+// Open addressing over buckets of one cache line: seven entries, each a fingerprint of 28 bits and
+// a locator of 36, and counts of the entries that passed this bucket because it was full, by class
+// of fingerprint. What finds its home full goes to a bucket near by of its own choice, and from
+// there on to the next ones. An entry never moves within its bucket array and a lookup that finds a
+// bucket nobody of its class passed is at its end, so readers need no lock: they see every entry
+// that is there for as long as they look. The table is cut into shards, which grow by an eighth
+// each. Whether the key at a locator is the one asked for is the caller's to say.
+//
+// A table may have a filter: a word for each bucket, with a bit for each 64th of the fingerprints
+// that have it for their home. It is an eighth as large as the buckets, and rules out 9 of 10
+// hashes that are not in the table.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+
+#include "router/index/shard_size.h"
+#include "src/base/epoch.h"
+#include "src/base/sanitizers.h"
+#include "src/base/slab_arena.h"
+
+#if defined(__SSE2__) && !defined(KVCAST_THREAD_SANITIZER)
+#define KVCAST_SSE2
+#include <emmintrin.h>
+#endif
+
+namespace kvcast::router {
+
+// Not 0; below 2^36.
+using Locator = uint64_t;
+
+// One writer at a time. Find, MayHave and Prefetch: any thread that is pinned in `epochs`, beside
+// the writer.
+class LocatorTable {
+ public:
+  enum class Filter : bool { kNone, kKept };
+
+  LocatorTable(SlabArena& arena, EpochDomain& epochs, Filter filter = Filter::kNone)
+      : arena_(arena), epochs_(epochs), has_filter_(filter == Filter::kKept) {}
+  ~LocatorTable();
+  LocatorTable(const LocatorTable&) = delete;
+  LocatorTable& operator=(const LocatorTable&) = delete;
+
+  // Where an entry can be put; until the writer's next call. nullptr: that is to be looked for.
+  using Room = std::atomic<uint64_t>*;
+  // The first locator of an entry with this hash for which `is_key(locator)` holds; 0: none.
+  // `hash` must be well mixed in all 64 bits. The writer may ask for the room that an Insert of
+  // this hash can take if there is none.
+  template <typename IsKey>
+  Locator Find(uint64_t hash, IsKey&& is_key, Room* room = nullptr) const;
+  // False: no entry has this hash. REQUIRES: a filter is kept.
+  bool MayHave(uint64_t hash) const;
+  // Starts to load what Find of this hash reads first. PrefetchPath: what Prefetch itself reads;
+  // without it, Prefetch may wait for the memory that says where the bucket is.
+  void PrefetchPath(uint64_t hash) const;
+  void Prefetch(uint64_t hash) const;
+
+  // Writer. REQUIRES: for Insert no entry with that key is there, for the others it is.
+  void Insert(uint64_t hash, Locator locator, Room room = nullptr);
+  void Erase(uint64_t hash, Locator locator);
+  void Replace(uint64_t hash, Locator locator, Locator by);
+
+  uint64_t size() const { return size_; }  // writer
+
+ private:
+  static constexpr int kEntries = 7;
+  static constexpr int kLocatorBits = 36;
+  static constexpr int kFingerprintBits = 28;
+  static constexpr int kNearBits = 5;  // of a fingerprint, for where to go from a full home
+  static constexpr int kShardBits = 9;
+  static constexpr size_t kShards = size_t{1} << kShardBits;
+
+  // Those of a bucket's entries.
+  struct Fingerprints {
+#ifdef KVCAST_SSE2
+    __m128i first;
+    __m128i second;
+#else
+    std::array<uint32_t, kEntries> each;
+#endif
+    // Bit i: entry i has that one; 0 asks for free entries.
+    uint32_t Equal(uint64_t fingerprint) const;
+  };
+  struct alignas(64) Bucket {
+    std::array<std::atomic<uint64_t>, kEntries> entries{};  // 0: free
+    std::atomic<uint64_t> passed{0};                        // four bits a class
+
+    Fingerprints fingerprints() const;
+    bool PassedBy(uint64_t fingerprint) const {
+      return (passed.load(std::memory_order_acquire) >> ClassShift(fingerprint) & kMostPassed) != 0;
+    }
+    // Writer. A count that has reached its most stays there: searches go on in vain, no more.
+    void Pass(uint64_t fingerprint) { CountPassing(fingerprint, 1); }
+    void Unpass(uint64_t fingerprint) { CountPassing(fingerprint, ~uint64_t{0}); }
+
+   private:
+    static constexpr uint64_t kMostPassed = 15;
+    static int ClassShift(uint64_t fingerprint) {
+      return static_cast<int>(fingerprint >> kNearBits & 15) * 4;
+    }
+    void CountPassing(uint64_t fingerprint, uint64_t change) {
+      const uint64_t counts = passed.load(std::memory_order_relaxed);
+      const int shift = ClassShift(fingerprint);
+      if ((counts >> shift & kMostPassed) == kMostPassed) return;
+      passed.store(counts + (change << shift), std::memory_order_release);
+    }
+  };
+  // A shard in a word, which readers load at once: where the list of its pieces is, and in the
+  // highest byte which of the sizes it has. So that of what leads to a bucket all but that list
+  // stays in the L1 cache.
+  class Shard {
+   public:
+    explicit Shard(uint64_t word) : word_(word) {}
+    Shard(Bucket** pieces, size_t size_number);
+
+    uint64_t word() const { return word_; }
+    size_t size_number() const { return word_ >> kPointerBits; }
+    uint32_t size() const { return kShardSizes[size_number()]; }  // buckets
+    Bucket** pieces() const {
+      return reinterpret_cast<Bucket**>(word_ & ((uint64_t{1} << kPointerBits) - 1));
+    }
+    Bucket** piece_of(uint64_t bucket) const { return pieces() + (bucket >> kPieceBits); }
+    Bucket& at(uint64_t bucket) const { return (*piece_of(bucket))[bucket & (kPieceBuckets - 1)]; }
+    // The bucket's word of the filter. REQUIRES: a filter is kept.
+    std::atomic<uint64_t>& filter_of(uint64_t bucket) const {
+      Bucket* const behind = *piece_of(bucket) + std::min(size(), kPieceBuckets);
+      return reinterpret_cast<std::atomic<uint64_t>*>(behind)[bucket & (kPieceBuckets - 1)];
+    }
+
+   private:
+    static constexpr int kPointerBits = 56;
+    uint64_t word_;
+  };
+
+  static size_t NumberOf(uint64_t hash) { return hash >> (64 - kShardBits); }
+  // Not 0, which is that of a free entry.
+  static uint64_t FingerprintOf(uint64_t hash) {
+    const uint64_t bits =
+        hash >> (64 - kShardBits - kFingerprintBits) & ((uint64_t{1} << kFingerprintBits) - 1);
+    return bits + (bits == 0);
+  }
+  static uint64_t HomeOf(uint64_t fingerprint, uint64_t size) {
+    return fingerprint * size >> kFingerprintBits;
+  }
+  // Which 64th of the fingerprints of its home it belongs to.
+  static uint64_t FilterBitOf(uint64_t fingerprint, uint64_t size) {
+    return uint64_t{1} << ((fingerprint * size >> (kFingerprintBits - 6)) & 63);
+  }
+  // The buckets of a shard in the order in which a fingerprint looks for room: its home, one of
+  // those near by, which mostly lie on the same page, then those behind that.
+  class Path {
+   public:
+    Path(uint64_t fingerprint, uint32_t size)
+        : home_(HomeOf(fingerprint, size)),
+          bucket_(home_),
+          size_(size),
+          fingerprint_(fingerprint) {}
+
+    uint64_t bucket() const { return bucket_; }
+    bool at_home() const { return steps_ == 0; }
+    // False: that were all. None comes twice.
+    bool Advance() {
+      if (steps_++ == 0) {
+        const uint64_t near = bucket_ ^ ((fingerprint_ & ((1u << kNearBits) - 1)) | 1);
+        if (near < size_) {
+          bucket_ = near;
+          return true;
+        }
+      }
+      Step();
+      if (bucket_ == home_) Step();
+      return steps_ < size_;
+    }
+
+   private:
+    void Step() {
+      if (++bucket_ == size_) bucket_ = 0;
+    }
+
+    uint64_t home_;
+    uint64_t bucket_;
+    uint32_t size_;
+    uint32_t steps_ = 0;
+    uint64_t fingerprint_;
+  };
+  Shard ShardOf(uint64_t hash) const {
+    return Shard(shards_[NumberOf(hash)].load(std::memory_order_acquire));
+  }
+  Shard NewShard(size_t size_number);
+  static void FreeShard(void* arena, uintptr_t word);
+  void Put(Shard shard, uint64_t entry) const;
+  void AddToFilter(Shard shard, uint64_t fingerprint) const;
+  void TakeFromFilter(Shard shard, uint64_t fingerprint) const;
+  std::atomic<uint64_t>& EntryOf(uint64_t hash, uint64_t entry, bool unpass);
+  Shard Resize(size_t number, size_t size_number);
+
+  SlabArena& arena_;
+  EpochDomain& epochs_;
+  const bool has_filter_;
+  std::array<std::atomic<uint64_t>, kShards> shards_{};
+  std::array<uint32_t, kShards> entries_{};  // writer
+  uint64_t size_ = 0;
+};
+
+#ifdef KVCAST_SSE2
+inline LocatorTable::Fingerprints LocatorTable::Bucket::fingerprints() const {
+  // Entries are read in halves of 16 bytes. Each is still read at once: x86 does not tear aligned
+  // words within a vector. What is found here is read again by itself.
+  const auto* const vectors = reinterpret_cast<const __m128i*>(this);
+  const auto high_halves = [&](int i) {
+    return _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(_mm_load_si128(vectors + i)),
+                                           _mm_castsi128_ps(_mm_load_si128(vectors + i + 1)),
+                                           _MM_SHUFFLE(3, 1, 3, 1)));
+  };
+  constexpr int kLocatorHigh = kLocatorBits - 32;
+  return {_mm_srli_epi32(high_halves(0), kLocatorHigh),
+          _mm_srli_epi32(high_halves(2), kLocatorHigh)};
+}
+
+inline uint32_t LocatorTable::Fingerprints::Equal(uint64_t fingerprint) const {
+  const __m128i wanted = _mm_set1_epi32(static_cast<int>(fingerprint));
+  const int low = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(first, wanted)));
+  const int high = _mm_movemask_ps(_mm_castsi128_ps(_mm_cmpeq_epi32(second, wanted)));
+  return static_cast<uint32_t>(low | high << 4) & ((1u << kEntries) - 1);
+}
+#else
+inline LocatorTable::Fingerprints LocatorTable::Bucket::fingerprints() const {
+  Fingerprints read;
+  for (size_t i = 0; i < kEntries; ++i) {
+    read.each[i] =
+        static_cast<uint32_t>(entries[i].load(std::memory_order_relaxed) >> kLocatorBits);
+  }
+  return read;
+}
+
+inline uint32_t LocatorTable::Fingerprints::Equal(uint64_t fingerprint) const {
+  uint32_t mask = 0;
+  for (size_t i = 0; i < kEntries; ++i) {
+    mask |= static_cast<uint32_t>(each[i] == fingerprint) << i;
+  }
+  return mask;
+}
+#endif
+
+template <typename IsKey>
+Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key, Room* room) const {
+  const Shard shard = ShardOf(hash);
+  const uint64_t fingerprint = FingerprintOf(hash);
+  if (shard.size() == 0) return 0;
+  for (Path path(fingerprint, shard.size());;) {
+    Bucket& bucket = shard.at(path.bucket());
+    const Fingerprints fingerprints = bucket.fingerprints();
+    for (uint32_t mask = fingerprints.Equal(fingerprint); mask != 0; mask &= mask - 1) {
+      const uint64_t entry = bucket.entries[static_cast<size_t>(std::countr_zero(mask))].load(
+          std::memory_order_acquire);
+      const Locator locator = entry & ((uint64_t{1} << kLocatorBits) - 1);
+      if (entry >> kLocatorBits == fingerprint && is_key(locator)) return locator;
+    }
+    if (room != nullptr && path.at_home()) {
+      const uint32_t free = fingerprints.Equal(0);
+      *room = free == 0 ? nullptr : &bucket.entries[static_cast<size_t>(std::countr_zero(free))];
+    }
+    if (!bucket.PassedBy(fingerprint) || !path.Advance()) return 0;
+  }
+}
+
+inline bool LocatorTable::MayHave(uint64_t hash) const {
+  const Shard shard = ShardOf(hash);
+  if (shard.size() == 0) return false;
+  const uint64_t fingerprint = FingerprintOf(hash);
+  const uint64_t word =
+      shard.filter_of(HomeOf(fingerprint, shard.size())).load(std::memory_order_acquire);
+  return (word & FilterBitOf(fingerprint, shard.size())) != 0;
+}
+
+inline void LocatorTable::PrefetchPath(uint64_t hash) const {
+  const Shard shard = ShardOf(hash);
+  if (shard.size() > 0)
+    __builtin_prefetch(shard.piece_of(HomeOf(FingerprintOf(hash), shard.size())));
+}
+
+inline void LocatorTable::Prefetch(uint64_t hash) const {
+  const Shard shard = ShardOf(hash);
+  if (shard.size() == 0) return;
+  Path path(FingerprintOf(hash), shard.size());
+  __builtin_prefetch(&shard.at(path.bucket()));
+  path.Advance();
+  __builtin_prefetch(&shard.at(path.bucket()));
+}
+
+}  // namespace kvcast::router

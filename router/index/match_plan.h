@@ -1,0 +1,71 @@
+// MatchPlan: one worker's bitmaps for one query, from hash hits to the reusable prefix.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvcast/router/prefix_index.h"
+#include "kvcast/spec/reuse.h"
+#include "router/index/offload_reuse.h"
+#include "router/index/worker_rules.h"
+
+namespace kvcast::router {
+
+// The part of a query that is the same for all workers.
+struct QueryShape {
+  int64_t unit = 0;           // tokens per hash
+  int64_t units = 0;          // leading hashes that can serve a hit: within prompt tokens - 1
+  int64_t prompt_units = 0;   // leading hashes of the prompt: one more where it ends with a unit
+  int64_t prompt_tokens = 0;  // at least 1
+  MatchPolicy policy = MatchPolicy::kExact;
+};
+
+// Thread-compatible value.
+class MatchPlan {
+ public:
+  // Borrows `worker`. REQUIRES: worker.unit is shape.unit or 0.
+  MatchPlan(const WorkerRules& worker, const QueryShape& shape);
+
+  // The worker holds in `group`, on `tier`, the hashes of the chain whose bits are set. The
+  // position alone tells a block's end from a partial entry, so that both may share one index.
+  // REQUIRES: no bit at or above shape.prompt_units.
+  void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
+
+  // WorkerMatch::certain and untold are the caller's to set. Of untold_with_cpu only the bits
+  // that the blocks leave open are set.
+  WorkerMatch Evaluate() const;
+
+  // The groups that take part, with their blocks on the GPU.
+  const std::vector<GroupResidency>& parts() const { return parts_; }
+  // The group_idx of a part.
+  size_t group_of(size_t part) const {
+    const auto group =
+        std::find(part_of_group_.begin(), part_of_group_.end(), static_cast<int>(part));
+    return static_cast<size_t>(group - part_of_group_.begin());
+  }
+
+ private:
+  void AddGroup(GroupSpec spec);
+  void MarkOne(size_t part, Tier tier, int64_t position);
+  void MarkOffloaded(size_t part, Tier tier, int64_t position);
+  int64_t Promise(const Reuse& reuse) const;
+  void Replay(WorkerMatch& match) const;
+  void Judge(const Reuse& reuse, WorkerMatch& match) const;
+  // `held`: by part, on lower tiers. Empty: nothing.
+  OffloadReuse WithOffload(std::span<const GroupResidency> held, int64_t local_tokens) const;
+
+  QueryShape shape_;
+  const WorkerRules* worker_;
+  int64_t eagle_units_;  // leading hashes that a lookup may see: those that can serve a hit or more
+  std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
+  std::vector<GroupResidency> parts_;  // the groups that take part
+  bool full_kinds_only_ = true;
+  // Blocks on lower tiers by part: on the CPU, and on the CPU or a storage. Empty: none.
+  std::vector<GroupResidency> on_cpu_;
+  std::vector<GroupResidency> on_any_lower_;
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/index/offload_reuse.h"
+
+#include <algorithm>
+
+#include "kvcast/spec/offload_rules.h"
+
+namespace kvcast::router {
+namespace {
+
+Result<OffloadLayout> LayoutOf(std::span<const GroupResidency> groups, const OffloadQuery& query) {
+  OffloadLayoutConfig config;
+  config.tokens_per_hash = query.unit;
+  config.blocks_per_chunk = query.blocks_per_chunk;
+  config.compatible = query.compatible;
+  config.rules = query.rules;
+  for (const GroupResidency& group : groups) {
+    // Events do not say the mode. Only one that keeps states for others announces any, and where
+    // blocks are larger than a unit it keeps them at the ends of steps.
+    config.groups.emplace_back(group.spec).mamba_mode = MambaMode::kAlign;
+  }
+  return OffloadLayout::Derive(config);
+}
+
+// A longer end inside the same block announces each of its units but for states.
+bool MayBeOfALongerEnd(const OffloadLayout& layout, std::span<const GroupResidency> groups,
+                       int64_t boundary) {
+  return std::any_of(layout.groups.begin(), layout.groups.end(), [&](const OffloadGroup& group) {
+    const int64_t end = boundary + group.tail_margin;
+    if (group.requires_cow_source || end % group.tokens_per_block == 0) return false;
+    return groups[group.index.value].partial_ends.Test(end / layout.tokens_per_hash);
+  });
+}
+
+// A gain below a group's chunk is none if the lookup comes back to that group, as it does where a
+// copy is under way.
+bool MayBeNothing(const OffloadLayout& layout, int64_t gain) {
+  return gain > 0 &&
+         std::any_of(layout.groups.begin(), layout.groups.end(),
+                     [gain](const OffloadGroup& group) { return gain < group.tokens_per_chunk; });
+}
+
+}  // namespace
+
+OffloadReuse ReusableWithOffload(std::span<const GroupResidency> groups,
+                                 const OffloadQuery& query) {
+  const auto layout = LayoutOf(groups, query);
+  if (!layout.ok()) return {query.local_tokens};
+  OffloadQuestion question;
+  // A group whose window is not known is asked as a full one, but bounds the prefix as a window.
+  const bool window_asked_as_full = !query.full_kinds_only && !layout->has_windows();
+  question.num_tokens = query.prompt_tokens - (window_asked_as_full ? 1 : 0);
+  question.prompt_tokens = query.prompt_tokens;
+  question.local_tokens = query.local_tokens;
+  question.num_hashes = query.units;
+  OffloadAnswers held;
+  held.chunk = [&](size_t group, int64_t chunk) {
+    const Bitmap& blocks = groups[layout->groups[group].index.value].blocks;
+    const bool hit = blocks.Test((chunk + 1) * query.blocks_per_chunk - 1);
+    return hit ? LookupResult::kHit : LookupResult::kMiss;
+  };
+  held.tail = [&](size_t group, int64_t tokens) {
+    const int64_t chunk = layout->groups[group].tokens_per_chunk;
+    if (tokens % chunk == 0) return held.chunk(group, tokens / chunk - 1);
+    const Bitmap& ends = groups[layout->groups[group].index.value].partial_ends;
+    return ends.Test(tokens / query.unit - 1) ? LookupResult::kHit : LookupResult::kMiss;
+  };
+  const OffloadAnswer answer = LookupOffloaded(*layout, question, held);
+  const int64_t tokens =
+      std::min(query.local_tokens + answer.tokens.value_or(0), query.prompt_tokens - 1);
+  const bool certain = answer.tail_boundary
+                           ? !MayBeOfALongerEnd(*layout, groups, *answer.tail_boundary)
+                           : !MayBeNothing(*layout, answer.tokens.value_or(0));
+  return {std::max(query.local_tokens, tokens), certain};
+}
+
+int64_t ReusableWithMirroredPool(std::span<const GroupResidency> groups,
+                                 const MirroredPoolQuery& query) {
+  if (query.local_tokens % query.alignment != 0) return query.local_tokens;
+  std::vector<GroupResidency> behind;
+  for (const GroupResidency& group : groups) {
+    const int64_t block_size = group.spec.block_size;
+    const int64_t local = query.local_tokens / block_size;
+    GroupResidency& rest = behind.emplace_back();
+    rest.spec = group.spec;
+    rest.tokens_before = query.local_tokens;
+    rest.blocks.Resize(std::max<int64_t>(group.blocks.size() - local, 0));
+    for (int64_t i = 0; i < rest.blocks.size(); ++i) {
+      if (group.blocks.Test(local + i)) rest.blocks.Set(i);
+    }
+  }
+  const int64_t hashed_tokens = query.units * query.unit - query.local_tokens;
+  const int64_t max_tokens = std::min(
+      (query.prompt_tokens - 1 - query.local_tokens) / query.unit * query.unit, hashed_tokens);
+  if (behind.empty() || max_tokens <= 0) return query.local_tokens;
+  const int64_t eagle_limit = EagleLimit(query.rules, query.num_groups, max_tokens, hashed_tokens);
+  return query.local_tokens +
+         ReusablePrefix(behind, query.unit, query.alignment, max_tokens, eagle_limit).tokens;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/index/place_table.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvcast::router {
+
+PlaceTable::~PlaceTable() { delete[] places_.load(std::memory_order_relaxed); }
+
+void PlaceTable::Grow() {
+  Word* const old = places_.load(std::memory_order_relaxed);
+  const size_t capacity = std::max<size_t>(8, 2 * capacity_);
+  Word* const places = new Word[capacity];
+  for (size_t i = 0; i < capacity; ++i) {
+    places[i].store(i < used_ ? old[i].load(std::memory_order_relaxed) : kClosed,
+                    std::memory_order_relaxed);
+  }
+  places_.store(places, std::memory_order_release);
+  capacity_ = capacity;
+  if (old == nullptr) return;
+  epochs_.Retire([](void*, uintptr_t words) { delete[] reinterpret_cast<Word*>(words); }, nullptr,
+                 reinterpret_cast<uintptr_t>(old));
+}
+
+PlaceId PlaceTable::Open(const Place& place) {
+  if (free_.empty()) {
+    if (used_ == capacity_) Grow();
+    free_.push_back(static_cast<PlaceId>(used_++));
+  }
+  const PlaceId id = free_.back();
+  free_.pop_back();
+  const uint64_t word =
+      uint64_t{place.slot} << 16 | uint64_t{place.group} << 8 | static_cast<uint64_t>(place.tier);
+  places_.load(std::memory_order_relaxed)[id].store(word, std::memory_order_release);
+  return id;
+}
+
+void PlaceTable::Close(PlaceId id) {
+  places_.load(std::memory_order_relaxed)[id].store(kClosed, std::memory_order_release);
+  closed_.push_back(id);
+}
+
+bool PlaceTable::BeginSweep() {
+  swept_.swap(closed_);
+  return !swept_.empty();
+}
+
+void PlaceTable::EndSweep() {
+  free_.insert(free_.end(), swept_.begin(), swept_.end());
+  swept_.clear();
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,316 @@
+// PrefixIndex::Impl: the index as its writers see it. Writers take turns; readers take no lock.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+
+#include "absl/container/flat_hash_set.h"
+#include "kvcast/core/tier.h"
+#include "kvcast/router/prefix_index.h"
+#include "router/index/batch_ahead.h"
+#include "router/index/group_catalogue.h"
+#include "router/index/hit_report.h"
+#include "router/index/match_query.h"
+#include "router/index/place_table.h"
+#include "router/index/prompt_sample.h"
+#include "router/index/removal_cursors.h"
+#include "router/index/residency_map.h"
+#include "router/index/reuse_evidence.h"
+#include "router/index/worker_rules.h"
+#include "router/names/ambiguous_names.h"
+#include "router/names/idle_names.h"
+#include "router/names/parked_stores.h"
+#include "router/names/store_content.h"
+#include "src/base/check.h"
+#include "src/base/epoch.h"
+#include "src/base/slab_arena.h"
+#include "src/base/watched_mutex.h"
+#include "src/hash/seeded_hash.h"
+
+namespace kvcast::router {
+
+using Verdict = GroupCatalogue::Verdict;
+
+// A worker, or a hidden generation of one, as writers see it.
+struct WorkerState {
+  WorkerState(WorkerId worker, WorkerSlot slot, const WorkerConfig& with)
+      : id(worker),
+        view(std::make_unique<WorkerView>(worker, slot)),
+        config(with),
+        hit_reports(with.hit_reports) {
+    if (config.digests) digest.emplace();
+  }
+
+  WorkerId id;
+  std::unique_ptr<WorkerView> view;
+  WorkerConfig config;
+  GroupCatalogue catalogue;
+  uint64_t catalogue_changes = 0;  // that the view's rules know of
+  IndexCounters counters;
+  std::array<uint64_t, kTiers> residencies{};
+  router::HitReportState hit_reports;
+  std::optional<ResidencyDigest> digest;
+  std::array<std::vector<PlaceId>, kTiers> places;  // by tier and group
+  std::vector<PlaceId> own;                         // all of them
+  uint32_t number = 0;                              // that no other state has, or had
+  // The contents that the worker named.
+  std::array<uint64_t, kTiers> unnamed{};  // entries, by tier
+  uint64_t named_blocks = 0;               // stored so far
+  IdleNames idle;
+  router::ParkedStores parked;
+  AmbiguousNames ambiguous;
+  bool ambiguous_changed = false;
+  bool rule_refuted = false;    // the sparse rule
+  bool has_gpu_copies = false;  // a group stored a block again
+  bool lower_names = false;     // tokens of a store of a lower tier named a block
+  WorkerRules::Shown shown;
+  router::ReuseEvidence evidence;
+  PromptSample sample;
+  uint64_t announced = 0;        // groups that a store has named, by bit
+  WorkerState* elder = nullptr;  // of a hidden generation: the visible one, whose names are its own
+
+  uint64_t total() const {
+    return std::accumulate(residencies.begin(), residencies.end(), uint64_t{0});
+  }
+  uint64_t total_unnamed() const {
+    return std::accumulate(unnamed.begin(), unnamed.end(), uint64_t{0});
+  }
+  // Groups that are registered are all that there are, with all that is to be known of them.
+  bool learns_reuse() const { return config.groups.empty() && evidence.open(); }
+  // Whether it is known that no block, or which block, is dropped for a draft head. Hashes that
+  // cover what follows a block leave nothing to drop.
+  bool drop_is_known() const {
+    return config.eagle.has_value() || shown.lookahead > 0 || shown.shortest_hit > 0;
+  }
+  // Tokens behind a block that its hash covers.
+  int64_t lookahead() const {
+    const WorkerRules::Shown& of = elder == nullptr ? shown : elder->shown;
+    return std::max(config.hash_lookahead_tokens, of.lookahead);
+  }
+  // Whether the tokens of a store tell which content its hashes name. Connectors leave out the
+  // lookahead tokens of their stores.
+  bool NamesByTokens(const BlockStored& event) const {
+    if (TierOf(event.medium) == Tier::kGpu) return true;
+    return !event.token_ids || event.token_ids->empty() ||
+           router::LookaheadOf(event) == lookahead();
+  }
+  PlaceId PlaceAt(Tier tier, uint8_t group) const {
+    const std::vector<PlaceId>& of_tier = places[static_cast<size_t>(tier)];
+    return group < of_tier.size() ? of_tier[group] : router::kNoPlace;
+  }
+  // Counts what became of an event; whether it changes residency.
+  bool Accept(Verdict verdict) {
+    if (verdict == Verdict::kBad) ++counters.bad_events;
+    if (verdict == Verdict::kUnknownKind) ++counters.unknown_kinds;
+    if (verdict == Verdict::kIndexAssumed) ++counters.assumed_kinds;
+    return verdict == Verdict::kIndex || verdict == Verdict::kIndexAssumed;
+  }
+};
+
+// A batch's removals since the last event of another kind, and where the last of them took from.
+struct Removals {
+  RemovalCursors cursors;
+  const BlockRemoved* last = nullptr;
+  Tier tier = Tier::kGpu;
+  uint8_t group = 0;
+  PlaceId place = router::kNoPlace;
+};
+
+// The registered workers, for readers. Never changed: who comes or goes makes another one.
+struct Roster {
+  using ById = std::vector<std::pair<WorkerId, const WorkerView*>>;
+
+  std::vector<const WorkerView*> by_order;  // of registration
+  ById by_id;                               // sorted
+
+  const WorkerView* Find(WorkerId id) const {
+    const auto it = PositionOf(id);
+    return it != by_id.end() && it->first == id ? it->second : nullptr;
+  }
+  ById::const_iterator PositionOf(WorkerId id) const {
+    return std::lower_bound(by_id.begin(), by_id.end(), id,
+                            [](const auto& entry, WorkerId value) { return entry.first < value; });
+  }
+  // The same with `view` in place of what it has of that worker; nullptr: with nothing there.
+  std::unique_ptr<Roster> With(WorkerId id, const WorkerView* view) const {
+    auto roster = std::make_unique<Roster>(*this);
+    const auto it = roster->by_id.begin() + (PositionOf(id) - by_id.begin());
+    const bool known = it != roster->by_id.end() && it->first == id;
+    if (!known && view != nullptr) {
+      roster->by_id.emplace(it, id, view);
+      roster->by_order.push_back(view);
+    } else if (known) {
+      auto& order = roster->by_order;
+      const auto at = std::find(order.begin(), order.end(), it->second);
+      if (view != nullptr) {
+        *at = it->second = view;
+      } else {
+        order.erase(at);
+        roster->by_id.erase(it);
+      }
+    }
+    return roster;
+  }
+};
+
+}  // namespace kvcast::router
+
+namespace kvcast {
+// Writers take turns; readers take no lock. A reader finds the workers in the roster and what they
+// hold in the map, and knows from a worker's version whether it has read it between two batches; if
+// not, it reads that worker again.
+class PrefixIndex::Impl {
+ public:
+  explicit Impl(const ContentKeys& keys) : keys_(keys), reader_(keys) {}
+  ~Impl();
+  Status AddWorker(WorkerId id, const WorkerConfig& config);
+  void RemoveWorker(WorkerId id);
+  void ClearWorker(WorkerId id, bool forget_groups);
+  Status LearnUnit(WorkerId id, int64_t unit);
+  void LearnRules(WorkerId id, EngineRules rules);
+  void NoteMissedBlocks(WorkerId id);
+  size_t NameBlocks(WorkerId id, std::span<const BlockHash> hashes,
+                    std::span<const ContentKey> contents);
+  std::vector<size_t> Apply(WorkerId id, const EventBatch& batch);
+  void BeginHidden(WorkerId id);
+  void ApplyHidden(WorkerId id, const EventBatch& batch);
+  void SwapHidden(WorkerId id);
+  void DropHidden(WorkerId id);
+  bool Reclaim();
+  ResidencyTotals HiddenDigests(WorkerId id) const;
+  void ForEachResidency(WorkerId id, const std::function<void(Tier, uint8_t group, const BlockHash&,
+                                                              uint32_t copies)>& visit) const;
+  std::vector<WorkerMatch> Match(const PromptBlocks& prompt, const router::QueryShape& shape,
+                                 std::span<const WorkerId> ids) const;
+  const ContentKeys& keys() const { return keys_; }
+  ContentKey ContentOf(WorkerId id, const BlockHash& hash);
+  ReuseDiagnosis Diagnose(WorkerId id) const;
+  PromptShape ShapeOf(WorkerId id) const;
+  // The result of `read` for the worker; `absent` if there is no such worker.
+  template <typename T, typename Read>
+  T ReadWorker(WorkerId id, T absent, Read read) const {
+    WatchedLock lock(mutex_);
+    const auto it = slot_of_.find(id);
+    return it == slot_of_.end() ? absent : read(*slots_[it->second]);
+  }
+
+ private:
+  // Ends a change of the worker: queries see all of it from here on, and saw nothing of it before.
+  void Commit(router::WorkerState& worker) KV_REQUIRES(mutex_);
+  router::WorkerSlot TakeSlot() KV_REQUIRES(mutex_);
+  router::WorkerState& Enter(WorkerId id, const WorkerConfig& config,
+                             router::GroupCatalogue catalogue) KV_REQUIRES(mutex_);
+  void Leave(router::WorkerSlot slot) KV_REQUIRES(mutex_);
+  // Shows readers the worker, or that it is gone.
+  void Show(WorkerId id, const router::WorkerView* view) KV_REQUIRES(mutex_);
+  void ForgetHidden(WorkerId id) KV_REQUIRES(mutex_);
+  std::vector<size_t> ApplyTo(router::WorkerState& worker, const EventBatch& batch)
+      KV_REQUIRES(mutex_);
+  void ClearTier(router::WorkerState& worker, Tier tier) KV_REQUIRES(mutex_);
+  bool SweepSome(size_t runs) KV_REQUIRES(mutex_);
+  router::PlaceId OpenPlace(router::WorkerState& worker, Tier tier, uint8_t group)
+      KV_REQUIRES(mutex_);
+  void ForgetNames(router::WorkerState& worker) KV_REQUIRES(mutex_);
+  // The content that the source gave the hash before; kUnnamed: none.
+  ContentKey KnownContent(router::WorkerState& worker, const BlockHash& hash) KV_REQUIRES(mutex_);
+  router::SpanStart StartOf(router::WorkerState& worker, const BlockStored& event,
+                            router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
+  void ReadContent(router::WorkerState& worker, const BlockStored& event, Tier tier, uint8_t group,
+                   const router::SpanStart& start) KV_REQUIRES(mutex_);
+  // Where the blocks of a store are held from now on.
+  struct StoreTarget {
+    Tier tier;
+    uint8_t group;
+    router::Holding holding;
+  };
+  // Holds a block of the store in work. `more`: blocks behind it in the store. `follows`: the block
+  // that the cursor is on. Whether the place did not hold it before.
+  bool Hold(router::WorkerState& worker, const StoreTarget& target, const BlockHash& hash,
+            router::BlockName name, size_t more, bool follows, router::ResidencyMap::Cursor& cursor)
+      KV_REQUIRES(mutex_);
+  void NoteLookahead(router::WorkerState& worker, const BlockStored& event) KV_REQUIRES(mutex_);
+  // Whether the worker holds the hash anywhere, or did a moment ago.
+  bool IsKnown(router::WorkerState& worker, const BlockHash& hash) KV_REQUIRES(mutex_);
+  // Whether a hit may end inside a block, or ends of blocks of other groups, after a draft's drop.
+  bool HitsEndInside(const router::WorkerState& worker) const KV_REQUIRES(mutex_);
+  // Notes which blocks of the batch are new to the worker, before it is applied.
+  void NoteNews(router::WorkerState& worker, const EventBatch& batch) KV_REQUIRES(mutex_);
+  bool WasHeldAllAlong(router::WorkerState& worker, const std::optional<BlockHash>& hash,
+                       uint8_t group) KV_REQUIRES(mutex_);
+  // Of a store that was applied: what it shows of reuse. `added`: its group did not hold the first
+  // block.
+  void NoteReuse(router::WorkerState& worker, const BlockStored& event, uint8_t group,
+                 const router::SpanStart& start, bool added) KV_REQUIRES(mutex_);
+  // Where hits end inside blocks: notes the tokens of all units of the store; whether those of the
+  // first one are new.
+  bool NoteUnits(router::WorkerState& worker, const BlockStored& event, uint8_t group)
+      KV_REQUIRES(mutex_);
+  // All copies of the worker, from one name to another. False: the worker holds another hash of
+  // that content, and they are unnamed now.
+  bool Rename(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& from,
+              const router::BlockName& to, bool follows, router::ResidencyMap::Cursor& cursor)
+      KV_REQUIRES(mutex_);
+  void Unname(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& from)
+      KV_REQUIRES(mutex_) {
+    router::ResidencyMap::Cursor cursor;
+    Rename(worker, hash, from, {}, false, cursor);
+  }
+  // As NameBlocks, of one block. Whether it was named.
+  bool NameBlock(router::WorkerState& worker, const BlockHash& hash, ContentKey content)
+      KV_REQUIRES(mutex_);
+  // Takes the name of a block that the store of another block told.
+  void Learn(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& name,
+             bool follows, router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
+  void NameParked(router::WorkerState& worker, const BlockHash& parent, ContentKey content)
+      KV_REQUIRES(mutex_);
+  void Contradict(router::WorkerState& worker, const BlockHash& hash, ContentKey before,
+                  ContentKey now) KV_REQUIRES(mutex_);
+  // The worker said two things of this content.
+  void Doubt(router::WorkerState& worker, ContentKey content) KV_REQUIRES(mutex_);
+  // Number of leading events that repeat what the index has, and are to be left out.
+  size_t SkipHitReport(router::WorkerState& worker, std::span<const Event> events)
+      KV_REQUIRES(mutex_);
+  void ApplyEvent(router::WorkerState& worker, const BlockStored& event, router::BatchAhead& ahead)
+      KV_REQUIRES(mutex_);
+  void ApplyEvent(router::WorkerState& worker, const BlockRemoved& event, router::BatchAhead& ahead,
+                  router::Removals& removals) KV_REQUIRES(mutex_);
+  void ApplyEvent(router::WorkerState& worker, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
+  // Puts the query to `ids`, or to all.
+  static void AskAll(const router::Roster& roster, std::span<const WorkerId> ids,
+                     router::MatchQuery& query);
+
+  uint64_t FingerprintOf(const BlockHash& hash) const { return fingerprint_(hash); }
+  // Of the hash in a group.
+  uint64_t FingerprintOf(const BlockHash& hash, uint8_t group) const {
+    return fingerprint_(hash) ^ uint64_t { group } * 0x9E3779B97F4A7C15;
+  }
+
+  const ContentKeys& keys_;
+  const router::SeededHash fingerprint_{router::ProcessSeed() ^ 0x51ED270B7F3C9A55};
+  mutable WatchedMutex mutex_;
+  router::StoreReader reader_ KV_GUARDED_BY(mutex_);
+  router::StoreContent content_ KV_GUARDED_BY(mutex_);  // of the store in work
+  // Of the batch in work: fingerprints of blocks that are new to the worker.
+  absl::flat_hash_set<uint64_t> news_ KV_GUARDED_BY(mutex_);
+  SlabArena arena_;
+  mutable EpochDomain epochs_;
+  router::PlaceTable places_{epochs_};
+  router::ResidencyMap map_{router::ProcessSeed(), arena_, epochs_, places_};
+  std::unordered_map<WorkerId, router::WorkerSlot> slot_of_ KV_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<router::WorkerState>> slots_ KV_GUARDED_BY(mutex_);
+  std::vector<router::WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
+  std::unordered_map<WorkerId, router::WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
+  std::vector<router::PlaceId> closing_ KV_GUARDED_BY(mutex_);  // by the change in work
+  uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                   // that there ever were
+  std::atomic<const router::Roster*> roster_{new router::Roster};
+};
+
+}  // namespace kvcast

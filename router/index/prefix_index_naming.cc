@@ -1,0 +1,358 @@
+// The part of PrefixIndex::Impl that names the blocks of a worker.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "router/index/prefix_index_impl.h"
+
+namespace kvcast {
+
+using router::PlaceId;
+using router::ResidencyMap;
+using router::WorkerState;
+
+void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
+                              const router::BlockName& name, bool follows,
+                              ResidencyMap::Cursor& cursor) {
+  if (!worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash))) return;
+  ResidencyMap::Cursor found;
+  const auto held = map_.NameOf(hash, worker.own, found);
+  if (!held) {
+    worker.idle.Put(FingerprintOf(hash), name.content());
+  } else if (!held->named()) {
+    if (Rename(worker, hash, *held, name, follows, cursor)) ++worker.counters.named_late;
+    return;
+  } else if (held->content() != name.content()) {
+    Contradict(worker, hash, held->content(), name.content());
+  }
+  map_.Seek(hash, name.content(), cursor);
+}
+
+bool PrefixIndex::Impl::NameBlock(WorkerState& worker, const BlockHash& hash, ContentKey content) {
+  ResidencyMap::Cursor cursor;
+  const auto held = map_.NameOf(hash, worker.own, cursor);
+  if (!held || content == kUnnamed || held->content() == content) return false;
+  const auto place = std::ranges::find_if(
+      worker.own, [&](PlaceId of) KV_REQUIRES(mutex_) { return map_.Holds(hash, of); });
+  const auto where = places_.Read(*place);
+  const auto spec = where ? worker.catalogue.SpecOf(where->group) : std::nullopt;
+  if (!spec || spec->block_size <= 0) return false;
+  const uint64_t named_before = worker.counters.named_late;
+  Learn(worker, hash, {content, static_cast<uint32_t>(spec->block_size)}, false, cursor);
+  if (worker.counters.named_late == named_before) return false;
+  ++worker.named_blocks;
+  NameParked(worker, hash, content);
+  return true;
+}
+
+size_t PrefixIndex::Impl::NameBlocks(WorkerId id, std::span<const BlockHash> hashes,
+                                     std::span<const ContentKey> contents) {
+  constexpr size_t kAtOnce = 256;
+  size_t named = 0;
+  for (size_t begin = 0; begin < hashes.size(); begin += kAtOnce) {
+    WatchedLock lock(mutex_);
+    const auto it = slot_of_.find(id);
+    if (it == slot_of_.end()) return named;
+    WorkerState& worker = *slots_[it->second];
+    const size_t end = std::min(hashes.size(), begin + kAtOnce);
+    for (size_t i = begin; i < end; ++i) named += NameBlock(worker, hashes[i], contents[i]);
+    Commit(worker);
+  }
+  return named;
+}
+
+// Names what waited for this block, and what waited for that.
+void PrefixIndex::Impl::NameParked(WorkerState& worker, const BlockHash& parent,
+                                   ContentKey content) {
+  std::vector<std::pair<BlockHash, ContentKey>> named = {{parent, content}};
+  while (!named.empty() && !worker.parked.empty()) {
+    const auto [before, before_content] = named.back();
+    named.pop_back();
+    for (const BlockStored& store : worker.parked.Take(FingerprintOf(before))) {
+      if (!worker.NamesByTokens(store)) continue;
+      const auto known = [&](size_t i) KV_REQUIRES(mutex_) {
+        return KnownContent(worker, store.block_hashes[i]);
+      };
+      reader_.Read(store, {.at_root = false, .parent = before_content}, known, nullptr, nullptr,
+                   content_);
+      ResidencyMap::Cursor cursor;
+      map_.Seek(before, before_content, cursor);
+      const auto stride = static_cast<uint32_t>(store.block_size);
+      for (size_t i = 0; i < store.block_hashes.size(); ++i) {
+        if (content_.contents[i] == kUnnamed) continue;
+        worker.lower_names |= TierOf(store.medium) != Tier::kGpu;
+        Learn(worker, store.block_hashes[i], {content_.contents[i], stride}, content_.dense,
+              cursor);
+        named.emplace_back(store.block_hashes[i], content_.contents[i]);
+      }
+    }
+  }
+}
+
+// The hash has two contents.
+void PrefixIndex::Impl::Contradict(WorkerState& worker, const BlockHash& hash, ContentKey before,
+                                   ContentKey now) {
+  Doubt(worker, before);
+  Doubt(worker, now);
+  worker.ambiguous.AddHash(FingerprintOf(hash));
+  ResidencyMap::Cursor cursor;
+  if (const auto held = map_.NameOf(hash, worker.own, cursor)) Unname(worker, hash, *held);
+}
+
+ContentKey PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash& hash) {
+  ResidencyMap::Cursor cursor;
+  for (WorkerState* of = &worker; of != nullptr; of = of->elder) {
+    if (const auto name = map_.NameOf(hash, of->own, cursor)) {
+      if (name->named()) return name->content();
+      if (of->elder == nullptr) return kUnnamed;
+      continue;
+    }
+    if (const ContentKey idle = of->idle.Find(FingerprintOf(hash))) return idle;
+  }
+  return kUnnamed;
+}
+
+// Puts the cursor on the block before the span, if it is held.
+router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockStored& event,
+                                             ResidencyMap::Cursor& cursor) {
+  const auto& parent = event.parent_block_hash;
+  if (!parent) return {.at_root = event.token_offset.value_or(0) == 0};
+  if (const auto name = map_.NameOf(*parent, worker.own, cursor)) {
+    return {.at_root = false, .parent = name->content(), .end = name->end()};
+  }
+  const bool zero = worker.config.zero_parent_is_root && *parent == BlockHash::FromUnsigned(0);
+  if (zero) return {.at_root = event.token_offset.value_or(0) == 0};
+  const ContentKey content = KnownContent(worker, *parent);
+  map_.Seek(*parent, content, cursor);
+  return {.at_root = false, .parent = content};
+}
+
+void PrefixIndex::Impl::ReadContent(WorkerState& worker, const BlockStored& event, Tier tier,
+                                    uint8_t group, const router::SpanStart& start) {
+  if (!worker.NamesByTokens(event)) {
+    content_ = {.contents = std::vector<ContentKey>(event.block_hashes.size(), kUnnamed),
+                .reason = UnnamedReason::kHiddenContent};
+    return;
+  }
+  const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(group);
+  const bool ruled = worker.config.sparse_rule && !worker.rule_refuted && tier == Tier::kGpu;
+  const SparseRule* const rule = ruled ? &*worker.config.sparse_rule : nullptr;
+  const auto known = [&](size_t i) KV_REQUIRES(mutex_) {
+    return KnownContent(worker, event.block_hashes[i]);
+  };
+  reader_.Read(event, start, known, rule, spec ? &*spec : nullptr, content_);
+  if (!content_.rule_refuted) return;
+  ++worker.counters.rules_refuted;
+  worker.rule_refuted = true;
+  reader_.Read(event, start, known, nullptr, nullptr, content_);
+}
+
+bool PrefixIndex::Impl::Rename(WorkerState& worker, const BlockHash& hash,
+                               const router::BlockName& from, const router::BlockName& to,
+                               bool follows, ResidencyMap::Cursor& cursor) {
+  struct Copies {
+    PlaceId place;
+    uint32_t count;
+  };
+  std::vector<Copies> taken;
+  for (const PlaceId place : worker.own) {
+    if (const uint32_t copies = map_.TakeCopies(hash, place)) taken.push_back({place, copies});
+  }
+  cursor.ForgetPlace();
+  const ResidencyMap::Cursor start = cursor;
+  // The first copy decides for all of them.
+  bool taken_name = true;
+  for (const Copies& copies : taken) {
+    cursor = start;
+    const auto tier = static_cast<size_t>(places_.Read(copies.place)->tier);
+    const router::Holding holding = {
+        .own = worker.own, .place = copies.place, .source = worker.number, .copies = copies.count};
+    if (taken_name &&
+        map_.Add(hash, to, holding, 0, follows, cursor) == router::Addition::kOtherHash) {
+      Doubt(worker, to.content());
+      taken_name = false;
+    }
+    if (!taken_name) {
+      cursor = {};
+      map_.Add(hash, {}, holding, 0, false, cursor);
+    }
+    const bool named = taken_name && to.named();
+    if (from.named() && !named) ++worker.unnamed[tier];
+    if (!from.named() && named) --worker.unnamed[tier];
+  }
+  return taken_name;
+}
+
+void PrefixIndex::Impl::Doubt(WorkerState& worker, ContentKey content) {
+  ++worker.counters.ambiguous;
+  worker.ambiguous.AddContent(content);
+  worker.ambiguous_changed = true;
+}
+
+void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& event) {
+  if (event.block_hashes.empty() || !router::HasUsableTokens(event)) return;
+  const int64_t lookahead = router::LookaheadOf(event);
+  if (lookahead == worker.shown.lookahead || lookahead < 0 || lookahead > kMaxLookahead) return;
+  worker.shown.lookahead = lookahead;
+  // Names of other tiers are of another lookahead.
+  if (worker.lower_names) {
+    worker.ambiguous.AddEverything();
+    worker.ambiguous_changed = true;
+  }
+  worker.catalogue_changes = ~uint64_t{0};
+}
+
+bool PrefixIndex::Impl::IsKnown(WorkerState& worker, const BlockHash& hash) {
+  ResidencyMap::Cursor cursor;
+  return map_.NameOf(hash, worker.own, cursor).has_value() ||
+         worker.idle.Find(FingerprintOf(hash)) != kUnnamed;
+}
+
+bool PrefixIndex::Impl::HitsEndInside(const WorkerState& worker) const {
+  return !worker.drop_is_known() && !worker.catalogue.one_hash_per_block();
+}
+
+void PrefixIndex::Impl::NoteNews(WorkerState& worker, const EventBatch& batch) {
+  if (!worker.learns_reuse() || worker.drop_is_known()) return;
+  worker.evidence.BeginBatch();
+  const bool all = HitsEndInside(worker);
+  news_.clear();
+  for (const Event& event : batch.events) {
+    const auto* stored = std::get_if<BlockStored>(&event);
+    if (stored == nullptr || TierOf(stored->medium) != Tier::kGpu) continue;
+    const std::span<const BlockHash> hashes = stored->block_hashes;
+    for (const BlockHash& hash : all ? hashes : hashes.first(std::min<size_t>(1, hashes.size()))) {
+      if (!IsKnown(worker, hash)) news_.insert(FingerprintOf(hash));
+    }
+  }
+}
+
+bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event, uint8_t group) {
+  worker.evidence.SetUnitLength(worker.catalogue.unit());
+  const auto unit = static_cast<size_t>(worker.catalogue.unit());
+  const std::span<const TokenId> tokens = *event.token_ids;
+  bool first_is_new = false;
+  // Equal tokens of two prompts, or beside other items, count as one.
+  for (size_t at = 0; at + unit <= tokens.size(); at += unit) {
+    const ContentKey content = keys_.Extend(keys_.Root({}), tokens.subspan(at, unit));
+    const bool is_new = worker.evidence.NoteUnit(fingerprint_(content), group);
+    if (at == 0) first_is_new = is_new;
+  }
+  for (const BlockHash& hash : event.block_hashes) {
+    const uint64_t block = FingerprintOf(hash);
+    if (news_.contains(block)) worker.evidence.NoteNewBlock(block);
+  }
+  // Children of a block that was not new may have been stored before units were noted.
+  return first_is_new && event.parent_block_hash &&
+         worker.evidence.WasNew(FingerprintOf(*event.parent_block_hash));
+}
+
+// Whether the group holds the block, and is known not to have removed it before.
+bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional<BlockHash>& hash,
+                                        uint8_t group) {
+  if (!hash || !map_.Holds(*hash, worker.PlaceAt(Tier::kGpu, group))) return false;
+  const uint64_t block = FingerprintOf(*hash);
+  return worker.idle.Find(block) == kUnnamed || worker.evidence.WasKept(block, group);
+}
+
+void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event, uint8_t group,
+                                  const router::SpanStart& start, bool added) {
+  const int64_t unit = worker.catalogue.unit();
+  const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(group);
+  if (!spec || unit <= 0) return;
+  const bool inside = HitsEndInside(worker);
+  if (!router::HasUsableTokens(event) || (inside && event.tokens_per_position != 1)) {
+    if (inside) worker.evidence.Close();
+    return;
+  }
+  const bool no_drop = worker.drop_is_known();
+  bool is_new = !no_drop && added && news_.contains(FingerprintOf(event.block_hashes[0]));
+  if (inside) is_new = NoteUnits(worker, event, group) && is_new;
+  // A store of a window may leave out what lies before it.
+  const bool whole =
+      content_.dense &&
+      (IsFullKind(spec->kind) || (IsWindowKind(spec->kind) && !worker.catalogue.has_full_kind()));
+  if (!whole || !worker.evidence.open()) return;
+  // A request may store a prefix that ends inside a block, and then the block.
+  if (!inside && event.block_size != spec->block_size) return;
+  const bool placed = start.at_root || start.end > 0;
+  for (size_t i = 0; i < event.block_hashes.size() && worker.evidence.open(); ++i) {
+    const auto before_it = static_cast<uint32_t>(static_cast<int64_t>(i) * event.block_size);
+    const uint32_t parent_end = placed ? start.end + before_it : 0;
+    if (i > 0 && !worker.evidence.MayShow(parent_end)) break;
+    if (i == 0 && !WasHeldAllAlong(worker, event.parent_block_hash, group)) continue;
+    const BlockHash& before = i > 0 ? event.block_hashes[i - 1] : *event.parent_block_hash;
+    const bool shows = worker.evidence.NoteChild({.parent = FingerprintOf(before),
+                                                  .group = group,
+                                                  .block = FingerprintOf(event.block_hashes[i]),
+                                                  .parent_end = parent_end,
+                                                  .starts = i == 0,
+                                                  .is_new = is_new,
+                                                  .no_drop = no_drop});
+    if (!shows || content_.contents[0] == kUnnamed || start.end == 0) continue;
+    worker.evidence.NoteHit(start.end, static_cast<uint32_t>(unit));
+    worker.shown.shortest_hit = worker.evidence.shortest_hit();
+    worker.catalogue_changes = ~uint64_t{0};
+  }
+}
+
+bool PrefixIndex::Impl::Hold(WorkerState& worker, const StoreTarget& target, const BlockHash& hash,
+                             router::BlockName name, size_t more, bool follows,
+                             ResidencyMap::Cursor& cursor) {
+  const auto tier = static_cast<size_t>(target.tier);
+  const bool doubted = !worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash));
+  UnnamedReason reason = content_.reason;
+  if (doubted) {
+    name = {};
+    reason = UnnamedReason::kAmbiguous;
+  } else if (!name.named()) {
+    const ContentKey known = KnownContent(worker, hash);
+    const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(target.group);
+    if (known != kUnnamed && spec && spec->block_size > 0) {
+      name = {known, static_cast<uint32_t>(spec->block_size)};
+    }
+  }
+  router::Addition added = map_.Add(hash, name, target.holding, more, follows, cursor);
+  while (added == router::Addition::kOtherName || added == router::Addition::kOtherHash) {
+    ResidencyMap::Cursor found;
+    const auto held = map_.NameOf(hash, worker.own, found);
+    if (added == router::Addition::kOtherHash) {
+      Doubt(worker, name.content());
+      name = {};
+      reason = UnnamedReason::kAmbiguous;
+    } else if (!held->named()) {
+      ResidencyMap::Cursor anywhere;
+      if (Rename(worker, hash, *held, name, false, anywhere)) {
+        ++worker.counters.named_late;
+      } else {
+        name = {};
+        reason = UnnamedReason::kAmbiguous;
+      }
+    } else if (!name.named()) {
+      Unname(worker, hash, *held);
+    } else {
+      Contradict(worker, hash, held->content(), name.content());
+      name = {};
+      reason = UnnamedReason::kAmbiguous;
+    }
+    // The rename may have moved the block that the cursor is on.
+    cursor = {};
+    added = map_.Add(hash, name, target.holding, more, false, cursor);
+  }
+  if (name.named()) {
+    ++worker.named_blocks;
+  } else {
+    ++worker.counters.unnamed_blocks[static_cast<size_t>(reason)];
+  }
+  const bool first = added == router::Addition::kFirst;
+  if (!first && target.tier == Tier::kGpu) {
+    worker.has_gpu_copies = true;
+    if (worker.learns_reuse()) worker.evidence.NoteCopy(FingerprintOf(hash), target.group);
+  }
+  if (!first) return false;
+  ++worker.residencies[tier];
+  if (!name.named()) ++worker.unnamed[tier];
+  return true;
+}
+
+}  // namespace kvcast

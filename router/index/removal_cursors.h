@@ -1,0 +1,31 @@
+// RemovalCursors: cursors of removals, one for each place. Engines say for each block in an event
+// of its own that it is gone, and those of a prompt lie next to each other.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstddef>
+
+#include "router/index/place_table.h"
+#include "router/index/residency_map.h"
+
+namespace kvcast::router {
+
+// Valid as long as the map sees nothing but removals.
+class RemovalCursors {
+ public:
+  ResidencyMap::Cursor& At(PlaceId place) {
+    Entry& entry = entries_[place % entries_.size()];
+    if (entry.place != place) entry = {place, {}};
+    return entry.cursor;
+  }
+
+ private:
+  struct Entry {
+    PlaceId place = kNoPlace;
+    ResidencyMap::Cursor cursor;
+  };
+  std::array<Entry, 4> entries_;
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,237 @@
+// ResidencyMap: blocks by hash and by content, and the places that hold them, with copy counts, for
+// hashes of all forms.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "kvcast/core/block_hash_value.h"
+#include "router/index/run_store.h"
+
+namespace kvcast::router {
+
+// Hashes come from the network: `seed` keeps a sender from choosing colliding ones. The map's
+// answers do not depend on it. Equal hashes are equal in full, form included.
+// One writer at a time; Walk: any thread that is pinned in `epochs`, beside the writer.
+class ResidencyMap {
+ public:
+  // One writer's way through hashes that were stored together; see RunStore::Cursor.
+  struct Cursor {
+    RunStore<uint64_t>::Cursor unsigned_int;
+    RunStore<uint64_t>::Cursor negative_int;
+    RunStore<BlockHash>::Cursor byte_string;
+    // Of the block that it was last on: a block that follows it may have another one.
+    BlockHash::Form last = BlockHash::Form::kUnsigned;
+
+    // Where it stays, to go on with another place.
+    void ForgetPlace() {
+      unsigned_int.next_bits = negative_int.next_bits = byte_string.next_bits = nullptr;
+    }
+  };
+
+ private:
+  template <typename Call>
+  auto Dispatch(const BlockHash& hash, Cursor& cursor, Call&& call) {
+    switch (hash.form()) {
+      case BlockHash::Form::kUnsigned:
+        return call(unsigned_ints_, hash.integer(), cursor.unsigned_int);
+      case BlockHash::Form::kNegative:
+        return call(negative_ints_, hash.integer(), cursor.negative_int);
+      case BlockHash::Form::kBytes:
+        break;
+    }
+    return call(byte_strings_, hash, cursor.byte_string);
+  }
+  template <typename Call>
+  auto Visit(const BlockHash& hash, Call&& call) const {
+    switch (hash.form()) {
+      case BlockHash::Form::kUnsigned:
+        return call(unsigned_ints_, hash.integer());
+      case BlockHash::Form::kNegative:
+        return call(negative_ints_, hash.integer());
+      case BlockHash::Form::kBytes:
+        break;
+    }
+    return call(byte_strings_, hash);
+  }
+
+ public:
+  ResidencyMap(uint64_t seed, SlabArena& arena, EpochDomain& epochs, const PlaceTable& places)
+      : unsigned_ints_(seed, arena, epochs, places),
+        negative_ints_(seed, arena, epochs, places),
+        byte_strings_(seed, arena, epochs, places) {}
+
+  // See RunStore.
+  Addition Add(const BlockHash& hash, BlockName name, const Holding& holding, size_t more,
+               bool follows, Cursor& cursor) {
+    follows = follows && cursor.last == hash.form();
+    cursor.last = hash.form();
+    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
+      return store.Add(key, name, holding, more, follows, at);
+    });
+  }
+  Removal Remove(const BlockHash& hash, PlaceId place, Cursor& cursor, BlockName* name = nullptr) {
+    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
+      return store.Remove(key, place, at, name);
+    });
+  }
+  uint32_t TakeCopies(const BlockHash& hash, PlaceId place) {
+    Cursor cursor;
+    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto&) {
+      return store.TakeCopies(key, place);
+    });
+  }
+  std::optional<BlockName> NameOf(const BlockHash& hash, SourcePlaces own, Cursor& cursor) {
+    cursor.last = hash.form();
+    return Dispatch(hash, cursor, [&](auto& store, const auto& key, auto& at) {
+      return store.NameOf(key, own, at);
+    });
+  }
+  // Puts the cursor on the block, so that what is added next comes to lie behind it.
+  void Seek(const BlockHash& hash, ContentKey content, Cursor& cursor) {
+    cursor.last = hash.form();
+    Dispatch(hash, cursor, [content](const auto& store, const auto& key, auto& at) {
+      store.Seek(key, content, at);
+    });
+  }
+  bool Holds(const BlockHash& hash, PlaceId place) const {
+    return Visit(hash, [&](const auto& store, const auto& key) { return store.Holds(key, place); });
+  }
+  // Starts loading what Prefetch will look at.
+  void PrefetchPath(const BlockHash& hash) const {
+    Visit(hash, [](const auto& store, const auto& key) { store.PrefetchPath(key); });
+  }
+  // Starts loading what the others will look at first.
+  void Prefetch(const BlockHash& hash) const {
+    Visit(hash, [](const auto& store, const auto& key) { store.Prefetch(key); });
+  }
+
+  // See RunStore.
+  void Publish();
+  void Tidy();
+  // False: the sweep has been everywhere.
+  void BeginSweep();
+  bool Sweep(size_t runs);
+  void EndSweep();
+
+  // Calls `visit(place, hash, copies)` for everything that is held, closed places included.
+  template <typename Visitor>
+  void ForEach(Visitor&& visit) const {
+    unsigned_ints_.ForEach([&](PlaceId place, uint64_t key, uint32_t copies) {
+      visit(place, BlockHash::FromUnsigned(key), copies);
+    });
+    negative_ints_.ForEach([&](PlaceId place, uint64_t key, uint32_t copies) {
+      visit(place, BlockHash::FromSigned(static_cast<int64_t>(key)), copies);
+    });
+    byte_strings_.ForEach(visit);
+  }
+
+  // See RunStore::WalkHashes. Positions are those of `chain`.
+  template <typename Visitor>
+  void WalkHashes(std::span<const BlockHash> chain, bool until_gap, bool unnamed_only,
+                  Visitor&& visit) const {
+    for (size_t begin = 0; begin < chain.size();) {
+      const BlockHash::Form form = chain[begin].form();
+      size_t end = begin + 1;
+      while (end < chain.size() && chain[end].form() == form) ++end;
+      size_t reached = begin;
+      const auto noted = [&](const HolderSet& holders, uint32_t offset, size_t position,
+                             uint32_t length) {
+        reached = std::max(reached, position + length);
+        visit(holders, offset, position, length);
+      };
+      Visit(chain[begin], [&](const auto& store, const auto&) {
+        store.WalkHashes(chain.first(end), begin, until_gap, unnamed_only, noted);
+      });
+      if (until_gap && reached < end) return;
+      begin = end;
+    }
+  }
+
+  // A piece of a prompt that lies in one run: bit i of a holder is the block that ends with unit
+  // position + i * step of the prompt.
+  struct Piece {
+    const HolderSet* holders;
+    size_t position;
+    uint32_t length;
+    uint32_t step;  // units a block
+  };
+  // Calls `visit(Piece)` for every run that begins with a prefix of the prompt. contents[i] names
+  // its first (i + 1) * unit tokens. `until_gap`: ends at the first unit that no run reaches.
+  template <typename Visitor>
+  void WalkContents(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
+                    Visitor&& visit) const {
+    // Hashes of all forms may lie in one chain, and mostly do not.
+    if (!negative_ints_.any_named() && !byte_strings_.any_named()) {
+      return WalkStores(contents, unit, until_gap, visit, unsigned_ints_);
+    }
+    WalkStores(contents, unit, until_gap, visit, unsigned_ints_, negative_ints_, byte_strings_);
+  }
+
+ private:
+  template <typename Visitor, typename... Stores>
+  static void WalkStores(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
+                         Visitor&& visit, const Stores&... stores) {
+    // Positions that the filters are asked for at once. Few at first: many walks end soon.
+    size_t most_ahead = 8;
+    size_t reached = 0;  // the first position that no piece has
+    for (size_t begin = 0; begin < contents.size();) {
+      const auto ahead = contents.subspan(begin, std::min(most_ahead, contents.size() - begin));
+      uint32_t starts = 0;
+      for (size_t i = 0; i < ahead.size(); ++i) {
+        starts |= (uint32_t{stores.PrefetchRunsFrom(ahead[i])} | ...) << i;
+      }
+      for (; starts != 0; starts &= starts - 1) {
+        const size_t position = begin + static_cast<size_t>(std::countr_zero(starts));
+        if (until_gap && position > reached) return;
+        const auto take = [&](const auto& run) {
+          const auto piece = PieceOf(run, contents, unit, position);
+          if (!piece) return;
+          reached = std::max(reached, position + (piece->length - 1) * size_t{piece->step} + 1);
+          visit(*piece);
+        };
+        (stores.VisitRunsFrom(contents[position], take), ...);
+      }
+      begin += ahead.size();
+      if (until_gap && reached < begin) return;
+      most_ahead = 32;
+    }
+  }
+
+  // The part of a run that begins at `position` and agrees with the prompt.
+  template <typename Run>
+  static std::optional<Piece> PieceOf(const Run& run, std::span<const ContentKey> contents,
+                                      int64_t unit, size_t position) {
+    if (run.stride % unit != 0) return std::nullopt;
+    __builtin_prefetch(run.holders);
+    const auto step = static_cast<uint32_t>(run.stride / unit);
+    const size_t most = std::min<size_t>(run.slots, (contents.size() - position - 1) / step + 1);
+    // A prompt that has the content of a slot has those of all slots before it.
+    const auto has = [&](size_t slot) {
+      return run.contents[slot] == contents[position + slot * step];
+    };
+    size_t length = most;
+    if (!has(most - 1)) {
+      length = 1;  // the first slot is known to agree
+      for (size_t differs = most - 1; length < differs;) {
+        const size_t middle = length + (differs - length) / 2;
+        if (has(middle)) {
+          length = middle + 1;
+        } else {
+          differs = middle;
+        }
+      }
+    }
+    return Piece{run.holders, position, static_cast<uint32_t>(length), step};
+  }
+
+  RunStore<uint64_t> unsigned_ints_;
+  RunStore<uint64_t> negative_ints_;
+  RunStore<BlockHash> byte_strings_;
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,47 @@
+// AmbiguousNames: what a source has said two things of.
+//
+// A source has one content for a hash, and one hash for a content and block size. Where it says
+// otherwise, its word is not served: the hash stays unnamed, and an answer that reaches the content
+// is not exact.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "absl/container/flat_hash_set.h"
+#include "kvcast/router/content_key.h"
+
+namespace kvcast::router {
+
+// Immutable once readers see it.
+class AmbiguousNames {
+ public:
+  // Beyond it, nothing of the source is named any more, and none of its answers is exact.
+  static constexpr size_t kMax = 1024;
+
+  void AddHash(uint64_t hash) {
+    if (!Overflows()) hashes_.insert(hash);
+  }
+  void AddContent(ContentKey content) {
+    if (!Overflows()) contents_.insert(content);
+  }
+  // As beyond kMax.
+  void AddEverything() { everything_ = true; }
+  bool HasHash(uint64_t hash) const { return Overflows() || hashes_.contains(hash); }
+  bool HasContent(ContentKey content) const { return Overflows() || contents_.contains(content); }
+  void AddAll(const AmbiguousNames& other) {
+    everything_ = everything_ || other.everything_;
+    for (const uint64_t hash : other.hashes_) AddHash(hash);
+    for (const ContentKey content : other.contents_) AddContent(content);
+  }
+  bool empty() const { return !everything_ && hashes_.empty() && contents_.empty(); }
+  bool Overflows() const { return everything_ || hashes_.size() + contents_.size() >= kMax; }
+
+ private:
+  bool everything_ = false;
+  absl::flat_hash_set<uint64_t> hashes_;  // as IdleNames has them
+  absl::flat_hash_set<ContentKey> contents_;
+};
+
+}  // namespace kvcast::router

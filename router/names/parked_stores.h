@@ -1,0 +1,51 @@
+// ParkedStores: stores whose tokens will name their blocks once the block before them is named.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "kvcast/core/event.h"
+
+namespace kvcast::router {
+
+// Of one source. Thread-compatible. The oldest store makes room for a new one.
+class ParkedStores {
+ public:
+  static constexpr size_t kMaxStores = 4096;
+  static constexpr size_t kMaxTokens = size_t{1} << 20;
+
+  bool empty() const { return by_parent_.empty(); }
+  // `parent`: well mixed in all bits, and the same for equal hashes alone. REQUIRES: the store has
+  // tokens.
+  void Park(uint64_t parent, const BlockStored& store);
+  // The stores behind that block, in order, which leave.
+  std::vector<BlockStored> Take(uint64_t parent);
+  // Parks what waits there, behind what waits here.
+  void TakeAll(ParkedStores& other);
+  void Clear();
+
+  uint64_t dropped() const { return dropped_; }  // for want of room
+  size_t size() const { return size_; }
+
+ private:
+  struct Parked {
+    BlockStored store;
+    uint64_t number = 0;
+  };
+
+  void DropOldest();
+  void DropGone();
+
+  absl::flat_hash_map<uint64_t, std::vector<Parked>> by_parent_;
+  std::deque<std::pair<uint64_t, uint64_t>> order_;  // number and parent; some have left
+  size_t size_ = 0;
+  size_t tokens_ = 0;
+  uint64_t next_number_ = 0;
+  uint64_t dropped_ = 0;
+};
+
+}  // namespace kvcast::router

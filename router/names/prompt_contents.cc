@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/router/prompt_contents.h"
+
+#include <algorithm>
+
+namespace kvcast {
+namespace {
+
+// Items up to the first that no prompt has. From there on, the new `end`, content cannot be named.
+std::span<const MultimodalItem> OrderedItems(const HashInputs& inputs, int64_t& end) {
+  const std::span<const MultimodalItem> items = inputs.mm_items;
+  int64_t free_from = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    const auto& [identifier, offset, length, tag] = items[i];
+    if (offset >= end) return items.first(i);
+    if (offset < free_from || length <= 0) {
+      end = std::max<int64_t>(offset, 0);
+      return items.first(i);
+    }
+    free_from = length < end - offset ? offset + length : end;
+  }
+  return items;
+}
+
+}  // namespace
+
+std::vector<ContentKey> PromptContents(const ContentKeys& keys, std::span<const TokenId> tokens,
+                                       int64_t unit, int64_t lookahead, const HashInputs& inputs) {
+  int64_t end = std::ssize(tokens);
+  const auto items = OrderedItems(inputs, end);
+  const PromptEmbeddingDigests* digests = nullptr;
+  for (const PromptEmbeddingDigests& one : inputs.embedding_digests) {
+    if (one.unit == unit) digests = &one;
+  }
+  int64_t units = HashedUnits(end, unit, lookahead);
+  if (!inputs.embedding_digests.empty() || inputs.prompt_embeddings) {
+    units = std::min(units, digests == nullptr ? 0 : std::ssize(digests->digests));
+  }
+  std::vector<ContentKey> contents(static_cast<size_t>(units));
+  ContentKey state = keys.Root({inputs.lora_name, inputs.cache_salt});
+  if (items.empty() && digests == nullptr) {
+    state = keys.Extend(state, tokens.first(static_cast<size_t>(units == 0 ? 0 : lookahead)));
+    keys.ExtendBy(state, tokens.subspan(static_cast<size_t>(units == 0 ? 0 : lookahead)),
+                  static_cast<size_t>(unit), contents);
+    if (lookahead > 0) {
+      for (ContentKey& content : contents) content = keys.Mark(content, lookahead);
+    }
+    return contents;
+  }
+  size_t item = 0;
+  int64_t at = 0;
+  for (int64_t i = 0; i < units; ++i) {
+    if (digests != nullptr) {
+      state = keys.AddEmbeddings(state, digests->digests[static_cast<size_t>(i)]);
+    }
+    const int64_t covered = (i + 1) * unit + lookahead;
+    while (at < covered) {
+      for (; item < items.size() && items[item].offset == at; ++item) {
+        state = keys.AddItem(state, items[item].identifier);
+      }
+      const int64_t next = item < items.size() ? std::min(items[item].offset, covered) : covered;
+      state = keys.Extend(state,
+                          tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(next - at)));
+      at = next;
+    }
+    contents[static_cast<size_t>(i)] = keys.Mark(state, lookahead);
+  }
+  return contents;
+}
+
+}  // namespace kvcast

@@ -1,0 +1,97 @@
+// SchemeSearch: hashes a stored block under the known schemes and says which one fits.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/event.h"
+#include "kvcast/core/status.h"
+#include "kvcast/hash/block_hash.h"
+#include "kvcast/router/scheme_detector.h"
+#include "router/names/key_readings.h"
+
+namespace kvcast::router {
+
+// The part of a store that is hashed. Borrows the store.
+struct BlockProbe {
+  const BlockStored& event;
+  size_t index = 0;                // block under test, counted in the span
+  const Digest* parent = nullptr;  // nullptr: at the root
+  // The span announces some of its blocks only: all are hashed from its begin on, `index` is 0.
+  bool incomplete = false;
+};
+
+// A probe's digest (the last announced one of an incomplete span), and the form of its keys.
+struct Fit {
+  Digest digest;
+  ExtraKeyScheme form = ExtraKeyScheme::kBare;
+};
+
+// Whether the lookahead tokens of the store are those of its own span, as far as it holds them.
+bool IsLookaheadConsistent(const BlockStored& event);
+
+// Thread-compatible: one per detector.
+class SchemeSearch {
+ public:
+  static Result<SchemeSearch> Create(const SchemeDetectorConfig& config);
+
+  // The form in which keys are tried first.
+  void Prefer(ExtraKeyScheme form) { preferred_ = form; }
+
+  // Set if the probe has the hashes of the event under this scheme.
+  std::optional<Fit> TryScheme(const ChainScheme& scheme, const BlockProbe& probe);
+  // The first candidate that fits. Without NONE_HASH if the probe is not at the root.
+  struct Found {
+    ChainScheme scheme;
+    Fit fit;
+  };
+  std::optional<Found> Find(const BlockProbe& probe);
+
+  // False if the registration says otherwise.
+  bool IsAsRegistered(const ChainScheme& scheme) const;
+  // What is registered, in words; empty: nothing.
+  std::string_view registration() const { return registration_; }
+  const LoraPaths& lora_paths() const { return lora_paths_; }
+  uint64_t hashes() const { return hashes_; }
+
+ private:
+  struct Candidate {
+    Digest none_hash;
+    std::string seed;
+  };
+  // One algorithm with all seeds under it. The registered seed, if there is one, is the first.
+  struct Family {
+    BlockHasher hasher;
+    std::vector<Candidate> candidates;
+  };
+
+  explicit SchemeSearch(const SchemeDetectorConfig& config);
+  Status AddFamily(HashAlgorithm algorithm, const SchemeDetectorConfig& config);
+  Family& FamilyOf(HashAlgorithm algorithm) { return families_[static_cast<size_t>(algorithm)]; }
+  std::optional<Fit> Hash(BlockHasher& hasher, const Digest& parent, const BlockProbe& probe,
+                          int64_t unit);
+  std::optional<Digest> HashInForm(BlockHasher& hasher, const Digest& parent,
+                                   const BlockProbe& probe, int64_t unit, ExtraKeyScheme form);
+  std::optional<Digest> HashSpan(BlockHasher& hasher, const Digest& parent,
+                                 const BlockStored& event, int64_t unit, ExtraKeyScheme form);
+  // The block's digest; `keys.rest` everywhere but in the first unit.
+  Digest HashBlock(BlockHasher& hasher, const Digest& parent, const BlockStored& event,
+                   size_t index, int64_t unit, const KeyReading& keys, ExtraKeyScheme form);
+  std::optional<Found> FindAtUnit(const BlockProbe& probe, int64_t unit);
+
+  std::optional<HashAlgorithm> registered_algorithm_;
+  int64_t registered_unit_ = 0;
+  bool registered_seed_ = false;
+  std::string registration_;
+  LoraPaths lora_paths_;
+  ExtraKeyScheme preferred_ = ExtraKeyScheme::kBare;
+  std::vector<Family> families_;  // by algorithm
+  uint64_t hashes_ = 0;
+  uint64_t search_end_ = 0;  // no candidate is begun from so many hashes on
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/names/sparse_span.h"
+
+#include <algorithm>
+#include <span>
+
+#include "src/spec/retention.h"
+
+namespace kvcast::router {
+namespace {
+
+using internal::FillRetentionMask;
+using internal::RetentionRule;
+
+// Boundaries that are tried, in pairs; a longer span is left unplaced.
+constexpr int64_t kMaxBoundaries = 90;
+
+// The choices of blocks that the rule allows, one after the other, and what they have in common.
+class Choices {
+ public:
+  Choices(int64_t blocks, const std::vector<int64_t>& placed)
+      : blocks_(blocks), placed_(placed), choice_(placed.size()) {}
+
+  // The kept blocks of the span are `mask` (all if nullptr) from some block on: blocks that left
+  // the window before they were cached are a prefix. That fixes which ones k hashes are: the last
+  // k.
+  void Consider(const Bitmap* mask) {
+    size_t left = choice_.size();
+    for (int64_t block = blocks_ - 1; block >= 0 && left > 0; --block) {
+      if (mask == nullptr || mask->Test(block)) choice_[--left] = block;
+    }
+    if (left > 0 || !Agrees()) return;
+    if (!any_) common_ = choice_;
+    any_ = true;
+    for (size_t i = 0; i < choice_.size(); ++i) {
+      if (common_[i] != choice_[i]) common_[i] = kNoBlock;
+    }
+  }
+  bool any() const { return any_; }
+  const std::vector<int64_t>& common() const { return common_; }
+
+ private:
+  bool Agrees() const {
+    for (size_t i = 0; i < choice_.size(); ++i) {
+      if (placed_[i] != kNoBlock && placed_[i] != choice_[i]) return false;
+    }
+    return true;
+  }
+
+  int64_t blocks_;
+  const std::vector<int64_t>& placed_;
+  std::vector<int64_t> choice_;
+  std::vector<int64_t> common_;
+  bool any_ = false;
+};
+
+// Multiples of the alignment whose tail may lie in the span, and one whose tail does not: the
+// prompt's end and a boundary that it shares with others, which the event does not tell. Empty: too
+// many.
+std::vector<int64_t> PossibleBoundaries(const RetentionRule& rule, int64_t first_block,
+                                        int64_t blocks) {
+  const int64_t size = rule.spec.block_size;
+  const int64_t tail = CeilDiv(rule.spec.sliding_window, size) + 1;
+  const int64_t last = (first_block + blocks + tail) * size / rule.alignment + 1;
+  const int64_t first = first_block * size / rule.alignment;
+  std::vector<int64_t> boundaries;
+  if (last - first >= kMaxBoundaries) return boundaries;
+  for (int64_t i = first; i <= last; ++i) {
+    boundaries.push_back(i * rule.alignment);
+  }
+  boundaries.push_back((last + 1) * rule.alignment);
+  return boundaries;
+}
+
+bool TryBoundaries(const RetentionRule& rule, int64_t first_block, int64_t blocks,
+                   Choices& choices) {
+  const std::vector<int64_t> boundaries = PossibleBoundaries(rule, first_block, blocks);
+  if (boundaries.empty()) return false;
+  Bitmap mask;
+  for (size_t i = 0; i < boundaries.size(); ++i) {
+    for (size_t j = i; j < boundaries.size(); ++j) {
+      const int64_t pair[] = {boundaries[i], boundaries[j]};
+      FillRetentionMask(rule, first_block, first_block + blocks, pair, mask);
+      choices.Consider(&mask);
+    }
+  }
+  return true;
+}
+
+bool LosesOnlyAPrefix(SpecKind kind) {
+  return IsWindowKind(kind) || kind == SpecKind::kChunkedLocalAttention;
+}
+
+}  // namespace
+
+bool PlaceByCounting(int64_t blocks, std::vector<int64_t>& blocks_of) {
+  const auto count = static_cast<int64_t>(blocks_of.size());
+  // Every hash before and behind a placed one needs a block of its own.
+  int64_t before = -1;
+  int64_t before_hash = -1;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t block = blocks_of[static_cast<size_t>(i)];
+    if (block == kNoBlock) continue;
+    if (block - before < i - before_hash || blocks - block < count - i) return false;
+    before = block;
+    before_hash = i;
+  }
+  before = -1;
+  before_hash = -1;
+  for (int64_t i = 0; i <= count; ++i) {
+    const int64_t block = i == count ? blocks : blocks_of[static_cast<size_t>(i)];
+    if (block == kNoBlock) continue;
+    if (block - before == i - before_hash) {
+      for (int64_t j = before_hash + 1; j < i; ++j) {
+        blocks_of[static_cast<size_t>(j)] = before + j - before_hash;
+      }
+    }
+    before = block;
+    before_hash = i;
+  }
+  return true;
+}
+
+bool PlaceByRule(const SparseRule& rule, const GroupSpec& spec, int64_t first_block, int64_t blocks,
+                 std::vector<int64_t>& blocks_of) {
+  if (!LosesOnlyAPrefix(spec.kind)) return true;
+  const RetentionRule retention{spec, rule.alignment, rule.retention_interval};
+  const int64_t end = first_block + blocks;
+  Choices choices(blocks, blocks_of);
+  Bitmap mask;
+  const bool masked = rule.rules >= EngineRules::kMain2026May &&
+                      FillRetentionMask(retention, first_block, end, {}, mask);
+  if (!masked) {
+    choices.Consider(nullptr);
+  } else if (!rule.retention_interval) {
+    choices.Consider(&mask);
+  } else if (!TryBoundaries(retention, first_block, blocks, choices)) {
+    return true;
+  }
+  if (!choices.any()) return false;
+  blocks_of = choices.common();
+  return true;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/replica/bucket_repair.h"
+
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/inlined_vector.h"
+#include "src/hash/seeded_hash.h"
+#include "src/residency/mirror.h"
+
+namespace kvcast::router {
+namespace {
+
+using TierGroup = std::pair<Tier, uint8_t>;
+
+// Copies of one block in one place.
+struct Copies {
+  TierGroup place;
+  uint32_t count = 0;
+  size_t shape = 0;  // of the store that named it
+};
+
+const char* MediumOf(Tier tier) {
+  switch (tier) {
+    case Tier::kGpu:
+      return kMediumGpu;
+    case Tier::kCpu:
+      return kMediumCpu;
+    case Tier::kStorage:
+      break;
+  }
+  return kMediumStorage;
+}
+
+// The store without blocks.
+BlockStored ShapeOf(const BlockStored& event) {
+  BlockStored shape = event;
+  shape.block_hashes.clear();
+  shape.parent_block_hash.reset();
+  return shape;
+}
+
+const DigestBuckets kEmptyBuckets{};
+
+}  // namespace
+
+ResidencyDigest DigestOfContent(const PrefixIndex& index, WorkerId worker) {
+  ResidencyDigest digest;
+  index.ForEachResidency(
+      worker, [&digest](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
+        for (uint32_t copy = 0; copy < copies; ++copy) digest.Add(tier, group, hash);
+      });
+  return digest;
+}
+
+BucketMask DifferingBuckets(const ResidencyDigest& held, const PublisherStatus& status) {
+  std::map<TierGroup, const DigestBuckets*> declared;
+  for (const PlaceStatus& place : status.places) {
+    if (place.buckets) declared[{place.digest.tier, place.digest.group}] = &*place.buckets;
+  }
+  BucketMask differing;
+  for (int tier = 0; tier < kTiers; ++tier) {
+    for (int64_t group = 0; group <= residency::kMaxGroup; ++group) {
+      const TierGroup place(static_cast<Tier>(tier), static_cast<uint8_t>(group));
+      const auto it = declared.find(place);
+      const DigestBuckets& theirs = it == declared.end() ? kEmptyBuckets : *it->second;
+      const DigestBuckets* ours = held.Buckets(place.first, place.second);
+      if (ours == nullptr) ours = &kEmptyBuckets;
+      for (size_t i = 0; i < kDigestBuckets; ++i) {
+        if ((*ours)[i] != theirs[i]) differing.set(i);
+      }
+    }
+  }
+  return differing;
+}
+
+struct BucketRepair::Wanted {
+  Copies& Find(const BlockHash& hash, const TierGroup& place) {
+    auto& places = blocks[hash];
+    for (Copies& copies : places) {
+      if (copies.place == place) return copies;
+    }
+    return places.emplace_back(Copies{place});
+  }
+
+  // Under a secret seed, because the hashes come from the network.
+  absl::flat_hash_map<BlockHash, absl::InlinedVector<Copies, 1>, SeededHash> blocks{
+      0, SeededHash{ProcessSeed()}};
+  std::vector<BlockStored> shapes;
+};
+
+BucketRepair::BucketRepair(const BucketMask& buckets)
+    : buckets_(buckets), wanted_(std::make_unique<Wanted>()) {}
+BucketRepair::~BucketRepair() = default;
+
+bool BucketRepair::Add(const EventBatch& part) {
+  for (const Event& event : part.events) {
+    const auto& stored = std::get<BlockStored>(event);
+    const TierGroup place(TierOf(stored.medium),
+                          static_cast<uint8_t>(stored.group_idx.value_or(0)));
+    wanted_->shapes.push_back(ShapeOf(stored));
+    for (const BlockHash& hash : stored.block_hashes) {
+      if (!buckets_.test(DigestBucketOf(hash))) return false;
+      Copies& copies = wanted_->Find(hash, place);
+      ++copies.count;
+      copies.shape = wanted_->shapes.size() - 1;
+    }
+  }
+  return true;
+}
+
+EventBatch BucketRepair::TakeChanges(const PrefixIndex& index, WorkerId worker) {
+  std::map<TierGroup, BlockRemoved> surplus;
+  index.ForEachResidency(worker,
+                         [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t held) {
+                           if (!buckets_.test(DigestBucketOf(hash))) return;
+                           const TierGroup place(tier, group);
+                           Copies& wanted = wanted_->Find(hash, place);
+                           const uint32_t kept = std::min(held, wanted.count);
+                           wanted.count -= kept;
+                           for (; held > kept; --held) surplus[place].block_hashes.push_back(hash);
+                         });
+  std::vector<BlockStored> missing = std::move(wanted_->shapes);
+  for (const auto& [hash, places] : wanted_->blocks) {
+    for (const Copies& copies : places) {
+      for (uint32_t i = 0; i < copies.count; ++i) {
+        missing[copies.shape].block_hashes.push_back(hash);
+      }
+    }
+  }
+  *wanted_ = Wanted();
+  EventBatch changes;
+  for (auto& [place, removed] : surplus) {
+    removed.medium = MediumOf(place.first);
+    removed.group_idx = place.second;
+    changes.events.emplace_back(std::move(removed));
+  }
+  for (BlockStored& stored : missing) {
+    if (!stored.block_hashes.empty()) changes.events.emplace_back(std::move(stored));
+  }
+  return changes;
+}
+
+}  // namespace kvcast::router

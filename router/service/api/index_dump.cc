@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/api/index_dump.h"
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "router/service/api/state_json.h"
+#include "router/service/json/json_fields.h"
+#include "src/hash/seeded_hash.h"
+
+namespace kvcast::router {
+namespace {
+
+constexpr size_t kPieceBytes = 64 << 10;
+constexpr size_t kBlocksPerEvent = 256;
+
+struct Entry {
+  BlockHash hash;
+  uint32_t copies = 0;
+  Tier tier = Tier::kGpu;
+  uint8_t group = 0;
+
+  std::pair<Tier, uint8_t> place() const { return {tier, group}; }
+};
+
+template <typename T>
+void AppendNumber(T number, std::string& text) {
+  char digits[24];
+  text.append(digits, std::to_chars(digits, digits + sizeof(digits), number).ptr);
+}
+
+void AppendHash(const BlockHash& hash, std::string& text) {
+  if (hash.form() == BlockHash::Form::kNegative) {
+    return AppendNumber(static_cast<int64_t>(hash.integer()), text);
+  }
+  if (!hash.is_bytes()) return AppendNumber(hash.integer(), text);
+  text += '"';
+  for (const uint8_t byte : hash.bytes()) {
+    text += "0123456789abcdef"[byte >> 4];
+    text += "0123456789abcdef"[byte & 15];
+  }
+  text += '"';
+}
+
+void AppendBlock(const Entry& entry, std::string& text) {
+  text += "{\"block_hash\":";
+  AppendHash(entry.hash, text);
+  if (entry.copies > 1) {
+    text += ",\"copies\":";
+    AppendNumber(entry.copies, text);
+  }
+  text += '}';
+}
+
+std::string Quoted(const std::string& text) {
+  return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+// Writes the document as it is asked for it. The index is locked only while entries are copied, so
+// that a client that reads slowly holds nothing up.
+class IndexDump {
+ public:
+  IndexDump(ServiceCore& core, const HttpRequest& request, size_t entries_max)
+      : core_(core), entries_max_(std::max<size_t>(entries_max, 1)) {
+    std::map<std::pair<std::string, std::string>, Scope> scopes;
+    for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
+      const RouterSource& config = worker->config;
+      if (!IsWanted(request, config)) continue;
+      scopes[{config.model, config.routing_group}].push_back(worker);
+    }
+    for (auto& [name, scope] : scopes) scopes_.push_back(std::move(scope));
+  }
+  ~IndexDump() { core_.dumping = false; }
+  IndexDump(const IndexDump&) = delete;
+  IndexDump& operator=(const IndexDump&) = delete;
+
+  std::string Next() {
+    std::string piece;
+    while (!over_ && piece.size() < kPieceBytes) Advance(piece);
+    return piece;
+  }
+
+ private:
+  using Scope = std::vector<std::shared_ptr<const FleetWorker>>;  // of one model and group
+
+  void Advance(std::string& piece) {
+    if (at_ < entries_.size()) return AppendEvent(piece);
+    if (scope_ == scopes_.size()) {
+      piece += scopes_.empty() ? "{}\n" : "}\n";
+      over_ = true;
+    } else if (worker_ == scopes_[scope_].size()) {
+      piece += "]}";
+      worker_ = 0;
+      ++scope_;
+    } else {
+      if (worker_ == 0 && slice_ == 0) BeginScope(piece);
+      ReadSlice();
+    }
+  }
+
+  void BeginScope(std::string& piece) {
+    const FleetWorker& first = *scopes_[scope_].front();
+    piece += scope_ == 0 ? '{' : ',';
+    piece += Quoted(first.config.model + ":" + first.config.routing_group) + ":{\"block_size\":";
+    AppendNumber(BlockSizeOf(core_, first), piece);
+    piece += ",\"events\":[";
+    first_event_ = true;
+  }
+
+  // The next entries of the worker: all of them if that are not too many, else those whose hashes
+  // fall into one of several equal slices.
+  void ReadSlice() {
+    const auto& worker = scopes_[scope_][worker_];
+    if (slice_ == 0) {
+      const uint64_t held = core_.index.counters(worker->id).residencies;
+      slices_ = 1 + held / entries_max_;
+    }
+    entries_.clear();
+    at_ = 0;
+    core_.index.ForEachResidency(
+        worker->id, [this](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
+          if (slices_ > 1 && slicer_(hash) % slices_ != slice_) return;
+          entries_.push_back({hash, copies, tier, group});
+        });
+    std::sort(entries_.begin(), entries_.end(),
+              [](const Entry& a, const Entry& b) { return a.place() < b.place(); });
+    head_ = R"({"worker_id":)" + Dumped(InstanceJson(worker->config)) + R"(,"dp_rank":)" +
+            std::to_string(worker->config.data_parallel_rank);
+    rank_ = worker->config.data_parallel_rank;
+    if (++slice_ < slices_) return;
+    slice_ = 0;
+    ++worker_;
+  }
+
+  static std::string Dumped(const Json& json) {
+    return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  }
+
+  void AppendEvent(std::string& piece) {
+    const auto place = entries_[at_].place();
+    if (!std::exchange(first_event_, false)) piece += ',';
+    piece += head_ + R"(,"medium":")" + TierName(place.first) + R"(","group_idx":)";
+    AppendNumber(place.second, piece);
+    piece += R"(,"event":{"event_id":)";
+    AppendNumber(next_event_++, piece);
+    piece += R"(,"dp_rank":)";
+    AppendNumber(rank_, piece);
+    piece += R"(,"data":{"stored":{"parent_hash":null,"blocks":[)";
+    const size_t end = std::min(entries_.size(), at_ + kBlocksPerEvent);
+    for (const size_t begin = at_; at_ < end && entries_[at_].place() == place; ++at_) {
+      if (at_ > begin) piece += ',';
+      AppendBlock(entries_[at_], piece);
+    }
+    piece += "]}}}}";
+  }
+
+  ServiceCore& core_;
+  const size_t entries_max_;
+  const SeededHash slicer_{ProcessSeed()};
+  std::vector<Scope> scopes_;
+  size_t scope_ = 0;
+  size_t worker_ = 0;   // of the scope
+  uint64_t slice_ = 0;  // of the worker
+  uint64_t slices_ = 1;
+  std::vector<Entry> entries_;  // of one slice, by place
+  size_t at_ = 0;               // the next of them
+  std::string head_;            // of the worker's events
+  int64_t rank_ = 0;
+  uint64_t next_event_ = 0;
+  bool first_event_ = true;
+  bool over_ = false;
+};
+
+}  // namespace
+
+const std::string& InstanceOf(const RouterSource& source) {
+  return source.instance.empty() ? source.worker.name : source.instance;
+}
+
+Json InstanceJson(const RouterSource& source) {
+  return source.instance_is_number ? Json(std::stoll(source.instance)) : Json(InstanceOf(source));
+}
+
+int64_t BlockSizeOf(const ServiceCore& core, const FleetWorker& worker) {
+  const int64_t said = worker.config.block_size;
+  return said > 0 ? said : core.index.hash_block_size(worker.id);
+}
+
+bool IsWanted(const HttpRequest& request, const RouterSource& source) {
+  const auto wanted = [&request](const char* name, const std::string& value) {
+    const auto it = request.query.find(name);
+    return it == request.query.end() || it->second == value;
+  };
+  return wanted("model_name", source.model) && wanted("routing_group", source.routing_group);
+}
+
+HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request, size_t entries_max) {
+  if (core.dumping.exchange(true)) return HttpError(503, "another dump is under way");
+  const auto dump = std::make_shared<IndexDump>(core, request, entries_max);
+  return {.next_piece = [dump] { return dump->Next(); }};
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/api/load_metrics.h"
+
+#include <array>
+#include <string>
+#include <utility>
+
+#include "router/service/api/state_json.h"
+
+namespace kvcast::router {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+// `visit` for each tier of each worker, with its labels.
+template <typename Visit>
+void ForEachTier(const std::vector<WorkerMetrics>& workers, const Visit& visit) {
+  for (const WorkerMetrics& worker : workers) {
+    for (const Tier tier : {Tier::kCpu, Tier::kStorage}) {
+      const LoadRatesView& rates = worker.load_rates;
+      visit(tier == Tier::kCpu ? rates.cpu : rates.storage,
+            Labels{{"worker", worker.name}, {"tier", TierName(tier)}});
+    }
+  }
+}
+
+void AddGauge(MetricFamily& family, Labels labels, const std::optional<double>& value) {
+  if (!value) return;
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.gauge.value = *value;
+  family.metric.push_back(std::move(metric));
+}
+
+}  // namespace
+
+void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
+                         std::vector<MetricFamily>& families) {
+  MetricFamily rates{"kvcast_load_rate_bytes_per_second",
+                     "Rate of loads from the tier, as configured and as measured.",
+                     MetricType::Gauge,
+                     {}};
+  MetricFamily costs{"kvcast_load_token_cost",
+                     "Tokens that the worker computes while it loads one.",
+                     MetricType::Gauge,
+                     {}};
+  MetricFamily reports{"kvcast_load_reports_total",
+                       "Reports of loads from the tier, by result.",
+                       MetricType::Counter,
+                       {}};
+  ForEachTier(workers, [&](const TierLoadRate& tier, const Labels& labels) {
+    const auto with = [&labels](const char* name, std::string value) {
+      Labels more = labels;
+      more.push_back({name, std::move(value)});
+      return more;
+    };
+    AddGauge(rates, with("source", "configured"), tier.configured);
+    AddGauge(rates, with("source", "measured"), tier.measured);
+    AddGauge(costs, labels, tier.cost);
+    for (size_t i = 0; i < tier.reports.size(); ++i) {
+      ClientMetric metric;
+      metric.label = with("result", std::string(LoadReportName(static_cast<LoadReport>(i))));
+      metric.counter.value = static_cast<double>(tier.reports[i]);
+      reports.metric.push_back(std::move(metric));
+    }
+  });
+  for (MetricFamily* const family : {&rates, &costs, &reports}) {
+    families.push_back(std::move(*family));
+  }
+}
+
+}  // namespace kvcast::router

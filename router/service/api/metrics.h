@@ -1,0 +1,57 @@
+// The metrics page of the router service, in Prometheus text format.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvcast/router/prefix_index.h"
+#include "kvcast/router/scheme_detector.h"
+#include "kvcast/stream/subscriber.h"
+#include "router/service/http/http_server.h"
+#include "router/service/ingest/feed_state.h"
+#include "router/service/ingest/load_rates.h"
+#include "router/service/ingest/source.h"
+#include "router/service/relay/relay.h"
+#include "router/service/route/latency.h"
+#include "router/service/route/reuse_watch.h"
+#include "router/service/route/routing_desk.h"
+
+namespace kvcast::router {
+
+// All counters of one worker at one time.
+struct WorkerMetrics {
+  std::string name;
+  SourceState state = SourceState::kConnecting;
+  SourceStatus stream;
+  SourceCounters wire;
+  IndexCounters index;
+  SchemeVerdict verdict;
+  SchemeCounters scheme;
+  std::optional<double> event_age_seconds;
+  std::vector<GroupSpec> groups;  // by group_idx
+  std::vector<GroupTally> tallies;
+  WorkerLoad load;
+  LoadRatesView load_rates;
+  ReuseDiagnosis diagnosis;
+  ReuseByKindAndCause reuse;
+  FeedCounters feed;
+};
+
+struct ServiceMetrics {
+  uint64_t queries = 0;
+  uint64_t bad_queries = 0;
+  HttpCounters http;
+  RelayCounters relay;
+  RoutingCounters routing;
+  const LatencyHistogram* latency = nullptr;  // of queries; nullptr: left out
+  const LatencyHistogram* decision_latency = nullptr;
+  std::vector<WorkerMetrics> workers;
+};
+
+// Names start with kvcast_, counters end in _total. Labels: worker, state and reason; tier, group
+// and kind of blocks; the scheme that was found is the labels of an info metric.
+std::string RenderMetrics(const ServiceMetrics& metrics);
+
+}  // namespace kvcast::router

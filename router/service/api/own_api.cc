@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/api/own_api.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "router/service/api/metrics.h"
+#include "router/service/api/source_json.h"
+#include "router/service/api/state_json.h"
+#include "router/service/json/json_fields.h"
+#include "router/service/route/query.h"
+
+namespace kvcast::router {
+namespace {
+
+constexpr int kSourceDepth = 5;
+
+HttpReply AnswerQuery(ServiceCore& core, const HttpRequest& request) {
+  const Result<Query> query = ParseQuery(request.body);
+  if (!query.ok()) {
+    ++core.refused;
+    return ErrorReply(query.status());
+  }
+  const auto answers = core.Ask(*query, core.fleet->view());
+  return answers.ok() ? JsonReply(RenderAnswers(*answers)) : ErrorReply(answers.status());
+}
+
+HttpReply AnswerRoute(ServiceCore& core, const HttpRequest& request) {
+  const Result<Query> query = ParseQuery(request.body, QueryForm::kRoute);
+  if (!query.ok()) {
+    ++core.refused;
+    return ErrorReply(query.status());
+  }
+  const auto decision = core.Route(*query);
+  return decision.ok() ? JsonReply(RenderDecision(*decision)) : ErrorReply(decision.status());
+}
+
+HttpReply TakeFeedback(ServiceCore& core, const HttpRequest& request) {
+  const auto feedback = ParseFeedback(request.body);
+  if (!feedback.ok()) return ErrorReply(feedback.status());
+  const auto refuted = core.Take(*feedback);
+  if (!refuted.ok()) return ErrorReply(refuted.status());
+  return JsonReply(Dump({{"status", "ok"}, {"refuted", *refuted}}));
+}
+
+HttpReply TakeLoadRates(ServiceCore& core, const HttpRequest& request) {
+  const auto report = ParseLoadRateReport(request.body);
+  if (!report.ok()) return ErrorReply(report.status());
+  const auto taken = core.Take(*report);
+  if (!taken.ok()) return ErrorReply(taken.status());
+  return JsonReply(
+      Dump({{"status", "ok"}, {"taken", *taken}, {"ignored", report->loads.size() - *taken}}));
+}
+
+HttpReply ListSources(const ServiceCore& core) {
+  Json sources = Json::array();
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
+    sources.push_back(SourceToJson(worker->config));
+  }
+  return JsonReply(Dump({{"sources", std::move(sources)}}));
+}
+
+HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
+  const auto json = ParseObject(request.body, kSourceDepth);
+  if (!json.ok()) return ErrorReply(json.status());
+  const auto source = SourceFromJson(*json);
+  if (!source.ok()) return ErrorReply(source.status());
+  if (ListensBeyondLoopback(*source) && !core.allow_remote) {
+    return HttpError(400, source->worker.name + ": bind: " + source->endpoint +
+                              " is not loopback; that takes allow_remote");
+  }
+  if (Status status = core.fleet->Add(*source); !status.ok()) return ErrorReply(status);
+  core.fleet->BeginPolls();
+  return JsonReply(Dump(SourceToJson(*source)), 201);
+}
+
+HttpReply RemoveSource(ServiceCore& core, const HttpRequest& request) {
+  const auto name = request.query.find("name");
+  if (name == request.query.end()) return HttpError(400, "name: needed, as ?name=");
+  const Status status = core.fleet->Remove(name->second);
+  return status.ok() ? JsonReply(Dump({{"status", "ok"}})) : ErrorReply(status);
+}
+
+HttpReply TakeEvents(ServiceCore& core, const HttpRequest& request) {
+  const auto name = request.query.find("worker");
+  if (name == request.query.end()) return HttpError(400, "worker: needed, as ?worker=");
+  const Status status = core.fleet->Push(name->second, request.body);
+  return status.ok() ? JsonReply(Dump({{"status", "ok"}})) : ErrorReply(status);
+}
+
+HttpReply AnswerHealth(const ServiceCore& core) {
+  size_t synced = 0;
+  size_t matched = 0;
+  const FleetView view = core.fleet->view();
+  for (const auto& worker : view->workers) {
+    synced += core.fleet->State(*worker) == SourceState::kSynced;
+    matched += worker->source->verdict().state == SchemeState::kMatched;
+  }
+  return JsonReply(Dump({{"status", "ok"},
+                         {"sources", view->workers.size()},
+                         {"synced", synced},
+                         {"schemes_matched", matched}}));
+}
+
+HttpReply AnswerReady(const ServiceCore& core) {
+  Json waiting = Json::array();
+  Json degraded = Json::array();
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
+    const SourceState state = core.fleet->State(*worker);
+    if (state == SourceState::kSynced) continue;
+    const bool waits = state == SourceState::kConnecting || state == SourceState::kBootstrap;
+    (waits ? waiting : degraded).push_back(worker->config.worker.name);
+  }
+  const bool ready = waiting.empty() && !core.draining;
+  Json body = {{"ready", ready}, {"waiting", std::move(waiting)}, {"degraded", degraded}};
+  if (core.draining) body["draining"] = true;
+  return JsonReply(Dump(body), ready ? 200 : 503);
+}
+
+WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& worker) {
+  const SourceStatus stream = core.fleet->stream(worker.id);
+  const Source& source = *worker.source;
+  WorkerMetrics metrics = {
+      worker.config.worker.name, source.State(stream.state),     stream,
+      source.counters(),         core.index.counters(worker.id), source.verdict(),
+      source.scheme_counters()};
+  if (const auto ts = source.last_batch_ts()) {
+    metrics.event_age_seconds = std::max(0.0, core.now() - *ts);
+  }
+  metrics.groups = core.index.Groups(worker.id);
+  metrics.tallies = source.group_tallies();
+  metrics.feed = core.fleet->feed(worker.id);
+  metrics.load = core.desk->load(worker.id);
+  metrics.load_rates = worker.load_rates->view(core.steady_ms());
+  metrics.diagnosis = core.reuse.diagnosis(worker.id);
+  metrics.reuse = core.reuse.totals(worker.id);
+  return metrics;
+}
+
+HttpReply AnswerMetrics(const ServiceCore& core, const HttpCounters& http) {
+  ServiceMetrics metrics;
+  metrics.queries = core.answered;
+  metrics.bad_queries = core.refused;
+  metrics.http = http;
+  metrics.routing = core.desk->counters();
+  if (core.relay) metrics.relay = core.relay->counters();
+  metrics.latency = &core.latency;
+  metrics.decision_latency = &core.decision_latency;
+  for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
+    metrics.workers.push_back(ReadWorkerMetrics(core, *worker));
+  }
+  return {.body = RenderMetrics(metrics),
+          .content_type = "text/plain; version=0.0.4; charset=utf-8"};
+}
+
+}  // namespace
+
+std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpCounters()> http) {
+  using Method = HttpRoute::Method;
+  using R = const HttpRequest&;
+  constexpr auto kObserver = HttpRoute::Lane::kObserver;
+  return {
+      {Method::kPost, "/v1/query", [&core](R r) { return AnswerQuery(core, r); }},
+      {Method::kPost, "/v1/route", [&core](R r) { return AnswerRoute(core, r); }},
+      {Method::kPost, "/v1/feedback", [&core](R r) { return TakeFeedback(core, r); }},
+      {Method::kPost, "/v1/load_rates", [&core](R r) { return TakeLoadRates(core, r); }, kObserver},
+      {Method::kGet, "/v1/sources", [&core](R) { return ListSources(core); }, kObserver},
+      {Method::kPost, "/v1/sources", [&core](R r) { return AddSource(core, r); }, kObserver},
+      {Method::kDelete, "/v1/sources", [&core](R r) { return RemoveSource(core, r); }, kObserver},
+      {Method::kGet, "/v1/state", [&core](R) { return JsonReply(Dump(StateJson(core))); },
+       kObserver},
+      {Method::kGet, "/v1/events",
+       [&core](R r) { return core.observations.Events(r, *core.fleet->view()); }, kObserver},
+      {Method::kGet, "/v1/decisions", [&core](R r) { return core.observations.Decisions(r); },
+       kObserver},
+      {Method::kGet, "/v1/history", [&core](R r) { return core.observations.History(r); },
+       kObserver},
+      {Method::kPost, "/v1/events", [&core](R r) { return TakeEvents(core, r); }},
+      {Method::kGet, "/healthz", [&core](R) { return AnswerHealth(core); }, kObserver},
+      {Method::kGet, "/readyz", [&core](R) { return AnswerReady(core); }, kObserver},
+      {Method::kGet, "/metrics",
+       [&core, http = std::move(http)](R) { return AnswerMetrics(core, http()); }, kObserver},
+  };
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/api/reuse_metrics.h"
+
+#include <string>
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+using Workers = const std::vector<WorkerMetrics>&;
+
+ClientMetric Gauge(Labels labels, double value) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  metric.gauge.value = value;
+  return metric;
+}
+
+std::string KindOf(const WorkerMetrics& worker, size_t group) {
+  return std::string(
+      SpecKindName(group < worker.groups.size() ? worker.groups[group].kind : SpecKind::kUnknown));
+}
+
+MetricFamily BlockFamily(const char* name, const char* help,
+                         int64_t ReuseDiagnosis::GroupUse::*blocks, Workers workers) {
+  MetricFamily family{name, help, MetricType::Gauge, {}};
+  for (const WorkerMetrics& worker : workers) {
+    for (size_t group = 0; group < worker.diagnosis.groups.size(); ++group) {
+      Labels labels = {{"worker", worker.name},
+                       {"group", std::to_string(group)},
+                       {"kind", KindOf(worker, group)}};
+      const auto count = static_cast<double>(worker.diagnosis.groups[group].*blocks);
+      family.metric.push_back(Gauge(std::move(labels), count));
+    }
+  }
+  return family;
+}
+
+MetricFamily TestedFamily(Workers workers) {
+  MetricFamily family{"kvcast_reuse_tested_prompts",
+                      "Sampled prompts of which the worker holds blocks.",
+                      MetricType::Gauge,
+                      {}};
+  for (const WorkerMetrics& worker : workers) {
+    family.metric.push_back(
+        Gauge({{"worker", worker.name}}, static_cast<double>(worker.diagnosis.tested)));
+  }
+  return family;
+}
+
+MetricFamily LostFamily(Workers workers) {
+  MetricFamily family{"kvcast_reuse_lost_prompts",
+                      "Tested prompts of which nothing can be reused, by cause.",
+                      MetricType::Gauge,
+                      {}};
+  for (const WorkerMetrics& worker : workers) {
+    for (size_t i = 0; i < kReuseCauses; ++i) {
+      Labels labels = {{"worker", worker.name},
+                       {"cause", std::string(ReuseCauseName(static_cast<ReuseCause>(i)))}};
+      const auto lost = static_cast<double>(worker.diagnosis.lost_by_cause[i]);
+      family.metric.push_back(Gauge(std::move(labels), lost));
+    }
+  }
+  return family;
+}
+
+MetricFamily CauseFamily(Workers workers) {
+  MetricFamily family{"kvcast_reuse_cause_info",
+                      "Why the worker's prefixes are not reused, and the group that blocks.",
+                      MetricType::Gauge,
+                      {}};
+  for (const WorkerMetrics& worker : workers) {
+    const std::optional<int64_t>& group = worker.diagnosis.group;
+    Labels labels = {{"worker", worker.name},
+                     {"cause", std::string(DiagnosisName(worker.diagnosis))},
+                     {"group", group ? std::to_string(*group) : "none"},
+                     {"kind", group ? KindOf(worker, static_cast<size_t>(*group)) : "none"}};
+    family.metric.push_back(Gauge(std::move(labels), 1));
+  }
+  return family;
+}
+
+MetricFamily TotalFamily(const char* name, const char* help, uint64_t ReuseTotals::*total,
+                         Workers workers) {
+  MetricFamily family{name, help, MetricType::Counter, {}};
+  for (const WorkerMetrics& worker : workers) {
+    for (const auto& [key, reuse] : worker.reuse) {
+      ClientMetric metric;
+      metric.label = {{"worker", worker.name}, {"kind", key.first}, {"cause", key.second}};
+      metric.counter.value = static_cast<double>(reuse.*total);
+      family.metric.push_back(std::move(metric));
+    }
+  }
+  return family;
+}
+
+}  // namespace
+
+void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
+  families.push_back(BlockFamily("kvcast_reuse_sampled_blocks",
+                                 "GPU blocks held of the sampled prompts.",
+                                 &ReuseDiagnosis::GroupUse::held, workers));
+  families.push_back(BlockFamily("kvcast_reuse_usable_blocks",
+                                 "Of them, those that serve a prefix which all groups serve.",
+                                 &ReuseDiagnosis::GroupUse::usable, workers));
+  families.push_back(TestedFamily(workers));
+  families.push_back(LostFamily(workers));
+  families.push_back(CauseFamily(workers));
+  families.push_back(TotalFamily(
+      "kvcast_worker_compared_requests_total",
+      "Requests whose real reuse was fed back, by kind of the limiting group and by cause.",
+      &ReuseTotals::requests, workers));
+  families.push_back(TotalFamily("kvcast_worker_predicted_tokens_total",
+                                 "Tokens that were predicted for them.",
+                                 &ReuseTotals::predicted_tokens, workers));
+  families.push_back(TotalFamily("kvcast_worker_reused_tokens_total", "Tokens that they reused.",
+                                 &ReuseTotals::reused_tokens, workers));
+}
+
+}  // namespace kvcast::router

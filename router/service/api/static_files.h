@@ -1,0 +1,15 @@
+// Files that are part of the program and served as they are.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "router/service/http/http_server.h"
+
+namespace kvcast::router {
+
+std::string_view OpenApiText();  // schemas/openapi.json
+std::vector<HttpRoute> StaticRoutes();
+
+}  // namespace kvcast::router

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/event_feeds.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cctype>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "router/service/http/http_fetch.h"
+#include "src/stream/waker.h"
+
+namespace kvcast::router {
+namespace {
+
+constexpr int kHttpOk = 200;
+constexpr int kMethodNotAllowed = 405;
+
+// No event at all: "[]".
+bool IsEmptyList(std::string_view body) {
+  size_t brackets = 0;
+  for (const char c : body) {
+    if (std::isspace(static_cast<unsigned char>(c)) != 0) continue;
+    if (brackets == 2 || c != "[]"[brackets++]) return false;
+  }
+  return brackets == 2;
+}
+
+}  // namespace
+
+bool IsFeedEndpoint(std::string_view endpoint) {
+  return endpoint == kPushEndpoint || endpoint.starts_with("http://") ||
+         endpoint.starts_with("https://");
+}
+
+// Its mutex makes the sink's calls for the worker take turns.
+class EventFeeds::Worker {
+ public:
+  Worker(WorkerId id, std::string at, const EventFeeds& feeds)
+      : endpoint(std::move(at)),
+        id_(id),
+        feeds_(feeds),
+        state_(endpoint != kPushEndpoint, feeds.config_.stale_ms, feeds.config_.now_ms()) {}
+
+  // False: it could not be decoded.
+  bool Take(std::string_view body) {
+    const MutexLock lock(mutex_);
+    const int64_t now = feeds_.config_.now_ms();
+    if (removed_) return true;
+    if (IsEmptyList(body)) {
+      state_.OnEmpty(now);
+      return true;
+    }
+    const BatchResult result = feeds_.sink_.apply(
+        id_, Seq(state_.next()), {reinterpret_cast<const uint8_t*>(body.data()), body.size()});
+    state_.OnApplied(result, now);
+    if (result == BatchResult::kRefuted) Drop();
+    return result != BatchResult::kUndecodable;
+  }
+  void Fail(bool cut) {
+    const MutexLock lock(mutex_);
+    const int64_t now = feeds_.config_.now_ms();
+    cut ? state_.OnCut(now) : state_.OnFailure(now);
+  }
+  void Contradict() {
+    const MutexLock lock(mutex_);
+    if (!removed_) Drop();
+  }
+  void Remove() {
+    const MutexLock lock(mutex_);
+    removed_ = true;
+  }
+  SourceStatus status() const {
+    const MutexLock lock(mutex_);
+    return state_.status(feeds_.config_.now_ms());
+  }
+  FeedCounters counters() const {
+    const MutexLock lock(mutex_);
+    return state_.counters();
+  }
+
+  const std::string endpoint;
+
+ private:
+  void Drop() KV_REQUIRES(mutex_) {
+    feeds_.sink_.on_reset(id_, ResetReason::kDoubt);
+    state_.OnReset(SourceReason::kContradicted);
+  }
+
+  const WorkerId id_;
+  const EventFeeds& feeds_;
+  mutable Mutex mutex_;
+  bool removed_ KV_GUARDED_BY(mutex_) = false;
+  FeedState state_ KV_GUARDED_BY(mutex_);
+};
+
+class EventFeeds::Poller {
+ public:
+  Poller(HttpUrl url, int64_t poll_ms, const FeedConfig& config,
+         std::shared_ptr<stream::Waker> stop)
+      : url_(std::move(url)), poll_ms_(poll_ms), config_(config), stop_(std::move(stop)) {}
+  ~Poller() {
+    stop_->Wake();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  void Add(std::shared_ptr<Worker> worker) {
+    const MutexLock lock(mutex_);
+    workers_.push_back(std::move(worker));
+  }
+  // True: it was the last one.
+  bool Remove(const Worker* worker) {
+    const MutexLock lock(mutex_);
+    std::erase_if(workers_, [worker](const auto& other) { return other.get() == worker; });
+    return workers_.empty();
+  }
+  void Begin() {
+    if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
+  }
+
+ private:
+  void Run() {
+    int64_t wait_ms = 0;
+    while (!Stopped(wait_ms)) {
+      FetchOptions options;
+      options.method = method_;
+      options.timeout_ms = config_.timeout_ms;
+      options.stop_fd = stop_->descriptor();
+      const FetchResult result = Fetch(url_, options);
+      if (result.outcome == FetchOutcome::kStopped) return;
+      wait_ms = Deliver(result) ? poll_ms_ : std::max(poll_ms_, config_.retry_ms);
+    }
+  }
+  // False: the poll failed.
+  bool Deliver(const FetchResult& result) {
+    std::vector<std::shared_ptr<Worker>> workers;
+    {
+      const MutexLock lock(mutex_);
+      workers = workers_;
+    }
+    const bool answered = result.outcome == FetchOutcome::kAnswered;
+    if (answered && result.status == kMethodNotAllowed) Switch();
+    const bool good = answered && result.status == kHttpOk;
+    for (const auto& worker : workers) {
+      good ? (void)worker->Take(result.body) : worker->Fail(result.outcome == FetchOutcome::kCut);
+    }
+    return good;
+  }
+  // Servers of TensorRT-LLM take POST, newer ones GET.
+  void Switch() { method_ = method_ == "POST" ? "GET" : "POST"; }
+  bool Stopped(int64_t wait_ms) const {
+    pollfd wait = {stop_->descriptor(), POLLIN, 0};
+    return poll(&wait, 1, static_cast<int>(wait_ms)) > 0;
+  }
+
+  const HttpUrl url_;
+  const int64_t poll_ms_;
+  const FeedConfig& config_;
+  const std::shared_ptr<stream::Waker> stop_;
+  std::string_view method_ = "POST";  // the thread's
+  Mutex mutex_;
+  std::vector<std::shared_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+EventFeeds::EventFeeds(FeedConfig config, FeedSink sink)
+    : config_(std::move(config)), sink_(std::move(sink)) {}
+
+EventFeeds::~EventFeeds() {
+  std::map<std::string, std::shared_ptr<Poller>> pollers;
+  const MutexLock lock(mutex_);
+  pollers.swap(pollers_);
+}
+
+std::shared_ptr<EventFeeds::Worker> EventFeeds::Find(WorkerId worker) const {
+  const MutexLock lock(mutex_);
+  const auto it = workers_.find(worker);
+  return it == workers_.end() ? nullptr : it->second;
+}
+
+Status EventFeeds::Add(WorkerId id, const std::string& endpoint, int64_t poll_ms) {
+  const auto worker = std::make_shared<Worker>(id, endpoint, *this);
+  const MutexLock lock(mutex_);
+  if (endpoint != kPushEndpoint) {
+    std::shared_ptr<Poller>& poller = pollers_[endpoint];
+    if (!poller) {
+      auto url = ParseHttpUrl(endpoint);
+      auto stop = stream::Waker::Create();
+      if (!url.ok() || !stop.ok()) {
+        pollers_.erase(endpoint);
+        return url.ok() ? stop.status() : url.status();
+      }
+      poller = std::make_shared<Poller>(std::move(url).value(), poll_ms, config_,
+                                        std::move(stop).value());
+    }
+    poller->Add(worker);
+  }
+  workers_[id] = worker;
+  return Status();
+}
+
+void EventFeeds::Begin() {
+  const MutexLock lock(mutex_);
+  for (const auto& [endpoint, poller] : pollers_) poller->Begin();
+}
+
+void EventFeeds::Remove(WorkerId id) {
+  std::shared_ptr<Poller> ended;  // its thread is joined without the lock
+  const auto worker = Find(id);
+  if (!worker) return;
+  {
+    const MutexLock lock(mutex_);
+    workers_.erase(id);
+    const auto poller = pollers_.find(worker->endpoint);
+    if (poller != pollers_.end() && poller->second->Remove(worker.get())) {
+      ended = std::move(poller->second);
+      pollers_.erase(poller);
+    }
+  }
+  worker->Remove();
+}
+
+bool EventFeeds::Has(WorkerId worker) const { return Find(worker) != nullptr; }
+
+Status EventFeeds::Push(WorkerId id, std::string_view body) {
+  const auto worker = Find(id);
+  if (!worker || worker->endpoint != kPushEndpoint) {
+    return {StatusCode::kFailedPrecondition, "the worker's endpoint is not \"push\""};
+  }
+  if (worker->Take(body)) return Status();
+  return {StatusCode::kMalformed, "not a list of events; what the worker held is dropped"};
+}
+
+void EventFeeds::Contradict(WorkerId id) {
+  if (const auto worker = Find(id)) worker->Contradict();
+}
+
+SourceStatus EventFeeds::status(WorkerId id) const {
+  const auto worker = Find(id);
+  return worker ? worker->status() : SourceStatus();
+}
+
+FeedCounters EventFeeds::counters(WorkerId id) const {
+  const auto worker = Find(id);
+  return worker ? worker->counters() : FeedCounters();
+}
+
+}  // namespace kvcast::router

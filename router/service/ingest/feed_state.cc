@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/feed_state.h"
+
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+// As of sources that a subscriber follows; see SourceStatus::weight.
+double FeedWeight(SourceState state, int64_t unsure_ms) {
+  if (state == SourceState::kConnecting) return 0;
+  if (state == SourceState::kSynced || state == SourceState::kCleared) return 1;
+  if (unsure_ms < 5000) return 0.5;
+  return unsure_ms < 30000 ? 0.25 : 0;
+}
+
+}  // namespace
+
+void FeedState::OnHeard(int64_t now_ms) {
+  ++counters_.answers;
+  if (failing_since_ms_ && heard_) ++status_.reconnects;
+  failing_since_ms_.reset();
+  heard_ = true;
+  unsure_since_ms_ = now_ms;
+}
+
+void FeedState::OnApplied(BatchResult result, int64_t now_ms) {
+  const bool was_cut = std::exchange(cut_, false);
+  const int64_t unsure_since = unsure_since_ms_;
+  OnHeard(now_ms);
+  if (was_cut) unsure_since_ms_ = unsure_since;
+  ++status_.batches;
+  ++status_.next_seq;
+  if (result == BatchResult::kUndecodable) {
+    ++counters_.undecodable;
+    why_ = SourceReason::kUndecodable;
+  } else if (result != BatchResult::kComplete && whole_) {
+    ++status_.gaps;
+    why_ = SourceReason::kLostBatches;
+  }
+  whole_ = result == BatchResult::kComplete;
+}
+
+void FeedState::OnFailure(int64_t now_ms) {
+  ++counters_.failures;
+  if (!failing_since_ms_) failing_since_ms_ = unsure_since_ms_ = now_ms;
+}
+
+void FeedState::OnCut(int64_t now_ms) {
+  ++counters_.cuts;
+  if (!std::exchange(cut_, true)) unsure_since_ms_ = now_ms;
+  if (!failing_since_ms_) failing_since_ms_ = now_ms;
+}
+
+void FeedState::OnReset(SourceReason reason) {
+  ++status_.resets;
+  whole_ = false;
+  why_ = reason;
+}
+
+SourceState FeedState::StateAt(int64_t now_ms) const {
+  if (!heard_) return SourceState::kConnecting;
+  if (failing_since_ms_ && now_ms - *failing_since_ms_ >= stale_ms_) return SourceState::kStale;
+  if (cut_) return SourceState::kSuspect;
+  return whole_ ? SourceState::kSynced : SourceState::kCleared;
+}
+
+SourceStatus FeedState::status(int64_t now_ms) const {
+  SourceStatus status = status_;
+  status.state = StateAt(now_ms);
+  status.weight = FeedWeight(status.state, now_ms - unsure_since_ms_);
+  switch (status.state) {
+    case SourceState::kConnecting:
+      status.reason = polled_ && now_ms - began_ms_ >= kUnheardMs ? SourceReason::kUnheard
+                                                                  : SourceReason::kJoining;
+      break;
+    case SourceState::kStale:
+      status.reason = SourceReason::kDisconnected;
+      break;
+    case SourceState::kSuspect:
+      status.reason = SourceReason::kReconnected;
+      break;
+    case SourceState::kCleared:
+      status.reason = why_;
+      break;
+    default:
+      break;
+  }
+  return status;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/fleet.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace kvcast::router {
+
+static int64_t SteadyNowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+SourceList FleetList::Sources(std::string_view model, std::string_view routing_group) const {
+  SourceList sources;
+  for (const auto& worker : workers) {
+    if (!model.empty() && worker->config.model != model) continue;
+    if (!routing_group.empty() && worker->config.routing_group != routing_group) continue;
+    sources.push_back(worker->source);
+  }
+  return sources;
+}
+
+std::shared_ptr<const FleetWorker> FleetList::Find(std::string_view name) const {
+  const auto it = std::find_if(workers.begin(), workers.end(), [name](const auto& worker) {
+    return worker->config.worker.name == name;
+  });
+  return it == workers.end() ? nullptr : *it;
+}
+
+Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, PrefixIndex& index,
+                                             FleetObserver observer) {
+  std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer)));
+  SubscriberSink sink;
+  // The subscriber calls only for workers that are followed, and those are found.
+  sink.apply = [raw = fleet.get()](WorkerId id, Seq seq, std::span<const uint8_t> payload) {
+    return raw->Apply(id, seq, payload);
+  };
+  sink.begin_snapshot = [raw = fleet.get()](WorkerId id) {
+    raw->Find(id)->source->BeginSnapshot();
+  };
+  sink.add_to_snapshot = [raw = fleet.get()](WorkerId id, std::span<const uint8_t> payload) {
+    return raw->Find(id)->source->AddToSnapshot(payload);
+  };
+  sink.commit_snapshot = [raw = fleet.get()](WorkerId id, const PublisherStatus& status) {
+    const auto worker = raw->Find(id);
+    const bool taken = worker->source->CommitSnapshot(status);
+    if (taken && raw->observer_.on_reset) raw->observer_.on_reset(*worker);
+    return taken;
+  };
+  sink.drop_snapshot = [raw = fleet.get()](WorkerId id) { raw->Find(id)->source->DropSnapshot(); };
+  sink.compare = [raw = fleet.get()](WorkerId id, const PublisherStatus& status) {
+    return raw->Find(id)->source->Compare(status);
+  };
+  sink.differing_buckets = [raw = fleet.get()](WorkerId id, const PublisherStatus& status) {
+    return raw->Find(id)->source->DifferingBuckets(status);
+  };
+  sink.begin_repair = [raw = fleet.get()](WorkerId id, uint64_t buckets) {
+    raw->Find(id)->source->BeginRepair(buckets);
+  };
+  sink.on_reset = [raw = fleet.get()](WorkerId id, ResetReason reason) { raw->Reset(id, reason); };
+  auto subscriber = Subscriber::Create(config, std::move(sink));
+  if (!subscriber.ok()) return subscriber.status();
+  fleet->subscriber_ = std::move(subscriber).value();
+  FeedSink feed_sink;
+  feed_sink.apply = [raw = fleet.get()](WorkerId id, Seq seq, std::span<const uint8_t> payload) {
+    return raw->Apply(id, seq, payload);
+  };
+  feed_sink.on_reset = [raw = fleet.get()](WorkerId id, ResetReason reason) {
+    raw->Reset(id, reason);
+  };
+  FeedConfig feeds;
+  feeds.stale_ms = config.stale_ms;
+  feeds.now_ms = config.now_ms ? config.now_ms : SteadyNowMs;
+  fleet->feeds_ = std::make_unique<EventFeeds>(std::move(feeds), std::move(feed_sink));
+  return fleet;
+}
+
+// The threads first: they read the maps.
+Fleet::~Fleet() {
+  feeds_.reset();
+  subscriber_.reset();
+}
+
+BatchResult Fleet::Apply(WorkerId id, Seq seq, std::span<const uint8_t> payload) {
+  const auto worker = Find(id);
+  if (observer_.on_payload) observer_.on_payload(*worker, seq, payload);
+  return worker->source->OnBatch(payload, seq);
+}
+
+void Fleet::Reset(WorkerId id, ResetReason reason) {
+  const auto worker = Find(id);
+  worker->source->OnReset(reason);
+  if (observer_.on_reset) observer_.on_reset(*worker);
+}
+
+SourceStatus Fleet::stream(WorkerId worker) const {
+  return feeds_->Has(worker) ? feeds_->status(worker) : subscriber_->status(worker);
+}
+
+void Fleet::Contradict(WorkerId worker) {
+  feeds_->Has(worker) ? feeds_->Contradict(worker) : subscriber_->Contradict(worker);
+}
+
+Status Fleet::Push(std::string_view name, std::string_view body) {
+  const auto worker = view()->Find(name);
+  if (worker == nullptr) {
+    return Status(StatusCode::kNotFound, "unknown worker " + std::string(name));
+  }
+  return feeds_->Push(worker->id, body);
+}
+
+FleetView Fleet::view() const {
+  const MutexLock lock(view_mutex_);
+  return view_;
+}
+
+std::shared_ptr<const FleetWorker> Fleet::Find(WorkerId id) const {
+  const MutexLock lock(view_mutex_);
+  const auto it = by_id_.find(id);
+  return it == by_id_.end() ? nullptr : it->second;
+}
+
+void Fleet::Publish(std::shared_ptr<const FleetWorker> worker) {
+  const MutexLock lock(view_mutex_);
+  auto next = std::make_shared<FleetList>(*view_);
+  by_id_.emplace(worker->id, worker);
+  next->workers.push_back(std::move(worker));
+  view_ = std::move(next);
+}
+
+void Fleet::Drop(const FleetWorker& worker) {
+  {
+    const MutexLock lock(view_mutex_);
+    auto next = std::make_shared<FleetList>(*view_);
+    std::erase_if(next->workers, [&](const auto& other) { return other->id == worker.id; });
+    by_id_.erase(worker.id);
+    view_ = std::move(next);
+  }
+  index_.RemoveWorker(worker.id);
+}
+
+Status Fleet::Add(const RouterSource& config) {
+  const auto ranks = ExpandRanks(config);
+  if (!ranks.ok()) return ranks.status();
+  const MutexLock admin(admin_mutex_);
+  for (size_t i = 0; i < ranks->size(); ++i) {
+    const Status added = AddRank((*ranks)[i]);
+    if (added.ok()) continue;
+    while (i > 0) (void)RemoveRank((*ranks)[--i].worker.name);
+    return added;
+  }
+  return Status();
+}
+
+Status Fleet::AddRank(const RouterSource& config) {
+  if (view()->Find(config.worker.name) != nullptr) {
+    return Status(StatusCode::kFailedPrecondition, "two sources are named " + config.worker.name);
+  }
+  const WorkerId id(next_id_);
+  auto source = Source::Create(id, config, index_);
+  if (!source.ok()) return source.status();
+  ++next_id_;
+  auto worker = std::make_shared<FleetWorker>(FleetWorker{
+      id, config, std::move(source).value(), std::make_shared<LoadRates>(config.load_rates)});
+  if (observer_.on_applied) {
+    // The source does not outlive the worker that its observer names.
+    worker->source->set_observer([this, raw = worker.get()](const AppliedBatch& applied) {
+      observer_.on_applied(*raw, applied);
+    });
+  }
+  Publish(worker);
+  const Status followed = IsFeedEndpoint(config.endpoint)
+                              ? feeds_->Add(id, config.endpoint, config.poll_ms)
+                              : subscriber_->Add({id, config.endpoint, config.replay_endpoint,
+                                                  config.topic, config.bind});
+  if (followed.ok()) return followed;
+  Drop(*worker);
+  return Status(followed.code(), config.worker.name + ": " + followed.message());
+}
+
+Status Fleet::Remove(std::string_view name) {
+  const MutexLock admin(admin_mutex_);
+  return RemoveRank(name);
+}
+
+Status Fleet::RemoveRank(std::string_view name) {
+  const auto worker = view()->Find(name);
+  if (worker == nullptr) {
+    return Status(StatusCode::kNotFound, "unknown worker " + std::string(name));
+  }
+  feeds_->Remove(worker->id);
+  subscriber_->Remove(worker->id);
+  Drop(*worker);
+  if (observer_.on_removed) observer_.on_removed(*worker);
+  return Status();
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,60 @@
+// FoundNames: hashes of blocks whose content queries have found out, on their way to the index.
+//
+// A query that computes an engine's hashes knows which content each of them names. It must not wait
+// for the index's writer, so it leaves these names here, and the source's own thread gives them to
+// the blocks beside its next batch. Names that do not fit are dropped: a later query finds them
+// again.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "kvcast/core/block_hash_value.h"
+#include "kvcast/router/content_key.h"
+#include "router/service/ingest/hash_scheme.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::router {
+
+// The first `units` hashes of a prompt and what each names.
+struct FoundNames {
+  std::shared_ptr<const std::vector<BlockHash>> hashes;
+  std::shared_ptr<const std::vector<ContentKey>> contents;
+  size_t units = 0;
+  HashScheme scheme;  // that the hashes were computed by
+};
+
+// Of one source. Thread-safe.
+class FoundNamesQueue {
+ public:
+  static constexpr size_t kPrompts = 16;
+
+  void Offer(FoundNames names) {
+    MutexLock lock(mutex_);
+    if (prompts_.size() == kPrompts) {
+      ++dropped_;
+    } else {
+      prompts_.push_back(std::move(names));
+    }
+  }
+  std::vector<FoundNames> Take() {
+    MutexLock lock(mutex_);
+    return std::exchange(prompts_, {});
+  }
+  // Prompts that did not fit.
+  uint64_t dropped() const {
+    MutexLock lock(mutex_);
+    return dropped_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::vector<FoundNames> prompts_ KV_GUARDED_BY(mutex_);
+  uint64_t dropped_ KV_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace kvcast::router

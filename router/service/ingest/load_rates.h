@@ -1,0 +1,100 @@
+// LoadRates: cost of one worker's loads from lower tiers, from configured and reported rates.
+//
+//   POST /v1/load_rates
+//   {"worker": name, "loads": [{"tier": "CPU" or "STORAGE", and either
+//      "bytes", "seconds"              loaded since the last report, or of one load
+//      "bytes_total", "seconds_total"  loaded since the engine began}, ...]}
+//
+// Rates are in bytes per second, as connectors count them and links are rated: the rate of a tier
+// stays when the model changes. kv_bytes_per_token makes tokens of them. Counters that are sums
+// over tensor-parallel ranks, bytes and seconds alike, give the rate of one rank;
+// kv_bytes_per_token is then that of one rank, too.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "kvcast/core/tier.h"
+#include "kvcast/router/load_rate.h"
+#include "kvcast/router/selector.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::router {
+
+inline constexpr size_t kMaxLoadsAReport = 64;
+
+// Of a source; 0: not told.
+struct LoadRateConfig {
+  int64_t kv_bytes_per_token = 0;  // that a load of one token copies, all groups together
+  int64_t prefill_tokens_per_s = 0;
+  int64_t cpu_bytes_per_s = 0;      // host memory to GPU
+  int64_t storage_bytes_per_s = 0;  // storage to host memory
+};
+inline constexpr int64_t kMaxKvBytesPerToken = int64_t{1} << 40;
+inline constexpr int64_t kMaxPrefillTokensPerS = 1'000'000'000;
+
+struct LoadMeasurement {
+  Tier tier = Tier::kCpu;
+  double bytes = 0;
+  double seconds = 0;
+  bool totals = false;
+};
+
+struct LoadRateReport {
+  std::string worker;
+  std::vector<LoadMeasurement> loads;
+};
+// Not ok: one line that names the member at fault.
+Result<LoadRateReport> ParseLoadRateReport(std::string_view body);
+
+// Of one tier at one time.
+struct TierLoadRate {
+  std::optional<double> configured;  // bytes per second
+  std::optional<double> measured;    // counts more than the configured one
+  std::optional<double> cost;        // of a token, as LoadCosts; nullopt: the weight counts
+  size_t samples = 0;
+  std::optional<double> age_seconds;  // of the last sample
+  std::array<uint64_t, kLoadReports> reports{};
+};
+
+struct LoadRatesView {
+  LoadRateConfig config;
+  TierLoadRate cpu;
+  TierLoadRate storage;
+};
+
+// Thread-safe. Times are a monotonic clock's.
+class LoadRates {
+ public:
+  explicit LoadRates(const LoadRateConfig& config) : config_(config) {}
+
+  LoadReport Note(const LoadMeasurement& load, int64_t now_ms);
+  // A token on storage is read into host memory and loaded from there: its cost is the sum of both,
+  // or the first alone where the rate of host memory is not known.
+  LoadCosts costs(int64_t now_ms) const;
+  LoadRatesView view(int64_t now_ms) const;
+
+ private:
+  LoadCosts CostsAt(int64_t now_ms) const KV_REQUIRES(mutex_);
+  TierLoadRate Describe(const LoadRate& rate, int64_t configured, int64_t now_ms) const
+      KV_REQUIRES(mutex_);
+
+  const LoadRateConfig config_;
+  mutable Mutex mutex_;
+  LoadRate cpu_ KV_GUARDED_BY(mutex_);
+  LoadRate storage_ KV_GUARDED_BY(mutex_);
+};
+
+// {"kv_bytes_per_token": n|null, "prefill_tokens_per_s": n|null, "tiers": {"CPU":
+// {"configured_bytes_per_s": x|null, "measured_bytes_per_s": x|null, "cost": x|null, "samples",
+// "age_seconds": x|null, "reports": {"taken", ...}}, "STORAGE": {...}}}
+nlohmann::json LoadRatesToJson(const LoadRatesView& view);
+
+}  // namespace kvcast::router

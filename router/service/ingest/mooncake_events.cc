@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/mooncake_events.h"
+
+#include <array>
+#include <charconv>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "kvcast/core/tier.h"
+#include "kvcast/router/prefix_index.h"
+#include "src/wire/reader.h"
+
+namespace kvcast::router {
+namespace {
+
+using wire::Kind;
+using wire::Reader;
+using wire::Value;
+
+constexpr uint64_t kMaxTextBytes = 4096;
+constexpr uint64_t kMaxHashBytes = 256;
+
+// What an event map may hold, all of it optional.
+struct Fields {
+  std::string_view event_type;
+  std::string_view tenant_id;
+  std::string_view backend_id;
+  std::string_view object_key;
+  std::string_view group_id;
+  std::optional<std::string> medium;
+  std::optional<std::string> lora_name;
+  std::optional<std::string> salt;
+  std::optional<BlockHash> parent;
+  std::optional<int64_t> block_size;
+  std::optional<int64_t> base_block_idx;
+  std::vector<BlockHash> hashes;
+  std::optional<std::vector<TokenId>> tokens;
+};
+
+std::optional<int64_t> IntegerOf(const Value& value) {
+  if (value.kind != Kind::kUnsigned || value.number > INT64_MAX) return std::nullopt;
+  return static_cast<int64_t>(value.number);
+}
+
+std::optional<BlockHash> HashOf(const Value& value) {
+  if (value.kind == Kind::kUnsigned) return BlockHash::FromUnsigned(value.number);
+  if (value.kind == Kind::kNegative) {
+    return BlockHash::FromSigned(static_cast<int64_t>(value.number));
+  }
+  const bool is_content = value.kind == Kind::kBytes || value.kind == Kind::kText;
+  if (!is_content || value.number == 0 || value.number > kMaxHashBytes) return std::nullopt;
+  return BlockHash::FromBytes({value.data, static_cast<size_t>(value.number)});
+}
+
+// Text and nil set the target; a text that is too long is none.
+bool TextOf(const Value& value, std::string_view& text) {
+  text = {};
+  if (value.kind == Kind::kNil) return true;
+  if (value.kind != Kind::kText || value.number > kMaxTextBytes) return false;
+  text = value.as_view();
+  return true;
+}
+bool TextOf(const Value& value, std::optional<std::string>& text) {
+  std::string_view view;
+  if (!TextOf(value, view)) return false;
+  if (!view.empty()) text = std::string(view);
+  return true;
+}
+bool NumberOf(const Value& value, std::optional<int64_t>& number) {
+  number = IntegerOf(value);
+  return number.has_value() || value.kind == Kind::kNil;
+}
+
+std::optional<int64_t> GroupOf(std::string_view text) {
+  int64_t group = 0;
+  if (text.empty()) return group;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), group);
+  const bool whole = error == std::errc() && end == text.data() + text.size();
+  return whole && group >= 0 && group < kMaxGroups ? std::optional(group) : std::nullopt;
+}
+
+bool AllMaps(Reader in, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    Kind kind;
+    if (!in.PeekKind(kind) || kind != Kind::kMap || !in.Skip()) return false;
+  }
+  return true;
+}
+
+// The fields of one event.
+class MapReader {
+ public:
+  MapReader(Reader& in, const MooncakeConfig& config) : in_(in), config_(config) {}
+
+  // Reads to the end of the map, whatever is in it. False: some field is not of the format.
+  // REQUIRES: a well-formed map comes next.
+  bool Read(Fields& fields) {
+    Value head;
+    bool good = in_.Next(head);
+    for (uint64_t i = 0; i < head.number; ++i) {
+      Value key;
+      Reader at_key = in_;
+      good &= at_key.Next(key) && in_.Skip();
+      const Reader at_value = in_;
+      good &= in_.Skip();
+      if (key.kind == Kind::kText) good &= ReadField(key.as_view(), at_value, fields);
+    }
+    return good;
+  }
+
+ private:
+  bool ReadField(std::string_view key, Reader in, Fields& fields) {
+    if (key == "seq_hashes") return ReadHashes(in, fields.hashes);
+    if (key == "token_ids") return ReadTokens(in, fields.tokens);
+    Value value;
+    if (!in.Next(value)) return false;
+    if (key == "event_type") return TextOf(value, fields.event_type);
+    if (key == "tenant_id") return TextOf(value, fields.tenant_id);
+    if (key == "backend_id") return TextOf(value, fields.backend_id);
+    if (key == "object_key") return TextOf(value, fields.object_key);
+    if (key == "group_id") return TextOf(value, fields.group_id);
+    if (key == "medium") return TextOf(value, fields.medium);
+    if (key == "lora_name") return TextOf(value, fields.lora_name);
+    if (key == "additional_salt") return TextOf(value, fields.salt);
+    if (key == "block_size") return NumberOf(value, fields.block_size);
+    if (key == "base_block_idx") return NumberOf(value, fields.base_block_idx);
+    if (key != "parent_hash" || value.kind == Kind::kNil) return true;
+    fields.parent = HashOf(value);
+    return fields.parent.has_value();
+  }
+
+  bool ReadHashes(Reader& in, std::vector<BlockHash>& hashes) const {
+    Value head;
+    if (!in.Next(head) || head.kind != Kind::kArray || head.number > config_.hashes_max) {
+      return false;
+    }
+    hashes.clear();
+    for (uint64_t i = 0; i < head.number; ++i) {
+      Value value;
+      const auto hash = in.Next(value) ? HashOf(value) : std::nullopt;
+      if (!hash) return false;
+      hashes.push_back(*hash);
+    }
+    return true;
+  }
+
+  bool ReadTokens(Reader& in, std::optional<std::vector<TokenId>>& tokens) const {
+    Value head;
+    if (!in.Next(head)) return false;
+    if (head.kind == Kind::kNil) return true;
+    if (head.kind != Kind::kArray || head.number > config_.tokens_max) return false;
+    tokens.emplace();
+    for (uint64_t i = 0; i < head.number; ++i) {
+      Value value;
+      const auto token = in.Next(value) ? IntegerOf(value) : std::nullopt;
+      if (!token) return false;
+      tokens->push_back(*token);
+    }
+    return true;
+  }
+
+  Reader& in_;
+  const MooncakeConfig& config_;
+};
+
+}  // namespace
+
+class MooncakeEvents::Impl {
+ public:
+  explicit Impl(MooncakeConfig config) : config_(std::move(config)) {}
+
+  Result<EventBatch> Decode(std::span<const uint8_t> payload);
+  void Restart() { objects_.clear(); }
+
+  MooncakeCounters counters;
+
+ private:
+  // An object that the events name by a key, and where it lies.
+  struct Object {
+    std::vector<BlockHash> hashes;
+    std::array<bool, kTiers> in_tier{};
+  };
+
+  void Take(Fields fields, std::vector<Event>& out);
+  void TakeBad(std::vector<Event>& out);
+  bool Stored(Fields& fields, int64_t group, std::vector<Event>& out);
+  void Removed(const Fields& fields, int64_t group, std::vector<Event>& out);
+  void Forget(Object& object, int64_t group, std::vector<Event>& out);
+  void ClearAll(std::vector<Event>& out);
+
+  MooncakeConfig config_;
+  std::unordered_map<std::string, Object> objects_;
+};
+
+Result<EventBatch> MooncakeEvents::Impl::Decode(std::span<const uint8_t> payload) {
+  const Status malformed(StatusCode::kMalformed, "not a batch of Mooncake events");
+  if (payload.size() > config_.bytes_max) return Status(StatusCode::kLimit, "batch: too long");
+  Reader whole(payload);
+  if (Reader check = whole; !check.Skip() || !check.at_end()) return malformed;
+  Value head;
+  Value ts;
+  Value events;
+  if (!whole.Next(head) || head.kind != Kind::kArray || head.number < 2) return malformed;
+  if (!whole.Next(ts) || !ts.is_integer()) return malformed;
+  if (!whole.Next(events) || events.kind != Kind::kArray) return malformed;
+  if (!AllMaps(whole, events.number)) return malformed;
+  EventBatch batch;
+  batch.ts = ts.as_double() / 1000;
+  for (uint64_t i = 0; i < events.number; ++i) {
+    Fields fields;
+    if (MapReader(whole, config_).Read(fields)) {
+      Take(std::move(fields), batch.events);
+    } else {
+      TakeBad(batch.events);
+    }
+  }
+  return batch;
+}
+
+// It may have been a remove.
+void MooncakeEvents::Impl::TakeBad(std::vector<Event>& out) {
+  ++counters.bad_events;
+  ClearAll(out);
+}
+
+void MooncakeEvents::Impl::Take(Fields fields, std::vector<Event>& out) {
+  const auto group = GroupOf(fields.group_id);
+  if (!group || fields.event_type.empty()) return TakeBad(out);
+  const bool other_backend = !config_.backend_id.empty() && fields.backend_id != config_.backend_id;
+  if (fields.tenant_id != config_.tenant_id || other_backend) {
+    ++counters.others;
+    return;
+  }
+  if (fields.event_type == "stored") {
+    if (!Stored(fields, *group, out)) return;
+  } else if (fields.event_type == "removed") {
+    Removed(fields, *group, out);
+  } else if (fields.event_type == "cleared") {
+    ClearAll(out);
+  } else {
+    ++counters.unknown_types;
+    return;
+  }
+  ++counters.events;
+}
+
+// False: left out.
+bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Event>& out) {
+  if (fields.hashes.empty() || !fields.medium) {
+    ++counters.opaque;
+    return false;
+  }
+  if (!fields.object_key.empty()) {
+    const std::string key(fields.object_key);
+    if (objects_.size() >= config_.objects_max && !objects_.contains(key)) {
+      ++counters.refused;
+      return false;
+    }
+    Object& object = objects_[key];
+    if (object.hashes != fields.hashes) Forget(object, group, out);
+    object.hashes = fields.hashes;
+    bool& in_tier = object.in_tier[static_cast<size_t>(TierOf(fields.medium))];
+    if (std::exchange(in_tier, true)) return true;
+  }
+  BlockStored store;
+  store.block_hashes = std::move(fields.hashes);
+  store.parent_block_hash = std::move(fields.parent);
+  store.token_ids = std::move(fields.tokens);
+  store.block_size = fields.block_size.value_or(0);
+  store.medium = std::move(fields.medium);
+  store.lora_name = std::move(fields.lora_name);
+  store.cache_salt = std::move(fields.salt);
+  store.group_idx = group;
+  if (fields.base_block_idx && *fields.base_block_idx < (int64_t{1} << 32) &&
+      store.block_size <= kMaxBlockSize) {
+    store.token_offset = *fields.base_block_idx * store.block_size;
+  }
+  out.emplace_back(std::move(store));
+  return true;
+}
+
+// The object has become another one.
+void MooncakeEvents::Impl::Forget(Object& object, int64_t group, std::vector<Event>& out) {
+  constexpr std::array kMedia = {kMediumGpu, kMediumCpu, kMediumStorage};
+  for (size_t tier = 0; tier < object.in_tier.size(); ++tier) {
+    if (!std::exchange(object.in_tier[tier], false)) continue;
+    BlockRemoved removed;
+    removed.block_hashes = object.hashes;
+    removed.medium = kMedia[tier];
+    removed.group_idx = group;
+    out.emplace_back(std::move(removed));
+  }
+}
+
+void MooncakeEvents::Impl::Removed(const Fields& fields, int64_t group, std::vector<Event>& out) {
+  BlockRemoved removed;
+  removed.block_hashes = fields.hashes;
+  removed.medium = fields.medium;
+  removed.group_idx = group;
+  if (const auto it = objects_.find(std::string(fields.object_key)); it != objects_.end()) {
+    auto& [hashes, in_tier] = it->second;
+    if (removed.block_hashes.empty()) removed.block_hashes = hashes;
+    in_tier[static_cast<size_t>(TierOf(removed.medium))] = false;
+    if (in_tier == std::array<bool, kTiers>{}) objects_.erase(it);
+  }
+  if (removed.block_hashes.empty() || !removed.medium) {
+    ++counters.opaque;
+    return;
+  }
+  out.emplace_back(std::move(removed));
+}
+
+void MooncakeEvents::Impl::ClearAll(std::vector<Event>& out) {
+  objects_.clear();
+  for (const char* medium : {kMediumGpu, kMediumCpu, kMediumStorage}) {
+    out.emplace_back(AllBlocksCleared{.medium = medium});
+  }
+}
+
+MooncakeEvents::MooncakeEvents(MooncakeConfig config)
+    : impl_(std::make_unique<Impl>(std::move(config))) {}
+MooncakeEvents::~MooncakeEvents() = default;
+MooncakeEvents::MooncakeEvents(MooncakeEvents&&) noexcept = default;
+MooncakeEvents& MooncakeEvents::operator=(MooncakeEvents&&) noexcept = default;
+
+Result<EventBatch> MooncakeEvents::Decode(std::span<const uint8_t> payload) {
+  return impl_->Decode(payload);
+}
+void MooncakeEvents::Restart() { impl_->Restart(); }
+MooncakeCounters MooncakeEvents::counters() const { return impl_->counters; }
+
+}  // namespace kvcast::router

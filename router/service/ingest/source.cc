@@ -1,0 +1,451 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/source.h"
+
+#include <algorithm>
+#include <limits>
+#include <string_view>
+#include <utility>
+#include <variant>
+
+#include "kvcast/core/tier.h"
+#include "kvcast/stream/publisher.h"
+
+namespace kvcast::router {
+namespace {
+
+// An event of a kind that does not exist yet costs no truth; one that is known and broken may.
+bool LosesTruth(const DecodeCounts& counts) {
+  return counts.rejected_total() > counts.rejected[static_cast<size_t>(Reject::kUnknownEvent)];
+}
+
+void AddCounts(const DecodeCounts& from, DecodeCounts& to) {
+  to.decoded += from.decoded;
+  to.unknown_fields += from.unknown_fields;
+  to.component_fields += from.component_fields;
+  for (size_t i = 0; i < kRejectReasons; ++i) to.rejected[i] += from.rejected[i];
+}
+
+SchemeDetectorConfig DetectorConfig(const RouterSource& source) {
+  SchemeDetectorConfig config;
+  config.algorithm = source.algorithm;
+  config.seed = source.hash_seed;
+  config.none_hash = source.none_hash;
+  config.hash_block_size = source.worker.hash_block_size;
+  config.seeds.insert(config.seeds.end(), source.candidate_seeds.begin(),
+                      source.candidate_seeds.end());
+  config.none_hashes = source.candidate_none_hashes;
+  config.lora_paths = source.lora_paths;
+  return config;
+}
+
+Result<HashScheme> AssumedScheme(const RouterSource& source) {
+  const HashAlgorithm algorithm = source.algorithm.value_or(HashAlgorithm::kSha256);
+  const auto hasher = source.none_hash.empty()
+                          ? BlockHasher::FromSeed(
+                                algorithm, source.hash_seed.value_or(std::string(kDefaultHashSeed)))
+                          : BlockHasher::FromNoneHash(algorithm, source.none_hash);
+  if (!hasher.ok()) return hasher.status();
+  const auto none_hash = hasher->none_hash().bytes();
+  return HashScheme{algorithm, {none_hash.begin(), none_hash.end()}, EventHashForm::kInt64};
+}
+
+// TensorRT-LLM's lookup is not vLLM's.
+std::string_view RuleDoubtOf(const RouterSource& source) {
+  if (source.format != EventFormat::kTrtllm) return {};
+  if (source.trtllm.window_sizes.size() > 1) {
+    return "rule: how TensorRT-LLM joins the hits of several windows is not known";
+  }
+  if (source.trtllm.partial_reuse) {
+    return "rule: the engine may reuse a part of a block: tell partial_reuse if it does not";
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source) {
+  std::vector<RouterSource> ranks;
+  if (source.data_parallel_size == 1) {
+    ranks.push_back(source);
+    return ranks;
+  }
+  const int64_t first = source.data_parallel_rank;
+  if (first > std::numeric_limits<int64_t>::max() - source.data_parallel_size) {
+    return Status(StatusCode::kInvalidArgument,
+                  source.worker.name + ": data_parallel_rank is too large");
+  }
+  for (int64_t rank = first; rank < first + source.data_parallel_size; ++rank) {
+    RouterSource& each = ranks.emplace_back(source);
+    each.worker.name += "-dp" + std::to_string(rank);
+    if (each.instance.empty()) each.instance = source.worker.name;
+    each.data_parallel_rank = rank;
+    each.data_parallel_size = 1;
+    if (source.rank_by_tag) continue;
+    for (std::string* const endpoint : {&each.endpoint, &each.replay_endpoint}) {
+      auto of_rank = EndpointForRank(*endpoint, rank);
+      if (!of_rank.ok()) {
+        return Status(StatusCode::kInvalidArgument,
+                      source.worker.name + ": " + of_rank.status().message());
+      }
+      *endpoint = std::move(of_rank).value();
+    }
+  }
+  return ranks;
+}
+
+Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& config,
+                                               PrefixIndex& index) {
+  if (config.worker.name.empty()) {
+    return Status(StatusCode::kInvalidArgument, "source: the name is empty");
+  }
+  Result<HashScheme> assumed = AssumedScheme(config);
+  if (!assumed.ok()) return assumed.status();
+  Result<SchemeDetector> detector = SchemeDetector::Create(DetectorConfig(config));
+  if (!detector.ok()) return detector.status();
+  WorkerConfig worker = config.worker;
+  worker.digests = !config.replay_endpoint.empty();
+  worker.repeats_are_refreshes |= config.format == EventFormat::kMooncake;
+  std::optional<TrtllmEvents> trtllm;
+  if (config.format == EventFormat::kTrtllm) {
+    TrtllmConfig events = config.trtllm;
+    if (config.rank_by_tag) events.attention_dp_rank = config.data_parallel_rank;
+    Result<TrtllmEvents> made = TrtllmEvents::Create(events);
+    if (!made.ok()) {
+      return Status(made.status().code(), config.worker.name + ": " + made.status().message());
+    }
+    trtllm.emplace(std::move(made).value());
+    worker.groups = TrtllmEvents::Groups(events);
+  }
+  if (Status status = index.AddWorker(id, worker); !status.ok()) {
+    return Status(status.code(), config.worker.name + ": " + status.message());
+  }
+  std::unique_ptr<Source> source(
+      new Source(id, config, index, std::move(detector).value(), std::move(assumed).value()));
+  source->trtllm_ = std::move(trtllm);
+  return source;
+}
+
+Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
+               HashScheme assumed)
+    : id_(id),
+      name_(config.worker.name),
+      model_(config.model),
+      index_(index),
+      replica_(id, index),
+      gpu_blocks_(config.gpu_blocks),
+      unit_registered_(config.worker.hash_block_size > 0),
+      assumed_(std::move(assumed)),
+      lora_paths_(config.lora_paths),
+      rank_by_tag_(config.rank_by_tag && config.format == EventFormat::kEngine),
+      rank_(config.data_parallel_rank),
+      rule_doubt_(RuleDoubtOf(config)),
+      may_be_connector_(config.worker.offload_rule.value_or(OffloadRule::kConnector) ==
+                        OffloadRule::kConnector),
+      detector_(std::move(detector)),
+      verdict_(detector_.verdict()) {
+  if (config.format == EventFormat::kMooncake) mooncake_.emplace(config.mooncake);
+}
+
+// False: no batch.
+bool Source::Decode(std::span<const uint8_t> payload, DecodeCounts& counts) {
+  if (mooncake_) return DecodeMooncake(payload, counts);
+  if (trtllm_) return DecodeTrtllm(payload, counts);
+  return DecodeBatch(payload, WireLimits(), {.merge_removes = true}, batch_, counts).ok();
+}
+
+bool Source::DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts) {
+  const uint64_t bad = mooncake_->counters().bad_events;
+  Result<EventBatch> batch = mooncake_->Decode(payload);
+  const MooncakeCounters now = mooncake_->counters();
+  {
+    MutexLock lock(mutex_);
+    counters_.mooncake = now;
+  }
+  if (!batch.ok()) {
+    mooncake_->Restart();
+    return false;
+  }
+  batch_ = std::move(batch).value();
+  counts.decoded = batch_.events.size();
+  counts.rejected[static_cast<size_t>(Reject::kBadValue)] = now.bad_events - bad;
+  return true;
+}
+
+bool Source::DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts) {
+  const TrtllmCounters before = trtllm_->counters();
+  Result<EventBatch> batch =
+      trtllm_->Decode({reinterpret_cast<const char*>(payload.data()), payload.size()});
+  const TrtllmCounters now = trtllm_->counters();
+  {
+    MutexLock lock(mutex_);
+    counters_.trtllm = now;
+    counters_.restarts += now.restarts - before.restarts;
+    counters_.losses += now.gaps - before.gaps;
+  }
+  if (!batch.ok()) return false;
+  batch_ = std::move(batch).value();
+  counts.decoded = now.events - before.events;
+  counts.rejected[static_cast<size_t>(Reject::kBadValue)] = now.bad_events - before.bad_events;
+  return true;
+}
+
+// False: the batch may be of this rank, and does not say so.
+bool Source::LeaveOtherRanks() {
+  if (!rank_by_tag_ || batch_.data_parallel_rank == rank_) return true;
+  const bool untagged = !batch_.data_parallel_rank && !batch_.events.empty();
+  batch_.events.clear();
+  MutexLock lock(mutex_);
+  ++(untagged ? counters_.untagged_batches : counters_.other_rank_batches);
+  return !untagged;
+}
+
+// The clear of SGLang names no tier, and empties its host memory (HiCache) too.
+void Source::ClearHostMemoryToo() {
+  constexpr std::string_view kHostMedium = "CPU_PINNED";
+  bool cleared = false;
+  for (const Event& event : batch_.events) {
+    const auto* stored = std::get_if<BlockStored>(&event);
+    is_hicache_ = is_hicache_ || (stored != nullptr && stored->medium == kHostMedium);
+    const auto* clear = std::get_if<AllBlocksCleared>(&event);
+    cleared = cleared || (clear != nullptr && !clear->medium);
+  }
+  if (!cleared || !is_hicache_) return;
+  std::vector<Event> events;
+  for (Event& event : batch_.events) {
+    const auto* clear = std::get_if<AllBlocksCleared>(&event);
+    const bool names_no_tier = clear != nullptr && !clear->medium;
+    events.push_back(std::move(event));
+    if (names_no_tier) events.push_back(AllBlocksCleared{.medium = std::string(kHostMedium)});
+  }
+  batch_.events = std::move(events);
+}
+
+bool HasKeys(const BlockStored& stored) {
+  return stored.extra_keys && std::ranges::any_of(*stored.extra_keys, [](const auto& keys) {
+           return keys && !keys->empty();
+         });
+}
+
+// The content that vLLM's connector sends of host memory lacks salts and images: it would name
+// blocks as if they had none. Where no block has any, it is right.
+void Source::LeaveContentOfConnector() {
+  if (!may_be_connector_) return;
+  for (Event& event : batch_.events) {
+    auto* stored = std::get_if<BlockStored>(&event);
+    if (stored == nullptr) continue;
+    has_keys_ = has_keys_ || HasKeys(*stored);
+    if (!has_keys_ || stored->extra_keys || !stored->group_idx) continue;
+    if (stored->medium != kMediumCpu || !stored->token_ids || stored->token_ids->empty()) continue;
+    stored->token_ids->clear();
+    stored->parent_block_hash.reset();
+    stored->block_size = 0;
+  }
+}
+
+BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
+  DecodeCounts counts;
+  const bool decoded = Decode(payload, counts);
+  const bool tagged = !decoded || LeaveOtherRanks();
+  {
+    MutexLock lock(mutex_);
+    AddCounts(counts, counters_.decode);
+    if (!decoded) ++counters_.undecodable_batches;
+    if (!decoded) tally_.Clear();
+  }
+  if (counts.wide_stores > 0) index_.LearnRules(id_, EngineRules::kV033);
+  if (counts.component_fields > 0) has_components_ = true;
+  const bool doubtful = LosesTruth(counts) || !tagged;
+  // TensorRT-LLM's decoder takes back what a lost event may have removed.
+  if ((!decoded || doubtful) && !trtllm_) inexact_ = true;
+  if (!decoded) {
+    // Removes may have been among it: what stays could be promised for ever.
+    replica_.Reset(/*restart=*/false);
+    return BatchResult::kUndecodable;
+  }
+  if (!std::exchange(began_, true) && (seq.value > 0 || (trtllm_ && trtllm_->lacks_events()))) {
+    index_.NoteMissedBlocks(id_);
+  }
+  ClearHostMemoryToo();
+  LeaveContentOfConnector();
+  NoteHashForm();
+  detector_.Observe(batch_);
+  NoteScheme();
+  NameFound();
+  const uint64_t unknown_removes = index_.counters(id_).unknown_removes;
+  const std::vector<size_t> left_out = replica_.Apply(seq.value, batch_);
+  {
+    MutexLock lock(mutex_);
+    if (!trtllm_) last_batch_ts_ = batch_.ts;
+    tally_.Apply(batch_, left_out);
+  }
+  if (observer_) observer_({seq, batch_, left_out});
+  if (replica_.Exceeds(gpu_blocks_)) return BatchResult::kRefuted;
+  if (doubtful && !trtllm_) return BatchResult::kDoubtful;
+  const IndexCounters now = index_.counters(id_);
+  if (now.unknown_removes != unknown_removes) return BatchResult::kImpossible;
+  if (IsComplete(now)) return BatchResult::kComplete;
+  if (!trtllm_) return BatchResult::kApplied;
+  return trtllm_->lacks_events() ? BatchResult::kIncomplete : BatchResult::kComplete;
+}
+
+void Source::NameFound() {
+  const std::vector<FoundNames> found = found_names_.Take();
+  if (found.empty() || verdict().state != SchemeState::kMatched) return;
+  const HashScheme now = scheme();
+  for (const FoundNames& names : found) {
+    // The engine may have begun anew since.
+    if (names.scheme != now) continue;
+    index_.NameBlocks(id_, std::span(*names.hashes).first(names.units),
+                      std::span(*names.contents).first(names.units));
+  }
+}
+
+// Whether the batch, or the state that it left, shows that the index lacks nothing.
+bool Source::IsComplete(const IndexCounters& now) const {
+  if (gpu_blocks_ > 0 && now.whole_gpu_blocks >= static_cast<uint64_t>(gpu_blocks_)) return true;
+  const bool cleared = std::ranges::any_of(batch_.events, [](const Event& event) {
+    const auto* clear = std::get_if<AllBlocksCleared>(&event);
+    return clear != nullptr && TierOf(clear->medium) == Tier::kGpu;
+  });
+  if (!cleared) return false;
+  // A clear says nothing of other tiers.
+  MutexLock lock(mutex_);
+  return std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {
+    return std::any_of(group.tiers.begin() + 1, group.tiers.end(),
+                       [](const GroupTally::InTier& tier) { return tier.stored > 0; });
+  });
+}
+
+bool Source::NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable) {
+  MutexLock lock(mutex_);
+  if (comparable) feedback_.Compare(cached_tokens - promised_tokens);
+  return feedback_.Note(promised_tokens, cached_tokens);
+}
+
+std::optional<int64_t> Source::reuse_contradiction() const {
+  MutexLock lock(mutex_);
+  return feedback_.contradiction();
+}
+
+bool Source::CommitSnapshot(const PublisherStatus& status) {
+  // It is of all ranks.
+  if (rank_by_tag_) {
+    replica_.DropSnapshot();
+    return false;
+  }
+  if (!replica_.CommitSnapshot(status)) return false;
+  inexact_ = false;
+  began_ = true;
+  BlockTally held;
+  index_.ForEachResidency(id_, [&held](Tier tier, uint8_t group, const BlockHash&,
+                                       uint32_t copies) { held.Hold(tier, group, copies); });
+  MutexLock lock(mutex_);
+  tally_.Replace(held);
+  return true;
+}
+
+void Source::OnReset(ResetReason reason) {
+  {
+    MutexLock lock(mutex_);
+    ++(reason == ResetReason::kRestart ? counters_.restarts : counters_.losses);
+    tally_.Clear();
+  }
+  if (mooncake_) mooncake_->Restart();
+  if (trtllm_) trtllm_->Forget();
+  if (reason == ResetReason::kRestart) {
+    replica_.Reset(/*restart=*/true);
+    inexact_ = false;
+    has_components_ = false;
+    began_ = false;
+    detector_.Restart();
+    NoteScheme();
+  } else {
+    replica_.Reset(/*restart=*/false);
+  }
+}
+
+void Source::NoteHashForm() {
+  for (const Event& event : batch_.events) {
+    const auto* stored = std::get_if<BlockStored>(&event);
+    if (stored == nullptr || stored->block_hashes.empty()) continue;
+    form_ = stored->block_hashes[0].is_bytes() ? EventHashForm::kBytes : EventHashForm::kInt64;
+    return;
+  }
+}
+
+// Before the batch is applied: its blocks may be the first whose unit is not their size.
+void Source::NoteScheme() {
+  const SchemeVerdict& now = detector_.verdict();
+  bool changed;
+  {
+    MutexLock lock(mutex_);
+    scheme_counters_ = detector_.counters();
+    changed = verdict_ != now;
+    if (changed) verdict_ = now;
+  }
+  if (changed && now.scheme) LearnUnit(now.scheme->hash_block_size);
+}
+
+void Source::LearnUnit(int64_t unit) {
+  if (index_.LearnHashBlockSize(id_, unit).ok()) return;
+  // Blocks that the new unit does not divide are those of an engine that is gone.
+  if (!unit_registered_) index_.RestartWorker(id_);
+  (void)index_.LearnHashBlockSize(id_, unit);
+}
+
+HashScheme Source::scheme() const {
+  MutexLock lock(mutex_);
+  HashScheme scheme = assumed_;
+  if (verdict_.scheme && !verdict_.scheme->none_hash.empty()) {
+    scheme.algorithm = verdict_.scheme->algorithm;
+    scheme.none_hash = verdict_.scheme->none_hash;
+  }
+  scheme.form = form_;
+  return scheme;
+}
+
+std::string_view Source::rule_doubt() const {
+  if (has_components_) {
+    return "components: the events say which components of a block are held, and only whole blocks "
+           "are indexed";
+  }
+  return rule_doubt_;
+}
+
+std::string Source::lora_path(const std::string& name) const {
+  const auto it = lora_paths_.find(name);
+  return it == lora_paths_.end() ? std::string() : it->second;
+}
+
+SchemeVerdict Source::verdict() const {
+  MutexLock lock(mutex_);
+  return verdict_;
+}
+
+SchemeCounters Source::scheme_counters() const {
+  MutexLock lock(mutex_);
+  return scheme_counters_;
+}
+
+SourceCounters Source::counters() const {
+  MutexLock lock(mutex_);
+  SourceCounters counters = counters_;
+  counters.dropped_names = found_names_.dropped();
+  return counters;
+}
+
+std::vector<GroupTally> Source::group_tallies() const {
+  MutexLock lock(mutex_);
+  return tally_.groups();
+}
+
+std::optional<double> Source::last_batch_ts() const {
+  MutexLock lock(mutex_);
+  return last_batch_ts_;
+}
+
+SourceState Source::State(SourceState stream) const {
+  return stream == SourceState::kSynced && inexact_ ? SourceState::kSuspect : stream;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,43 @@
+// Reading JSON from outside, member by member; every error is one line that names the member.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/block_hash_value.h"
+#include "kvcast/core/status.h"
+
+namespace kvcast::router {
+
+using Json = nlohmann::json;
+
+inline constexpr size_t kMaxTextBytes = 1024;    // of names, salts, endpoints
+inline constexpr size_t kMaxHexHashBytes = 256;  // of a hash as hex digits, half of their number
+
+// Not ok: not JSON, no object, or nested deeper than `max_depth`.
+Result<Json> ParseObject(std::string_view body, int max_depth);
+
+Status BadField(std::string text);  // kInvalidArgument
+
+// Of either JSON sign type, if it fits 64 signed bits.
+std::optional<int64_t> Int64Of(const Json& json);
+// Each: not ok if the type or the range is wrong; `out` is as before then.
+Status ReadText(const Json& json, const std::string& member, std::string& out);
+Status ReadTexts(const Json& json, const std::string& member, std::vector<std::string>& out);
+Status ReadBool(const Json& json, const std::string& member, bool& out);
+Status ReadInteger(const Json& json, const std::string& member, int64_t min, int64_t& out);
+Status ReadNumber(const Json& json, const std::string& member, double min, double max, double& out);
+
+std::optional<std::vector<uint8_t>> BytesFromHex(std::string_view hex);
+// An integer, or a string of hex digits.
+std::optional<BlockHash> HashOf(const Json& json);
+
+// One line; what is not UTF-8 is replaced.
+std::string Dump(const Json& json);
+
+}  // namespace kvcast::router

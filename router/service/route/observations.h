@@ -1,0 +1,83 @@
+// Observations: what the dashboard shows of the past: the last events, decisions and figures. All
+// bounded; the oldest leave first. Nothing here is needed for an answer.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvcast/core/block_hash_value.h"
+#include "kvcast/router/prefix_index.h"
+#include "router/service/http/http_message.h"
+#include "router/service/ingest/fleet.h"
+#include "router/service/route/routing_desk.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::router {
+
+struct ServiceCore;
+
+// Thread-safe. Each of the three has a lock of its own, and who reads holds it no longer than it
+// takes to copy what is asked for: decisions and batches do not wait for a dashboard.
+class Observations {
+ public:
+  static constexpr size_t kEventsMax = 4096;
+  static constexpr size_t kDecisionsMax = 64;
+  static constexpr size_t kSamplesMax = 600;
+
+  // Events of one kind and place in a row are one entry.
+  void Note(const FleetWorker& worker, const AppliedBatch& applied);
+  void Note(const RouteDecision& decision, double now);
+  // Figures of the fleet as they are now; called once a second.
+  void Sample(const ServiceCore& core);
+
+  // GET /v1/events: {"events": [...], "next": n}. Filters of the query: worker, type, tier, group;
+  // since: what is new from that "next" on; limit.
+  HttpReply Events(const HttpRequest& request, const FleetList& fleet) const;
+  // GET /v1/decisions?since=: {"decisions": [...], "next": n}
+  HttpReply Decisions(const HttpRequest& request) const;
+  // GET /v1/history?since=: {"samples": [...], "next": n}
+  HttpReply History(const HttpRequest& request) const;
+
+ private:
+  enum class Type : uint8_t { kStored, kRemoved, kCleared };
+  struct Seen {
+    WorkerId worker;
+    uint64_t seq = 0;
+    double ts = 0;
+    Type type = Type::kStored;
+    Tier tier = Tier::kGpu;
+    int64_t group = -1;  // -1: none
+    uint64_t blocks = 0;
+    uint64_t tokens = 0;
+    std::optional<BlockHash> first;
+  };
+  struct Filter;
+  struct Decided {
+    double time = 0;
+    RouteDecision decision;  // without the chains
+  };
+  // The last entries, numbered from 0 on.
+  template <typename T>
+  struct Recent {
+    mutable Mutex mutex;
+    std::deque<T> entries KV_GUARDED_BY(mutex);
+    uint64_t seen KV_GUARDED_BY(mutex) = 0;  // number of the next one
+  };
+  template <typename T>
+  static std::vector<T> Tail(const Recent<T>& recent, uint64_t since, uint64_t& next);
+  static Seen Describe(const Event& event);
+  std::vector<Seen> Select(const Filter& filter, uint64_t since, uint64_t limit,
+                           uint64_t& next) const;
+
+  Recent<Seen> events_;
+  Recent<std::shared_ptr<const Decided>> decisions_;
+  Recent<std::shared_ptr<const nlohmann::json>> samples_;
+};
+
+}  // namespace kvcast::router

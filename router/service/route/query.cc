@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/query.h"
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "router/service/json/json_fields.h"
+#include "router/service/json/json_writer.h"
+#include "router/service/json/number_array.h"
+
+namespace kvcast::router {
+namespace {
+
+// An object, its arrays, their elements and what is in these: nothing deeper has a meaning here.
+constexpr int kQueryDepth = 4;
+
+std::string At(const std::string& member, size_t index) {
+  return member + "[" + std::to_string(index) + "]";
+}
+
+Status ReadRouteMember(const std::string& name, const Json& value, Query& query) {
+  if (name == "request_id") return ReadText(value, name, query.request_id);
+  if (name == "book") return ReadBool(value, name, query.book);
+  if (name == "temperature") {
+    return ReadNumber(value, name, 0, kMaxTemperature, query.temperature.emplace());
+  }
+  return BadField("unknown member: " + name.substr(0, kMaxQueryTextBytes));
+}
+
+Status ReadItems(const Json& json, const std::string& name, Query& query) {
+  if (!json.is_array() || json.size() > kMaxQueryItems) {
+    return BadField(name + ": must be an array of at most " + std::to_string(kMaxQueryItems));
+  }
+  for (const Json& value : json) {
+    const std::string at = At(name, query.inputs.mm_items.size());
+    MultimodalItem& item = query.inputs.mm_items.emplace_back();
+    if (!value.is_object() || value.size() != 3 || !value.contains("identifier") ||
+        !value.contains("offset") || !value.contains("length")) {
+      return BadField(at + ": must be an object of identifier, offset and length");
+    }
+    Status status = ReadText(value["identifier"], at + ".identifier", item.identifier);
+    if (status.ok()) status = ReadInteger(value["offset"], at + ".offset", 0, item.offset);
+    if (status.ok()) status = ReadInteger(value["length"], at + ".length", 1, item.length);
+    if (!status.ok()) return status;
+  }
+  return Status();
+}
+
+Status ReadDigests(const Json& json, const std::string& name, Query& query) {
+  if (!json.is_array() || json.size() > kMaxQueryDigestSizes) {
+    return BadField(name + ": must be an array of at most " + std::to_string(kMaxQueryDigestSizes));
+  }
+  for (const Json& value : json) {
+    const std::string at = At(name, query.inputs.embedding_digests.size());
+    PromptEmbeddingDigests& of_size = query.inputs.embedding_digests.emplace_back();
+    if (!value.is_object() || value.size() != 2 || !value.contains("block_size") ||
+        !value.contains("digests") || !value["digests"].is_array()) {
+      return BadField(at + ": must be an object of block_size and an array of digests");
+    }
+    Status status = ReadInteger(value["block_size"], at + ".block_size", 1, of_size.unit);
+    if (!status.ok()) return status;
+    for (const Json& digest : value["digests"]) {
+      const auto bytes =
+          digest.is_string() ? BytesFromHex(digest.get_ref<const std::string&>()) : std::nullopt;
+      auto& read = of_size.digests.emplace_back();
+      if (!bytes || bytes->size() != read.size()) {
+        return BadField(At(at + ".digests", of_size.digests.size() - 1) +
+                        ": not the hex digits of " + std::to_string(read.size()) + " bytes");
+      }
+      std::copy(bytes->begin(), bytes->end(), read.begin());
+    }
+  }
+  return Status();
+}
+
+Status ReadMember(const std::string& name, const Json& value, QueryForm form, Query& query) {
+  if (name == "tokens") return ReadQueryTokens(value, name, query);
+  if (name == "hashes") return ReadQueryHashes(value, name, query);
+  if (name == "lora_name") return ReadText(value, name, query.inputs.lora_name);
+  if (name == "lora_path") return ReadText(value, name, query.inputs.lora_path);
+  if (name == "mm_items") return ReadItems(value, name, query);
+  if (name == "prompt_embeds_digests") return ReadDigests(value, name, query);
+  if (name == "cache_salt") return ReadText(value, name, query.inputs.cache_salt);
+  if (name == "prompt_tokens") return ReadInteger(value, name, 1, query.prompt_tokens);
+  if (name == "hash_block_size") return ReadInteger(value, name, 1, query.hash_block_size);
+  if (name == "workers") return ReadTexts(value, name, query.workers);
+  if (name == "model") return ReadText(value, name, query.model);
+  if (name == "routing_group") return ReadText(value, name, query.routing_group);
+  if (form == QueryForm::kRoute) return ReadRouteMember(name, value, query);
+  return BadField("unknown member: " + name.substr(0, kMaxQueryTextBytes));
+}
+
+// Members that go together.
+Status CheckCombination(const Json& body) {
+  const bool by_tokens = body.contains("tokens");
+  if (by_tokens == body.contains("hashes")) {
+    return BadField("exactly one of tokens and hashes is needed");
+  }
+  if (by_tokens && (body.contains("hash_block_size") || body.contains("prompt_tokens"))) {
+    return BadField("hash_block_size and prompt_tokens go with hashes only");
+  }
+  for (const char* name :
+       {"lora_name", "lora_path", "cache_salt", "mm_items", "prompt_embeds_digests"}) {
+    if (by_tokens || !body.contains(name)) continue;
+    return BadField(std::string(name) + " is part of the hashes already");
+  }
+  return Status();
+}
+
+// Whether token ids are in the range of one is left to the reading of the whole.
+bool FillPrompt(const NumberArray& array, bool by_tokens, Query& query) {
+  query.by_tokens = by_tokens;
+  if (!by_tokens) {
+    query.hashes.reserve(array.numbers.size());
+    for (const uint64_t number : array.numbers) query.hashes.emplace_back(number);
+    return true;
+  }
+  const auto most = static_cast<uint64_t>(INT64_MAX);
+  for (const uint64_t number : array.numbers) {
+    if (number > most) return false;
+  }
+  query.tokens.assign(array.numbers.begin(), array.numbers.end());
+  query.prompt_tokens = std::ssize(query.tokens);
+  return true;
+}
+
+// Whether what the index holds is all that the stream has told, up to some number.
+bool HasWholeState(SourceState state) {
+  return state != SourceState::kConnecting && state != SourceState::kCleared;
+}
+
+void WriteScheme(const SchemeVerdict& verdict, JsonWriter& json) {
+  json.BeginObject();
+  if (verdict.scheme) {
+    json.Member("algorithm", HashAlgorithmName(verdict.scheme->algorithm));
+    json.Member("hash_block_size", verdict.scheme->hash_block_size);
+  }
+  json.Member("reason", verdict.reason);
+  if (verdict.scheme && !verdict.scheme->none_hash.empty()) {
+    json.Member("seed", verdict.scheme->seed);
+  }
+  json.Member("state", SchemeStateName(verdict.state));
+  json.EndObject();
+}
+
+}  // namespace
+
+std::string_view HitName(HitKind hit) {
+  switch (hit) {
+    case HitKind::kFull:
+      return "full";
+    case HitKind::kPartial:
+      return "partial";
+    case HitKind::kMiss:
+      break;
+  }
+  return "miss";
+}
+
+std::string_view NamedByName(NamedBy by) {
+  switch (by) {
+    case NamedBy::kContent:
+      return "content";
+    case NamedBy::kScheme:
+      return "scheme";
+    case NamedBy::kHashes:
+      break;
+  }
+  return "hashes";
+}
+
+Status ReadQueryTokens(const Json& tokens, const std::string& member, Query& query) {
+  if (!tokens.is_array() || tokens.empty()) {
+    return BadField(member + ": must be a non-empty array");
+  }
+  query.tokens.reserve(tokens.size());
+  for (const Json& token : tokens) {
+    const std::optional<int64_t> id = Int64Of(token);
+    if (!id || *id < 0) return BadField(At(member, query.tokens.size()) + ": not a token id");
+    query.tokens.push_back(*id);
+  }
+  query.prompt_tokens = std::ssize(query.tokens);
+  return Status();
+}
+
+Status ReadQueryHashes(const Json& hashes, const std::string& member, Query& query) {
+  if (!hashes.is_array()) return BadField(member + ": must be an array");
+  query.by_tokens = false;
+  query.hashes.reserve(hashes.size());
+  for (const Json& json : hashes) {
+    const std::optional<BlockHash> hash = HashOf(json);
+    if (!hash) {
+      return BadField(At(member, query.hashes.size()) + ": neither an integer nor hex digits");
+    }
+    query.hashes.push_back(*hash);
+  }
+  return Status();
+}
+
+Prompt TakePrompt(std::string_view body, const PromptMembers& members) {
+  Prompt prompt;
+  std::vector<std::string_view> names;
+  for (const std::string_view name : {members.tokens, members.hashes}) {
+    if (!name.empty()) names.push_back(name);
+  }
+  auto array = TakeNumberArray(body, names);
+  if (!array || !FillPrompt(*array, array->member == members.tokens, prompt.query)) return {};
+  prompt.rest = std::move(array->rest);
+  return prompt;
+}
+
+Result<Query> ParseQuery(std::string_view body, QueryForm form) {
+  Prompt prompt = TakePrompt(body, {"tokens", "hashes"});
+  const Result<Json> json = ParseObject(prompt.taken() ? prompt.rest : body, kQueryDepth);
+  if (!json.ok()) return json.status();
+  if (Status status = CheckCombination(*json); !status.ok()) return status;
+  Query query = std::move(prompt.query);
+  for (const auto& [name, value] : json->items()) {
+    if (prompt.taken() && (name == "tokens" || name == "hashes")) continue;
+    if (Status status = ReadMember(name, value, form, query); !status.ok()) return status;
+  }
+  return query;
+}
+
+void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
+                 const std::function<void(JsonWriter&)>& more) {
+  const WorkerMatch& match = answer.match;
+  json.BeginObject();
+  json.Member("certain", match.certain && HasWholeState(answer.state));
+  json.Member("event_age_seconds", answer.event_age_seconds);
+  json.Member("exact", answer.exact);
+  json.Member("exact_with_cpu", answer.exact_with_cpu);
+  json.Member("hash_block_size", answer.hash_block_size);
+  json.Member("hit", HitName(match.hit));
+  json.Member("limiting_group", match.limiting_group);
+  json.Member("model", answer.model);
+  json.Member("name", answer.name);
+  json.Member("named_by", NamedByName(answer.named_by));
+  json.Member("next_seq", answer.next_seq);
+  json.Member("per_group_tokens", std::span<const int64_t>(match.per_group_tokens));
+  json.Member("reason", answer.reason);
+  json.Member("reason_with_cpu", answer.reason_with_cpu);
+  json.Member("recompute_tokens", match.recompute_tokens);
+  json.Member("replay_tokens", match.replay_tokens);
+  json.Member("reusable_tokens", match.gpu_tokens);
+  json.Member("reusable_with_cpu_tokens", match.with_cpu_tokens);
+  json.Member("reusable_with_storage_tokens", match.with_storage_tokens);
+  json.Key("scheme");
+  WriteScheme(answer.scheme, json);
+  json.Member("state", SourceStateName(answer.state));
+  json.Member("weight", answer.weight);
+  if (more) more(json);
+  json.EndObject();
+}
+
+Json AnswerToJson(const QueryAnswer& answer) {
+  JsonWriter json;
+  WriteAnswer(answer, json);
+  return Json::parse(json.Take());
+}
+
+std::string RenderAnswers(const std::vector<QueryAnswer>& answers) {
+  JsonWriter json;
+  json.BeginObject();
+  json.Key("workers");
+  json.BeginArray();
+  for (const QueryAnswer& answer : answers) WriteAnswer(answer, json);
+  json.EndArray();
+  json.EndObject();
+  return json.Take();
+}
+
+}  // namespace kvcast::router

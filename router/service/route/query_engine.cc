@@ -1,0 +1,446 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/query_engine.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+
+namespace kvcast::router {
+namespace {
+
+// Tokens that one query hashes for all schemes of the engines that it asks: some 20 ms of SHA-256.
+// The first chain is computed even if it is longer.
+constexpr size_t kMaxHashedTokens = size_t{1} << 21;
+
+constexpr char kOtherHashes[] = "blocks of this LoRA name have other hashes than its path gives";
+
+// The reason, and the member of the source that settles it.
+std::string WhyUntold(Untold property) {
+  switch (property) {
+    case Untold::kKinds:
+      return "the kinds of the groups are neither sent nor registered: tell groups";
+    case Untold::kWindow:
+      return "the window of a group is not known: tell groups";
+    case Untold::kChunkSize:
+      return "the chunk size of a group is not known: tell chunk_size";
+    case Untold::kGroups:
+      return "no reuse seen yet that shows that all groups were announced: tell groups";
+    case Untold::kEagle:
+      return "not known whether the engine drops a block for a draft head: tell eagle";
+    case Untold::kReplay:
+      return "not known whether hits so short are taken for none: tell replay_tokens";
+    case Untold::kBlockSize:
+      return "not known whether a group has larger blocks than it stored, or a Mamba group hits "
+             "inside those of others: tell groups and alignment";
+    case Untold::kAlignment:
+      return "not known whether hits end inside Mamba blocks: tell alignment, or release";
+    case Untold::kOffloadRule:
+      return "not known how blocks behind the GPU's are looked for: tell offload_rule";
+    case Untold::kLoadEnd:
+      return "not known where a load ends: bounded replay, an end inside a block, or a draft head "
+             "of vLLM before v0.32";
+    case Untold::kRelease:
+      break;
+  }
+  return "not known how far a lookup that drops a block looks: tell release";
+}
+
+// Why the prefix that is served after loads is not proven, although the match is; empty: it is.
+std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain) {
+  const WorkerMatch& match = answer.match;
+  if (match.untold_with_cpu != 0) {
+    return WhyUntold(static_cast<Untold>(match.untold_with_cpu & -match.untold_with_cpu));
+  }
+  const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.has_unnamed;
+  return hidden ? "blocks whose content is not known" : "";
+}
+
+// Why the match is not proven; empty: it is.
+std::string WhyNoProof(const QueryAnswer& answer, const WorkerMatch& match, bool by_chain,
+                       const IndexCounters& counters) {
+  if (match.ambiguous) return "ambiguous: the worker gave a hash two contents, or a content two";
+  if (match.untold != 0) {
+    return WhyUntold(static_cast<Untold>(match.untold & -match.untold));
+  }
+  const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.unnamed_gpu > 0 &&
+                      match.hit != HitKind::kFull;
+  if (hidden) {
+    std::string reasons;
+    for (size_t i = 0; i < kUnnamedReasons; ++i) {
+      if (counters.unnamed_blocks[i] == 0) continue;
+      reasons += (reasons.empty() ? "" : ", ") +
+                 std::string(UnnamedReasonName(static_cast<UnnamedReason>(i)));
+    }
+    return "blocks whose content is not known: " + reasons;
+  }
+  return match.certain ? "" : "the worker repeats announcements";
+}
+
+// Hashes and tokens of the source do not belong together. An adapter whose path changes looks like
+// that, and is no such thing.
+bool IsContradicted(const Source& source, const SchemeVerdict& verdict) {
+  const SchemeCounters counters = source.scheme_counters();
+  for (size_t i = 0; i < kKeyKinds; ++i) {
+    const auto kind = static_cast<KeyKind>(i);
+    if (kind != KeyKind::kLora && counters.kinds[i].contradictions > 0 &&
+        verdict.of(kind).proof == KeyProof::kRefuted) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// The reason for a repeated difference, with its likely cause. `block`: tokens of the smallest unit
+// of a hit.
+std::string WhyContradicted(int64_t difference, int64_t block) {
+  std::string text = "feedback: requests reuse " + std::to_string(std::abs(difference)) +
+                     (difference < 0 ? " tokens less than promised" : " tokens more than promised");
+  if (difference == -block) {
+    text += ", as where a block is dropped for a draft head: tell eagle";
+  } else if (difference < 0) {
+    text += ", as where a group announces nothing: tell groups, or replay_tokens";
+  } else {
+    text += ", as where another release looks further: tell release";
+  }
+  return text;
+}
+
+bool HasChunks(const std::vector<GroupSpec>& groups) {
+  return std::ranges::any_of(groups, [](const GroupSpec& group) {
+    return group.kind == SpecKind::kChunkedLocalAttention;
+  });
+}
+
+// The form of extra keys that any kind of them has proven: engines hash all kinds in one form.
+std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
+  for (const KeyKindState& kind : verdict.kinds) {
+    if (kind.proof == KeyProof::kTagged) return ExtraKeyScheme::kTagged;
+    if (kind.proof == KeyProof::kBare) return ExtraKeyScheme::kBare;
+  }
+  return std::nullopt;
+}
+
+// The reason against an answer by the engine's own chain; empty: none.
+std::string WhyNoScheme(const SchemeVerdict& verdict, const HashInputs& inputs) {
+  if (verdict.state != SchemeState::kMatched) return "hash scheme: " + verdict.reason;
+  const std::string kinds = WhyUnprovenForm(verdict, inputs);
+  return kinds.empty() ? "" : "hash scheme: " + kinds;
+}
+
+}  // namespace
+
+bool QueryEngine::ChainKey::operator<(const ChainKey& other) const {
+  const auto tie = [](const auto& key) {
+    return std::tie(key.scheme, key.form.extra_keys, key.form.lookahead, key.lora_path);
+  };
+  return tie(*this) < tie(other);
+}
+
+bool QueryEngine::Cohort::operator<(const Cohort& other) const {
+  const auto tie = [](const auto& cohort) {
+    return std::tie(cohort.unit, cohort.lookahead, cohort.by_content, cohort.chain);
+  };
+  return tie(*this) < tie(other);
+}
+
+class QueryEngine::PromptNames {
+ public:
+  PromptNames(const ContentKeys& keys, const Query& query) : keys_(keys), query_(query) {}
+
+  using SharedContents = std::shared_ptr<const std::vector<ContentKey>>;
+
+  const SharedContents& Contents(int64_t unit, int64_t lookahead) {
+    SharedContents& contents = contents_[{unit, lookahead}];
+    if (!contents) {
+      contents = std::make_shared<const std::vector<ContentKey>>(
+          PromptContents(keys_, query_.tokens, unit, lookahead, query_.inputs));
+    }
+    return contents;
+  }
+  // nullptr: the query has computed as many hashes as one may.
+  const SharedChain& Chain(const ChainKey& key, int64_t unit) {
+    const auto [it, added] = chains_.try_emplace({key, unit});
+    if (!added) return it->second;
+    const size_t tokens = query_.tokens.size();
+    if (hashed_tokens_ > 0 && hashed_tokens_ + tokens > kMaxHashedTokens) return it->second;
+    hashed_tokens_ += tokens;
+    it->second = std::make_shared<const std::vector<BlockHash>>(ChainOf(key, unit));
+    return it->second;
+  }
+  // The names of the prompt in the form that speculative prefixes compare.
+  const SharedChain& Names(int64_t unit, int64_t lookahead) {
+    SharedChain& names = names_[{unit, lookahead}];
+    if (!names) {
+      std::vector<BlockHash> made;
+      for (const ContentKey content : *Contents(unit, lookahead)) {
+        made.push_back(BlockHash::FromUnsigned(content));
+      }
+      names = std::make_shared<const std::vector<BlockHash>>(std::move(made));
+    }
+    return names;
+  }
+
+ private:
+  std::vector<BlockHash> ChainOf(const ChainKey& key, int64_t unit) const {
+    std::vector<BlockHash> chain;
+    // A hasher per query: it is not shared between threads, and its cost is that of a few blocks.
+    Result<BlockHasher> hasher =
+        BlockHasher::FromNoneHash(key.scheme.algorithm, key.scheme.none_hash);
+    if (!hasher.ok()) return chain;
+    HashInputs inputs = query_.inputs;
+    inputs.lora_path = key.lora_path;
+    std::vector<Digest> digests;
+    hasher->ExtendChain(query_.tokens, unit, inputs, digests, key.form);
+    chain.reserve(digests.size());
+    for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, key.scheme.form));
+    return chain;
+  }
+
+  const ContentKeys& keys_;
+  const Query& query_;
+  std::map<std::pair<int64_t, int64_t>, SharedContents> contents_;
+  std::map<std::pair<ChainKey, int64_t>, SharedChain> chains_;
+  std::map<std::pair<int64_t, int64_t>, SharedChain> names_;
+  size_t hashed_tokens_ = 0;
+};
+
+QueryEngine::QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now)
+    : index_(index), status_of_(std::move(status_of)), now_(std::move(now)) {}
+
+Result<std::vector<Source*>> QueryEngine::Select(const std::vector<std::string>& names,
+                                                 const SourceList& sources) {
+  std::vector<Source*> selected;
+  for (const auto& source : sources) {
+    const bool named = std::find(names.begin(), names.end(), source->name()) != names.end();
+    if (names.empty() || named) selected.push_back(source.get());
+  }
+  for (const std::string& name : names) {
+    const bool known = std::any_of(selected.begin(), selected.end(), [&name](const Source* source) {
+      return source->name() == name;
+    });
+    if (!known) return Status(StatusCode::kInvalidArgument, "workers: unknown worker " + name);
+  }
+  return selected;
+}
+
+QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) const {
+  QueryAnswer answer;
+  answer.name = source.name();
+  answer.model = source.model();
+  // A worker without a match (unit unknown, or another one) can promise nothing.
+  answer.match.worker = source.id();
+  answer.match.recompute_tokens = query.prompt_tokens;
+  const SourceStatus status = status_of_(source.id());
+  answer.state = source.State(status.state);
+  answer.weight = status.weight;
+  answer.next_seq = status.next_seq;
+  if (const auto ts = source.last_batch_ts(); ts && now_) {
+    answer.event_age_seconds = std::max(0.0, now_() - *ts);
+  }
+  answer.scheme = source.verdict();
+  if (answer.state != SourceState::kSynced) {
+    answer.reason = "the stream is " + std::string(SourceStateName(answer.state));
+    if (answer.state == SourceState::kCleared && source.gpu_blocks() > 0) {
+      const IndexCounters counters = index_.counters(source.id());
+      answer.reason += ": " + std::to_string(counters.whole_gpu_blocks) + " of " +
+                       std::to_string(source.gpu_blocks()) + " GPU blocks are known";
+    }
+    if (const auto hint = SourceHint(status); !hint.empty()) {
+      answer.reason.append(": ").append(hint);
+    }
+  } else if (query.by_tokens && IsContradicted(source, answer.scheme)) {
+    answer.reason = "contradiction: hashes and tokens of the stream do not belong together";
+  } else {
+    answer.reason = source.rule_doubt();
+  }
+  return answer;
+}
+
+QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& answer,
+                                       const Query& query) const {
+  const PromptShape shape = index_.ShapeOf(source.id());
+  Plan plan{.cohort = {.unit = shape.unit,
+                       .lookahead = shape.lookahead,
+                       .by_content = false,
+                       .chain = std::nullopt},
+            .named_by = NamedBy::kHashes,
+            .reason = ""};
+  if (!query.by_tokens) return plan;
+  HashInputs inputs = query.inputs;
+  if (inputs.lora_path.empty()) inputs.lora_path = source.lora_path(inputs.lora_name);
+  const auto form = ProvenForm(answer.scheme, inputs);
+  const bool matched = answer.scheme.state == SchemeState::kMatched && form &&
+                       answer.scheme.scheme && answer.scheme.scheme->hash_block_size == shape.unit;
+  const auto chain = [&](const ChainForm& of) {
+    return ChainKey{source.scheme(), of, inputs.lora_path};
+  };
+  // The path of an adapter is part of what its blocks hold, and no event names it.
+  const auto key_form = KeyFormOf(answer.scheme);
+  const bool path_decides = !inputs.lora_name.empty() && key_form != ExtraKeyScheme::kBare;
+  const bool computable =
+      answer.scheme.state == SchemeState::kMatched || answer.scheme.state == SchemeState::kUnknown;
+  if (path_decides && computable && !inputs.lora_path.empty()) {
+    HashInputs others = inputs;
+    others.lora_name.clear();
+    others.lora_path.clear();
+    const auto proven = ProvenForm(answer.scheme, others);
+    const ChainForm with_path = {ExtraKeyScheme::kTagged, shape.lookahead};
+    plan.named_by = NamedBy::kScheme;
+    plan.cohort.chain = chain(with_path);
+    // A request knows its path. What an operator told may be the path of another adapter.
+    plan.proven_by_hit = query.inputs.lora_path.empty() || !key_form;
+    if (!proven) plan.reason = WhyNoScheme(answer.scheme, others);
+    return plan;
+  }
+  if (!shape.has_named && (shape.has_unnamed || shape.unit > 0)) {
+    // Nothing of the stream says which content a hash names.
+    plan.named_by = NamedBy::kScheme;
+    ChainForm likely = LikelyForm(answer.scheme);
+    likely.lookahead = shape.lookahead;
+    plan.cohort.chain = chain(form ? *form : likely);
+    if (!matched) plan.reason = WhyNoScheme(answer.scheme, inputs);
+    if (!matched && plan.reason.empty()) {
+      plan.reason = "hash scheme: the stores' unit is not the worker's";
+    }
+    plan.names_blocks = plan.cohort.by_content = matched && !path_decides;
+    return plan;
+  }
+  plan.named_by = NamedBy::kContent;
+  plan.cohort.by_content = true;
+  if (path_decides) {
+    plan.reason = "the LoRA path decides and is not known: tell lora_paths, or lora_path";
+  }
+  if (shape.has_unnamed && matched) {
+    plan.cohort.chain = chain(*form);
+    plan.names_blocks = !path_decides;
+  }
+  return plan;
+}
+
+QueryEngine::ContentHits QueryEngine::HitsByContent(const Source& source, const Cohort& cohort,
+                                                    const Query& query, PromptNames& names) const {
+  const WorkerId id = source.id();
+  const PromptBlocks prompt{.unit = cohort.unit,
+                            .prompt_tokens = query.prompt_tokens,
+                            .lookahead = cohort.lookahead,
+                            .contents = *names.Contents(cohort.unit, cohort.lookahead),
+                            .hashes = {}};
+  const std::vector<WorkerMatch> matches = index_.Match(prompt, {&id, 1});
+  if (matches.empty()) return {};
+  const WorkerMatch& match = matches[0];
+  return {.gpu = match.gpu_tokens > 0 || match.unnamed_gpu > 0,
+          .with_cpu = match.with_cpu_tokens > 0 || match.has_unnamed};
+}
+
+void QueryEngine::OfferNames(Source& source, const Cohort& cohort, int64_t units,
+                             PromptNames& names) {
+  const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
+  const auto& contents = names.Contents(cohort.unit, cohort.lookahead);
+  // Either may end before a unit that the query does not describe.
+  const size_t named = std::min({static_cast<size_t>(units), hashes->size(), contents->size()});
+  source.OfferNames(
+      {.hashes = hashes, .contents = contents, .units = named, .scheme = cohort.chain->scheme});
+}
+
+Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
+                                                     const SourceList& sources) const {
+  Result<std::vector<Source*>> selected = Select(query.workers, sources);
+  if (!selected.ok()) return selected.status();
+  // Before the index is asked: what counts as applied must be in the answer.
+  std::vector<QueryAnswer> answers;
+  std::vector<Plan> plans;
+  std::map<Cohort, std::vector<WorkerId>> cohorts;
+  for (Source* source : *selected) {
+    answers.push_back(Describe(*source, query));
+    plans.push_back(PlanFor(*source, answers.back(), query));
+    const Cohort& cohort = plans.back().cohort;
+    const bool other_unit = query.hash_block_size != 0 && query.hash_block_size != cohort.unit;
+    if (cohort.unit != 0 && !other_unit) cohorts[cohort].push_back(source->id());
+  }
+  PromptNames names(index_.keys(), query);
+  struct Matched {
+    WorkerMatch match;
+    int64_t unit = 0;
+    SharedChain chain;
+    bool over_budget = false;
+  };
+  std::unordered_map<WorkerId, Matched> matched;
+  for (const auto& [cohort, workers] : cohorts) {
+    SharedChain chain;
+    bool over_budget = false;
+    PromptBlocks prompt{.unit = cohort.unit,
+                        .prompt_tokens = query.prompt_tokens,
+                        .lookahead = query.by_tokens ? cohort.lookahead : 0,
+                        .contents = {},
+                        .hashes = query.hashes};
+    if (cohort.by_content) {
+      prompt.contents = *names.Contents(cohort.unit, cohort.lookahead);
+      chain = names.Names(cohort.unit, cohort.lookahead);
+    }
+    if (cohort.chain) {
+      const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
+      over_budget = hashes == nullptr;
+      if (hashes) prompt.hashes = *hashes;
+      if (!chain) chain = hashes ? hashes : std::make_shared<const std::vector<BlockHash>>();
+    }
+    if (!query.by_tokens) chain = std::make_shared<const std::vector<BlockHash>>(query.hashes);
+    if (prompt.prompt_tokens == 0) {
+      prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.unit + 1;
+    }
+    for (WorkerMatch& match : index_.Match(prompt, workers)) {
+      matched[match.worker] = {std::move(match), cohort.unit, chain, over_budget};
+    }
+  }
+  for (size_t i = 0; i < answers.size(); ++i) {
+    QueryAnswer& answer = answers[i];
+    Source& source = *(*selected)[i];
+    answer.named_by = plans[i].named_by;
+    const auto it = matched.find(source.id());
+    if (it != matched.end()) {
+      answer.match = it->second.match;
+      answer.hash_block_size = it->second.unit;
+      answer.chain = it->second.chain;
+      if (plans[i].names_blocks && answer.match.unnamed_units > 0) {
+        OfferNames(source, plans[i].cohort, answer.match.unnamed_units, names);
+      }
+    }
+    // A proof must still hold: the source may have been reset in between.
+    if (answer.reason.empty()) answer.reason = Describe(source, query).reason;
+    if (answer.reason.empty()) answer.reason = plans[i].reason;
+    if (answer.reason.empty() && it == matched.end()) {
+      answer.reason = "the query's hash unit is not the worker's";
+    }
+    if (answer.reason.empty() && it->second.over_budget) {
+      answer.reason = "budget: the engines that were asked hash in too many ways";
+    }
+    // Chunked attention has hits without blocks.
+    const bool found = answer.match.gpu_tokens > 0 && !HasChunks(index_.Groups(source.id()));
+    ContentHits hidden{.gpu = false, .with_cpu = false};
+    if (answer.reason.empty() && plans[i].proven_by_hit && !found) {
+      hidden = HitsByContent(source, plans[i].cohort, query, names);
+    }
+    if (hidden.gpu) answer.reason = kOtherHashes;
+    if (answer.reason.empty()) {
+      const IndexCounters counters =
+          answer.match.unnamed_gpu > 0 ? index_.counters(source.id()) : IndexCounters();
+      answer.reason = WhyNoProof(answer, answer.match, plans[i].cohort.chain.has_value(), counters);
+    }
+    const auto difference = source.reuse_contradiction();
+    if (answer.reason.empty() && difference) {
+      answer.reuse_contradicts = true;
+      answer.reason = WhyContradicted(*difference, answer.hash_block_size);
+    }
+    answer.exact = answer.reason.empty();
+    if (!answer.exact) continue;
+    answer.reason_with_cpu = WhyNoProofOfLoads(answer, plans[i].cohort.chain.has_value());
+    const bool hidden_loads = hidden.with_cpu && answer.match.with_cpu_tokens == 0;
+    if (answer.reason_with_cpu.empty() && hidden_loads) answer.reason_with_cpu = kOtherHashes;
+    answer.exact_with_cpu = answer.reason_with_cpu.empty();
+  }
+  return answers;
+}
+
+}  // namespace kvcast::router

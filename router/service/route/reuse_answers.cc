@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/reuse_answers.h"
+
+namespace kvcast::router {
+
+void ApplyAnswers(std::span<const ReuseAnswer> answers, ReuseDiagnosis& diagnosis) {
+  if (diagnosis.cause) return;
+  const bool misaligned = diagnosis.alignment_told && diagnosis.group_alignment > 0 &&
+                          diagnosis.alignment != diagnosis.group_alignment;
+  int64_t promises = 0;
+  int64_t unused = 0;   // nothing was reused
+  int64_t rounded = 0;  // the promise, rounded down to the grid of the groups
+  for (const ReuseAnswer& answer : answers) {
+    if (answer.promised_tokens <= 0) continue;
+    ++promises;
+    unused += answer.reused_tokens == 0;
+    if (!misaligned || answer.reused_tokens == answer.promised_tokens) continue;
+    const int64_t off_grid = answer.promised_tokens % diagnosis.group_alignment;
+    rounded += answer.reused_tokens == answer.promised_tokens - off_grid;
+  }
+  if (promises < kMinTestedPrompts) return;
+  if (rounded * 2 > promises) {
+    diagnosis.cause = ReuseCause::kToldAlignmentWrong;
+  } else if (diagnosis.groups_learned && unused * 2 > promises) {
+    diagnosis.cause = ReuseCause::kNeverAnnounced;
+    diagnosis.group = diagnosis.unannounced_group;
+  }
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/routing_desk.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <numeric>
+#include <utility>
+
+#include "kvcast/spec/cache_spec.h"
+#include "router/service/json/json_fields.h"
+#include "router/service/json/json_writer.h"
+
+namespace kvcast::router {
+namespace {
+
+int64_t LongestOfAnyGroup(const WorkerMatch& match) {
+  int64_t longest = 0;
+  for (const int64_t tokens : match.per_group_tokens) longest = std::max(longest, tokens);
+  return longest;
+}
+
+Candidate CandidateOf(const RouteCandidate& weighed, double share) {
+  const WorkerMatch& match = weighed.answer.match;
+  const auto of = [share](int64_t tokens) {
+    return static_cast<int64_t>(static_cast<double>(tokens) * share);
+  };
+  return {.worker = match.worker,
+          .reusable_tokens = of(match.gpu_tokens),
+          .with_cpu_tokens = of(match.with_cpu_tokens),
+          .with_storage_tokens = of(match.with_storage_tokens),
+          .speculative_tokens = weighed.speculative_tokens,
+          .resident_tokens = of(LongestOfAnyGroup(match)),
+          .load = weighed.load,
+          .load_costs = weighed.answer.load_costs};
+}
+
+std::string Rounded(double value) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.0f", value);
+  return text;
+}
+
+// Every so many hashes, and the last: `chain` behind what is there already.
+std::vector<BlockHash> Sample(std::span<const BlockHash> chain, int64_t held, int64_t most) {
+  std::vector<BlockHash> sample;
+  const int64_t length = std::ssize(chain);
+  const int64_t stride = std::max<int64_t>(CeilDiv(length - held, std::max<int64_t>(most, 1)), 1);
+  for (int64_t i = held; i < length; ++i) {
+    if ((i + 1) % stride == 0 || i + 1 == length) sample.push_back(chain[static_cast<size_t>(i)]);
+  }
+  return sample;
+}
+
+// Which of the least is found by the order of the workers' tokens and ids, as in SelectWorker.
+bool Cheaper(const RouteCandidate& a, const RouteCandidate& b) {
+  return std::tuple(!a.eligible, a.cost, -a.answer.match.gpu_tokens, a.answer.match.worker) <
+         std::tuple(!b.eligible, b.cost, -b.answer.match.gpu_tokens, b.answer.match.worker);
+}
+
+std::string ReasonOf(const Query& query, const std::vector<RouteCandidate>& candidates,
+                     size_t chosen) {
+  const RouteCandidate& best = candidates[chosen];
+  const WorkerMatch& match = best.answer.match;
+  std::string text = std::to_string(match.gpu_tokens) + " of " +
+                     std::to_string(query.prompt_tokens) + " tokens reusable";
+  if (match.with_cpu_tokens > match.gpu_tokens) {
+    text += ", " + std::to_string(match.with_cpu_tokens - match.gpu_tokens) + " to load";
+  }
+  if (match.with_storage_tokens > match.with_cpu_tokens) {
+    text += ", " + std::to_string(match.with_storage_tokens - match.with_cpu_tokens) +
+            " to load from storage";
+  }
+  if (best.speculative_tokens > match.gpu_tokens) {
+    text += ", " + std::to_string(best.speculative_tokens) + " expected soon";
+  }
+  text += "; cost " + Rounded(best.cost);
+  const RouteCandidate* other = nullptr;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const bool rival = i != chosen && candidates[i].eligible;
+    if (rival && (other == nullptr || Cheaper(candidates[i], *other))) other = &candidates[i];
+  }
+  if (other == nullptr) return text + ", the only worker to choose from";
+  return text +
+         (other->cost < best.cost ? ", drawn by temperature; least is " : ", the least; next is ") +
+         other->answer.name + " with " + Rounded(other->cost);
+}
+
+}  // namespace
+
+namespace {
+
+// Of a request that was not routed here.
+Result<Feedback> ParseReuse(const Json& json) {
+  Feedback feedback{.event = Feedback::Event::kReuse};
+  for (const auto& [name, value] : json.items()) {
+    Status status;
+    if (name == "worker") {
+      status = ReadText(value, name, feedback.worker);
+    } else if (name == "promised_tokens") {
+      status = ReadInteger(value, name, 0, feedback.promised_tokens);
+    } else if (name == "cached_tokens") {
+      status = ReadInteger(value, name, 0, feedback.reused_tokens);
+    } else {
+      status = BadField("unknown member: " + name.substr(0, kMaxTextBytes));
+    }
+    if (!status.ok()) return status;
+  }
+  if (json.size() == 3) return feedback;
+  return BadField("body: must be worker, promised_tokens and cached_tokens");
+}
+
+Status ReadFeedbackMember(const std::string& name, const Json& value, std::string& event,
+                          Feedback& feedback) {
+  if (name == "request_id") return ReadText(value, name, feedback.request_id);
+  if (name == "event") return ReadText(value, name, event);
+  if (name == "reused_tokens") return ReadInteger(value, name, 0, feedback.reused_tokens);
+  if (name == "next_seq") {
+    int64_t next_seq = 0;
+    const Status status = ReadInteger(value, name, 0, next_seq);
+    if (status.ok()) feedback.next_seq = static_cast<uint64_t>(next_seq);
+    return status;
+  }
+  if (name == "worker") return ReadText(value, name, feedback.worker);
+  if (name == "queued_requests") return ReadInteger(value, name, 0, feedback.queued_requests);
+  return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
+}
+
+}  // namespace
+
+Result<Feedback> ParseFeedback(std::string_view body) {
+  const Result<Json> json = ParseObject(body, 2);
+  if (!json.ok()) return json.status();
+  if (json->contains("promised_tokens") || json->contains("cached_tokens")) {
+    return ParseReuse(*json);
+  }
+  Feedback feedback;
+  std::string event;
+  for (const auto& [name, value] : json->items()) {
+    Status status = ReadFeedbackMember(name, value, event, feedback);
+    if (!status.ok()) return status;
+  }
+  constexpr std::array kEvents = {"admitted", "first_token", "finished", "load"};
+  const auto it = std::find(kEvents.begin(), kEvents.end(), event);
+  if (it == kEvents.end()) {
+    return BadField("event: must be admitted, first_token, finished or load");
+  }
+  feedback.event = static_cast<Feedback::Event>(it - kEvents.begin());
+  const bool load = feedback.event == Feedback::Event::kLoad;
+  if (json->contains("worker") != load || json->contains("request_id") == load) {
+    return BadField("load goes with worker, all other events with request_id");
+  }
+  if (json->contains("queued_requests") != load) return BadField("queued_requests: goes with load");
+  if (json->contains("reused_tokens") != (feedback.event == Feedback::Event::kAdmitted)) {
+    return BadField("reused_tokens: goes with admitted");
+  }
+  if (feedback.next_seq && feedback.event != Feedback::Event::kAdmitted) {
+    return BadField("next_seq: goes with admitted");
+  }
+  return feedback;
+}
+
+RouteCandidate RoutingDesk::Weigh(const Query& query, QueryAnswer answer, int64_t now_ms) {
+  RouteCandidate weighed;
+  weighed.answer = std::move(answer);
+  const QueryAnswer& said = weighed.answer;
+  const WorkerId worker = said.match.worker;
+  if (said.chain) {
+    weighed.speculative_tokens = std::min(
+        speculative_.Match(worker, *said.chain, said.hash_block_size, now_ms), query.prompt_tokens);
+  }
+  if (const auto load = loads_.find(worker); load != loads_.end()) weighed.load = load->second;
+  weighed.token_costs = CostsOfLoads(said.load_costs, config_.weights);
+  weighed.cost = Cost(CandidateOf(weighed, said.weight), query.prompt_tokens, config_.weights);
+  const int64_t expected =
+      std::clamp<int64_t>(weighed.speculative_tokens - said.match.gpu_tokens, 0,
+                          std::max<int64_t>(weighed.load.active_prefill_tokens, 0));
+  weighed.cost -= config_.expected_token * static_cast<double>(expected);
+  if (said.state == SourceState::kConnecting) {
+    weighed.eligible = false;
+    weighed.reason = "connecting";
+  }
+  return weighed;
+}
+
+size_t RoutingDesk::Choose(const Query& query, const std::vector<RouteCandidate>& candidates) {
+  const auto best = std::min_element(candidates.begin(), candidates.end(), Cheaper);
+  const double temperature = query.temperature.value_or(config_.temperature);
+  const double scale = temperature * static_cast<double>(std::max<int64_t>(query.prompt_tokens, 1));
+  if (scale <= 0) return static_cast<size_t>(best - candidates.begin());
+  std::vector<double> upto;
+  for (const RouteCandidate& candidate : candidates) {
+    const double odds = candidate.eligible ? std::exp((best->cost - candidate.cost) / scale) : 0.0;
+    upto.push_back((upto.empty() ? 0.0 : upto.back()) + odds);
+  }
+  const double drawn = random_() * upto.back();
+  const auto it = std::upper_bound(upto.begin(), upto.end(), drawn);
+  return std::min(static_cast<size_t>(it - upto.begin()), candidates.size() - 1);
+}
+
+Result<RouteDecision> RoutingDesk::Decide(const Query& asked, std::vector<QueryAnswer> answers,
+                                          int64_t now_ms) {
+  if (answers.empty()) return Status(StatusCode::kUnavailable, "there is no worker");
+  Query query;  // without the prompt itself
+  query.prompt_tokens = asked.prompt_tokens;
+  query.temperature = asked.temperature;
+  if (query.prompt_tokens == 0) {  // by hashes: a prompt that goes on behind them
+    for (const QueryAnswer& answer : answers) {
+      query.prompt_tokens =
+          std::max(query.prompt_tokens, std::ssize(asked.hashes) * answer.hash_block_size + 1);
+    }
+  }
+  const MutexLock lock(mutex_);
+  Expire(now_ms);
+  RouteDecision decision;
+  decision.prompt_tokens = query.prompt_tokens;
+  for (QueryAnswer& answer : answers) {
+    decision.candidates.push_back(Weigh(query, std::move(answer), now_ms));
+  }
+  const bool any = std::any_of(decision.candidates.begin(), decision.candidates.end(),
+                               [](const RouteCandidate& candidate) { return candidate.eligible; });
+  for (RouteCandidate& candidate : decision.candidates) candidate.eligible |= !any;
+  decision.chosen = Choose(query, decision.candidates);
+  decision.reason = ReasonOf(query, decision.candidates, decision.chosen);
+  decision.request_id =
+      asked.request_id.empty() ? "kvcast-" + std::to_string(next_request_++) : asked.request_id;
+  if (asked.book) Book(query, decision, now_ms);
+  return decision;
+}
+
+void RoutingDesk::Book(const Query& query, const RouteDecision& decision, int64_t now_ms) {
+  const RouteCandidate& chosen = decision.candidates[decision.chosen];
+  const WorkerMatch& match = chosen.answer.match;
+  const int64_t unit = chosen.answer.hash_block_size;
+  ++counters_.decisions;
+  ++counters_.hits[static_cast<size_t>(match.hit)];
+  if (match.hit == HitKind::kPartial) {
+    ++counters_.partial_by_group[match.limiting_group.value_or(-1)];
+  }
+  counters_.speculative_choices += chosen.speculative_tokens > match.gpu_tokens;
+  Release(decision.request_id);
+  Booking booking{.worker = match.worker,
+                  .name = chosen.answer.name,
+                  .predicted_tokens = match.gpu_tokens,
+                  .next_seq = chosen.answer.next_seq,
+                  .comparable = chosen.answer.exact || chosen.answer.reuse_contradicts,
+                  .limiting_group = match.limiting_group};
+  const int64_t reusable = std::max(match.gpu_tokens, chosen.speculative_tokens);
+  booking.prefill_tokens = std::max<int64_t>(query.prompt_tokens - reusable, 0);
+  booking.decode_blocks = CeilDiv(query.prompt_tokens, std::max<int64_t>(unit, 16));
+  booking.expires_ms = now_ms + config_.booking_lifetime_ms;
+  loads_[match.worker].active_prefill_tokens += booking.prefill_tokens;
+  order_.emplace_back(decision.request_id, booking.expires_ms);
+  bookings_[decision.request_id] = booking;
+  if (chosen.answer.chain && unit > 0) {
+    const auto sample =
+        Sample(*chosen.answer.chain, match.gpu_tokens / unit, config_.speculative_hashes_max);
+    speculative_.Routed(match.worker, sample, now_ms);
+  }
+}
+
+void RoutingDesk::BeginDecoding(Booking& booking) {
+  if (std::exchange(booking.decoding, true)) return;
+  WorkerLoad& load = loads_[booking.worker];
+  load.active_prefill_tokens -= booking.prefill_tokens;
+  load.decode_blocks += booking.decode_blocks;
+}
+
+void RoutingDesk::Release(const std::string& request_id) {
+  const auto it = bookings_.find(request_id);
+  if (it == bookings_.end()) return;
+  BeginDecoding(it->second);
+  loads_[it->second.worker].decode_blocks -= it->second.decode_blocks;
+  bookings_.erase(it);
+}
+
+void RoutingDesk::Expire(int64_t now_ms) {
+  while (!order_.empty() &&
+         (order_.front().second <= now_ms || order_.size() > config_.bookings_max)) {
+    const auto [id, expires_ms] = std::move(order_.front());
+    order_.pop_front();
+    const auto it = bookings_.find(id);
+    // A later booking of the same id has its own place in the order.
+    if (it == bookings_.end() || it->second.expires_ms != expires_ms) continue;
+    ++counters_.expired_bookings;
+    Release(id);
+  }
+}
+
+Status RoutingDesk::Take(const Feedback& feedback) {
+  const MutexLock lock(mutex_);
+  const auto it = bookings_.find(feedback.request_id);
+  if (it == bookings_.end()) {
+    return Status(StatusCode::kNotFound, "unknown request " + feedback.request_id);
+  }
+  if (feedback.event == Feedback::Event::kFinished) {
+    Release(feedback.request_id);
+  } else if (feedback.event == Feedback::Event::kFirstToken) {
+    BeginDecoding(it->second);
+  }
+  return Status();
+}
+
+Result<RoutingDesk::Admission> RoutingDesk::Admit(const std::string& request_id,
+                                                  int64_t reused_tokens) {
+  const MutexLock lock(mutex_);
+  const auto it = bookings_.find(request_id);
+  if (it == bookings_.end()) {
+    return Status(StatusCode::kNotFound, "unknown request " + request_id);
+  }
+  Booking& booking = it->second;
+  const Admission admission{booking.name,      booking.predicted_tokens,
+                            booking.next_seq,  booking.comparable && !booking.compared,
+                            !booking.compared, booking.limiting_group};
+  if (std::exchange(booking.compared, true)) return admission;
+  const int64_t error = booking.predicted_tokens - reused_tokens;
+  ++counters_.compared;
+  counters_.equal += error == 0;
+  counters_.predicted_tokens += static_cast<uint64_t>(booking.predicted_tokens);
+  counters_.reused_tokens += static_cast<uint64_t>(reused_tokens);
+  counters_.over_tokens += static_cast<uint64_t>(std::max<int64_t>(error, 0));
+  counters_.under_tokens += static_cast<uint64_t>(std::max<int64_t>(-error, 0));
+  return admission;
+}
+
+void RoutingDesk::SetQueue(WorkerId worker, int64_t queued_requests) {
+  const MutexLock lock(mutex_);
+  loads_[worker].queued_requests = queued_requests;
+}
+
+void RoutingDesk::OnBatch(WorkerId worker, const EventBatch& batch) {
+  const MutexLock lock(mutex_);
+  speculative_.Confirm(worker, batch);
+}
+
+void RoutingDesk::OnReset(WorkerId worker) {
+  const MutexLock lock(mutex_);
+  speculative_.Forget(worker);
+}
+
+void RoutingDesk::OnRemoved(WorkerId worker) {
+  const MutexLock lock(mutex_);
+  speculative_.Forget(worker);
+  std::erase_if(bookings_, [worker](const auto& entry) { return entry.second.worker == worker; });
+  loads_.erase(worker);
+}
+
+WorkerLoad RoutingDesk::load(WorkerId worker) const {
+  const MutexLock lock(mutex_);
+  const auto it = loads_.find(worker);
+  return it == loads_.end() ? WorkerLoad() : it->second;
+}
+
+RoutingCounters RoutingDesk::counters() const {
+  const MutexLock lock(mutex_);
+  RoutingCounters counters = counters_;
+  counters.bookings = bookings_.size();
+  counters.speculative_hashes = speculative_.entries();
+  return counters;
+}
+
+std::string RenderDecision(const RouteDecision& decision) {
+  std::vector<const RouteCandidate*> by_cost;
+  for (const RouteCandidate& candidate : decision.candidates) by_cost.push_back(&candidate);
+  std::sort(by_cost.begin(), by_cost.end(),
+            [](const RouteCandidate* a, const RouteCandidate* b) { return Cheaper(*a, *b); });
+  JsonWriter json;
+  json.BeginObject();
+  json.Key("candidates");
+  json.BeginArray();
+  for (const RouteCandidate* candidate : by_cost) {
+    WriteAnswer(candidate->answer, json, [candidate](JsonWriter& more) {
+      more.Member("cost", candidate->cost);
+      more.Member("eligible", candidate->eligible);
+      more.Member("load_storage_token", candidate->token_costs.storage);
+      more.Member("load_token", candidate->token_costs.cpu);
+      more.Member("not_eligible_reason", candidate->reason);
+      more.Member("speculative_tokens", candidate->speculative_tokens);
+      more.Key("load");
+      more.BeginObject();
+      more.Member("active_prefill_tokens", candidate->load.active_prefill_tokens);
+      more.Member("decode_blocks", candidate->load.decode_blocks);
+      more.Member("queued_requests", candidate->load.queued_requests);
+      more.EndObject();
+    });
+  }
+  json.EndArray();
+  json.Member("prompt_tokens", decision.prompt_tokens);
+  json.Member("reason", decision.reason);
+  json.Member("request_id", decision.request_id);
+  json.Member("worker", decision.candidates[decision.chosen].answer.name);
+  json.EndObject();
+  return json.Take();
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,183 @@
+// RoutingDesk: from what the index says of each worker to a decision, and what decisions leave
+// behind: load that is booked, and blocks that are expected.
+//
+// A decision costs each worker in tokens to compute, by this table (kvcast/selector.h has the sum):
+//
+//   weight                default  of
+//   recompute_token           1.0  a token of the prompt that must be computed
+//   load_token                0.1  a token loaded from host memory: prefill rate / load rate
+//   load_storage_token       0.75  a token loaded from storage, likewise
+//   active_prefill_token      1.0  a token that is booked there and not computed yet
+//   decode_block              0.1  a block of a booked request that decodes
+//   expected_token            0.5  off the queue: a token of the prompt that is in the queue
+//                                  already, for a sibling; so that a burst computes its prefix once
+//   queued_request            0.0  a request that waits there, as reported by feedback
+//   affinity_token            0.9  a token that one group still holds, but not all
+//
+// Where a worker's load rates are known (load_rates.h), they count in the place of load_token and
+// load_storage_token.
+//
+// The cheapest worker is chosen; with a temperature T > 0 each with a probability proportional to
+// exp(-(cost - least) / (T * prompt tokens)). Connecting workers are chosen only if there is no
+// other. What a worker holds counts by the weight of its source's state (kvcast/subscriber.h).
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "kvcast/core/status.h"
+#include "kvcast/router/selector.h"
+#include "kvcast/router/speculative_prefixes.h"
+#include "router/service/route/query.h"
+#include "src/base/mutex.h"
+
+namespace kvcast::router {
+
+struct RoutingConfig {
+  CostWeights weights{.decode_block = 0.1, .affinity_token = 0.9};
+  double expected_token = 0.5;
+  double temperature = 0;
+  SpeculativeConfig speculative;
+  // Hashes remembered of one request, evenly spread: a burst of long prompts must not crowd out.
+  int64_t speculative_hashes_max = 64;
+  // A booking that no feedback ends is gone after this; the oldest go when there are too many.
+  int64_t booking_lifetime_ms = 60000;
+  size_t bookings_max = 65536;
+};
+
+struct RouteCandidate {
+  QueryAnswer answer;
+  int64_t speculative_tokens = 0;
+  WorkerLoad load;
+  double cost = 0;
+  TokenLoadCosts token_costs;  // of one loaded token, as counted in `cost`
+  bool eligible = true;
+  std::string reason;  // why not
+};
+
+struct RouteDecision {
+  std::string request_id;
+  int64_t prompt_tokens = 0;
+  size_t chosen = 0;  // of the candidates
+  std::vector<RouteCandidate> candidates;
+  std::string reason;
+};
+
+struct RoutingCounters {
+  uint64_t decisions = 0;
+  std::array<uint64_t, 3> hits{};  // by HitKind of the chosen worker
+  // Of the partial hits: the group in the way; -1: no single one.
+  std::map<int64_t, uint64_t> partial_by_group;
+  uint64_t bookings = 0;  // now
+  uint64_t expired_bookings = 0;
+  uint64_t speculative_hashes = 0;   // now
+  uint64_t speculative_choices = 0;  // decisions whose worker was expected to hold more than it did
+  // Of requests that feedback says were admitted: what was promised against what was reused.
+  uint64_t compared = 0;
+  uint64_t equal = 0;
+  uint64_t predicted_tokens = 0;
+  uint64_t reused_tokens = 0;
+  uint64_t over_tokens = 0;
+  uint64_t under_tokens = 0;
+};
+
+// What became of a request, or of a worker's queue.
+struct Feedback {
+  enum class Event : uint8_t { kAdmitted, kFirstToken, kFinished, kLoad, kReuse };
+  Event event = Event::kAdmitted;
+  std::string request_id;       // all but kLoad
+  int64_t reused_tokens = 0;    // kAdmitted, kReuse: on the GPU
+  std::string worker;           // kLoad, kReuse
+  int64_t promised_tokens = 0;  // kReuse
+  int64_t queued_requests = 0;  // kLoad
+  // kAdmitted: the number of the batch that the worker was to publish next when it looked the
+  // request up. nullopt: not told.
+  std::optional<uint64_t> next_seq;
+  bool comparable = true;  // see Source::NoteReuse
+};
+// {"request_id", "event": "admitted", "reused_tokens", maybe "next_seq"}, {"request_id", "event":
+// "first_token" or
+// "finished"}, {"worker", "event": "load", "queued_requests"}, or, of a request that was not routed
+// here, {"worker", "promised_tokens", "cached_tokens"}.
+Result<Feedback> ParseFeedback(std::string_view body);
+
+// Thread-safe.
+class RoutingDesk {
+ public:
+  // `random`: evenly from [0, 1).
+  RoutingDesk(const RoutingConfig& config, std::function<double()> random)
+      : config_(config), random_(std::move(random)), speculative_(config.speculative) {}
+
+  // kUnavailable: there is no worker to choose from. Times are a monotonic clock's.
+  Result<RouteDecision> Decide(const Query& query, std::vector<QueryAnswer> answers,
+                               int64_t now_ms);
+  // kNotFound: no such booking (any more). For kFirstToken and kFinished.
+  Status Take(const Feedback& feedback);
+  // What the request really reused. kNotFound: no such booking.
+  struct Admission {
+    std::string worker;
+    int64_t promised_tokens = 0;
+    uint64_t next_seq = 0;  // of the answer that chose the worker
+    bool comparable = false;
+    bool first = false;                     // told for this request
+    std::optional<int64_t> limiting_group;  // of that answer
+  };
+  Result<Admission> Admit(const std::string& request_id, int64_t reused_tokens);
+  void SetQueue(WorkerId worker, int64_t queued_requests);
+
+  void OnBatch(WorkerId worker, const EventBatch& batch);
+  void OnReset(WorkerId worker);  // restarted, or its blocks were forgotten
+  void OnRemoved(WorkerId worker);
+
+  WorkerLoad load(WorkerId worker) const;
+  RoutingCounters counters() const;
+
+ private:
+  struct Booking {
+    WorkerId worker;
+    std::string name;
+    int64_t predicted_tokens = 0;
+    uint64_t next_seq = 0;
+    bool comparable = false;  // see Source::NoteReuse
+    std::optional<int64_t> limiting_group;
+    int64_t prefill_tokens = 0;
+    int64_t decode_blocks = 0;
+    bool decoding = false;
+    bool compared = false;
+    int64_t expires_ms = 0;
+  };
+
+  RouteCandidate Weigh(const Query& query, QueryAnswer answer, int64_t now_ms) KV_REQUIRES(mutex_);
+  size_t Choose(const Query& query, const std::vector<RouteCandidate>& candidates)
+      KV_REQUIRES(mutex_);
+  void Book(const Query& query, const RouteDecision& decision, int64_t now_ms) KV_REQUIRES(mutex_);
+  void BeginDecoding(Booking& booking) KV_REQUIRES(mutex_);
+  void Release(const std::string& request_id) KV_REQUIRES(mutex_);
+  void Expire(int64_t now_ms) KV_REQUIRES(mutex_);
+
+  const RoutingConfig config_;
+  const std::function<double()> random_;
+  mutable Mutex mutex_;
+  SpeculativePrefixes speculative_ KV_GUARDED_BY(mutex_);
+  std::unordered_map<WorkerId, WorkerLoad> loads_ KV_GUARDED_BY(mutex_);
+  std::unordered_map<std::string, Booking> bookings_ KV_GUARDED_BY(mutex_);
+  std::deque<std::pair<std::string, int64_t>> order_ KV_GUARDED_BY(mutex_);  // id, expiry
+  RoutingCounters counters_ KV_GUARDED_BY(mutex_);
+  uint64_t next_request_ KV_GUARDED_BY(mutex_) = 1;
+};
+
+// {"request_id", "prompt_tokens", "worker", "reason", "candidates": [{members of an answer,
+// "speculative_tokens", "load": {...}, "load_token", "load_storage_token", "cost", "eligible",
+// "not_eligible_reason"}, ...]}; the candidates by cost.
+std::string RenderDecision(const RouteDecision& decision);
+
+}  // namespace kvcast::router

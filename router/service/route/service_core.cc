@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/service_core.h"
+
+#include <algorithm>
+#include <chrono>
+#include <string>
+#include <utility>
+
+#include "router/service/http/http_listener.h"
+
+namespace kvcast::router {
+
+Result<std::vector<QueryAnswer>> ServiceCore::Ask(const Query& query, const FleetView& view) {
+  const auto begin = std::chrono::steady_clock::now();
+  const SourceList sources = view->Sources(query.model, query.routing_group);
+  Result<std::vector<QueryAnswer>> answers = queries->Answer(query, sources);
+  if (answers.ok() && answers->empty() && !query.model.empty()) {
+    answers = Status(StatusCode::kNotFound, "model: nobody serves " + query.model);
+  }
+  ++(answers.ok() ? answered : refused);
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  latency.Note(took.count());
+  return answers;
+}
+
+// Prompts of two models have nothing in common but their numbers.
+static Status CheckOneModel(const Query& query, const FleetList& fleet) {
+  if (!query.model.empty() || fleet.workers.empty()) return Status();
+  const std::string& first = fleet.workers[0]->config.model;
+  const bool one = std::all_of(fleet.workers.begin(), fleet.workers.end(),
+                               [&](const auto& worker) { return worker->config.model == first; });
+  if (one) return Status();
+  return Status(StatusCode::kInvalidArgument, "model: needed, because the workers serve several");
+}
+
+// Answers mostly come in the order of the workers.
+static void AddLoadCosts(const FleetList& fleet, int64_t now_ms,
+                         std::vector<QueryAnswer>& answers) {
+  const size_t workers = fleet.workers.size();
+  size_t at = 0;
+  for (QueryAnswer& answer : answers) {
+    for (size_t tried = 0; tried < workers; ++tried, at = (at + 1) % workers) {
+      if (fleet.workers[at]->id != answer.match.worker) continue;
+      answer.load_costs = fleet.workers[at]->load_rates->costs(now_ms);
+      break;
+    }
+  }
+}
+
+Result<RouteDecision> ServiceCore::Route(const Query& query) {
+  const auto begin = std::chrono::steady_clock::now();
+  const FleetView view = fleet->view();
+  if (Status status = CheckOneModel(query, *view); !status.ok()) {
+    ++refused;
+    return status;
+  }
+  auto answers = Ask(query, view);
+  if (!answers.ok()) return answers.status();
+  const int64_t now_ms = steady_ms();
+  AddLoadCosts(*view, now_ms, *answers);
+  auto decision = desk->Decide(query, std::move(answers).value(), now_ms);
+  if (decision.ok() && query.book) observations.Note(*decision, now());
+  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
+  decision_latency.Note(took.count());
+  return decision;
+}
+
+Result<size_t> ServiceCore::Take(const LoadRateReport& report) {
+  const auto worker = fleet->view()->Find(report.worker);
+  if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + report.worker);
+  size_t taken = 0;
+  for (const LoadMeasurement& load : report.loads) {
+    taken += worker->load_rates->Note(load, steady_ms()) == LoadReport::kTaken;
+  }
+  return taken;
+}
+
+Result<bool> ServiceCore::Take(const Feedback& feedback) {
+  Feedback told = feedback;
+  bool first = true;
+  std::optional<int64_t> limiting_group;
+  if (told.event == Feedback::Event::kAdmitted) {
+    // By request: the desk knows the worker and the promise.
+    const auto booked = desk->Admit(told.request_id, told.reused_tokens);
+    if (!booked.ok()) return booked.status();
+    told.worker = booked->worker;
+    told.comparable = booked->comparable && (!told.next_seq || *told.next_seq == booked->next_seq);
+    told.promised_tokens = booked->promised_tokens;
+    first = booked->first;
+    limiting_group = booked->limiting_group;
+  } else if (told.event == Feedback::Event::kFirstToken ||
+             told.event == Feedback::Event::kFinished) {
+    const Status status = desk->Take(told);
+    return status.ok() ? Result<bool>(false) : Result<bool>(status);
+  }
+  const auto worker = fleet->view()->Find(told.worker);
+  if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + told.worker);
+  if (told.event == Feedback::Event::kLoad) {
+    desk->SetQueue(worker->id, told.queued_requests);
+    return false;
+  }
+  if (first) {
+    const std::vector<GroupSpec> groups = index.Groups(worker->id);
+    const bool known = limiting_group && *limiting_group < std::ssize(groups);
+    const auto kind = known ? SpecKindName(groups[static_cast<size_t>(*limiting_group)].kind) : "";
+    reuse.Note(worker->id, kind,
+               {.promised_tokens = told.promised_tokens, .reused_tokens = told.reused_tokens});
+  }
+  const bool refuted =
+      worker->source->NoteReuse(told.promised_tokens, told.reused_tokens, told.comparable);
+  if (refuted) fleet->Contradict(worker->id);
+  return refuted;
+}
+
+bool ListensBeyondLoopback(const RouterSource& source) {
+  return source.bind && !IsLoopbackEndpoint(source.endpoint);
+}
+
+HttpReply ErrorReply(const Status& status) {
+  switch (status.code()) {
+    case StatusCode::kNotFound:
+      return HttpError(404, status.message());
+    case StatusCode::kFailedPrecondition:
+      return HttpError(409, status.message());
+    case StatusCode::kUnavailable:
+    case StatusCode::kExhausted:
+      return HttpError(503, status.message());
+    case StatusCode::kInternal:
+      return HttpError(500, status.message());
+    default:
+      return HttpError(400, status.message());
+  }
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,94 @@
+// EventWriter: turns what a manager reports, keys, into the events that routers read.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvcast/core/event.h"
+#include "kvcast/hash/block_hash.h"
+#include "kvcast/offload/offload_manager.h"
+#include "kvcast/spec/cache_spec.h"
+
+namespace kvcast::offload {
+
+// What a key stands for: the blocks of a chunk.
+struct ChunkRecord {
+  std::vector<Digest> hashes;
+  std::optional<Digest> parent;
+  std::vector<TokenId> tokens;
+  int64_t block_size = 0;
+  std::optional<int64_t> lora_id;
+  std::string lora_name;
+  std::optional<std::vector<std::optional<ExtraKeys>>> extra_keys;
+};
+
+enum class OffloadEventForm : uint8_t {
+  kByGroup,  // one stored event a key, one removal a group, with group_idx
+  k2026May,  // before: one event a call, raw hashes, no group, no description
+};
+
+// The tier whose events are written. A residency of a key is its (medium, ownership).
+struct EventTier {
+  std::string medium;
+  std::optional<std::string> locality;
+  std::optional<std::string> ownership;
+};
+
+class EventWriter {
+ public:
+  // keep_until_last: v0.32. A description is kept until the last tier has removed the key, and
+  // until EndBatch; else until the tier of `medium` has removed it.
+  EventWriter(std::vector<GroupSpec> groups, EventHashForm hash_form, std::string medium,
+              OffloadEventForm form = OffloadEventForm::kByGroup, bool keep_until_last = false)
+      : groups_(std::move(groups)),
+        hash_form_(hash_form),
+        medium_(std::move(medium)),
+        form_(form),
+        keep_until_last_(keep_until_last) {}
+
+  bool Knows(const OffloadKey& key) const { return records_.contains(key); }
+  void Describe(const OffloadKey& key, ChunkRecord record) {
+    records_.insert_or_assign(key, std::move(record));
+  }
+  // The key was not stored after all; nothing where another tier holds it.
+  void Forget(const OffloadKey& key) {
+    if (!residencies_.contains(key)) records_.erase(key);
+  }
+  void Clear();
+  // The events of a batch are written: drops what no tier holds any more.
+  void EndBatch();
+
+  // Appends the events. A key that was not described is announced by its hash alone, with block
+  // size 0. `tier`: another one; unless keep_until_last its events change nothing here.
+  void Translate(const OffloadEvent& event, std::vector<Event>& out) {
+    Translate(event, {.medium = medium_}, out);
+  }
+  void Translate(const OffloadEvent& event, const EventTier& tier, std::vector<Event>& out);
+
+ private:
+  BlockHash Hash(const Digest& digest) const { return ToEventHash(digest, hash_form_); }
+  BlockStored Stored(const OffloadKey& key) const;
+  void AddRemoved(const OffloadKey& key, BlockRemoved& event) const;
+  void NoteStored(const OffloadKey& key, const EventTier& tier);
+  void NoteRemoved(const OffloadKey& key, const EventTier& tier);
+  void NoteCleared(const EventTier& tier);
+  void TranslateUngrouped(const OffloadEvent& event, std::vector<Event>& out) const;
+
+  const std::vector<GroupSpec> groups_;
+  const EventHashForm hash_form_;
+  const std::string medium_;
+  const OffloadEventForm form_;
+  const bool keep_until_last_;
+  absl::flat_hash_map<OffloadKey, ChunkRecord> records_;
+  // The rest is for keep_until_last alone.
+  using Residency = std::pair<std::string, std::optional<std::string>>;
+  absl::flat_hash_map<OffloadKey, std::vector<Residency>> residencies_;
+  std::vector<OffloadKey> removed_;  // in this batch, by their last tier
+};
+
+}  // namespace kvcast::offload

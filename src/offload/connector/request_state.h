@@ -1,0 +1,63 @@
+// RequestState: what the scheduler knows of one request, and the names of its chunks.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "kvcast/offload/offload_scheduler.h"
+
+namespace kvcast::offload {
+
+// A block of a request's table, and the step in which the request got it.
+struct TableEntry {
+  BlockId block;
+  uint64_t step = 0;
+};
+
+struct GroupState {
+  std::vector<TableEntry> table;
+  int64_t next_stored_chunk = 0;
+  int64_t hit_chunks = 0;
+};
+
+struct RequestState {
+  OffloadRequestId id;
+  const CacheRequest* request = nullptr;
+  OffloadRequestOptions options;
+  std::vector<GroupState> groups;
+  int64_t local_tokens = 0;
+  std::optional<int64_t> tail_boundary;  // of the last match
+  std::optional<int64_t> pending_since_ms;
+  int64_t asked_ms = 0;            // the last time
+  bool within_step = false;        // the tokens matched then
+  std::vector<OffloadJobId> jobs;  // one load, or stores
+  bool loaded = false;             // something, at some time
+  bool load_failed = false;        // ask no more
+  bool finished = false;
+  bool closed = false;       // finished, and nothing more is stored
+  int64_t final_tokens = 0;  // when finished
+
+  int64_t num_tokens() const { return std::ssize(request->tokens); }
+  int64_t NumChunks(const OffloadGroup& group) const {
+    return std::ssize(request->chain) / group.hashes_per_chunk;
+  }
+  // REQUIRES: chunk < NumChunks(group).
+  OffloadKey ChunkKey(const OffloadLayout& layout, size_t group, int64_t chunk) const {
+    const int64_t hashes = layout.groups[group].hashes_per_chunk;
+    return {BlockDigest(request->chain, chunk, hashes), layout.groups[group].index};
+  }
+  // The prefix of `tokens` tokens. REQUIRES: the chain reaches that far.
+  OffloadKey PrefixKey(const OffloadLayout& layout, size_t group, int64_t tokens) const {
+    return {BlockDigest(request->chain, tokens / layout.tokens_per_hash - 1, 1),
+            layout.groups[group].index};
+  }
+  // Blocks that are kept of the prefix that ends at `boundary`, inside a block. REQUIRES: the chain
+  // reaches tail_margin further.
+  OffloadKey TailKey(const OffloadLayout& layout, size_t group, int64_t boundary) const {
+    return PrefixKey(layout, group, boundary + layout.groups[group].tail_margin);
+  }
+};
+
+}  // namespace kvcast::offload

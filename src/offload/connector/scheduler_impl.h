@@ -1,0 +1,159 @@
+// What an OffloadScheduler holds, and the steps that its calls share.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
+
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "kvcast/offload/offload_scheduler.h"
+#include "src/offload/connector/chunk_describer.h"
+#include "src/offload/connector/event_writer.h"
+#include "src/offload/connector/fence_map.h"
+#include "src/offload/connector/manager_calls.h"
+#include "src/offload/connector/request_state.h"
+
+namespace kvcast {
+
+class OffloadScheduler::Impl {
+ public:
+  using Request = offload::RequestState;
+
+  Impl(const OffloadSchedulerConfig& config, OffloadLayout layout,
+       std::unique_ptr<OffloadManager> manager);
+
+  Request* Find(OffloadRequestId id);
+
+  // scheduler_lookup.cc
+  class Answers;
+  OffloadMatch Match(Request& request, int64_t local_tokens, int64_t now_ms);
+  OffloadAnswer Ask(const Request& request, int64_t local_tokens, bool wait);
+  // Until v0.32; then the manager charges requests.
+  void Touch(const Request& request);
+  void TouchTail(const Request& request);
+  bool is_v032() const { return layout.rules >= EngineRules::kV032; }
+  bool states_handed_over() const {
+    return config.states_handed_over || (config.compatible && layout.rules >= EngineRules::kV033);
+  }
+  // Makes the match one within the step, if its bytes allow.
+  void LoadWithinStep(Request& request, int64_t local_tokens, OffloadMatch& match) const;
+  int64_t BytesToLoad(int64_t local_tokens, int64_t end) const;
+
+  // scheduler_load.cc
+  Status PlanLoad(Request& request, int64_t tokens, std::span<const std::vector<BlockId>> tables,
+                  std::vector<OffloadKey>& keys, std::vector<int64_t>& ends, OffloadJob& job) const;
+  Status Load(Request& request, int64_t external_tokens,
+              std::span<const std::vector<BlockId>> tables);
+
+  // scheduler_step.cc
+  void UpdateTables(const OffloadStep& step);
+  void ForgetStaleBlocks(Request& request);
+  void FlushPreempted(const OffloadStep& step);
+  void FlushFenced();
+  void CloseFinished();
+  void Close(Request& request);
+  void NoteAllocated(BlockId block);
+
+  // scheduler_store.cc
+  void StoreStates(const OffloadStep& step);
+  void StoreState(Request& request, const OffloadStep::Tail& tail);
+  void StoreTails(const OffloadStep& step);
+  void StoreTail(Request& request, std::span<const OffloadStep::Tail> tails,
+                 int64_t computed_tokens);
+  bool IsKept(const Request& request, int64_t boundary, int64_t computed_tokens) const;
+  BlockId TailSource(const Request& request, size_t group,
+                     std::span<const OffloadStep::Tail> tails) const;
+  void MakeTailJob(Request& request, int64_t boundary, std::span<const BlockId> sources);
+  void Store(Request& request, int64_t tokens_after);
+  void ChooseChunks(const Request& request, int64_t offloadable);
+  int64_t Storable(const Request& request, size_t group, int64_t offloadable) const;
+  bool IsComplete(const Request& request, size_t group, int64_t chunk) const;
+  void MakeStoreJob(Request& request);
+  void AddChunkToJob(const Request& request, size_t group, int64_t chunk, OffloadJob& job) const;
+  StoreLimits LimitsOf(const Request& request) const;
+
+  // scheduler_completion.cc
+  struct Job {
+    OffloadRequestId request;
+    bool store = false;
+    bool failed = false;
+    // Loads. Late ones are not waited for; of the given up ones the request has been told.
+    bool late = false;
+    bool given_up = false;
+    bool within_step = false;
+    int64_t bytes = 0;
+    int64_t deadline_ms = 0;
+    int64_t pending_workers = 0;
+    std::vector<OffloadKey> keys;
+    std::vector<BlockId> blocks;  // of the GPU, that a store reads
+    // Of them, those of groups that free their blocks while the request runs.
+    std::vector<BlockId> fenced_from_start;
+  };
+  OffloadJobId AddJob(Request& request, Job job);
+  void AddFencedStore(Request& request, OffloadJob job);
+  void Complete(OffloadJobId id, Job job, OffloadArrivals& arrivals);
+  void ForgetIfDone(OffloadRequestId id);
+  void EndLoad(OffloadJobId id, const Job& job, OffloadArrivals& arrivals);
+  void BecomeLate(Job& job);
+  void FenceFinished(const Request& request);
+
+  // Hands the manager's events to the writer.
+  void TranslateEvents();
+  // Where the order of translation matters for what is said.
+  void TranslateEventsNow() {
+    if (!config.compatible) TranslateEvents();
+  }
+
+  const OffloadSchedulerConfig config;
+  const OffloadLayout layout;
+  offload::ManagerCalls calls;
+  offload::EventWriter writer;
+  const offload::ChunkDescriber describer;
+
+  absl::flat_hash_map<OffloadRequestId, std::unique_ptr<Request>> requests;
+  std::vector<OffloadRequestId> finished;  // since the last step, in order
+  std::map<OffloadJobId, Job> jobs;
+  OffloadJobId next_job;
+  // Loads that a Reset dropped; their requests still wait for them.
+  std::map<OffloadJobId, Job> dropped_loads;
+  offload::FenceMap fences;
+  using KeyCounts = absl::flat_hash_map<OffloadKey, int64_t>;
+  static void CountDown(KeyCounts& counts, const OffloadKey& key) {
+    const auto found = counts.find(key);
+    if (found != counts.end() && --found->second == 0) counts.erase(found);
+  }
+  KeyCounts being_loaded;  // by how many jobs, late ones left out
+  KeyCounts late_keys;     // by how many late ones
+  int64_t loading_bytes = 0;
+  int64_t sync_bytes = 0;  // of loads within the step that is being scheduled
+
+  uint64_t step_number = 1;
+  absl::flat_hash_set<BlockId> allocated;  // for this step
+  // By block: the last step that gave it to somebody.
+  absl::flat_hash_map<BlockId, uint64_t> allocated_in;
+  std::set<OffloadJobId> flush;   // of the next plan
+  std::vector<OffloadJob> loads;  // of the next plan
+  std::vector<OffloadJobId> before_step;
+  OffloadPlan plan;
+
+  std::vector<Event> events;
+  OffloadSchedulerStats stats;
+
+  // Of the call under way; members for their memory.
+  struct Candidate {
+    OffloadKey key;
+    size_t group = 0;
+    int64_t chunk = 0;
+  };
+  std::vector<Candidate> candidates;
+  std::vector<OffloadKey> keys;
+  std::vector<int64_t> ends;  // of the keys that are to be stored
+  std::vector<bool> mask;
+  StorePlan store_plan;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "src/offload/connector/scheduler_impl.h"
+
+namespace kvcast {
+
+using offload::GroupState;
+using offload::TableEntry;
+
+void OffloadScheduler::Impl::NoteAllocated(BlockId block) {
+  if (block.value == 0) return;
+  allocated.insert(block);
+  allocated_in[block] = step_number;
+}
+
+// The blocks that a window gave up may be somebody else's from this step on.
+void OffloadScheduler::Impl::ForgetStaleBlocks(Request& request) {
+  for (size_t g = 0; g < layout.groups.size(); ++g) {
+    if (!layout.groups[g].window_chunks) continue;
+    GroupState& group = request.groups[g];
+    const int64_t first = group.next_stored_chunk * layout.blocks_per_chunk;
+    for (int64_t i = first; i < std::ssize(group.table); ++i) {
+      TableEntry& entry = group.table[static_cast<size_t>(i)];
+      if (entry.step != step_number && allocated.contains(entry.block)) entry.block = BlockId(0);
+    }
+  }
+}
+
+void OffloadScheduler::Impl::UpdateTables(const OffloadStep& step) {
+  for (const OffloadStep::Scheduled& scheduled : step.scheduled) {
+    for (const std::vector<BlockId>& blocks : scheduled.new_blocks) {
+      for (const BlockId block : blocks) NoteAllocated(block);
+    }
+  }
+  for (const OffloadStep::Scheduled& scheduled : step.scheduled) {
+    Request* request = Find(scheduled.request);
+    if (request == nullptr) continue;
+    for (size_t g = 0; g < layout.groups.size(); ++g) {
+      std::vector<TableEntry>& table = request->groups[g].table;
+      if (scheduled.starts) table.clear();
+      const size_t index = layout.groups[g].index.value;
+      if (index >= scheduled.new_blocks.size()) continue;
+      for (const BlockId block : scheduled.new_blocks[index]) table.push_back({block, step_number});
+    }
+    if (config.compatible) ForgetStaleBlocks(*request);
+  }
+  if (!config.compatible) return;
+  for (const OffloadRequestId id : finished) {
+    if (Request* request = Find(id)) ForgetStaleBlocks(*request);
+  }
+}
+
+void OffloadScheduler::Impl::FlushPreempted(const OffloadStep& step) {
+  for (const OffloadRequestId id : step.preempted) {
+    const Request* request = Find(id);
+    if (request == nullptr) continue;
+    // A request that was admitted again in this very step has a load, which is not submitted yet.
+    for (const OffloadJobId job : request->jobs) {
+      if (jobs.at(job).store) flush.insert(job);
+    }
+  }
+}
+
+void OffloadScheduler::Impl::FlushFenced() {
+  for (const BlockId block : allocated) fences.AddReaders(block, flush);
+}
+
+void OffloadScheduler::Impl::Close(Request& request) {
+  request.closed = true;
+  calls.FinishRequest(request.id);
+}
+
+void OffloadScheduler::Impl::CloseFinished() {
+  for (const OffloadRequestId id : std::exchange(finished, {})) {
+    Request* request = Find(id);
+    if (request == nullptr || !request->finished) continue;
+    Close(*request);
+    ForgetIfDone(id);
+  }
+}
+
+const OffloadPlan& OffloadScheduler::BuildStep(const OffloadStep& step) {
+  Impl& impl = *impl_;
+  impl.plan.stores.clear();
+  impl.UpdateTables(step);
+  impl.FlushPreempted(step);
+  impl.FlushFenced();
+  if (impl.states_handed_over()) impl.StoreStates(step);
+  impl.StoreTails(step);
+  for (const OffloadStep::Scheduled& scheduled : step.scheduled) {
+    if (Impl::Request* request = impl.Find(scheduled.request)) {
+      impl.Store(*request, scheduled.computed_tokens + scheduled.scheduled_tokens);
+    }
+  }
+  for (const OffloadRequestId id : impl.finished) {
+    Impl::Request* request = impl.Find(id);
+    if (request != nullptr && request->finished) impl.Store(*request, request->final_tokens);
+  }
+  impl.CloseFinished();
+  impl.plan.loads = std::exchange(impl.loads, {});
+  impl.plan.before_step = std::exchange(impl.before_step, {});
+  impl.sync_bytes = 0;
+  impl.plan.flush.assign(impl.flush.begin(), impl.flush.end());
+  impl.flush.clear();
+  impl.allocated.clear();
+  ++impl.step_number;
+  return impl.plan;
+}
+
+}  // namespace kvcast

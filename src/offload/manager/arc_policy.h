@@ -1,0 +1,46 @@
+// ArcPolicy: adaptive replacement (Megiddo and Modha, 2003) as vLLM's offloading has it.
+//
+// T1 holds chunks that were used once, T2 those used again; B1 and B2 remember the keys evicted
+// from each. A use of a key in B1 says that T1 was too small, one in B2 that T2 was. All sizes are
+// in slots, so that a chunk weighs what it takes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "src/offload/manager/eviction_policy.h"
+
+namespace kvcast::offload {
+
+class ArcPolicy final : public EvictionPolicy {
+ public:
+  // fall_back_to_t1: T1 gives up chunks below its target rather than let an eviction fail.
+  ArcPolicy(ChunkTable& table, int64_t capacity_slots, bool fall_back_to_t1);
+
+  void OnReserved(uint32_t chunk) override { t1_.MoveToNewest(chunk); }
+  void OnIdle(uint32_t) override {}
+  void OnLoading(uint32_t) override {}
+  void OnStoreFailed(uint32_t chunk) override { ChunkList::Remove(table_, chunk); }
+  void OnTouch(uint32_t chunk) override;
+  void OnCharged(uint32_t chunk, bool reused, uint64_t rank, int64_t end) override;
+  void OnStoreMiss(uint32_t chunk) override;
+  bool ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const override;
+  void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) override;
+  void Clear() override;
+  void Inspect(const Describe& describe, OffloadManager::State& state) const override;
+
+ private:
+  void TouchGhost(uint32_t chunk);
+  void Trim(ChunkList& ghosts, std::vector<uint32_t>& forgotten);
+
+  ChunkTable& table_;
+  const int64_t capacity_;
+  const bool fall_back_to_t1_;
+  ChunkList t1_;
+  ChunkList t2_;
+  ChunkList b1_;
+  ChunkList b2_;
+  double t1_target_ = 0;
+};
+
+}  // namespace kvcast::offload

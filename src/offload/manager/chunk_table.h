@@ -1,0 +1,133 @@
+// ChunkTable: what is known of every chunk, found by key, and the lists that order the chunks.
+//
+// Chunks are numbered; numbers are used again. Besides the chunks that are present the table keeps
+// those that a policy remembers after their eviction.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "kvcast/offload/offload_manager.h"
+#include "src/offload/manager/slot_pool.h"
+
+namespace kvcast::offload {
+
+inline constexpr uint32_t kNoChunk = UINT32_MAX;
+
+class ChunkList;
+
+struct ChunkEntry {
+  static constexpr int32_t kAbsent = -2;  // holds no slots
+  static constexpr int32_t kStoring = -1;
+
+  OffloadKey key;
+  int32_t readers = kAbsent;
+  uint32_t first_slot = kNoSlot;
+  uint32_t num_slots = 0;     // that the chunk takes when present
+  uint32_t prev = kNoChunk;   // older in `list`
+  uint32_t next = kNoChunk;   // newer
+  ChunkList* list = nullptr;  // nullptr: in none
+  // The PrepareStore that was asked for this chunk last: it must not evict it.
+  uint64_t mark = 0;
+  // Of LRU from v0.33 on: the chunk with the smallest rank is evicted first, of these the one that
+  // ends the longest prefix.
+  uint64_t rank = 0;
+  int64_t end = 0;  // tokens
+
+  bool present() const { return readers != kAbsent; }
+};
+
+class ChunkTable {
+ public:
+  ChunkEntry& operator[](uint32_t chunk) { return entries_[chunk]; }
+  const ChunkEntry& operator[](uint32_t chunk) const { return entries_[chunk]; }
+  size_t size() const { return by_key_.size(); }
+
+  // kNoChunk: not in the table.
+  uint32_t Find(const OffloadKey& key) const {
+    const auto found = by_key_.find(key);
+    return found == by_key_.end() ? kNoChunk : found->second;
+  }
+  // The chunk of the key, added if it is not in the table.
+  uint32_t FindOrAdd(const OffloadKey& key, uint32_t num_slots) {
+    const auto [found, added] = by_key_.try_emplace(key, kNoChunk);
+    if (added) found->second = NewEntry(key, num_slots);
+    return found->second;
+  }
+  // REQUIRES: the chunk is in no list and holds no slots.
+  void Erase(uint32_t chunk) {
+    KV_CHECK(entries_[chunk].list == nullptr && !entries_[chunk].present());
+    by_key_.erase(entries_[chunk].key);
+    entries_[chunk].next = std::exchange(first_unused_, chunk);
+  }
+  void Clear() {
+    by_key_.clear();
+    entries_.clear();
+    first_unused_ = kNoChunk;
+  }
+
+  // Calls `visit(entry)` for every chunk, in no particular order.
+  template <typename Visit>
+  void ForEach(const Visit& visit) const {
+    for (const auto& [key, chunk] : by_key_) visit(entries_[chunk]);
+  }
+
+ private:
+  uint32_t NewEntry(const OffloadKey& key, uint32_t num_slots) {
+    uint32_t chunk = first_unused_;
+    if (chunk == kNoChunk) {
+      chunk = static_cast<uint32_t>(entries_.size());
+      entries_.emplace_back();
+    } else {
+      first_unused_ = entries_[chunk].next;
+    }
+    entries_[chunk] = {.key = key, .num_slots = num_slots};
+    return chunk;
+  }
+
+  absl::flat_hash_map<OffloadKey, uint32_t> by_key_;
+  std::vector<ChunkEntry> entries_;
+  uint32_t first_unused_ = kNoChunk;
+};
+
+// Chunks from the oldest to the newest; a chunk is in one list at most.
+class ChunkList {
+ public:
+  explicit ChunkList(ChunkTable& table) : table_(table) {}
+  ChunkList(const ChunkList&) = delete;
+  ChunkList& operator=(const ChunkList&) = delete;
+
+  int64_t size() const { return size_; }
+  // Slots that the chunks take when present.
+  int64_t slots() const { return slots_; }
+  uint32_t oldest() const { return oldest_; }
+  bool Contains(uint32_t chunk) const { return table_[chunk].list == this; }
+
+  // Takes the chunk out of the list that it is in, if any.
+  void MoveToNewest(uint32_t chunk);
+  static void Remove(ChunkTable& table, uint32_t chunk);
+  // Forgets the chunks without touching them; for when the table is cleared.
+  void Clear();
+
+  template <typename Visit>
+  void ForEach(const Visit& visit) const {
+    for (uint32_t chunk = oldest_; chunk != kNoChunk; chunk = table_[chunk].next) {
+      visit(table_[chunk]);
+    }
+  }
+
+ private:
+  void Unlink(uint32_t chunk);
+
+  ChunkTable& table_;
+  uint32_t oldest_ = kNoChunk;
+  uint32_t newest_ = kNoChunk;
+  int64_t size_ = 0;
+  int64_t slots_ = 0;
+};
+
+}  // namespace kvcast::offload

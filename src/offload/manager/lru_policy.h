@@ -1,0 +1,66 @@
+// LruPolicy: evicts the chunk whose last use, or the end of it, is longest ago.
+// RankedLruPolicy: evicts the chunk of the smallest rank (OffloadUse), whatever happened to it
+// since.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <absl/container/btree_set.h>
+
+#include <tuple>
+#include <vector>
+
+#include "src/offload/manager/eviction_policy.h"
+
+namespace kvcast::offload {
+
+class LruPolicy final : public EvictionPolicy {
+ public:
+  explicit LruPolicy(ChunkTable& table) : table_(table), idle_(table) {}
+
+  void OnReserved(uint32_t) override {}
+  void OnIdle(uint32_t chunk) override { idle_.MoveToNewest(chunk); }
+  void OnLoading(uint32_t chunk) override { ChunkList::Remove(table_, chunk); }
+  void OnStoreFailed(uint32_t) override {}
+  // Chunks in use become the newest when that ends.
+  void OnTouch(uint32_t chunk) override {
+    if (idle_.Contains(chunk)) idle_.MoveToNewest(chunk);
+  }
+  void OnCharged(uint32_t chunk, bool, uint64_t, int64_t) override { OnTouch(chunk); }
+  void OnStoreMiss(uint32_t) override {}
+  bool ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const override;
+  void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) override;
+  void Clear() override { idle_.Clear(); }
+  void Inspect(const Describe& describe, OffloadManager::State& state) const override;
+
+ private:
+  ChunkTable& table_;
+  ChunkList idle_;
+};
+
+class RankedLruPolicy final : public EvictionPolicy {
+ public:
+  explicit RankedLruPolicy(ChunkTable& table) : table_(table), idle_(table) {}
+
+  void OnReserved(uint32_t) override {}
+  void OnIdle(uint32_t chunk) override;
+  void OnLoading(uint32_t chunk) override;
+  void OnStoreFailed(uint32_t) override {}
+  void OnTouch(uint32_t) override {}
+  void OnCharged(uint32_t chunk, bool reused, uint64_t rank, int64_t end) override;
+  void OnStoreMiss(uint32_t) override {}
+  bool ChooseVictims(int64_t slots, uint64_t mark, std::vector<uint32_t>& victims) const override;
+  void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) override;
+  void Clear() override;
+  void Inspect(const Describe& describe, OffloadManager::State& state) const override;
+
+ private:
+  // Rank, end negated, group, chunk.
+  using Place = std::tuple<uint64_t, int64_t, uint32_t, uint32_t>;
+  Place PlaceOf(uint32_t chunk) const;
+
+  ChunkTable& table_;
+  ChunkList idle_;  // says which chunks are in order_
+  absl::btree_set<Place> order_;
+};
+
+}  // namespace kvcast::offload

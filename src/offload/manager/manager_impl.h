@@ -1,0 +1,80 @@
+// What an OffloadManager holds, and the steps that its calls share.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kvcast/offload/offload_manager.h"
+#include "src/offload/manager/chunk_table.h"
+#include "src/offload/manager/eviction_policy.h"
+#include "src/offload/manager/offload_geometry.h"
+#include "src/offload/manager/request_uses.h"
+#include "src/offload/manager/reuse_filter.h"
+#include "src/offload/manager/slot_pool.h"
+
+namespace kvcast {
+
+class OffloadManager::Impl {
+ public:
+  Impl(const OffloadConfig& config, offload::OffloadGeometry geometry);
+
+  // Steps of PrepareStore. The chunks to store are in `chunks` afterwards, those that are absent
+  // from the cache are in the table; returns the slots they take.
+  int64_t ChooseChunks(std::span<const OffloadKey> keys, OffloadRequestId request);
+  bool Passes(const OffloadKey& key) const;
+  bool MakeRoom(int64_t slots, StorePlan& plan);
+  void Evict(StorePlan& plan);
+  void Reserve(int64_t slots, StorePlan& plan);
+  // Drops the entries that ChooseChunks added.
+  void ForgetChosen();
+  // From v0.32 on uses are charged by request; see OffloadUse.
+  bool charges_requests() const { return config.rules >= EngineRules::kV032; }
+  void NoteMisses(OffloadRequestId request);
+  // `stored`: of the keys, in their order, those that the request stores.
+  void NoteUses(std::span<const OffloadKey> keys, std::span<const OffloadKey> stored,
+                const OffloadUse& use);
+
+  void AppendSlots(const offload::ChunkEntry& entry, std::vector<SlotId>& out) const;
+  void ReleaseSlots(offload::ChunkEntry& entry);
+  // Tells the policy that `chunks` are idle from now on.
+  void BecomeIdle();
+  void AddEvent(OffloadEvent::Kind kind, std::span<const OffloadKey> keys);
+  // Calls `visit` with the numbers in the order in which they get older: see
+  // OffloadConfig::compatible.
+  template <typename Visit>
+  void ForEachByAge(const std::vector<uint32_t>& numbers, const Visit& visit) const {
+    if (config.compatible) {
+      for (size_t i = 0; i < numbers.size(); ++i) visit(numbers[i]);
+    } else {
+      for (size_t i = numbers.size(); i > 0; --i) visit(numbers[i - 1]);
+    }
+  }
+  Chunk Describe(const offload::ChunkEntry& entry) const;
+  double Share(int64_t slots) const;
+
+  const OffloadConfig config;
+  const offload::OffloadGeometry geometry;
+  offload::ChunkTable table;
+  offload::SlotPool slots;
+  offload::ReuseFilter filter;
+  offload::RequestUses uses;
+  const std::unique_ptr<offload::EvictionPolicy> policy;
+
+  int64_t evictable_slots = 0;
+  int64_t storing_slots = 0;
+  int64_t num_chunks = 0;
+  uint64_t mark = 0;  // one for each PrepareStore
+  std::vector<OffloadEvent> events;
+  AllocationSizes allocation_sizes;
+  int64_t stores_skipped = 0;
+
+  // Of the call under way; members for their memory.
+  std::vector<uint32_t> chunks;
+  std::vector<uint32_t> victims;
+  std::vector<uint32_t> forgotten;
+  std::vector<OffloadKey> announced;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,67 @@
+// RequestUses: which chunks each running request has stored or loaded, until it is charged for
+// them.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "kvcast/offload/offload_manager.h"
+
+namespace kvcast::offload {
+
+class RequestUses {
+ public:
+  struct Use {
+    OffloadKey key;
+    int64_t end = 0;      // tokens
+    bool stored = false;  // by this request
+  };
+
+  // The rank of what the request stores: one number, drawn at its first use.
+  uint64_t RankOf(OffloadRequestId request) { return Get(request).rank; }
+  // Greater than all ranks before.
+  uint64_t NewRank() { return ++last_rank_; }
+
+  // A chunk is noted once; that the request stored it stays, whatever it does with it later.
+  void Note(OffloadRequestId request, const Use& use) {
+    Request& entry = Get(request);
+    const auto [found, added] = entry.places.try_emplace(use.key, entry.uses.size());
+    if (added) {
+      entry.uses.push_back(use);
+    } else {
+      entry.uses[found->second].stored |= use.stored;
+    }
+  }
+  // True the first time that the request is going to store the absent chunk.
+  bool NoteMiss(OffloadRequestId request, const OffloadKey& key) {
+    return Get(request).missed.insert(key).second;
+  }
+
+  // The chunks that the request used, longest prefix first, by group where they are equally long.
+  // Forgets the request.
+  std::vector<Use> Take(OffloadRequestId request);
+  void Clear() { requests_.clear(); }
+
+ private:
+  struct Request {
+    uint64_t rank = 0;
+    std::vector<Use> uses;
+    absl::flat_hash_map<OffloadKey, size_t> places;  // in uses
+    absl::flat_hash_set<OffloadKey> missed;
+  };
+
+  Request& Get(OffloadRequestId request) {
+    const auto [found, added] = requests_.try_emplace(request);
+    if (added) found->second.rank = NewRank();
+    return found->second;
+  }
+
+  uint64_t last_rank_ = 0;
+  absl::flat_hash_map<OffloadRequestId, Request> requests_;
+};
+
+}  // namespace kvcast::offload

@@ -1,0 +1,59 @@
+// ReuseFilter: counts how often every key is asked for, so that only keys asked for again are
+// stored. Counted are lookups, or the keys that are offered for storing.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <absl/container/flat_hash_map.h>
+#include <absl/container/flat_hash_set.h>
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "kvcast/offload/offload_manager.h"
+
+namespace kvcast::offload {
+
+class ReuseFilter {
+ public:
+  // A threshold below 2 passes every key and counts nothing. once_per_request: further lookups of a
+  // key by the same request change nothing.
+  ReuseFilter(int64_t threshold, int64_t max_keys, bool once_per_request);
+
+  bool active() const { return threshold_ >= 2; }
+  void Count(const OffloadKey& key, OffloadRequestId request);
+  // Counts all keys of an offer; none of them is forgotten for another one. What finds no place is
+  // not counted.
+  void CountOffer(std::span<const OffloadKey> keys, OffloadRequestId request);
+  bool Passes(const OffloadKey& key) const;
+  void FinishRequest(OffloadRequestId request) { counted_.erase(request); }
+
+  // The keys and how often each was counted, the one counted longest ago first.
+  std::vector<std::pair<OffloadKey, int64_t>> List() const;
+
+ private:
+  static constexpr uint32_t kEnd = 0;  // closes the ring of nodes_
+  struct Node {
+    OffloadKey key;
+    int64_t count = 0;
+    uint32_t prev = kEnd;
+    uint32_t next = kEnd;
+  };
+
+  using Keys = absl::flat_hash_set<OffloadKey>;
+  void Count(const OffloadKey& key, OffloadRequestId request, const Keys& kept);
+  // kEnd: there is no place but those of `kept`.
+  uint32_t NewNode(const Keys& kept);
+  void Unlink(uint32_t node);
+  void LinkNewest(uint32_t node);
+
+  int64_t threshold_;
+  size_t max_keys_;
+  bool once_per_request_;
+  std::vector<Node> nodes_;
+  absl::flat_hash_map<OffloadKey, uint32_t> by_key_;
+  absl::flat_hash_map<OffloadRequestId, absl::flat_hash_set<OffloadKey>> counted_;
+};
+
+}  // namespace kvcast::offload

@@ -1,0 +1,144 @@
+// SlotPool: which slots of host memory are free, and which belong together.
+//
+// A chunk holds a chain of slots, threaded through one array. Chains are made of as few runs of
+// neighbours as there can be, so that the copies of a job are few and large; how long memory has
+// been in use does not matter then.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "src/base/check.h"
+#include "src/offload/manager/free_runs.h"
+
+namespace kvcast::offload {
+
+inline constexpr uint32_t kNoSlot = UINT32_MAX;
+
+class SlotPool {
+ public:
+  // last_first: never used slots are taken first, and then those that were given back last, as
+  // vLLM does it.
+  explicit SlotPool(uint32_t num_slots, bool last_first = false)
+      : num_slots_(num_slots), last_first_(last_first) {}
+
+  int64_t num_slots() const { return num_slots_; }
+  int64_t num_used_once() const { return static_cast<int64_t>(next_.size()); }
+  int64_t num_free() const { return num_free_; }
+  // What Take can give: slots given back, and those never used.
+  int64_t num_available() const { return num_free_ + num_slots() - num_used_once(); }
+
+  // What is taken next belongs together: `count` slots in all.
+  // REQUIRES: 0 <= count <= num_available(); what was announced before has been taken.
+  void Announce(int64_t count) {
+    KV_CHECK(announced_ == 0 && count <= num_available());
+    announced_ = static_cast<uint32_t>(count);
+  }
+  // The first slot of a new chain of `count` slots. REQUIRES: 0 < count <= announced.
+  uint32_t Take(int64_t count) {
+    KV_CHECK(count > 0 && count <= int64_t{announced_});
+    const uint32_t first = TakeOne();
+    for (uint32_t last = first; --count > 0; last = next_[last]) next_[last] = TakeOne();
+    return first;
+  }
+  // Gives a chain back.
+  void Release(uint32_t first) {
+    if (last_first_) return ReleaseLastFirst(first);
+    while (first != kNoSlot) {
+      SlotRun run{first, 0};
+      for (; first == run.first + run.count; first = next_[first]) ++run.count;
+      num_free_ += run.count;
+      Give(run);
+    }
+  }
+  void Clear() {
+    next_.clear();
+    free_runs_.Clear();
+    given_ = {};
+    free_ = kNoSlot;
+    num_free_ = 0;
+  }
+
+  // Calls `visit` with every slot of a chain.
+  template <typename Visit>
+  void ForEach(uint32_t first, const Visit& visit) const {
+    for (uint32_t slot = first; slot != kNoSlot; slot = next_[slot]) visit(slot);
+  }
+  template <typename Visit>
+  void ForEachFree(const Visit& visit) const {
+    ForEach(free_, visit);
+    free_runs_.ForEach(visit);
+    for (uint32_t i = 0; i < given_.count; ++i) visit(given_.first + i);
+  }
+
+ private:
+  uint32_t TakeOne() {
+    uint32_t slot = free_;
+    if (!last_first_) {
+      if (run_.count == 0) StartRun();
+      slot = run_.first++;
+      --run_.count;
+    } else if (num_used_once() < num_slots()) {
+      slot = FirstUse(1);
+    } else {
+      free_ = next_[slot];
+      --num_free_;
+    }
+    next_[slot] = kNoSlot;
+    --announced_;
+    return slot;
+  }
+  // What is evicted together was mostly stored together.
+  void Give(SlotRun run) {
+    if (given_.count > 0 && run.first + run.count == given_.first) {
+      given_ = {run.first, run.count + given_.count};
+    } else if (given_.count > 0 && given_.first + given_.count == run.first) {
+      given_.count += run.count;
+    } else {
+      KeepGiven();
+      given_ = run;
+    }
+  }
+  void KeepGiven() {
+    if (given_.count > 0) free_runs_.Add(given_);
+    given_ = {};
+  }
+  // Never used slots are the last run of all.
+  void StartRun() {
+    KeepGiven();
+    const auto unused = static_cast<uint32_t>(num_slots() - num_used_once());
+    const uint32_t given_back = free_runs_.LongestFor(announced_);
+    if (given_back < announced_ && unused > given_back) {
+      run_.count = std::min(unused, announced_);
+      run_.first = FirstUse(run_.count);
+      return;
+    }
+    run_ = free_runs_.Take(announced_);
+    num_free_ -= run_.count;
+  }
+  uint32_t FirstUse(uint32_t count) {
+    const auto first = static_cast<uint32_t>(next_.size());
+    next_.resize(next_.size() + count, kNoSlot);
+    return first;
+  }
+  void ReleaseLastFirst(uint32_t first) {
+    uint32_t last = first;
+    for (++num_free_; next_[last] != kNoSlot; ++num_free_) last = next_[last];
+    next_[last] = free_;
+    free_ = first;
+  }
+
+  uint32_t num_slots_;
+  bool last_first_;
+  std::vector<uint32_t> next_;  // by slot: the next one of its chain
+  int64_t num_free_ = 0;
+  uint32_t announced_ = 0;  // to be taken
+  FreeRuns free_runs_;
+  SlotRun given_;            // given back last, and not among free_runs_ yet
+  SlotRun run_;              // of the slots that are being taken
+  uint32_t free_ = kNoSlot;  // last_first: the free ones, as a chain
+};
+
+}  // namespace kvcast::offload

@@ -1,0 +1,63 @@
+// What a SimpleOffload has under way: matches that wait, loads, stores.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "kvcast/core/event.h"
+#include "kvcast/core/ids.h"
+#include "kvcast/engine/gpu_block_pool.h"
+#include "kvcast/offload/offload_manager.h"
+
+namespace kvcast::offload {
+
+inline OffloadKey KeyOf(const BlockContent& content) { return {content.digest, content.group}; }
+
+// A hit whose blocks are kept for the request.
+struct MatchPin {
+  int64_t local_tokens = 0;
+  int64_t tokens = 0;
+  std::vector<std::vector<BlockId>>
+      blocks;  // host blocks by group and position behind local_tokens
+};
+
+struct BlockCopyPair {
+  BlockId gpu;
+  BlockId cpu;
+  BlockContent content;
+};
+
+struct Load {
+  std::vector<BlockCopyPair> copies;
+  std::optional<int64_t> event;  // once handed out
+  bool abandoned = false;
+  bool given_up = false;
+};
+
+struct Store {
+  std::vector<BlockCopyPair> copies;
+  std::vector<BlockStored> events;    // to be sent when it is done
+  std::vector<std::string> requests;  // that it serves, unless abandoned
+  int64_t workers_left = 0;
+  bool failed = false;
+  bool abandoned = false;
+};
+
+// How far the blocks of a request have been looked at.
+struct StoreProgress {
+  std::vector<int64_t> cursors;  // by group
+  int64_t stores = 0;            // under way
+  bool finished = false;
+};
+
+// A GPU block that could be stored.
+struct StoreCandidate {
+  BlockId gpu;
+  BlockContent content;
+  int64_t index = 0;  // in the block table
+};
+
+}  // namespace kvcast::offload

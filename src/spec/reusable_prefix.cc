@@ -1,0 +1,65 @@
+// ReusablePrefix: the rules of reuse.cc under the engine's fixed point.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "kvcast/spec/reuse.h"
+#include "src/base/check.h"
+#include "src/spec/fixed_point.h"
+
+namespace kvcast {
+namespace {
+
+using internal::SpecGroup;
+
+// Bits set in both. Bits beyond the end of either read as 0.
+void Intersect(Bitmap& bitmap, const Bitmap& other) {
+  const auto words = bitmap.words();
+  const auto others = other.words();
+  for (size_t w = 0; w < words.size(); ++w) words[w] &= w < others.size() ? others[w] : 0;
+}
+
+// What all members of a spec group hold.
+GroupResidency CommonResidency(const SpecGroup& group, std::span<const GroupResidency> groups) {
+  GroupResidency common = groups[group.members[0]];
+  common.spec = group.spec;
+  for (const size_t member : std::span(group.members).subspan(1)) {
+    Intersect(common.blocks, groups[member].blocks);
+    Intersect(common.partial_ends, groups[member].partial_ends);
+  }
+  return common;
+}
+
+}  // namespace
+
+Reuse ReusablePrefix(std::span<const GroupResidency> groups, int64_t unit, int64_t alignment,
+                     int64_t max_tokens, int64_t eagle_limit) {
+  KV_CHECK(unit > 0 && alignment > 0 && alignment % unit == 0);
+  std::vector<const GroupSpec*> specs;
+  for (const GroupResidency& group : groups) specs.push_back(&group.spec);
+  const std::vector<SpecGroup> spec_groups = internal::GroupBySpec(specs);
+  std::vector<GroupResidency> residencies;
+  for (const SpecGroup& group : spec_groups) residencies.push_back(CommonResidency(group, groups));
+
+  const auto search = [&](size_t index, int64_t limit, bool drop_eagle) {
+    residencies[index].spec.eagle = drop_eagle;
+    const Bitmap usable = UsableBoundaries(residencies[index], unit, limit / unit, alignment);
+    return HighestBoundary(usable, alignment / unit) * unit;
+  };
+  max_tokens = std::max<int64_t>(0, max_tokens);
+  eagle_limit = std::max(eagle_limit, max_tokens);
+  Reuse reuse;
+  reuse.tokens =
+      internal::FindFixedPoint(spec_groups, alignment, max_tokens, eagle_limit, search).tokens;
+  reuse.per_group_tokens.assign(groups.size(), 0);
+  for (size_t i = 0; i < spec_groups.size() && max_tokens > 0; ++i) {
+    const GroupSpec& spec = spec_groups[i].spec;
+    const int64_t limit =
+        spec.eagle ? internal::DropLimit(spec, alignment, max_tokens, eagle_limit) : max_tokens;
+    const int64_t alone = search(i, limit, spec.eagle);
+    for (const size_t member : spec_groups[i].members) reuse.per_group_tokens[member] = alone;
+  }
+  return reuse;
+}
+
+}  // namespace kvcast

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream_sim/follower.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "src/residency/extension.h"
+
+namespace kvcast::sim {
+namespace {
+
+constexpr uint64_t kMaxRequestsPerSecond = 60;
+
+std::vector<uint8_t> Bytes(Frame frame) { return {frame.begin(), frame.end()}; }
+
+}  // namespace
+
+Follower::Follower(WorkerId worker, const stream::SourceLimits& limits, bool can_replay,
+                   const SimPublisher& publisher, PrefixIndex& index, Record& record,
+                   FollowerHooks hooks)
+    : worker_(worker),
+      limits_(limits),
+      can_replay_(can_replay),
+      publisher_(publisher),
+      index_(index),
+      record_(record),
+      replica_(worker, index),
+      source_(limits, can_replay, Hooks(std::move(hooks))) {}
+
+stream::SourceHooks Follower::Hooks(FollowerHooks link) {
+  stream::SourceHooks hooks;
+  hooks.apply = [this](const stream::Batch& batch) { return Apply(batch); };
+  hooks.reset = [this](ResetReason reason) { Reset(reason); };
+  hooks.request_replay = [request = link.request](uint64_t start) {
+    request(Bytes(stream::EncodeSeq(start)));
+  };
+  hooks.request_extended = [request = link.request](const residency::ExtensionRequest& asked) {
+    request(Bytes(residency::EncodeRequest(asked)));
+  };
+  hooks.take_turn = link.take_turn;
+  hooks.close_replay = link.close_request;
+  hooks.renew_live = link.renew_live;
+  hooks.begin_snapshot = [this] {
+    repairs_ = false;
+    replica_.BeginSnapshot();
+  };
+  hooks.begin_repair = [this](uint64_t buckets) {
+    repairs_ = true;
+    replica_.BeginRepair(buckets);
+  };
+  hooks.add_to_snapshot = [this](Frame part) {
+    const HoldingsSum before = SumOf(index_.Digests(worker_));
+    const bool added = replica_.AddToSnapshot(part);
+    if (SumOf(index_.Digests(worker_)) != before) Fail("Atomic", "a part of a snapshot is seen");
+    return added;
+  };
+  hooks.differing_buckets = [this](const residency::PublisherStatus& status) {
+    return DifferingBuckets(status);
+  };
+  hooks.commit_snapshot = [this](const residency::PublisherStatus& status) {
+    return Commit(status);
+  };
+  hooks.drop_snapshot = [this] { replica_.DropSnapshot(); };
+  hooks.compare = [this](const residency::PublisherStatus& status) {
+    const DigestVerdict verdict = replica_.Compare(status);
+    if (verdict == DigestVerdict::kUnknown) ++record_.reached["audits that could not compare"];
+    if (verdict == DigestVerdict::kDiffers && !was_damaged_) {
+      Fail("Honest", "digests differ, but nothing was damaged");
+    }
+    return verdict;
+  };
+  return hooks;
+}
+
+void Follower::Fail(const std::string& guarantee, const std::string& what) const {
+  record_.Fail(guarantee, "publisher " + std::to_string(worker_.value) + ": " + what);
+}
+
+BatchResult Follower::Apply(const stream::Batch& batch) {
+  DecodeCounts counts;
+  if (!DecodeBatch(batch.payload, WireLimits(), batch_, counts).ok()) {
+    replica_.Skip(batch.seq);
+    next_ = batch.seq + 1;
+    ++record_.reached["undecodable batches"];
+    return BatchResult::kUndecodable;
+  }
+  CheckOrder(DecodeTag(batch_.ts), batch.seq);
+  const uint64_t unknown = index_.counters(worker_).unknown_removes;
+  replica_.Apply(batch.seq, batch_);
+  if (index_.counters(worker_).unknown_removes == unknown) return BatchResult::kApplied;
+  ++record_.reached["removes of what is not held"];
+  return BatchResult::kImpossible;
+}
+
+void Follower::CheckOrder(const Tag& tag, uint64_t seq) {
+  if (tag.publisher != static_cast<int>(worker_.value)) Fail("Isolated", "another one's batch");
+  if (tag.seq != seq) Fail("Ordered", "a batch under another number");
+  if (life_ && *life_ != tag.life) {
+    Fail("Fenced",
+         "life " + std::to_string(tag.life) + " on top of life " + std::to_string(*life_));
+  }
+  if (life_ && next_ != seq) {
+    Fail("Ordered", "batch " + std::to_string(seq) + " behind " + std::to_string(next_));
+  }
+  life_ = tag.life;
+  next_ = seq + 1;
+}
+
+void Follower::Reset(ResetReason reason) {
+  replica_.Reset(reason == ResetReason::kRestart);
+  if (!index_.Digests(worker_).empty()) Fail("Fenced", "something is left after a reset");
+  life_.reset();
+  next_ = 0;
+  damaged_ = false;
+  ++record_.reached["resets: " + std::string(ResetReasonName(reason))];
+}
+
+bool Follower::Commit(const residency::PublisherStatus& status) {
+  if (!replica_.CommitSnapshot(status)) {
+    if (repairs_) ++record_.reached["repairs refused"];
+    return false;
+  }
+  const int life = static_cast<int>(status.epoch.low);
+  if (repairs_ && life_ != life) Fail("Fenced", "a repair from another life");
+  if (repairs_ && next_ != status.next_seq) Fail("Ordered", "a repair of another moment");
+  life_ = life;
+  next_ = status.next_seq;
+  // Of a snapshot as of a repair: it is what the publisher's batches up to its number define.
+  if (SumOf(index_.Digests(worker_)) != publisher_.oracle(life).sum(next_)) {
+    Fail("Honest", repairs_ ? "a repair that does not repair" : "a snapshot of something else");
+  }
+  if (damaged_) {
+    ++record_
+          .reached[repairs_ ? "damage repaired in its buckets" : "damage repaired by a snapshot"];
+  }
+  damaged_ = false;
+  return true;
+}
+
+// The oracle must name the same ones, where it still stands at the number.
+uint64_t Follower::DifferingBuckets(const residency::PublisherStatus& status) {
+  const uint64_t differing = replica_.DifferingBuckets(status);
+  if (next_ != status.next_seq || life_ != static_cast<int>(status.epoch.low)) {
+    Fail("Ordered", "compared with the buckets of another moment");
+  }
+  const Oracle& oracle = publisher_.oracle(static_cast<int>(status.epoch.low));
+  if (oracle.next_seq() != status.next_seq) return differing;
+  Holdings rest = oracle.holdings();
+  residency::BucketMask expected;
+  const auto expect = [&expected](uint64_t hash) {
+    expected.set(DigestBucketOf(BlockHash::FromUnsigned(hash)));
+  };
+  index_.ForEachResidency(
+      worker_, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
+        const auto it = rest.find({static_cast<int>(tier), group, hash.integer()});
+        if (it == rest.end() || it->second != copies) expect(hash.integer());
+        if (it != rest.end()) rest.erase(it);
+      });
+  for (const auto& [key, copies] : rest) expect(std::get<2>(key));
+  if (differing != residency::ArgumentOf(expected)) Fail("Honest", "other buckets differ");
+  ++record_.reached["buckets compared"];
+  return differing;
+}
+
+void Follower::Check(int64_t now_ms) {
+  const SourceStatus status = source_.status(now_ms);
+  if (status.state != last_state_) {
+    last_state_ = status.state;
+    ++record_.reached["state: " + std::string(SourceStateName(status.state)) + " (" +
+                      std::string(SourceReasonName(status.reason)) + ")"];
+  }
+  visible_ = SumOf(index_.Digests(worker_));
+  if (damaged_ && status.state == SourceState::kSynced && life_ &&
+      visible_ == publisher_.oracle(*life_).sum(status.next_seq)) {
+    damaged_ = false;
+    ++record_.reached["damage undone by the stream"];
+  }
+  if (status.state == SourceState::kSynced && !damaged_) {
+    const HoldingsSum claimed = life_ ? publisher_.oracle(*life_).sum(std::min(
+                                            status.next_seq, publisher_.oracle(*life_).next_seq()))
+                                      : HoldingsSum{};
+    if (life_ && next_ != status.next_seq) Fail("Honest", "synced at a number never applied");
+    if (!life_ && status.next_seq != 0) Fail("Honest", "synced without a state");
+    if (visible_ != claimed) {
+      Fail("Honest", "synced at " + std::to_string(status.next_seq) + ", but holds something else");
+    }
+  }
+  if ((status.state == SourceState::kSynced) !=
+      (status.weight == 1 && status.reason == SourceReason::kNone)) {
+    Fail("Honest", "a state that is not sure has full weight and no reason");
+  }
+  const stream::HoldBack& held = source_.hold_back();
+  if (held.batches() > limits_.hold_back_batches || held.bytes() > limits_.hold_back_bytes) {
+    Fail("Bounded", "hold-back");
+  }
+  if (held.batches() == limits_.hold_back_batches) ++record_.reached["hold-back full"];
+  if (now_ms - window_ms_ >= 1000) {
+    window_ms_ = now_ms;
+    window_requests_ = status.replays;
+    window_replayed_ = status.replayed;
+  }
+  // A server that gives a batch a request is asked again at once.
+  const uint64_t brought = status.replayed - window_replayed_;
+  if (status.replays - window_requests_ > kMaxRequestsPerSecond + brought) {
+    Fail("Bounded", "requests");
+  }
+}
+
+void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
+  const SourceStatus status = source_.status(now_ms);
+  if (status.state != SourceState::kSynced || !can_replay_) return;
+  const bool later = life_ && (*life_ > life || (*life_ == life && status.next_seq >= next_seq));
+  if (later || (!life_ && next_seq == 0)) return;
+  Fail("Detecting", "synced at " + std::to_string(status.next_seq) + " of life " +
+                        std::to_string(life_.value_or(-1)) + ", but " + std::to_string(next_seq) +
+                        " of life " + std::to_string(life) + " was long published");
+}
+
+void Follower::CheckSilence(int64_t now_ms) {
+  const SourceStatus status = source_.status(now_ms);
+  const bool can_hear = can_replay_ && (limits_.probe_interval_ms > 0 || status.extended);
+  if (status.state == SourceState::kSynced && can_hear && now_ms - heard_ms_ > limits_.stale_ms) {
+    Fail("Detecting", "synced after " + std::to_string(now_ms - heard_ms_) + " ms of silence");
+  }
+}
+
+void Follower::CheckContent(int64_t now_ms, bool always) {
+  const SourceState state = source_.status(now_ms).state;
+  if (damaged_ || !life_ || publisher_.oracle(*life_).next_seq() != next_) return;
+  if (state != SourceState::kSynced && state != SourceState::kCleared) return;
+  if (!always && visible_ == compared_ && ++unchanged_ % 8 != 0) return;
+  compared_ = visible_;
+  unchanged_ = 0;
+  const Holdings& holdings = publisher_.oracle(*life_).holdings();
+  size_t held = 0;
+  index_.ForEachResidency(
+      worker_, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
+        ++held;
+        const auto it = holdings.find({static_cast<int>(tier), group, hash.integer()});
+        const uint32_t real = it == holdings.end() ? 0 : it->second;
+        if (state == SourceState::kSynced ? copies != real : copies > real) {
+          Fail("Honest", "an entry has " + std::to_string(copies) + " copies instead of " +
+                             std::to_string(real));
+        }
+      });
+  if (state == SourceState::kSynced && held != holdings.size()) Fail("Honest", "entries missing");
+  ++record_.reached["contents compared"];
+}
+
+void Follower::CheckConverged(int64_t now_ms) {
+  const SourceStatus status = source_.status(now_ms);
+  if (!can_replay_) {
+    if (silent_since_connect_ && status.state == SourceState::kSuspect &&
+        status.reason == SourceReason::kReconnected) {
+      ++record_.reached["silent since the connection came back"];
+    } else if (status.state != SourceState::kSynced && status.state != SourceState::kCleared) {
+      Fail("Converging", "without replay, still " + std::string(SourceStateName(status.state)));
+    }
+  } else if (status.state != SourceState::kSynced) {
+    Fail("Converging", "still " + std::string(SourceStateName(status.state)) + " (" +
+                           std::string(SourceReasonName(status.reason)) + ")");
+  } else if (status.next_seq != publisher_.visible_end() ||
+             (life_ && *life_ != publisher_.life())) {
+    Fail("Converging", "at " + std::to_string(status.next_seq) + " of " +
+                           std::to_string(publisher_.visible_end()));
+  }
+  if (damaged_) {
+    Fail("Detecting",
+         "damage was not found by " + std::to_string(status.digest_checks) + " digest checks");
+  }
+  CheckContent(now_ms, /*always=*/true);
+}
+
+void Follower::Damage(Random& random, int64_t entries) {
+  // In order, because the index has none of its own that is the same in every process.
+  std::set<std::tuple<Tier, uint8_t, uint64_t>> held;
+  index_.ForEachResidency(worker_, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t) {
+    held.emplace(tier, group, hash.integer());
+  });
+  if (held.empty()) return;
+  EventBatch batch;
+  const bool store = random.Percent(30);
+  for (auto it = held.begin(); it != held.end() && entries > 0; ++it, --entries) {
+    const auto& [tier, group, hash] = *it;
+    const char* medium = tier == Tier::kCpu ? kMediumCpu : kMediumGpu;
+    if (store) {
+      BlockStored event;
+      event.block_hashes = {BlockHash::FromUnsigned(hash)};
+      event.medium = medium;
+      event.group_idx = group;
+      event.block_size = 16;
+      batch.events.emplace_back(std::move(event));
+    } else {
+      BlockRemoved event;
+      event.block_hashes = {BlockHash::FromUnsigned(hash)};
+      event.medium = medium;
+      event.group_idx = group;
+      batch.events.emplace_back(std::move(event));
+    }
+  }
+  index_.Apply(worker_, batch);
+  damaged_ = was_damaged_ = true;
+  ++record_.reached["damage done"];
+}
+
+void Follower::CountReached(int64_t now_ms) const {
+  const SourceStatus status = source_.status(now_ms);
+  const auto count = [this](const char* name, uint64_t n) {
+    if (n > 0) record_.reached[name] += n;
+  };
+  count("gaps", status.gaps);
+  count("requests", status.replays);
+  count("request timeouts", status.replay_timeouts);
+  count("requests that waited for their turn", status.replay_waits);
+  if (!can_replay_) ++record_.reached["followers without replay"];
+  count("batches by replay", status.replayed);
+  count("duplicates", status.duplicates);
+  count("reconnects", status.reconnects);
+  count("lost numbers", status.lost);
+  count("bad messages", status.bad_messages);
+  count("snapshots", status.snapshots);
+  count("snapshot failures", status.snapshot_failures);
+  count("repairs", status.repairs);
+  count("repair failures", status.repair_failures);
+  count("digest checks", status.digest_checks);
+  count("digest mismatches", status.digest_mismatches);
+  count("quarantines", status.quarantines);
+}
+
+}  // namespace kvcast::sim

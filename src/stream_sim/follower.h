@@ -1,0 +1,92 @@
+// Follower: the subscriber's side of one publisher: the real decoder, source machine, index and
+// snapshot join, with the guarantees checked at every call.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+
+#include "kvcast/router/prefix_index.h"
+#include "router/replica/replica.h"
+#include "src/stream/source.h"
+#include "src/stream_sim/publisher.h"
+#include "src/stream_sim/violation.h"
+
+namespace kvcast::sim {
+
+// What the follower asks of its link.
+struct FollowerHooks {
+  std::function<bool()> take_turn;
+  std::function<void(std::vector<uint8_t> start)> request;
+  std::function<void()> close_request;
+  std::function<void()> renew_live;
+};
+
+class Follower {
+ public:
+  // `publisher` is looked at by the checks only. All must outlive it.
+  Follower(WorkerId worker, const stream::SourceLimits& limits, bool can_replay,
+           const SimPublisher& publisher, PrefixIndex& index, Record& record, FollowerHooks hooks);
+
+  stream::Source& source() { return source_; }
+
+  // After every call into source().
+  void Check(int64_t now_ms);
+  // What must hold if nothing has gone wrong for `kDetectionMs`.
+  void CheckDetected(int64_t now_ms, int life, uint64_t next_seq);
+  // Something came from the publisher, or a connection to it.
+  void NoteHeard(int64_t now_ms) { heard_ms_ = now_ms; }
+  void NoteConnected() { silent_since_connect_ = true; }
+  void NoteLive() { silent_since_connect_ = false; }
+  // Timers have run: who heard nothing for long does not say synced.
+  void CheckSilence(int64_t now_ms);
+  // All that is held, entry by entry; if by its digest nothing has changed, only now and then.
+  void CheckContent(int64_t now_ms, bool always = false);
+  // Nothing has gone wrong for long: everything is as the publisher says. Without replay what was
+  // lost stays lost, and the end of it is never known; of a publisher that said nothing since the
+  // connection came back nothing is known at all.
+  void CheckConverged(int64_t now_ms);
+
+  // Changes what is held behind the source's back.
+  void Damage(Random& random, int64_t entries);
+  bool can_replay() const { return can_replay_; }
+  bool synced(int64_t now_ms) const { return source_.status(now_ms).state == SourceState::kSynced; }
+  void CountReached(int64_t now_ms) const;
+
+ private:
+  stream::SourceHooks Hooks(FollowerHooks hooks);
+  BatchResult Apply(const stream::Batch& batch);
+  void CheckOrder(const Tag& tag, uint64_t seq);
+  void Reset(ResetReason reason);
+  bool Commit(const residency::PublisherStatus& status);
+  uint64_t DifferingBuckets(const residency::PublisherStatus& status);
+  void Fail(const std::string& guarantee, const std::string& what) const;
+
+  const WorkerId worker_;
+  const stream::SourceLimits limits_;
+  const bool can_replay_;
+  const SimPublisher& publisher_;
+  PrefixIndex& index_;
+  Record& record_;
+  router::Replica replica_;
+  EventBatch batch_;
+  // Whose state is held: nullopt: nobody's, nothing was applied since it was reset.
+  std::optional<int> life_;
+  uint64_t next_ = 0;  // of the life
+  int64_t heard_ms_ = 0;
+  bool silent_since_connect_ = true;
+  bool repairs_ = false;  // what is being filled is a repair, not a snapshot
+  bool damaged_ = false;
+  bool was_damaged_ = false;  // ever; remembered digests outlive the damage
+  HoldingsSum visible_;       // after the last check
+  HoldingsSum compared_;      // when the content was last compared
+  int unchanged_ = 0;         // looks at the content since then
+  SourceState last_state_ = SourceState::kConnecting;
+  int64_t window_ms_ = 0;  // one second in which requests are counted
+  uint64_t window_requests_ = 0;
+  uint64_t window_replayed_ = 0;
+  stream::Source source_;
+};
+
+}  // namespace kvcast::sim

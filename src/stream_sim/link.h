@@ -1,0 +1,152 @@
+// Link: the network between one publisher and its follower, as ZeroMQ over TCP would have it, and
+// worse where faults say so.
+//
+// The live connection delivers in order; it dies with the publisher's life, when it is cut, or
+// after three seconds of silence, and what is under way then is lost. A request goes to whatever
+// life is there when it arrives; its replies are dropped once it is closed.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "src/stream/turns.h"
+#include "src/stream_sim/fault.h"
+#include "src/stream_sim/follower.h"
+#include "src/stream_sim/publisher.h"
+
+namespace kvcast::sim {
+
+// The world's clock and agenda.
+class Agenda {
+ public:
+  int64_t now_ms() const { return now_ms_; }
+  void At(int64_t ms, std::function<void()> what) {
+    events_.push_back({ms < now_ms_ ? now_ms_ : ms, order_++, std::move(what)});
+    std::push_heap(events_.begin(), events_.end(), Later);
+  }
+  // Runs the next event if it is due before `end_ms`.
+  bool RunNext(int64_t end_ms);
+
+ private:
+  struct Event {
+    int64_t ms;
+    uint64_t order;
+    std::function<void()> what;
+  };
+  static bool Later(const Event& a, const Event& b) {
+    return a.ms != b.ms ? a.ms > b.ms : a.order > b.order;
+  }
+  int64_t now_ms_ = 0;
+  uint64_t order_ = 0;
+  std::vector<Event> events_;
+};
+
+class Link {
+ public:
+  Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
+       Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record);
+
+  SimPublisher& publisher() { return publisher_; }
+  Follower& follower() { return follower_; }
+  // The follower's clock.
+  int64_t follower_ms() const { return agenda_.now_ms() + clock_offset_ms_; }
+
+  void Start();
+  // A turn that this follower waited for may have come.
+  void LookAtTurns();
+  // To be called when turns were given back.
+  void set_on_turns(std::function<void()> on_turns) { on_turns_ = std::move(on_turns); }
+  // From the publisher to its subscriber.
+  void Send(const RingEntry& entry);
+  void Apply(const Fault& fault);
+  // The publisher begins a new life and publishes this many batches before it can be reached.
+  void Restart(int64_t batches, bool large_ring = false);
+  bool publisher_paused() const { return agenda_.now_ms() < publisher_paused_until_ms_; }
+  // No fault is at work, nor was one since then.
+  int64_t healthy_since_ms() const { return trouble_until_ms_; }
+
+ private:
+  struct Window {
+    int64_t until_ms = -1;
+    int64_t amount = 0;
+  };
+  struct Message {
+    uint64_t connection = 0;
+    RingEntry entry;
+  };
+  struct ReplyMessage {
+    uint64_t request = 0;
+    bool end = false;
+    RingEntry entry;
+  };
+
+  Window& window(FaultKind kind) { return windows_[static_cast<size_t>(kind)]; }
+  int64_t Amount(FaultKind kind);
+  bool Strikes(FaultKind kind) { return random_.Percent(Amount(kind)); }
+  void RestartSilently(int64_t amount);
+  int64_t Latency() { return random_.Between(0, 3); }
+  int64_t Passable(int64_t ms) const;
+
+  void Connect();
+  void TryConnect(uint64_t connection);
+  void Break();
+  void Arrive(Message message);
+  bool TakeTurn();
+  void CloseRequest();
+  void Request(std::vector<uint8_t> start);
+  void BreakReplies();
+  void AskSnapshot();
+  void Serve(uint64_t request, std::vector<uint8_t> start);
+  void Continue(uint64_t request, uint64_t life, std::shared_ptr<SimPublisher::Serving> serving);
+  void SendReply(ReplyMessage reply);
+  void Work();
+  void DrainLive();
+  void DrainReplies();
+  void ScheduleTimer();
+
+  Agenda& agenda_;
+  stream::Turns& turns_;
+  Record& record_;
+  std::function<void()> on_turns_;
+  Random random_;
+  SimPublisher publisher_;
+  std::array<Window, kFaultKinds> windows_;
+  int64_t partitioned_until_ms_ = -1;
+  int64_t publisher_paused_until_ms_ = -1;
+  int64_t follower_paused_until_ms_ = -1;
+  int64_t publisher_up_ms_ = 0;
+  int64_t trouble_until_ms_ = 0;
+  int64_t clock_offset_ms_ = 0;
+
+  uint64_t connection_ = 0;   // the latest one
+  bool subscribed_ = false;   // the publisher knows of it
+  bool established_ = false;  // and the follower
+  int64_t last_arrival_ms_ = 0;
+  uint64_t request_ = 0;  // the open one
+  bool request_open_ = false;
+  bool in_turns_ = false;  // has a place, or waits for one
+  bool waits_ = false;
+  std::set<std::pair<int, uint64_t>> oversize_;  // (life, number)
+  int64_t last_reply_ms_ = 0;
+
+  // What has arrived and was not handled yet.
+  bool disconnected_ = false;
+  bool told_disconnected_ = false;
+  bool connected_event_ = false;
+  bool renewal_ = false;
+  std::deque<Message> live_;
+  std::deque<ReplyMessage> replies_;
+  uint64_t broken_request_ = 0;  // whose connection ended
+  bool working_ = false;
+  int64_t timer_ms_ = stream::Source::kNever;
+  Follower follower_;
+};
+
+}  // namespace kvcast::sim

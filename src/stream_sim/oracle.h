@@ -1,0 +1,45 @@
+// Oracle: what one life of a publisher has said, written down as its definition. Shares no code
+// with mirrors, digests of places or the index.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "kvcast/core/event.h"
+#include "kvcast/residency/residency_digest.h"
+
+namespace kvcast::sim {
+
+// (tier, group, hash) -> copies; hashes are unsigned integers.
+using Holdings = std::map<std::tuple<int, int, uint64_t>, uint32_t>;
+
+// A sum over all copies that two equal holdings share.
+struct HoldingsSum {
+  unsigned __int128 mixed = 0;
+  uint64_t copies = 0;
+  friend bool operator==(const HoldingsSum&, const HoldingsSum&) = default;
+};
+HoldingsSum SumOf(const ResidencyTotals& totals);
+
+class Oracle {
+ public:
+  // The next number's batch, published or refused.
+  void Add(const EventBatch& batch);
+
+  uint64_t next_seq() const { return sums_.size() - 1; }
+  const Holdings& holdings() const { return holdings_; }
+  // After the batches below `next_seq`. REQUIRES: not above next_seq().
+  const HoldingsSum& sum(uint64_t next_seq) const { return sums_[next_seq]; }
+
+ private:
+  void Change(int tier, int group, uint64_t hash, bool store);
+
+  Holdings holdings_;
+  std::vector<HoldingsSum> sums_{HoldingsSum{}};
+};
+
+}  // namespace kvcast::sim

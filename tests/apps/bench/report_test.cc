@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/bench/index/report.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+namespace kvcast::bench {
+namespace {
+
+std::vector<std::string> Lines(const std::string& text) {
+  std::istringstream in(text);
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(in, line);) lines.push_back(line);
+  return lines;
+}
+
+TEST(Report, ALineForEachFigureAndOneObjectAtTheEnd) {
+  ::testing::internal::CaptureStdout();
+  Report report("apply", "first\nsecond", true);
+  report.Figure("a", 12.5, "ns");
+  report.Target("b", 0.5, "ratio", 0.6);
+  report.Target("c", 0.7, "ratio", 0.6);
+  report.Target("d", 5, "x", 5, Bound::kAtLeast);
+  report.Target("e", 4.9, "x", 5, Bound::kAtLeast);
+  EXPECT_EQ(report.Finish(), 0);
+  const std::vector<std::string> lines = Lines(::testing::internal::GetCapturedStdout());
+  ASSERT_EQ(lines.size(), 8u);
+  EXPECT_EQ(lines[0], "# first");
+  EXPECT_EQ(lines[1], "# second");
+  EXPECT_TRUE(lines[2].starts_with("a ") && lines[2].find("12.5 ns") != std::string::npos);
+  EXPECT_TRUE(lines[3].ends_with("<= 0.6      ok")) << lines[3];
+  EXPECT_TRUE(lines[4].ends_with("<= 0.6      MISSED")) << lines[4];
+  EXPECT_TRUE(lines[5].ends_with(">= 5        ok")) << lines[5];
+  EXPECT_TRUE(lines[6].ends_with(">= 5        MISSED")) << lines[6];
+  const auto json = nlohmann::json::parse(lines[7]);
+  EXPECT_EQ(json["name"], "apply");
+  ASSERT_EQ(json["targets"].size(), 4u);
+  EXPECT_EQ(
+      json["targets"][1],
+      (nlohmann::json{
+          {"name", "c"}, {"figure", 0.7}, {"unit", "ratio"}, {"target", 0.6}, {"met", false}}));
+  ASSERT_EQ(json["figures"].size(), 1u);
+  EXPECT_EQ(json["figures"][0]["figure"], 12.5);
+}
+
+TEST(Report, WithoutJsonThereAreOnlyLines) {
+  ::testing::internal::CaptureStdout();
+  Report report("apply", "first", false);
+  report.Finish();
+  EXPECT_EQ(::testing::internal::GetCapturedStdout(), "# first\n");
+}
+
+}  // namespace
+}  // namespace kvcast::bench

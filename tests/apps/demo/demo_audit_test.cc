@@ -1,0 +1,79 @@
+// The audit compares at the engine's own sequence number, and sees a difference when there is one.
+// SPDX-License-Identifier: Apache-2.0
+#include "apps/demo/demo_audit.h"
+
+#include <gtest/gtest.h>
+
+namespace kvcast::tools {
+namespace {
+
+WorkerConfig OneFullGroup() {
+  return {.name = "w",
+          .groups = {{.kind = SpecKind::kFullAttention, .block_size = 16}},
+          .hash_block_size = 16,
+          .alignment = 16};
+}
+
+std::shared_ptr<const EventBatch> StoreOf(uint64_t hash) {
+  BlockStored stored;
+  stored.block_hashes = {BlockHash::FromUnsigned(hash)};
+  stored.block_size = 16;
+  stored.medium = kMediumGpu;
+  stored.group_idx = 0;
+  auto batch = std::make_shared<EventBatch>();
+  batch->events.emplace_back(stored);
+  return batch;
+}
+
+AuditedAdmission AuditedHit(int64_t hit, uint64_t published) {
+  const std::vector<BlockHash> chain = {BlockHash::FromUnsigned(1), BlockHash::FromUnsigned(2)};
+  return {.request = 7,
+          .hit_tokens = hit,
+          .total_tokens = 40,
+          .published = published,
+          .chain = std::make_shared<const std::vector<BlockHash>>(chain)};
+}
+
+TEST(ExactnessAudit, EvaluatesAfterExactlyTheBatchesPublishedBeforeTheLookup) {
+  ExactnessAudit audit(1, OneFullGroup(), 16);
+  audit.OnBatch(0, 0, StoreOf(1));
+  audit.OnBatch(0, 1, StoreOf(2));  // after the lookup: must not count
+  audit.OnAdmission(0, AuditedHit(16, 1));
+  EXPECT_EQ(audit.totals().compared, 1);
+  EXPECT_EQ(audit.totals().equal, 1);
+}
+
+TEST(ExactnessAudit, WaitsForBatchesThatHaveNotCome) {
+  ExactnessAudit audit(1, OneFullGroup(), 16);
+  audit.OnAdmission(0, AuditedHit(32, 2));
+  EXPECT_EQ(audit.pending(), 1);
+  audit.OnBatch(0, 0, StoreOf(1));
+  EXPECT_EQ(audit.pending(), 1);
+  audit.OnBatch(0, 1, StoreOf(2));
+  EXPECT_EQ(audit.pending(), 0);
+  EXPECT_EQ(audit.totals().equal, 1);
+}
+
+TEST(ExactnessAudit, CountsAndNamesADifference) {
+  ExactnessAudit audit(1, OneFullGroup(), 16);
+  audit.OnBatch(0, 0, StoreOf(1));
+  audit.OnAdmission(0, AuditedHit(32, 1));
+  audit.OnAdmission(0, AuditedHit(0, 1));
+  const AuditTotals totals = audit.totals();
+  EXPECT_EQ(totals.compared, 2);
+  EXPECT_EQ(totals.equal, 0);
+  EXPECT_EQ(totals.under_tokens, 16);
+  EXPECT_EQ(totals.over_tokens, 16);
+  EXPECT_EQ(totals.first_difference, "request 7 after batch 1: index 16, engine 32");
+}
+
+TEST(ExactnessAudit, LostBatchLeavesItsAdmissionsPending) {
+  ExactnessAudit audit(1, OneFullGroup(), 16);
+  audit.OnBatch(0, 1, StoreOf(2));
+  audit.OnAdmission(0, AuditedHit(16, 2));
+  EXPECT_EQ(audit.pending(), 1);
+  EXPECT_EQ(audit.totals().compared, 0);
+}
+
+}  // namespace
+}  // namespace kvcast::tools

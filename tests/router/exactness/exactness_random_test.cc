@@ -1,0 +1,113 @@
+// No answer is exact and wrong: engines of random configurations under random traffic, followed by
+// a source of which one property, or several, are hidden or told wrong.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "router/service/ingest/source.h"
+#include "router/service/route/query_engine.h"
+#include "tests/router/exactness/drawn_engine.h"
+
+namespace kvcast::engine {
+namespace {
+
+using router::QueryAnswer;
+
+constexpr int kSteps = 60;
+constexpr int kProbes = 4;  // a step
+
+struct Counts {
+  int64_t answers = 0;
+  int64_t hits = 0;
+  int64_t exact = 0;
+  int64_t exact_hits = 0;
+  int64_t equal = 0;  // to the engine's lookup
+};
+
+class Follower {
+ public:
+  Follower(Random& random, const Drawn& drawn, const CacheConfig& cache, Change change)
+      : engine_(random, TestEngine(cache, drawn.events, drawn.algorithm, drawn.seed), drawn.images,
+                drawn.reports, drawn.drafts),
+        dialect_(DialectOf(drawn)) {
+    auto source = router::Source::Create(WorkerId(0), SourceOf(drawn, cache, change), index_);
+    if (source.ok()) sources_.push_back(std::move(source).value());
+  }
+  bool valid() const { return !sources_.empty(); }
+
+  void Step(Counts& counts) {
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(engine_.Step(), dialect_, payload).ok());
+    sources_[0]->OnBatch(payload);
+    for (int i = 0; i < kProbes; ++i) Probe(counts);
+  }
+
+ private:
+  void Probe(Counts& counts) {
+    CacheRequest request = engine_.ProbeRequest();
+    const int64_t hit = engine_.Lookup(request);
+    const router::QueryEngine queries(
+        index_, [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
+    router::Query query;
+    query.tokens = request.tokens;
+    query.prompt_tokens = std::ssize(request.tokens);
+    query.inputs = request.hash_inputs;
+    query.inputs.lora_path.clear();  // what the registration says of it
+    const QueryAnswer answer = queries.Answer(query, sources_).value().at(0);
+    ++counts.answers;
+    counts.hits += hit > 0;
+    counts.exact += answer.exact;
+    counts.exact_hits += answer.exact && hit > 0;
+    counts.equal += answer.match.gpu_tokens == hit;
+    if (answer.exact) {
+      EXPECT_EQ(answer.match.gpu_tokens, hit) << "prompt of " << query.prompt_tokens;
+    }
+  }
+
+  PrefixIndex index_;
+  RandomEngine engine_;
+  const Dialect dialect_;  // vLLM's events do not say where a span begins
+  router::SourceList sources_;
+};
+
+// KVCAST_EXACTNESS_SEED and _ANSWERS: where to begin, and how far to go.
+TEST(ExactnessRandom, NoAnswerIsExactAndWrong) {
+  const auto first = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEED", 1));
+  const int64_t enough = Setting("KVCAST_EXACTNESS_ANSWERS", 20'000);
+  std::array<Counts, static_cast<size_t>(Change::kCount)> counts;
+  int64_t answers = 0;
+  for (uint64_t seed = first; answers < enough; ++seed) {
+    Random random(seed);
+    const Drawn drawn = Draw(random);
+    const auto cache = ValidateCacheConfig(drawn.cache);
+    if (!cache.ok()) continue;
+    const auto change = static_cast<Change>(Pick(random, 0, static_cast<int>(Change::kCount) - 1));
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", change " +
+                 std::to_string(static_cast<int>(change)) + ", " + Describe(drawn));
+    Counts& of_change = counts[static_cast<size_t>(change)];
+    const int64_t before = of_change.answers;
+    Follower follower(random, drawn, *cache, change);
+    for (int step = 0; step < kSteps && follower.valid(); ++step) {
+      follower.Step(of_change);
+      if (::testing::Test::HasFailure()) return;
+    }
+    answers += of_change.answers - before;
+  }
+  for (size_t change = 0; change < counts.size(); ++change) {
+    const Counts& of = counts[change];
+    std::cout << "change " << change << ": " << of.answers << " answers, " << of.hits << " hits, "
+              << of.exact << " exact, " << of.exact_hits << " of them hits, " << of.equal
+              << " equal\n";
+    EXPECT_GT(of.exact, 0) << "change " << change;
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::engine

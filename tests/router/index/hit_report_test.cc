@@ -1,0 +1,195 @@
+// Stores that only report a hit add nothing; the answer says that the worker sends them.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/support/index_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+// A store from the root that names every block of its span.
+BlockStored Root(std::vector<BlockHash> hashes, int64_t group = 0) {
+  BlockStored event = Store(std::move(hashes), group);
+  event.token_ids.emplace(event.block_hashes.size() * 16, 1);
+  return event;
+}
+
+// A worker that is known to report hits.
+WorkerConfig Reporting(std::vector<GroupSpec> groups) {
+  WorkerConfig config = Registered(std::move(groups));
+  config.hit_reports = HitReports::kExpected;
+  return config;
+}
+
+bool Certain(const OneWorker& worker) {
+  const auto matches = worker.index.Match(Hashes(1, 1), 16, 20);
+  return !matches.empty() && matches[0].certain;
+}
+
+TEST(HitReport, IsNoSecondCopy) {
+  OneWorker worker(Reporting({Full()}));
+  const auto chain = Hashes(1, 4);
+  worker.Apply(Batch(Root(chain)));
+  EXPECT_TRUE(Certain(worker));
+  worker.Apply(Batch(Root(chain), Root(Hashes(1, 2))));
+  EXPECT_TRUE(Certain(worker)) << "the engine is known to send them";
+  EXPECT_EQ(worker.counters().reannounced_blocks, 6u);
+  EXPECT_EQ(worker.counters().stored_blocks, 4u);
+  worker.Apply(Batch(Remove(chain)));
+  EXPECT_EQ(worker.Match(chain, 70), 0);
+  EXPECT_EQ(worker.counters().residencies, 0u);
+}
+
+// Two requests that load the same prompt from outside store it one after the other.
+TEST(HitReport, FromAWorkerThatIsNotKnownToReportCountsAsACopy) {
+  OneWorker worker(Registered({Full()}));
+  const auto chain = Hashes(1, 4);
+  worker.Apply(Batch(Root(chain)));
+  EXPECT_TRUE(Certain(worker));
+  worker.Apply(Batch(Root(chain)));
+  EXPECT_FALSE(Certain(worker)) << "it could have been a report";
+  EXPECT_EQ(worker.counters().reannounced_blocks, 0u);
+  worker.Apply(Batch(Remove(chain)));
+  EXPECT_EQ(worker.Match(chain, 70), 64) << "one copy of each is left";
+  worker.Apply(Batch(Remove(chain)));
+  EXPECT_EQ(worker.Match(chain, 70), 0);
+}
+
+TEST(HitReport, DoesNotBringBackWindowBlocksThatAreGone) {
+  OneWorker worker(Reporting({Full(), Window(32)}));
+  const auto chain = Hashes(1, 6);
+  worker.Apply(Batch(Root(chain, 0), Root(chain, 1), Remove(Hashes(1, 2), 1)));
+  worker.Apply(Batch(Root(chain, 0), Root(chain, 1)));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 12u);
+  EXPECT_EQ(worker.Match(chain, 100), 96);
+  EXPECT_EQ(worker.Match(chain, 34), 0);
+}
+
+TEST(HitReport, APrefixComputedAgainIsACopy) {
+  OneWorker worker(Reporting({Full(), Window(32)}));
+  const auto chain = Hashes(1, 6);
+  // All full-attention blocks are there, but the window is not: the request hits nothing.
+  worker.Apply(Batch(Root(chain, 0), Root(chain, 1), Remove(chain, 1)));
+  worker.Apply(Batch(Root(chain, 0), Root(chain, 1)));
+  EXPECT_TRUE(Certain(worker));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 0u);
+  worker.Apply(Batch(Remove(chain, 0)));
+  EXPECT_EQ(worker.Match(chain, 100), 96);
+}
+
+TEST(HitReport, APrefixComputedAgainIsACopyAlsoWhereReportsAreSent) {
+  OneWorker worker(Reporting({Full(), Window(32)}));
+  const auto chain = Hashes(1, 6);
+  worker.Apply(Batch(Root(chain, 0), Root(chain, 1), Root(chain, 0), Root(chain, 1)));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 12u);
+  worker.Apply(Batch(Remove(chain, 1), Root(chain, 0), Root(chain, 1)));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 12u);
+  worker.Apply(Batch(Remove(chain, 0)));
+  EXPECT_EQ(worker.Match(chain, 100), 96);
+}
+
+TEST(HitReport, AStoreThatReachesBeyondWhatIsThereIsNew) {
+  OneWorker worker(Reporting({Full()}));
+  worker.Apply(Batch(Root(Hashes(1, 3)), Root(Hashes(1, 4))));
+  EXPECT_TRUE(Certain(worker));
+  EXPECT_EQ(worker.counters().stored_blocks, 7u);
+}
+
+// It may be a prompt of one block, which computes its last token, and so the block, again.
+TEST(HitReport, OneBlockAgainIsTakenForAReport) {
+  OneWorker worker(Reporting({Full()}));
+  worker.Apply(Batch(Root(Hashes(1, 1)), Root(Hashes(1, 1))));
+  EXPECT_TRUE(Certain(worker));
+  EXPECT_EQ(worker.counters().stored_blocks, 1u);
+  worker.Apply(Batch(Root(Hashes(10, 3)), Root(Hashes(10, 3)), Root(Hashes(10, 1))));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 5u);
+  // It was a copy.
+  worker.Apply(Batch(Remove(Hashes(1, 1)), Remove(Hashes(1, 1))));
+  EXPECT_TRUE(Certain(worker)) << "as could be";
+}
+
+TEST(HitReport, NeedsAStoreOfEveryGroup) {
+  OneWorker worker(Reporting({Full(), Window(32)}));
+  const auto chain = Hashes(1, 6);
+  worker.Apply(Batch(Root(chain, 0), Root(chain, 1)));
+  worker.Apply(Batch(Root(chain, 1)));
+  worker.Apply(Batch(Root(chain, 0), Root(Hashes(1, 5), 1)));
+  EXPECT_TRUE(Certain(worker));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 0u);
+}
+
+TEST(HitReport, StartsAtTheRootOnTheGpu) {
+  OneWorker worker(Reporting({Full()}));
+  const auto chain = Hashes(1, 4);
+  BlockStored child = Root(chain);
+  child.parent_block_hash = Hashes(99, 1)[0];
+  BlockStored cpu = Root(chain);
+  cpu.medium = kMediumCpu;
+  BlockStored sparse = Root(chain);
+  sparse.token_ids->resize(100);
+  worker.Apply(Batch(Root(chain), child, child, cpu, cpu, sparse));
+  EXPECT_TRUE(Certain(worker));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 0u);
+  EXPECT_EQ(worker.counters().stored_blocks, 24u);
+}
+
+// A remove of a block that is not held shows that the stores left out were copies after all.
+TEST(HitReport, IsContradictedByARemoveTooMany) {
+  OneWorker worker(Reporting({Full()}));
+  const auto chain = Hashes(1, 4);
+  worker.Apply(Batch(Root(chain), Root(chain), Remove(chain), Remove(Hashes(1, 1))));
+  EXPECT_EQ(worker.counters().unknown_removes, 1u);
+  worker.Apply(Batch(Root(chain), Root(chain), Remove(chain)));
+  EXPECT_EQ(worker.Match(chain, 70), 64);
+  EXPECT_FALSE(Certain(worker));
+}
+
+TEST(HitReport, ADoubtfulOneMayHaveBeenACopy) {
+  OneWorker worker(Reporting({Full()}));
+  const auto chain = Hashes(1, 4);
+  worker.Apply(Batch(Root(chain), Root(chain), Root(Hashes(1, 1))));
+  worker.Apply(Batch(Remove(chain), Remove(Hashes(1, 1))));
+  // The reading stands: of the two, only the doubtful store was a copy.
+  worker.Apply(Batch(Root(chain), Root(chain)));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 9u);
+}
+
+TEST(HitReport, AnEmptyCacheIsCertainAgain) {
+  OneWorker worker(Registered({Full()}));
+  const auto chain = Hashes(1, 4);
+  worker.Apply(Batch(Root(chain), Root(chain)));
+  EXPECT_FALSE(Certain(worker));
+  worker.Apply(Batch(AllBlocksCleared{}));
+  EXPECT_TRUE(Certain(worker));
+  worker.Apply(Batch(Root(chain), Root(chain), Remove(chain)));
+  EXPECT_FALSE(Certain(worker));
+  worker.index.ClearWorker(kWorker);
+  EXPECT_TRUE(Certain(worker));
+}
+
+// The publisher counts reports as copies.
+TEST(HitReport, CopiesOfASnapshotMayBeReports) {
+  OneWorker worker(Reporting({Full()}));
+  const auto join = [&worker](int times) {
+    worker.index.BeginHidden(kWorker);
+    for (int i = 0; i < times; ++i) worker.index.ApplyHidden(kWorker, Batch(Store(Hashes(1, 2))));
+    worker.index.SwapHidden(kWorker);
+  };
+  join(1);
+  EXPECT_TRUE(Certain(worker));
+  join(2);
+  EXPECT_FALSE(Certain(worker));
+  worker.Apply(Batch(AllBlocksCleared()));
+  EXPECT_TRUE(Certain(worker)) << "the cache is empty";
+}
+
+TEST(HitReport, EagleGroupsReportWhatTheyGaveUpNot) {
+  GroupSpec full = Full();
+  full.eagle = true;
+  OneWorker worker(Reporting({full}));
+  worker.Apply(Batch(Root(Hashes(1, 4)), Root(Hashes(1, 3))));
+  EXPECT_EQ(worker.counters().reannounced_blocks, 3u);
+}
+
+}  // namespace
+}  // namespace kvcast::testing

@@ -1,0 +1,225 @@
+// What an answer says besides the reusable prefix: full, partial or miss, the group in the way, and
+// what loads from lower tiers would add.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/support/index_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+WorkerMatch Ask(const OneWorker& worker, int64_t tokens, int64_t unit = 16) {
+  const auto matches = worker.index.Match(Hashes(1, tokens / unit), unit, tokens);
+  return matches.empty() ? WorkerMatch() : matches[0];
+}
+
+TEST(Answer, FullWhereThePromptCouldHitNoMore) {
+  OneWorker worker(Registered({Full(), Window(32)}));
+  worker.Apply(Batch(Store(Hashes(1, 4), 0), Store(Hashes(1, 4), 1)));
+  for (const int64_t tokens : {64, 63, 50, 49}) {
+    const WorkerMatch match = Ask(worker, tokens);
+    EXPECT_EQ(match.hit, HitKind::kFull) << tokens;
+    EXPECT_EQ(match.gpu_tokens, 48);
+    EXPECT_EQ(match.recompute_tokens, tokens - 48);
+    EXPECT_EQ(match.limiting_group, std::nullopt);
+  }
+  EXPECT_EQ(Ask(worker, 65).gpu_tokens, 64);
+  EXPECT_EQ(Ask(worker, 81).hit, HitKind::kPartial);
+}
+
+TEST(Answer, PartialNamesTheGroupInTheWay) {
+  OneWorker worker(Registered({Window(32), Full()}));
+  worker.Apply(Batch(Store(Hashes(1, 6), 1), Store(Hashes(1, 3), 0)));
+  const WorkerMatch match = Ask(worker, 100);
+  EXPECT_EQ(match.hit, HitKind::kPartial);
+  EXPECT_EQ(match.gpu_tokens, 48);
+  EXPECT_EQ(match.per_group_tokens, (std::vector<int64_t>{48, 96}));
+  EXPECT_EQ(match.limiting_group, 0);
+  EXPECT_EQ(match.recompute_tokens, 52);
+}
+
+TEST(Answer, MissNamesTheGroupInTheWayToo) {
+  OneWorker worker(Registered({Full(), Mamba(16)}));
+  worker.Apply(Batch(Store(Hashes(1, 6), 0)));
+  const WorkerMatch match = Ask(worker, 100);
+  EXPECT_EQ(match.hit, HitKind::kMiss);
+  EXPECT_EQ(match.limiting_group, 1);
+  EXPECT_EQ(match.recompute_tokens, 100);
+}
+
+TEST(Answer, NoGroupIsInTheWayOfBlocksThatNobodyHas) {
+  OneWorker worker(Registered({Full(), Window(32)}));
+  EXPECT_EQ(Ask(worker, 100).hit, HitKind::kMiss);
+  EXPECT_EQ(Ask(worker, 100).limiting_group, std::nullopt);
+  worker.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 3), 1)));
+  EXPECT_EQ(Ask(worker, 100).hit, HitKind::kPartial);
+  EXPECT_EQ(Ask(worker, 100).limiting_group, std::nullopt);
+}
+
+// Full to 48, states at 16 and 64, window blocks that end at 16, 48 and 80: each group alone
+// reaches further than all together, and the shortest of them is not the one in the way.
+TEST(Answer, TheGroupInTheWayMayReachFurthestAlone) {
+  OneWorker worker(Registered({Full(), Mamba(16), Window(16)}));
+  worker.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 1), 1), Store(Hashes(4, 1), 1),
+                     Store(Hashes(1, 1), 2), Store(Hashes(3, 1), 2), Store(Hashes(5, 1), 2)));
+  const WorkerMatch match = Ask(worker, 100);
+  EXPECT_EQ(match.per_group_tokens, (std::vector<int64_t>{48, 64, 80}));
+  EXPECT_EQ(match.gpu_tokens, 16);
+  EXPECT_EQ(match.limiting_group, 1);
+}
+
+TEST(Answer, CpuBlocksBehindTheHitAreAdded) {
+  OneWorker worker(Registered({Full()}));
+  worker.Apply(Batch(Store(Hashes(1, 2)), StoreIn("CPU", Hashes(3, 2))));
+  EXPECT_EQ(Ask(worker, 100).gpu_tokens, 32);
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 64);
+  EXPECT_EQ(Ask(worker, 100).with_storage_tokens, 64);
+  worker.Apply(Batch(StoreIn("STORAGE", Hashes(5, 1))));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 64);
+  EXPECT_EQ(Ask(worker, 100).with_storage_tokens, 80);
+}
+
+TEST(Answer, GpuBlocksBehindAGapAreNotJoinedByLoads) {
+  OneWorker worker(Registered({Full()}));
+  worker.Apply(Batch(Store(Hashes(1, 2)), StoreIn("CPU", Hashes(3, 1)), Store(Hashes(4, 2))));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 48);
+}
+
+TEST(Answer, WindowsNeedTheirLastBlocksOnly) {
+  OneWorker worker(Registered({Full(), Window(32)}));
+  BlockStored window = StoreIn("CPU", Hashes(5, 2));
+  window.group_idx = 1;
+  worker.Apply(Batch(StoreIn("CPU", Hashes(1, 6)), window));
+  EXPECT_EQ(Ask(worker, 100).gpu_tokens, 0);
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
+  worker.Apply(Batch(RemoveFrom("CPU", Hashes(1, 1))));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 0);
+}
+
+// The connector asks for ceil(W / block) blocks where the engine's own lookup needs one less.
+TEST(Answer, AWindowOfOneTokenMoreNeedsABlockMore) {
+  OneWorker worker(Registered({Full(), Window(33)}));
+  BlockStored window = StoreIn("CPU", Hashes(5, 2));
+  window.group_idx = 1;
+  worker.Apply(Batch(StoreIn("CPU", Hashes(1, 6)), window));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 0);
+  window.block_hashes = Hashes(4, 1);
+  worker.Apply(Batch(window));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
+}
+
+// OffloadScheduler asks for what a load reads.
+TEST(Answer, TheRuleOfAWindowIsThatOfTheWorkersScheduler) {
+  WorkerConfig config = Registered({Full(), Window(33)});
+  config.offload_rule = OffloadRule::kOffloadScheduler;
+  OneWorker worker(config);
+  BlockStored window = StoreIn("CPU", Hashes(5, 2));
+  window.group_idx = 1;
+  worker.Apply(Batch(StoreIn("CPU", Hashes(1, 6)), window));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
+  worker.Apply(Batch(RemoveFrom("CPU", Hashes(6, 1))));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 0) << "80 tokens would need block 4";
+}
+
+TEST(Answer, AWindowMayLeanOnWhatTheGpuHit) {
+  OneWorker worker(Registered({Full(), Window(64)}));
+  BlockStored window = StoreIn("CPU", Hashes(4, 1));
+  window.group_idx = 1;
+  worker.Apply(
+      Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 3), 1), StoreIn("CPU", Hashes(4, 1)), window));
+  EXPECT_EQ(Ask(worker, 100).gpu_tokens, 48);
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 64);
+}
+
+TEST(Answer, LoadsMayServeAllButTheLastToken) {
+  OneWorker worker(Registered({Full()}));
+  worker.Apply(Batch(Store(Hashes(1, 4)), StoreIn("CPU", Hashes(1, 4))));
+  EXPECT_EQ(Ask(worker, 64).gpu_tokens, 48);
+  EXPECT_EQ(Ask(worker, 64).with_cpu_tokens, 63);
+}
+
+// A pool that mirrors the GPU's is asked by the GPU's own rule, as if the rest were a prompt.
+class MirroredPool : public ::testing::Test {
+ protected:
+  static WorkerConfig Config(std::vector<GroupSpec> groups) {
+    WorkerConfig config = Registered(std::move(groups));
+    config.offload_rule = OffloadRule::kMirroredPool;
+    return config;
+  }
+  static BlockStored InGroup(BlockStored stored, int64_t group) {
+    stored.group_idx = group;
+    return stored;
+  }
+};
+
+TEST_F(MirroredPool, AWindowNeedsTheBlocksOfTheEnginesOwnRule) {
+  OneWorker worker(Config({Full(), Window(33)}));
+  worker.Apply(Batch(StoreIn("CPU", Hashes(1, 6)), InGroup(StoreIn("CPU", Hashes(5, 2)), 1)));
+  EXPECT_EQ(Ask(worker, 100).gpu_tokens, 0);
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
+}
+
+TEST_F(MirroredPool, AWindowThatReachesTheHitNeedsNoMore) {
+  OneWorker worker(Config({Full(), Window(64)}));
+  worker.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 3), 1), StoreIn("CPU", Hashes(4, 2)),
+                     InGroup(StoreIn("CPU", Hashes(4, 2)), 1)));
+  EXPECT_EQ(Ask(worker, 100).gpu_tokens, 48);
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 80);
+  worker.Apply(Batch(InGroup(StoreIn("CPU", Hashes(6, 1)), 1)));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 80);
+}
+
+TEST_F(MirroredPool, ChunksCountFromTheStartOfThePrompt) {
+  const GroupSpec chunked{
+      .kind = SpecKind::kChunkedLocalAttention, .block_size = 16, .chunk_size = 64};
+  OneWorker worker(Config({Full(), chunked}));
+  worker.Apply(Batch(Store(Hashes(1, 2), 0), Store(Hashes(1, 2), 1), StoreIn("CPU", Hashes(3, 4)),
+                     InGroup(StoreIn("CPU", Hashes(6, 1)), 1)));
+  EXPECT_EQ(Ask(worker, 100).gpu_tokens, 32);
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 64) << "block 5 is missing in the chunk behind it";
+  worker.Apply(Batch(InGroup(StoreIn("CPU", Hashes(5, 1)), 1)));
+  EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
+}
+
+TEST_F(MirroredPool, TheLastTokenIsComputedAndWholeBlocksAreLoaded) {
+  OneWorker worker(Config({Full()}));
+  worker.Apply(Batch(Store(Hashes(1, 2)), StoreIn("CPU", Hashes(1, 4))));
+  EXPECT_EQ(Ask(worker, 64).with_cpu_tokens, 48);
+  EXPECT_EQ(Ask(worker, 65).with_cpu_tokens, 64);
+}
+
+TEST_F(MirroredPool, AHitInsideABlockIsNotContinued) {
+  // Mamba states of 64 tokens, hits at every hash unit of 16.
+  WorkerConfig config = Config({Full(), Mamba(64)});
+  config.hash_block_size = 16;
+  config.alignment = 16;
+  OneWorker fine(config);
+  ASSERT_TRUE(fine.added.ok());
+  fine.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(3, 1), 1), StoreIn("CPU", Hashes(1, 8)),
+                   InGroup(StoreIn("CPU", Hashes(4, 1)), 1),
+                   InGroup(StoreIn("CPU", Hashes(8, 1)), 1)));
+  EXPECT_EQ(Ask(fine, 200).gpu_tokens, 48);
+  EXPECT_EQ(Ask(fine, 200).with_cpu_tokens, 48);
+}
+
+TEST(Answer, ChunksAreKnownByTheirLastBlock) {
+  WorkerConfig config = Registered({Full()});
+  config.blocks_per_chunk = 3;
+  OneWorker worker(config);
+  ASSERT_TRUE(worker.added.ok());
+  worker.Apply(Batch(StoreIn("CPU", {Hashes(3, 1)[0], Hashes(6, 1)[0], Hashes(8, 1)[0]})));
+  EXPECT_EQ(Ask(worker, 200).with_cpu_tokens, 96);
+  config.blocks_per_chunk = 0;
+  EXPECT_FALSE(OneWorker(config).added.ok());
+}
+
+TEST(Answer, WithoutLowerTiersLoadsAddNothing) {
+  OneWorker worker(Registered({Full()}));
+  worker.Apply(Batch(Store(Hashes(1, 4))));
+  const WorkerMatch match = Ask(worker, 100);
+  EXPECT_EQ(match.with_cpu_tokens, 64);
+  EXPECT_EQ(match.with_storage_tokens, 64);
+}
+
+}  // namespace
+}  // namespace kvcast::testing

@@ -1,0 +1,347 @@
+// Blocks that are named by content, against the definition: what each place holds, under which
+// content. Honest sources share hashes or have schemes of their own; a hostile one makes names up.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <random>
+#include <set>
+#include <vector>
+
+#include "router/index/place_table.h"
+#include "router/index/residency_map.h"
+#include "src/base/epoch.h"
+#include "src/base/slab_arena.h"
+
+namespace kvcast::router {
+namespace {
+
+constexpr uint32_t kStride = 16;
+constexpr int64_t kUnit = 16;
+
+using Seen = std::set<std::pair<PlaceId, size_t>>;  // place, position in the prompt
+
+// A tree of prompts: node 0 is the empty prefix, every other one adds a block to its parent.
+struct Prompts {
+  explicit Prompts(size_t nodes, std::mt19937_64& random) {
+    for (size_t i = 1; i < nodes; ++i) {
+      // Mostly on from the last one, so that there are long chains with branches.
+      const size_t back = random() % 8 == 0 ? random() % i : i - 1;
+      parent.push_back(back);
+    }
+  }
+  size_t ParentOf(size_t node) const { return parent[node - 1]; }
+  std::vector<size_t> PathTo(size_t node) const {
+    std::vector<size_t> path;
+    for (; node != 0; node = ParentOf(node)) path.insert(path.begin(), node);
+    return path;
+  }
+  static ContentKey ContentOf(size_t node) { return 1'000'000'007 * (node + 1); }
+  static BlockHash HashOf(uint64_t scheme, size_t node) {
+    return BlockHash::FromUnsigned(scheme * 1'000'000 + node);
+  }
+
+  std::vector<size_t> parent;
+};
+
+struct Source {
+  uint64_t scheme = 0;
+  uint32_t number = 0;
+  std::vector<PlaceId> places;
+  // The blocks that it holds, by place; and the name of each hash while it holds the hash.
+  std::map<PlaceId, std::map<uint64_t, uint32_t>> held;
+  std::map<uint64_t, ContentKey> content;
+
+  Holding HoldingAt(PlaceId place) const {
+    return {.own = places, .place = place, .source = number};
+  }
+  bool HoldsAnywhere(uint64_t hash) const {
+    for (const auto& [place, hashes] : held) {
+      if (hashes.contains(hash)) return true;
+    }
+    return false;
+  }
+};
+
+class NamedBlocksTest : public ::testing::Test {
+ protected:
+  Source NewSource(uint64_t scheme) {
+    Source source{
+        .scheme = scheme, .number = next_slot + 1, .places = {}, .held = {}, .content = {}};
+    for (uint8_t group = 0; group < 2; ++group) {
+      source.places.push_back(places.Open({.slot = next_slot, .group = group, .tier = Tier::kGpu}));
+    }
+    ++next_slot;
+    return source;
+  }
+  Addition Add(Source& source, PlaceId place, const BlockHash& hash, ContentKey content,
+               bool follows, ResidencyMap::Cursor& cursor) {
+    const BlockName name = content == kUnnamed ? BlockName() : BlockName{content, kStride};
+    const Addition added = map.Add(hash, name, source.HoldingAt(place), 1, follows, cursor);
+    const bool other_name =
+        source.HoldsAnywhere(hash.integer()) && source.content.at(hash.integer()) != content;
+    EXPECT_EQ(added == Addition::kOtherName, other_name) << "a source names a hash once";
+    if (added == Addition::kFirst || added == Addition::kCopy) {
+      ++source.held[place][hash.integer()];
+      source.content[hash.integer()] = content;
+    }
+    return added;
+  }
+  void Remove(Source& source, PlaceId place, const BlockHash& hash, ResidencyMap::Cursor& cursor) {
+    auto& held = source.held[place];
+    const auto it = held.find(hash.integer());
+    BlockName name;
+    const Removal removal = map.Remove(hash, place, cursor, &name);
+    if (it == held.end()) {
+      ASSERT_EQ(removal, Removal::kNotHeld);
+      return;
+    }
+    ASSERT_EQ(name.content(), source.content.at(hash.integer()));
+    ASSERT_EQ(removal, it->second == 1 ? Removal::kLastCopy : Removal::kCopiesLeft);
+    if (--it->second == 0) held.erase(it);
+    if (!source.HoldsAnywhere(hash.integer())) source.content.erase(hash.integer());
+  }
+  void Commit() {
+    map.Publish();
+    map.Tidy();
+    epochs.Collect();
+  }
+
+  static std::vector<ContentKey> ContentsOf(const std::vector<size_t>& path) {
+    std::vector<ContentKey> contents;
+    for (const size_t node : path) contents.push_back(Prompts::ContentOf(node));
+    return contents;
+  }
+  Seen WalkedByContent(const std::vector<size_t>& path, bool until_gap = false) const {
+    Seen seen;
+    const auto contents = ContentsOf(path);
+    map.WalkContents(contents, kUnit, until_gap, [&](const ResidencyMap::Piece& piece) {
+      for (uint32_t i = 0; i < piece.holders->size(); ++i) {
+        for (uint32_t bit = 0; bit < piece.length; ++bit) {
+          if ((piece.holders->bits(i) >> bit & 1) == 0) continue;
+          seen.emplace(piece.holders->place(i), piece.position + bit * size_t{piece.step});
+        }
+      }
+    });
+    return seen;
+  }
+  Seen WalkedByHash(const std::vector<size_t>& path, uint64_t scheme, bool unnamed_only) const {
+    Seen seen;
+    std::vector<BlockHash> chain;
+    for (const size_t node : path) chain.push_back(Prompts::HashOf(scheme, node));
+    map.WalkHashes(
+        chain, false, unnamed_only,
+        [&](const HolderSet& holders, uint32_t offset, size_t position, uint32_t length) {
+          for (uint32_t i = 0; i < holders.size(); ++i) {
+            for (uint32_t bit = 0; bit < length; ++bit) {
+              if ((holders.bits(i) >> (offset + bit) & 1) != 0) {
+                seen.emplace(holders.place(i), position + bit);
+              }
+            }
+          }
+        });
+    return seen;
+  }
+  template <typename Counts>
+  static Seen Expected(const std::vector<Source>& sources, const std::vector<size_t>& path,
+                       Counts&& counts) {
+    Seen seen;
+    for (const Source& source : sources) {
+      for (const auto& [place, hashes] : source.held) {
+        for (const auto& [hash, copies] : hashes) {
+          for (size_t i = 0; i < path.size(); ++i) {
+            if (counts(hash, source.content.at(hash), path[i])) seen.emplace(place, i);
+          }
+        }
+      }
+    }
+    return seen;
+  }
+
+  // The blocks before the first position that no place holds.
+  static Seen BeforeTheGap(const Seen& seen, size_t positions) {
+    std::vector<bool> held(positions);
+    for (const auto& [place, position] : seen) held[position] = true;
+    const auto gap = static_cast<size_t>(std::find(held.begin(), held.end(), false) - held.begin());
+    Seen before;
+    for (const auto& [place, position] : seen) {
+      if (position < gap) before.emplace(place, position);
+    }
+    return before;
+  }
+
+  void CompareWalks(const std::vector<Source>& sources, const std::vector<size_t>& asked,
+                    int step) {
+    ASSERT_EQ(WalkedByContent(asked), Expected(sources, asked,
+                                               [](uint64_t, ContentKey content, size_t node) {
+                                                 return content == Prompts::ContentOf(node);
+                                               }))
+        << "by content, step " << step;
+    ASSERT_EQ(BeforeTheGap(WalkedByContent(asked, true), asked.size()),
+              BeforeTheGap(WalkedByContent(asked), asked.size()))
+        << "to the first gap, step " << step;
+    for (const uint64_t scheme : {1, 2}) {
+      ASSERT_EQ(WalkedByHash(asked, scheme, false),
+                Expected(sources, asked,
+                         [&](uint64_t hash, ContentKey, size_t node) {
+                           return hash == Prompts::HashOf(scheme, node).integer();
+                         }))
+          << "by hash, step " << step;
+      ASSERT_EQ(WalkedByHash(asked, scheme, true),
+                Expected(sources, asked,
+                         [&](uint64_t hash, ContentKey content, size_t node) {
+                           return content == kUnnamed &&
+                                  hash == Prompts::HashOf(scheme, node).integer();
+                         }))
+          << "unnamed, step " << step;
+    }
+  }
+
+  SlabArena arena;
+  EpochDomain epochs;
+  PlaceTable places{epochs};
+  ResidencyMap map{7, arena, epochs, places};
+  WorkerSlot next_slot = 0;
+};
+
+TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
+  std::mt19937_64 random(11);
+  const auto pick = [&random](size_t below) { return static_cast<size_t>(random() % below); };
+  constexpr size_t kNodes = 400;
+  const Prompts prompts(kNodes, random);
+  std::vector<Source> sources;
+  for (const uint64_t scheme : {1, 1, 1, 2, 3}) sources.push_back(NewSource(scheme));
+  const size_t honest = sources.size();
+  sources.push_back(NewSource(1));
+  uint64_t refused = 0;
+  for (int step = 0; step < 4000; ++step) {
+    const bool lies = pick(6) == 0;
+    Source& source = lies ? sources[honest] : sources[pick(honest)];
+    const PlaceId place = source.places[pick(2)];
+    const std::vector<size_t> path = prompts.PathTo(1 + pick(kNodes - 1));
+    const size_t begin = pick(path.size());
+    const size_t length = std::min(path.size() - begin, 1 + pick(40));
+    ResidencyMap::Cursor cursor;
+    if (pick(10) < 5) {
+      bool follows = false;
+      if (begin > 0) {
+        const BlockHash parent = Prompts::HashOf(source.scheme, path[begin - 1]);
+        follows = map.NameOf(parent, source.places, cursor).has_value();
+        follows =
+            follows && source.content.at(parent.integer()) == Prompts::ContentOf(path[begin - 1]);
+      }
+      for (size_t i = begin; i < begin + length; ++i) {
+        BlockHash hash = Prompts::HashOf(source.scheme, path[i]);
+        ContentKey content = Prompts::ContentOf(path[i]);
+        if (lies && pick(2) == 0) hash = Prompts::HashOf(pick(5), 1 + pick(kNodes - 1));
+        if (lies && pick(4) == 0) content = Prompts::ContentOf(1 + pick(kNodes - 1));
+        if (lies && pick(8) == 0) content = kUnnamed;
+        const bool honest_order = content == Prompts::ContentOf(path[i]);
+        const Addition added = Add(source, place, hash, content, follows && honest_order, cursor);
+        const bool taken = added == Addition::kFirst || added == Addition::kCopy;
+        if (!lies) {
+          ASSERT_TRUE(taken) << "step " << step;
+        }
+        refused += !taken;
+        follows = taken && honest_order;
+      }
+    } else if (pick(3) == 0) {
+      for (size_t i = begin; i < begin + length; ++i) {
+        Remove(source, place, Prompts::HashOf(source.scheme, path[i]), cursor);
+      }
+    } else {
+      for (size_t i = path.size(); i > begin; --i) {
+        Remove(source, place, Prompts::HashOf(source.scheme, path[i - 1]), cursor);
+      }
+    }
+    Commit();
+    if (HasFatalFailure()) return;
+    if (step % 4 != 0) continue;
+    CompareWalks(sources, prompts.PathTo(1 + pick(kNodes - 1)), step);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(refused, 100u) << "the hostile source should have met its own contradictions";
+}
+
+// A source that goes along another one's run meets there the hash that it has named otherwise, even
+// where the run has moved since.
+TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
+  Source honest = NewSource(1);
+  Source other = NewSource(1);
+  const auto content = [](size_t node) { return Prompts::ContentOf(node); };
+  constexpr size_t kLast = 64;
+  ResidencyMap::Cursor cursor;
+  for (size_t node = 1; node <= kLast; ++node) {
+    Add(honest, honest.places[0], Prompts::HashOf(1, node), content(node), node > 1, cursor);
+  }
+  cursor = {};
+  Add(other, other.places[0], Prompts::HashOf(1, 20), content(1000), false, cursor);
+  Commit();
+  cursor = {};
+  for (size_t node = kLast; node >= 1; --node) {
+    if (node >= 15 && node <= 25) continue;
+    Remove(honest, honest.places[0], Prompts::HashOf(1, node), cursor);
+  }
+  Commit();
+  cursor = {};
+  for (size_t node = 15; node < 20; ++node) {
+    const Addition added =
+        Add(other, other.places[0], Prompts::HashOf(1, node), content(node), node > 15, cursor);
+    ASSERT_EQ(added, Addition::kFirst);
+  }
+  EXPECT_EQ(Add(other, other.places[0], Prompts::HashOf(1, 20), content(20), true, cursor),
+            Addition::kOtherName);
+}
+
+// One source's second hash for a content does not come to lie where others look for that content.
+TEST_F(NamedBlocksTest, ASourceHasOneRunForEachBeginning) {
+  Source hostile = NewSource(1);
+  size_t taken = 0;
+  for (uint64_t i = 0; i < 1000; ++i) {
+    ResidencyMap::Cursor cursor;
+    const Addition added = Add(hostile, hostile.places[0], BlockHash::FromUnsigned(100 + i),
+                               Prompts::ContentOf(1), false, cursor);
+    taken += added == Addition::kFirst;
+  }
+  Commit();
+  EXPECT_EQ(taken, 1u);
+  size_t pieces = 0;
+  map.WalkContents(ContentsOf({1}), kUnit, false, [&](const ResidencyMap::Piece&) { ++pieces; });
+  EXPECT_EQ(pieces, 1u);
+}
+
+TEST_F(NamedBlocksTest, OneContentMayHaveAHashOfEverySource) {
+  std::vector<Source> sources;
+  for (uint64_t i = 0; i < 64; ++i) {
+    sources.push_back(NewSource(i));
+    ResidencyMap::Cursor cursor;
+    for (size_t node = 1; node <= 100; ++node) {
+      ASSERT_EQ(Add(sources.back(), sources.back().places[0], Prompts::HashOf(i, node),
+                    Prompts::ContentOf(node), node > 1, cursor),
+                Addition::kFirst);
+    }
+  }
+  Commit();
+  std::vector<size_t> path;
+  for (size_t node = 1; node <= 100; ++node) path.push_back(node);
+  EXPECT_EQ(WalkedByContent(path).size(), 6400u);
+}
+
+TEST_F(NamedBlocksTest, BlocksOfSeveralUnitsLieAtTheirEnds) {
+  Source source = NewSource(1);
+  ResidencyMap::Cursor cursor;
+  // Blocks of 48 tokens end with units 2, 5, 8.
+  for (size_t block = 0; block < 3; ++block) {
+    const BlockName name = {Prompts::ContentOf(3 * block + 3), 48};
+    map.Add(Prompts::HashOf(1, block + 1), name, source.HoldingAt(source.places[0]), 1, block > 0,
+            cursor);
+  }
+  Commit();
+  const Seen expected = {{source.places[0], 2}, {source.places[0], 5}, {source.places[0], 8}};
+  EXPECT_EQ(WalkedByContent({1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), expected);
+}
+
+}  // namespace
+}  // namespace kvcast::router

@@ -1,0 +1,79 @@
+// Readers run beside writers: a query sees all of a batch or nothing of it.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "tests/support/index_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+constexpr int kWriters = 2;
+constexpr int kReaders = 2;
+constexpr int kRounds = 300;
+
+TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
+  PrefixIndex index;
+  const auto chain = Hashes(1, 64);
+  for (uint32_t w = 0; w < kWriters; ++w) {
+    ASSERT_TRUE(index.AddWorker(WorkerId(w), Registered({Full(), Window(32)})).ok());
+  }
+  const EventBatch store =
+      Batch(Store(chain, 0), Store(Hashes(1, 32), 1), Store(Hashes(33, 32), 1));
+  const EventBatch remove =
+      Batch(Remove(Hashes(33, 32), 1), Remove(Hashes(1, 32), 1), Remove(chain, 0));
+  std::atomic<int> writing{kWriters};
+  std::atomic<int> torn{0};
+  std::vector<std::jthread> threads;
+  for (uint32_t w = 0; w < kWriters; ++w) {
+    threads.emplace_back([&, w] {
+      for (int i = 0; i < kRounds; ++i) {
+        index.Apply(WorkerId(w), store);
+        index.Apply(WorkerId(w), remove);
+      }
+      --writing;
+    });
+  }
+  for (int r = 0; r < kReaders; ++r) {
+    threads.emplace_back([&] {
+      do {
+        for (const WorkerMatch& match : index.Match(chain, 16, 1025)) {
+          torn += match.gpu_tokens != 0 && match.gpu_tokens != 1024;
+        }
+      } while (writing > 0);
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(torn, 0);
+  EXPECT_EQ(index.counters(WorkerId(0)).residencies, 0u);
+}
+
+TEST(PrefixIndexConcurrency, WorkersComeAndGoBesideQueries) {
+  PrefixIndex index;
+  const auto chain = Hashes(1, 8);
+  ASSERT_TRUE(index.AddWorker(WorkerId(0), Registered({Full()})).ok());
+  index.Apply(WorkerId(0), Batch(Store(chain)));
+  std::atomic<bool> done{false};
+  std::atomic<int> wrong{0};
+  std::jthread reader([&] {
+    while (!done) {
+      const auto matches = index.Match(chain, 16, 129);
+      wrong += matches.empty() || matches[0].gpu_tokens != 128;
+      wrong += index.Groups(WorkerId(0)).size() != 1;
+    }
+  });
+  for (int i = 0; i < kRounds; ++i) {
+    ASSERT_TRUE(index.AddWorker(WorkerId(1), Registered({})).ok());
+    index.Apply(WorkerId(1), Batch(StoreFull(chain, 0), AllBlocksCleared{}, StoreFull(chain, 0)));
+    index.RemoveWorker(WorkerId(1));
+  }
+  done = true;
+  reader.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace kvcast::testing

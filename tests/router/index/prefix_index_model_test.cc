@@ -1,0 +1,251 @@
+// Random operations on five kinds of workers: the index always answers what its definition says.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/router/index/naive_index.h"
+#include "tests/support/index_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+constexpr int64_t kDefaultOperations = 120000;
+constexpr int kPrompts = 10;
+constexpr int64_t kPromptTokens = 40 * 16;
+constexpr const char* kMedia[] = {"GPU", "CPU", "STORAGE"};
+
+int64_t FromEnvironment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::atoll(text);
+}
+
+// Hash chains of a family of prompts that share beginnings, for one hash unit.
+std::vector<std::vector<uint64_t>> Chains(int64_t unit, std::mt19937_64& random) {
+  std::vector<std::vector<uint64_t>> chains;
+  for (uint64_t prompt = 0; prompt < kPrompts; ++prompt) {
+    std::vector<uint64_t> chain;
+    if (prompt > 0) {
+      chain = chains[random() % prompt];
+      chain.resize(random() % chain.size());
+    }
+    while (std::ssize(chain) * unit < kPromptTokens) chain.push_back(random());
+    chains.push_back(chain);
+  }
+  return chains;
+}
+
+std::vector<BlockHash> ToHashes(const std::vector<uint64_t>& values) {
+  std::vector<BlockHash> hashes;
+  for (const uint64_t value : values) hashes.push_back(BlockHash::FromUnsigned(value));
+  return hashes;
+}
+
+class ModelRun {
+ public:
+  explicit ModelRun(uint64_t seed) : random_(seed) {
+    chains_[16] = Chains(16, random_);
+    chains_[8] = Chains(8, random_);
+    AddModel({Full()}, 16, 16);
+    AddModel({Window(40), Full()}, 16, 16);
+    AddModel({Full(32), Window(24, 8)}, 8, 32);
+    AddModel({Full(32), Mamba(32)}, 16, 16);
+    AddModel({Chunked(64), Window(64)}, 16, 16);
+    for (size_t i = 0; i < models_.size(); ++i) Register(i);
+  }
+
+  void Step(int64_t step) {
+    const size_t worker = random_() % models_.size();
+    const uint64_t kind = random_() % 2000;
+    if (kind == 0) {
+      ReplaceWorker(worker);
+    } else if (kind == 1) {
+      Forget(worker);
+    } else if (kind < 4) {
+      ClearTier(worker);
+    } else if (kind == 4) {
+      RegisterAgain(worker);
+    } else if (kind < 1150) {
+      StoreRange(worker);
+    } else {
+      RemoveSome(worker);
+    }
+    if (step % 4 == 0) CompareAll(step);
+  }
+
+  int64_t partial_hits() const { return partial_hits_; }
+  int64_t load_hits() const { return load_hits_; }
+  int64_t compared() const { return compared_; }
+
+ private:
+  WorkerId Id(size_t worker) const {
+    return WorkerId(generation_[worker] * 100 + static_cast<uint32_t>(worker));
+  }
+
+  void AddModel(std::vector<GroupSpec> groups, int64_t unit, int64_t alignment) {
+    models_.push_back({std::move(groups), unit, alignment, {}});
+    generation_.push_back(0);
+  }
+
+  void Register(size_t worker) {
+    const NaiveWorker& model = models_[worker];
+    ASSERT_TRUE(index_.AddWorker(Id(worker), Registered(model.groups, model.unit)).ok());
+  }
+
+  void ReplaceWorker(size_t worker) {
+    index_.RemoveWorker(Id(worker));
+    models_[worker].copies.clear();
+    ++generation_[worker];
+    Register(worker);
+  }
+
+  // The same id, gone and back; a second registration on top is refused and changes nothing.
+  void RegisterAgain(size_t worker) {
+    if (random_() % 2 == 0) {
+      index_.RemoveWorker(Id(worker));
+      models_[worker].copies.clear();
+      Register(worker);
+    }
+    EXPECT_FALSE(index_.AddWorker(Id(worker), Registered({Full()})).ok());
+  }
+
+  void Forget(size_t worker) {
+    if (random_() % 2 == 0) {
+      index_.ClearWorker(Id(worker));
+    } else {
+      index_.RestartWorker(Id(worker));
+    }
+    models_[worker].copies.clear();
+  }
+
+  // A clear that names its tier, or the GPU's that does not.
+  void ClearTier(size_t worker) {
+    const int tier = static_cast<int>(random_() % 3);
+    AllBlocksCleared event;
+    if (tier != 0 || random_() % 2 == 0) event.medium = kMedia[tier];
+    Apply(worker, Batch(event));
+    models_[worker].Clear(tier);
+  }
+
+  // The rank in a batch is its sender's affair: it changes nothing.
+  void Apply(size_t worker, EventBatch batch) {
+    if (random_() % 2 == 0) batch.data_parallel_rank = static_cast<int64_t>(random_() % 4);
+    index_.Apply(Id(worker), batch);
+  }
+
+  // A run of blocks of one prompt in one group, sometimes with holes or a partial entry at the end.
+  void StoreRange(size_t worker) {
+    NaiveWorker& model = models_[worker];
+    const auto group = static_cast<int64_t>(random_() % model.groups.size());
+    const int tier = random_() % 3 == 0 ? static_cast<int>(random_() % 3) : 0;
+    const std::vector<uint64_t>& chain = chains_[model.unit][random_() % kPrompts];
+    const int64_t size = model.groups[static_cast<size_t>(group)].block_size;
+    const int64_t step = random_() % 5 == 0 ? model.unit : size;
+    const int64_t positions = kPromptTokens / step;
+    int64_t position = random_() % 2 == 0 ? 0 : static_cast<int64_t>(random_()) & (positions - 1);
+    std::vector<uint64_t> stored;
+    for (int64_t n = static_cast<int64_t>(random_() % 12); n >= 0 && position < positions; --n) {
+      if (random_() % 10 != 0) {
+        stored.push_back(chain[static_cast<size_t>((position + 1) * step / model.unit - 1)]);
+      }
+      ++position;
+    }
+    for (const uint64_t hash : stored) model.Store(tier, group, hash);
+    BlockStored event = Store(ToHashes(stored), group);
+    event.medium = kMedia[tier];
+    event.block_size = step;
+    Apply(worker, Batch(event));
+  }
+
+  // Random held entries, and now and then one that is not held.
+  void RemoveSome(size_t worker) {
+    NaiveWorker& model = models_[worker];
+    EventBatch batch;
+    for (uint64_t n = random_() % 8; n > 0 && !model.copies.empty(); --n) {
+      auto it = model.copies.lower_bound(
+          {static_cast<int>(random_() % 3), static_cast<int64_t>(random_() % 2), random_()});
+      if (it == model.copies.end()) it = model.copies.begin();
+      auto [tier, group, hash] = it->first;
+      if (random_() % 16 == 0) hash = random_();
+      model.Remove(tier, group, hash);
+      BlockRemoved event = Remove({BlockHash::FromUnsigned(hash)}, group);
+      event.medium = kMedia[tier];
+      batch.events.emplace_back(event);
+    }
+    Apply(worker, batch);
+  }
+
+  // Loads that gain less than a block may be left out.
+  void CompareLoads(const NaiveWorker& model, const std::vector<uint64_t>& chain, int64_t tokens,
+                    const WorkerMatch& match) {
+    const int64_t block = model.groups[0].block_size;
+    const int64_t answers[] = {match.with_cpu_tokens, match.with_storage_tokens};
+    for (int last_tier = 1; last_tier <= 2; ++last_tier) {
+      const int64_t reach = model.Reach(chain, tokens, match.gpu_tokens, last_tier);
+      const int64_t answer = answers[last_tier - 1];
+      if (answer == match.gpu_tokens && reach - answer < block) continue;
+      ++load_hits_;
+      ASSERT_EQ(answer, reach) << "tiers to " << last_tier << ", local " << match.gpu_tokens
+                               << ", prompt of " << tokens;
+    }
+  }
+
+  void CompareAll(int64_t step) {
+    const size_t prompt = random_() % kPrompts;
+    const auto tokens = static_cast<int64_t>(random_() % (kPromptTokens + 40)) + 1;
+    for (const int64_t unit : {int64_t{8}, int64_t{16}}) {
+      std::vector<uint64_t> chain = chains_[unit][prompt];
+      chain.resize(std::min(chain.size(), static_cast<size_t>(tokens / unit)));
+      const auto matches = index_.Match(ToHashes(chain), unit, tokens);
+      size_t answered = 0;
+      for (size_t i = 0; i < models_.size(); ++i) {
+        if (models_[i].unit != unit) continue;
+        const auto match =
+            std::find_if(matches.begin(), matches.end(),
+                         [&](const WorkerMatch& candidate) { return candidate.worker == Id(i); });
+        ASSERT_NE(match, matches.end());
+        ++answered;
+        const int64_t expected = models_[i].Match(chain, tokens);
+        partial_hits_ += expected > 0 && expected < (std::ssize(chain) - 1) * unit;
+        ASSERT_EQ(match->gpu_tokens, expected)
+            << "step " << step << ", worker kind " << i << ", prompt of " << tokens << " tokens";
+        CompareLoads(models_[i], chain, tokens, *match);
+        ASSERT_EQ(index_.counters(Id(i)).residencies, models_[i].copies.size());
+        ++compared_;
+      }
+      ASSERT_EQ(matches.size(), answered);
+    }
+  }
+
+  std::mt19937_64 random_;
+  std::map<int64_t, std::vector<std::vector<uint64_t>>> chains_;
+  std::vector<NaiveWorker> models_;
+  std::vector<uint32_t> generation_;
+  PrefixIndex index_;
+  int64_t partial_hits_ = 0;
+  int64_t load_hits_ = 0;
+  int64_t compared_ = 0;
+};
+
+TEST(PrefixIndexModel, AnswersWhatItsDefinitionSays) {
+  const auto seed = static_cast<uint64_t>(FromEnvironment("KVCAST_MODEL_SEED", 20261121));
+  const int64_t operations = FromEnvironment("KVCAST_MODEL_OPS", kDefaultOperations);
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  ModelRun run(seed);
+  for (int64_t step = 0; step < operations && !HasFatalFailure(); ++step) run.Step(step);
+  std::cout << "seed " << seed << ": " << operations << " operations, " << run.compared()
+            << " answers compared\n";
+  // The comparison means most where a prompt is reusable in part.
+  EXPECT_GT(run.partial_hits(), operations / 20);
+  EXPECT_GT(run.load_hits(), operations / 20);
+  RecordProperty("partial_hits", std::to_string(run.partial_hits()));
+}
+
+}  // namespace
+}  // namespace kvcast::testing

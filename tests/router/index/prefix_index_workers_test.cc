@@ -1,0 +1,109 @@
+// Workers come and go: what one holds never shows in another's answer, and nothing stays behind.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "tests/support/index_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+constexpr WorkerId kA{1};
+constexpr WorkerId kB{2};
+
+struct TwoWorkers : ::testing::Test {
+  TwoWorkers() {
+    EXPECT_TRUE(index.AddWorker(kB, Registered({Full()})).ok());
+    EXPECT_TRUE(index.AddWorker(kA, Registered({Full()})).ok());
+  }
+  int64_t Tokens(WorkerId worker) const {
+    const WorkerId only[] = {worker};
+    const auto matches = index.Match(chain, 16, 100, only);
+    return matches.empty() ? -1 : matches[0].gpu_tokens;
+  }
+
+  PrefixIndex index;
+  std::vector<BlockHash> chain = Hashes(1, 4);
+};
+
+TEST_F(TwoWorkers, AnswersComeInOrderOfRegistration) {
+  const auto matches = index.Match(chain, 16, 100);
+  ASSERT_EQ(matches.size(), 2u);
+  EXPECT_EQ(matches[0].worker, kB);
+  EXPECT_EQ(matches[1].worker, kA);
+}
+
+TEST_F(TwoWorkers, BlocksOfOneWorkerAreNotTheOthers) {
+  index.Apply(kA, Batch(Store(chain)));
+  index.Apply(kB, Batch(Store(Hashes(1, 1))));
+  EXPECT_EQ(Tokens(kA), 64);
+  EXPECT_EQ(Tokens(kB), 16);
+}
+
+TEST_F(TwoWorkers, RemovedWorkerIsForgottenExactly) {
+  index.Apply(kA, Batch(Store(chain), StoreIn("CPU", chain)));
+  index.Apply(kB, Batch(Store(chain)));
+  index.RemoveWorker(kA);
+  EXPECT_EQ(Tokens(kA), -1);
+  EXPECT_EQ(Tokens(kB), 64);
+  // A new worker may take the place of the old one inside the index.
+  ASSERT_TRUE(index.AddWorker(WorkerId(9), Registered({Full()})).ok());
+  EXPECT_EQ(Tokens(WorkerId(9)), 0);
+  EXPECT_EQ(index.counters(WorkerId(9)).residencies, 0u);
+}
+
+TEST_F(TwoWorkers, ClearWorkerForgetsAllTiersOfOneWorker) {
+  index.Apply(kA, Batch(Store(chain), StoreIn("CPU", chain)));
+  index.Apply(kB, Batch(Store(chain)));
+  index.ClearWorker(kA);
+  EXPECT_EQ(Tokens(kA), 0);
+  EXPECT_EQ(Tokens(kB), 64);
+  EXPECT_EQ(index.counters(kA).residencies, 0u);
+  index.Apply(kA, Batch(Store(chain)));
+  EXPECT_EQ(Tokens(kA), 64);
+}
+
+TEST_F(TwoWorkers, EventsOfAnUnknownWorkerAreDropped) {
+  index.Apply(WorkerId(77), Batch(Store(chain)));
+  EXPECT_EQ(Tokens(WorkerId(77)), -1);
+  EXPECT_EQ(index.counters(WorkerId(77)).stored_blocks, 0u);
+}
+
+TEST_F(TwoWorkers, RegisteringTwiceIsRefused) {
+  EXPECT_EQ(index.AddWorker(kA, Registered({Full()})).code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(TwoWorkers, AWorkerNamedTwiceAnswersOnce) {
+  const WorkerId twice[] = {kA, kA};
+  EXPECT_EQ(index.Match(chain, 16, 100, twice).size(), 1u);
+}
+
+TEST(PrefixIndexWorkers, WorkersWithAnotherHashUnitAreLeftOut) {
+  PrefixIndex index;
+  ASSERT_TRUE(index.AddWorker(kA, Registered({Full(16)})).ok());
+  ASSERT_TRUE(index.AddWorker(kB, Registered({Full(32)})).ok());
+  const auto matches = index.Match(Hashes(1, 4), 32, 100);
+  ASSERT_EQ(matches.size(), 1u);
+  EXPECT_EQ(matches[0].worker, kB);
+}
+
+TEST(PrefixIndexWorkers, RestartForgetsLearnedGroupsAndKeepsRegisteredOnes) {
+  PrefixIndex index;
+  ASSERT_TRUE(index.AddWorker(kA, Registered({})).ok());
+  ASSERT_TRUE(index.AddWorker(kB, Registered({Full(), Window(32)})).ok());
+  for (const WorkerId worker : {kA, kB}) {
+    index.Apply(worker, Batch(StoreFull(Hashes(1, 2), 0), StoreWindow(Hashes(1, 2), 1, 32)));
+    index.RestartWorker(worker);
+    EXPECT_EQ(index.counters(worker).residencies, 0u);
+    EXPECT_EQ(index.counters(worker).stored_blocks, 4u);
+  }
+  EXPECT_TRUE(index.Groups(kA).empty());
+  EXPECT_EQ(index.hash_block_size(kA), 0);
+  EXPECT_EQ(index.Groups(kB).size(), 2u);
+  // The engine came back as another model, with one group.
+  index.Apply(kA, Batch(StoreFull(Hashes(1, 2), 0)));
+  const WorkerId only[] = {kA};
+  EXPECT_EQ(index.Match(Hashes(1, 2), 16, 40, only)[0].gpu_tokens, 32);
+}
+
+}  // namespace
+}  // namespace kvcast::testing

@@ -1,0 +1,227 @@
+// A replica over real sockets: late joiners get a snapshot, and what goes wrong in the index is
+// found by digests and repaired.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/replica/replica.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "kvcast/stream/publisher.h"
+#include "kvcast/stream/subscriber.h"
+#include "tests/support/index_events.h"
+#include "tests/support/stream_test_util.h"
+
+namespace kvcast::router {
+namespace {
+
+using stream::Eventually;
+using testing::Batch;
+using testing::Hashes;
+using testing::kWorker;
+using testing::Remove;
+using testing::StoreFull;
+
+using Held = std::map<std::pair<int, uint64_t>, uint32_t>;  // (group, hash) -> copies
+
+class ReplicaTest : public ::testing::Test {
+ protected:
+  void StartPublisher(size_t ring_batches) {
+    PublisherConfig config;
+    config.endpoint = config.replay_endpoint = "tcp://127.0.0.1:0";
+    config.ring_batches = ring_batches;
+    config.heartbeat_ms = 100;
+    publisher = Publisher::Create(config).value();
+  }
+  void Store(uint64_t hash, int64_t group) {
+    ASSERT_TRUE(publisher->Publish(Batch(StoreFull(Hashes(hash, 1), group))).ok());
+    ++held[{static_cast<int>(group), hash}];
+  }
+  void RemoveOne(uint64_t hash, int64_t group) {
+    ASSERT_TRUE(publisher->Publish(Batch(Remove(Hashes(hash, 1), group))).ok());
+    if (--held[{static_cast<int>(group), hash}] == 0) held.erase({static_cast<int>(group), hash});
+  }
+  void Follow() {
+    WorkerConfig worker = testing::Registered({});
+    worker.digests = true;
+    ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
+    SubscriberSink sink;
+    sink.apply = [this](WorkerId, Seq seq, std::span<const uint8_t> payload) {
+      DecodeCounts counts;
+      if (!DecodeBatch(payload, WireLimits(), batch, counts).ok()) return BatchResult::kUndecodable;
+      replica.Apply(seq.value, batch);
+      return BatchResult::kApplied;
+    };
+    sink.on_reset = [this](WorkerId, ResetReason reason) {
+      replica.Reset(reason == ResetReason::kRestart);
+    };
+    sink.begin_snapshot = [this](WorkerId) { replica.BeginSnapshot(); };
+    sink.add_to_snapshot = [this](WorkerId, std::span<const uint8_t> part) {
+      return replica.AddToSnapshot(part);
+    };
+    sink.commit_snapshot = [this](WorkerId, const PublisherStatus& status) {
+      return replica.CommitSnapshot(status);
+    };
+    sink.drop_snapshot = [this](WorkerId) { replica.DropSnapshot(); };
+    sink.compare = [this](WorkerId, const PublisherStatus& status) {
+      return replica.Compare(status);
+    };
+    sink.differing_buckets = [this](WorkerId, const PublisherStatus& status) {
+      return replica.DifferingBuckets(status);
+    };
+    sink.begin_repair = [this](WorkerId, uint64_t buckets) { replica.BeginRepair(buckets); };
+    SubscriberConfig config;
+    config.audit_interval_ms = 50;
+    subscriber = Subscriber::Create(config, sink).value();
+    ASSERT_TRUE(
+        subscriber->Add({kWorker, publisher->endpoint(), publisher->replay_endpoint(), ""}).ok());
+  }
+  // Everything published so far is in the index, and nothing else.
+  bool Synced() const {
+    return Eventually([this] {
+      const SourceStatus status = subscriber->status(kWorker);
+      if (status.state != SourceState::kSynced) return false;
+      return status.next_seq >= publisher->next_seq().value && Contents() == held;
+    });
+  }
+  Held Contents() const {
+    Held contents;
+    index.ForEachResidency(kWorker,
+                           [&](Tier, uint8_t group, const BlockHash& hash, uint32_t copies) {
+                             contents[{group, hash.integer()}] = copies;
+                           });
+    return contents;
+  }
+  SourceStatus status() const { return subscriber->status(kWorker); }
+
+  std::unique_ptr<Publisher> publisher;
+  PrefixIndex index;
+  Replica replica{kWorker, index};
+  EventBatch batch;  // the subscriber's thread
+  Held held;
+  std::unique_ptr<Subscriber> subscriber;  // before what its sink uses goes
+};
+
+TEST_F(ReplicaTest, LateJoinerOfALongStreamGetsASnapshot) {
+  StartPublisher(/*ring_batches=*/4);
+  for (uint64_t i = 0; i < 200; ++i) Store(i % 50, static_cast<int64_t>(i % 3));
+  for (uint64_t i = 0; i < 20; ++i) RemoveOne(i, static_cast<int64_t>(i % 3));
+  Follow();
+  EXPECT_TRUE(Synced());
+  EXPECT_EQ(status().snapshots, 1u);
+  EXPECT_EQ(status().resets, 0u);
+  EXPECT_TRUE(status().extended);
+  Store(1000, 0);
+  EXPECT_TRUE(Synced());
+}
+
+TEST_F(ReplicaTest, LateJoinerOfAShortStreamGetsAReplay) {
+  StartPublisher(/*ring_batches=*/1000);
+  for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
+  Follow();
+  EXPECT_TRUE(Synced());
+  EXPECT_EQ(status().snapshots, 0u);
+  EXPECT_TRUE(Eventually([this] { return status().digest_checks > 0; }));
+  EXPECT_EQ(status().digest_mismatches, 0u);
+}
+
+// The gap is one that replay cannot fill. The publisher knows what the refused batch said, and a
+// snapshot has it.
+TEST_F(ReplicaTest, WhatARefusedBatchSaidComesByASnapshot) {
+  StartPublisher(/*ring_batches=*/1000);
+  for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
+  Follow();
+  ASSERT_TRUE(Synced());
+  BlockStored stored = StoreFull(Hashes(500, 1), 0);
+  stored.lora_name = "\xff not text";
+  EXPECT_FALSE(publisher->Publish(Batch(stored, Remove(Hashes(7, 1), 0))).ok());
+  held[{0, 500}] = 1;
+  held.erase({0, 7});
+  EXPECT_TRUE(Synced());
+  EXPECT_GE(status().gaps, 1u);
+  EXPECT_EQ(status().snapshots, 1u);
+  EXPECT_EQ(status().resets, 0u);
+}
+
+// Where even the tier of a block cannot be written, the publisher has lost its own state
+// too: it says so, and the follower forgets its blocks.
+TEST_F(ReplicaTest, WhatCannotBeKnownIsCleared) {
+  StartPublisher(/*ring_batches=*/1000);
+  for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
+  Follow();
+  ASSERT_TRUE(Synced());
+  BlockStored stored = StoreFull(Hashes(500, 1), 0);
+  stored.medium = "\xff not text";
+  EXPECT_FALSE(publisher->Publish(Batch(stored)).ok());
+  EXPECT_TRUE(Eventually([this] { return status().state == SourceState::kCleared; }))
+      << SourceStateName(status().state) << " (" << SourceReasonName(status().reason) << ")";
+  EXPECT_EQ(Contents(), Held{});
+}
+
+TEST_F(ReplicaTest, DamageIsFoundAndRepaired) {
+  StartPublisher(/*ring_batches=*/1000);
+  for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
+  Follow();
+  ASSERT_TRUE(Synced());
+  index.Apply(kWorker, Batch(Remove(Hashes(7, 3), 0), StoreFull(Hashes(5, 1), 0)));
+  EXPECT_TRUE(Eventually([this] { return status().repairs == 1; }));
+  EXPECT_TRUE(Synced());
+  EXPECT_EQ(status().digest_mismatches, 1u);
+  EXPECT_EQ(status().snapshots, 0u);
+}
+
+TEST_F(ReplicaTest, AContradictedStateIsReplaced) {
+  StartPublisher(/*ring_batches=*/1000);
+  for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
+  Follow();
+  ASSERT_TRUE(Synced());
+  subscriber->Contradict(kWorker);
+  // By a snapshot; or from the start, if all of it came live before the epoch was asked for.
+  EXPECT_TRUE(Eventually([this] { return status().snapshots + status().resets >= 1; }));
+  EXPECT_TRUE(Synced());
+}
+
+TEST_F(ReplicaTest, MoreBlocksThanTheEngineHasAreTooMany) {
+  WorkerConfig worker = testing::Registered({});
+  worker.digests = true;
+  ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
+  replica.Apply(0, Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(1, 4), 1)));
+  EXPECT_FALSE(replica.Exceeds(4));
+  EXPECT_TRUE(replica.Exceeds(3));
+  EXPECT_FALSE(replica.Exceeds(0)) << "not known";
+  replica.Apply(1, Batch(StoreFull(Hashes(1, 1), 1)));
+  EXPECT_TRUE(replica.Exceeds(4)) << "a copy is a block too";
+}
+
+TEST_F(ReplicaTest, ASilentEngineIsHeard) {
+  StartPublisher(/*ring_batches=*/1000);
+  Store(1, 0);
+  Follow();
+  ASSERT_TRUE(Synced());
+  EXPECT_TRUE(Eventually([this] { return status().next_seq >= 4; }));
+  EXPECT_EQ(publisher->counters().heartbeats + 1, publisher->counters().batches);
+  EXPECT_TRUE(Synced());
+}
+
+// What was equal before is not what is held now.
+TEST(Replica, DigestsOfWhatWasForgottenAreForgotten) {
+  PrefixIndex index;
+  WorkerConfig worker = testing::Registered({});
+  worker.digests = true;
+  ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
+  Replica replica(kWorker, index);
+  PublisherStatus of_nothing;
+  of_nothing.has_digests = true;
+  of_nothing.next_seq = 1;
+  for (const bool restart : {false, true}) {
+    replica.Apply(0, {});
+    EXPECT_EQ(replica.Compare(of_nothing), DigestVerdict::kEqual);
+    replica.Reset(restart);
+    EXPECT_EQ(replica.Compare(of_nothing), DigestVerdict::kUnknown) << restart;
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::router

@@ -1,0 +1,335 @@
+// Copies, removes, clears, restarts and snapshots of blocks whose content is known, or is not.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/names/idle_names.h"
+#include "router/names/parked_stores.h"
+#include "tests/support/content_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+TEST(ContentNamingResidency, EveryCopyTakesARemove) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(1, 4)));
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_EQ(worker.counters().unknown_removes, 1u);
+}
+
+TEST(ContentNamingResidency, ARefreshIsNoCopy) {
+  ContentWorker worker({}, {.repeats_are_refreshes = true});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(1, 4)));
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  EXPECT_EQ(worker.counters().residencies, 0u);
+}
+
+// A refresh keeps its name through the tiers.
+TEST(ContentNamingResidency, ARefreshOnOneTierIsNoneOnAnother) {
+  ContentWorker worker({}, {.repeats_are_refreshes = true});
+  BlockStored on_host = StoreTokens({Hash(1)}, Tokens(1, 4));
+  on_host.medium = "CPU";
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), on_host, on_host);
+  EXPECT_EQ(worker.counters().residencies, 2u);
+  worker.Apply(RemoveFrom("CPU", {Hash(1)}));
+  EXPECT_EQ(worker.counters().residencies, 1u);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+}
+
+// vLLM's report mode "full" stores again what a request hit, window blocks that are gone included.
+TEST(ContentNamingResidency, AReportOfAHitIsNoCopy) {
+  ContentWorker worker({Full(4), Window(5, 4)}, {.hit_reports = HitReports::kExpected});
+  const auto hashes = Hashes(1, 3);
+  const BlockStored full = StoreTokens(hashes, Tokens(1, 12));
+  BlockStored windowed = StoreTokens(hashes, Tokens(1, 12), std::nullopt, 1);
+  windowed.kv_cache_spec_kind = "sliding_window";
+  windowed.kv_cache_spec_sliding_window = 5;
+  worker.Apply(full, windowed, Remove(Hashes(1, 1), 1));
+  worker.Apply(full, windowed);
+  EXPECT_EQ(worker.counters().reannounced_blocks, 6u);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0) << "its window block is gone";
+  worker.Apply(Remove(hashes), Remove(Hashes(2, 2), 1));
+  EXPECT_EQ(worker.counters().residencies, 0u);
+  worker.Apply(Remove(hashes), Remove(hashes, 1));
+  EXPECT_EQ(worker.counters().unknown_removes, 6u) << "the report is not counted as copies";
+}
+
+TEST(ContentNamingResidency, WhereAReportIsNotExpectedTheAnswerIsNotCertain) {
+  ContentWorker worker;
+  const BlockStored store = StoreTokens(Hashes(1, 3), Tokens(1, 12));
+  worker.Apply(store);
+  EXPECT_TRUE(worker.Match(Tokens(1, 12)).certain);
+  worker.Apply(store);
+  EXPECT_FALSE(worker.Match(Tokens(1, 12)).certain);
+}
+
+TEST(ContentNamingResidency, CopiesOfABlockThatWaitsAreCountedUntilItIsNamed) {
+  ContentWorker worker;
+  const BlockStored child = StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1));
+  worker.Apply(child, child, child, Remove({Hash(2)}));
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  worker.Apply(Remove({Hash(2)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  worker.Apply(Remove({Hash(2)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
+}
+
+TEST(ContentNamingResidency, CopiesOnAllTiersAreNamedAtOnce) {
+  ContentWorker worker({Full(4)});
+  BlockStored child = StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1));
+  worker.Apply(child, child);
+  child.medium = "CPU";
+  worker.Apply(child);
+  EXPECT_EQ(worker.counters().unnamed, 2u);
+  EXPECT_EQ(worker.counters().unnamed_gpu, 1u);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.counters().unnamed, 0u);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  worker.Apply(Remove({Hash(2), Hash(2)}));
+  EXPECT_EQ(worker.counters().unknown_removes, 0u);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
+  EXPECT_EQ(worker.Match(Tokens(1, 8)).with_cpu_tokens, 8);
+}
+
+TEST(ContentNamingResidency, ABlockThatWaitedAndWasRemovedIsNotPromised) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), Remove({Hash(2)}));
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
+}
+
+TEST(ContentNamingResidency, ARemovedBlockIsStillTheParentOfLaterOnes) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  EXPECT_EQ(worker.counters().named_late, 0u);
+}
+
+TEST(ContentNamingResidency, TiersAndGroupsAreRemovedApart) {
+  ContentWorker worker({Full(4), Full(4)});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 0),
+               StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 1));
+  worker.Apply(RemoveFrom("CPU", {Hash(1)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  worker.Apply(Remove({Hash(1)}, 1));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  EXPECT_EQ(worker.counters().residencies, 1u);
+}
+
+TEST(ContentNamingResidency, AClearEmptiesTheGpuAndKeepsWhatOtherTiersName) {
+  ContentWorker worker({Full(4)});
+  BlockStored offloaded = StoreTokens({Hash(1)}, Tokens(1, 4));
+  offloaded.medium = "CPU";
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), offloaded, AllBlocksCleared{});
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  EXPECT_EQ(worker.counters().residencies, 1u) << "CPU";
+  worker.Apply(StoreFull({Hash(1)}, 0, 4));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4) << "named without tokens";
+  EXPECT_EQ(worker.counters().unnamed, 0u);
+}
+
+TEST(ContentNamingResidency, AClearTakesUnnamedBlocksToo) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), AllBlocksCleared{});
+  EXPECT_EQ(worker.counters().unnamed, 0u);
+  EXPECT_EQ(worker.counters().unnamed_gpu, 0u);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 4);
+}
+
+TEST(ContentNamingResidency, AClearThatNamesATierEmptiesThatOne) {
+  ContentWorker worker;
+  BlockStored offloaded = StoreTokens({Hash(1)}, Tokens(1, 4));
+  offloaded.medium = "CPU";
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), offloaded);
+  worker.Apply(AllBlocksCleared{.medium = "CPU"});
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  worker.Apply(RemoveFrom("CPU", {Hash(1)}));
+  EXPECT_EQ(worker.counters().unknown_removes, 1u);
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_EQ(worker.counters().unknown_removes, 1u);
+}
+
+TEST(ContentNamingResidency, ARestartForgetsWhatHashesName) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(9)}, Tokens(80, 4)),
+               Remove({Hash(9)}));
+  worker.index().RestartWorker(kWorker);
+  EXPECT_FALSE(worker.index().ShapeOf(kWorker).has_named);
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  worker.Apply(StoreTokens({Hash(3)}, Tokens(5, 4), Hash(9)));
+  EXPECT_EQ(worker.counters().unnamed, 2u);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(50, 4)));  // another engine, another meaning
+  EXPECT_EQ(worker.Reusable(Tokens(50, 4)), 4);
+  EXPECT_EQ(worker.counters().ambiguous, 0u);
+}
+
+TEST(ContentNamingResidency, ARestartForgetsWhatWasDoubtedAndWhatWaits) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)),
+               StoreTokens({Hash(5)}, Tokens(5, 4), Hash(4)));
+  EXPECT_TRUE(worker.Match(Tokens(1, 4)).ambiguous);
+  worker.index().RestartWorker(kWorker);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(4)}, Tokens(1, 4)));
+  EXPECT_FALSE(worker.Knows(Hash(5)));
+  worker.index().RestartWorker(kWorker);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_FALSE(worker.Match(Tokens(1, 4)).ambiguous);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+}
+
+TEST(ContentNamingResidency, EventsOfGroupsOutOfRangeAreCounted) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4), std::nullopt, 64), Remove({Hash(1)}, -1));
+  EXPECT_EQ(worker.counters().bad_events, 2u);
+  EXPECT_EQ(worker.counters().residencies, 0u);
+}
+
+// A publisher sends blocks that the router lost again, without tokens.
+TEST(ContentNamingSnapshot, BlocksKeepTheNamesThatTheStreamGaveThem) {
+  ContentWorker worker({Full(4)});
+  worker.Apply(StoreTokens({Hash(1), Hash(2), Hash(3)}, Tokens(1, 12)), Remove({Hash(2)}));
+  worker.index().BeginHidden(kWorker);
+  worker.ApplyHidden(StoreFull({Hash(1)}, 0, 4));
+  worker.ApplyHidden(StoreFull({Hash(2)}, 0, 4));  // it had been evicted
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 4) << "the visible generation";
+  worker.index().SwapHidden(kWorker);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 8);
+  EXPECT_EQ(worker.counters().unnamed, 0u);
+  EXPECT_TRUE(worker.index().ShapeOf(kWorker).has_named);
+}
+
+TEST(ContentNamingSnapshot, AnUnnamedBlockStaysSo) {
+  ContentWorker worker({Full(4)});
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  worker.index().BeginHidden(kWorker);
+  worker.ApplyHidden(StoreFull({Hash(2), Hash(7)}, 0, 4));
+  worker.index().SwapHidden(kWorker);
+  EXPECT_EQ(worker.counters().unnamed, 2u);
+  EXPECT_TRUE(worker.index().ShapeOf(kWorker).has_unnamed);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8) << "its store still waited for block 1";
+}
+
+TEST(ContentNamingSnapshot, ItsOwnTokensNameBlocksToo) {
+  ContentWorker worker({Full(4)});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  worker.index().BeginHidden(kWorker);
+  worker.ApplyHidden(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), StoreFull({Hash(1)}, 0, 4));
+  worker.index().SwapHidden(kWorker);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+}
+
+TEST(ContentNamingSnapshot, AStoreThatWaitsInItWaitsAfterIt) {
+  ContentWorker worker({Full(4)});
+  worker.index().BeginHidden(kWorker);
+  worker.ApplyHidden(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  worker.index().SwapHidden(kWorker);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+}
+
+TEST(ContentNamingSnapshot, WhatWasDoubtedStaysDoubted) {
+  ContentWorker worker({Full(4)});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)));
+  worker.index().BeginHidden(kWorker);
+  worker.ApplyHidden(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  worker.index().SwapHidden(kWorker);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  EXPECT_TRUE(worker.Match(Tokens(1, 4)).ambiguous);
+}
+
+TEST(ContentNamingSnapshot, WhatItContradictsIsDoubtedAfterIt) {
+  ContentWorker worker({Full(4)});
+  worker.index().BeginHidden(kWorker);
+  worker.ApplyHidden(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)));
+  worker.index().SwapHidden(kWorker);
+  EXPECT_TRUE(worker.Match(Tokens(1, 4)).ambiguous);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+}
+
+TEST(ContentNamingBounds, NamesOfEvictedBlocksAreForgottenInTheEnd) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
+  const uint64_t others = 20 * router::IdleNames::kCapacity;
+  for (uint64_t i = 0; i < others; ++i) {
+    const auto first = static_cast<TokenId>(1000 + 4 * i);
+    worker.Apply(StoreTokens({Hash(100 + i)}, Tokens(first, 4)), Remove({Hash(100 + i)}));
+  }
+  EXPECT_GT(worker.counters().forgotten_names, others - router::IdleNames::kCapacity);
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  EXPECT_FALSE(worker.Knows(Hash(2)));
+  worker.Apply(StoreTokens({Hash(3)}, Tokens(5, 4), Hash(99 + others)));
+  EXPECT_TRUE(worker.Knows(Hash(3))) << "the last one is known";
+}
+
+TEST(ContentNamingBounds, NamesOfHeldBlocksAreNotForgotten) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  for (uint64_t i = 0; i < 20 * router::IdleNames::kCapacity; ++i) {
+    const auto first = static_cast<TokenId>(1000 + 4 * i);
+    worker.Apply(StoreTokens({Hash(100 + i)}, Tokens(first, 4)), Remove({Hash(100 + i)}));
+  }
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+}
+
+using router::ParkedStores;
+
+TEST(ParkedStores, EqualStoresWaitAsOne) {
+  ParkedStores parked;
+  BlockStored orphan = StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1));
+  for (int i = 0; i < 1000; ++i) parked.Park(1, orphan);
+  orphan.group_idx = 1;
+  parked.Park(1, orphan);
+  EXPECT_EQ(parked.size(), 1u);
+  orphan.block_hashes = {Hash(3)};
+  parked.Park(1, orphan);
+  EXPECT_EQ(parked.size(), 2u);
+  EXPECT_EQ(parked.Take(1).size(), 2u);
+  EXPECT_TRUE(parked.empty());
+  EXPECT_TRUE(parked.Take(1).empty());
+}
+
+TEST(ParkedStores, TheOldestLeaveFirst) {
+  ParkedStores parked;
+  const BlockStored store = StoreTokens({Hash(2)}, Tokens(5, 4));
+  const uint64_t more = 3;
+  for (uint64_t i = 0; i < ParkedStores::kMaxStores + more; ++i) parked.Park(i, store);
+  EXPECT_EQ(parked.size(), ParkedStores::kMaxStores);
+  EXPECT_EQ(parked.dropped(), more);
+  EXPECT_TRUE(parked.Take(more - 1).empty());
+  EXPECT_EQ(parked.Take(more).size(), 1u);
+}
+
+TEST(ParkedStores, TokensAreBounded) {
+  ParkedStores parked;
+  const auto quarter = static_cast<int64_t>(ParkedStores::kMaxTokens / 4);
+  for (uint64_t i = 0; i < 5; ++i) parked.Park(i, StoreTokens({Hash(i)}, Tokens(1, quarter)));
+  EXPECT_EQ(parked.size(), 4u);
+  EXPECT_TRUE(parked.Take(0).empty());
+  parked.Park(9, StoreTokens({Hash(9)}, Tokens(1, 4 * quarter + 1)));
+  EXPECT_EQ(parked.size(), 4u) << "too long to wait";
+  EXPECT_EQ(parked.dropped(), 2u);
+}
+
+TEST(ParkedStores, WhatIsTakenLeavesNothingBehind) {
+  ParkedStores parked;
+  const BlockStored store = StoreTokens({Hash(2)}, Tokens(5, 4));
+  for (uint64_t i = 0; i < 10 * ParkedStores::kMaxStores; ++i) {
+    parked.Park(i, store);
+    EXPECT_EQ(parked.Take(i).size(), 1u);
+  }
+  EXPECT_EQ(parked.dropped(), 0u);
+  EXPECT_EQ(parked.size(), 0u);
+}
+
+}  // namespace
+}  // namespace kvcast::testing

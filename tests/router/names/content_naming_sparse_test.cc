@@ -1,0 +1,178 @@
+// A store that names fewer hashes than its tokens hold is never placed by a guess.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/names/sparse_span.h"
+#include "tests/support/content_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+using router::kNoBlock;
+using router::PlaceByCounting;
+using router::PlaceByRule;
+using Blocks = std::vector<int64_t>;
+
+GroupSpec WindowOf(int64_t window) {
+  return {.kind = SpecKind::kSlidingWindow, .block_size = 4, .sliding_window = window};
+}
+BlockStored StoreInWindow(std::vector<BlockHash> hashes, std::vector<TokenId> tokens,
+                          int64_t window) {
+  BlockStored event = StoreWindow(std::move(hashes), 1, window, 4);
+  event.token_ids = std::move(tokens);
+  return WithNoExtraKeys(event);
+}
+
+TEST(ContentNamingSparse, HashesThatADenseStoreNamedArePlaced) {
+  ContentWorker worker({Full(4), WindowOf(5)});
+  worker.Apply(WithNoExtraKeys(StoreTokens(Hashes(1, 4), Tokens(1, 16))),
+               StoreInWindow({Hash(4)}, Tokens(1, 16), 5));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 16);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 0);
+}
+
+TEST(ContentNamingSparse, HashesThatALaterGroupNamesArePlacedThen) {
+  ContentWorker worker({WindowOf(5), Full(4)});
+  BlockStored sparse = StoreInWindow({Hash(4)}, Tokens(1, 16), 5);
+  sparse.group_idx = 0;
+  worker.Apply(sparse);
+  EXPECT_FALSE(worker.Knows(Hash(4)));
+  worker.Apply(WithNoExtraKeys(StoreTokens(Hashes(1, 4), Tokens(1, 16), std::nullopt, 1)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 16);
+}
+
+TEST(ContentNamingSparse, OneHashOfFourBlocksIsNotGuessed) {
+  ContentWorker worker({WindowOf(5)});
+  BlockStored sparse = StoreInWindow({Hash(4)}, Tokens(1, 16), 5);
+  sparse.group_idx = 0;
+  worker.Apply(sparse);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 0);
+  EXPECT_EQ(worker.unnamed_for(UnnamedReason::kSparse), 1u);
+  EXPECT_EQ(worker.index().Match(Hashes(4, 1), 4, 5).at(0).gpu_tokens, 4) << "its hash finds it";
+}
+
+// Stores of small blocks wait until a group of larger ones names the block before them.
+TEST(ContentNamingSparse, ABlockIsNamedOnceTheOneBeforeIs) {
+  ContentWorker worker({Full(8), WindowOf(8)});
+  worker.Apply(WithNoExtraKeys(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 0, 8)));
+  BlockStored first = StoreInWindow({Hash(3)}, Tokens(9, 4), 8);
+  first.parent_block_hash = Hash(2);
+  worker.Apply(first);
+  BlockStored behind = StoreInWindow({Hash(41)}, Tokens(21, 4), 8);
+  behind.parent_block_hash = Hash(40);
+  worker.Apply(behind);
+  EXPECT_FALSE(worker.Knows(Hash(41)));
+  BlockStored end = StoreInWindow({Hash(6)}, Tokens(21, 4), 8);
+  end.parent_block_hash = Hash(5);
+  worker.Apply(end);
+  EXPECT_FALSE(worker.Knows(Hash(6)));
+  BlockStored middle = StoreInWindow({Hash(5)}, Tokens(17, 4), 8);
+  middle.parent_block_hash = Hash(4);
+  worker.Apply(middle);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 24)), 0);
+  worker.Apply(WithNoExtraKeys(StoreTokens({Hash(4), Hash(6)}, Tokens(9, 16), Hash(2), 0, 8)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 24)), 24) << "blocks 5 and 6 of the window group";
+  EXPECT_FALSE(worker.Knows(Hash(41)));
+}
+
+// What lies between a parent and a block behind a gap may hold an image that the event hides.
+TEST(ContentNamingSparse, TokensOfSkippedBlocksAreNotTheirContent) {
+  ContentWorker worker({WindowOf(5)},
+                       {.sparse_rule = SparseRule{EngineRules::kV021, 4, std::nullopt}});
+  BlockStored sparse = StoreInWindow({Hash(4)}, Tokens(1, 16), 5);
+  sparse.group_idx = 0;
+  worker.Apply(sparse);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 0);
+}
+
+TEST(PlaceByCounting, FillsWhatHasNoChoice) {
+  Blocks blocks = {kNoBlock, 2, kNoBlock, 5};
+  EXPECT_TRUE(PlaceByCounting(6, blocks));
+  EXPECT_EQ(blocks, (Blocks{kNoBlock, 2, kNoBlock, 5}));
+  blocks = {kNoBlock, 2, kNoBlock, kNoBlock, 5};
+  EXPECT_TRUE(PlaceByCounting(6, blocks));
+  EXPECT_EQ(blocks, (Blocks{kNoBlock, 2, 3, 4, 5}));
+  blocks = {kNoBlock, kNoBlock, 2};
+  EXPECT_TRUE(PlaceByCounting(9, blocks));
+  EXPECT_EQ(blocks, (Blocks{0, 1, 2}));
+}
+
+TEST(PlaceByCounting, RefusesWhatContradictsItself) {
+  for (Blocks blocks : {Blocks{3, 2}, Blocks{kNoBlock, 0}, Blocks{4, kNoBlock}, Blocks{2, 2}}) {
+    const Blocks before = blocks;
+    EXPECT_FALSE(PlaceByCounting(5, blocks));
+    EXPECT_EQ(blocks, before);
+  }
+}
+
+// Alignment 16 = 4 blocks, window of 2 blocks: blocks 2, 3 of every 4 are cached.
+TEST(PlaceByRule, DenseRetentionKeepsTheTailOfEveryAlignedBoundary) {
+  const SparseRule rule{EngineRules::kMain2026August, 16, std::nullopt};
+  Blocks blocks(4, kNoBlock);
+  EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
+  EXPECT_EQ(blocks, (Blocks{2, 3, 6, 7}));
+  blocks.assign(3, kNoBlock);  // one block had left the window
+  EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
+  EXPECT_EQ(blocks, (Blocks{3, 6, 7}));
+}
+
+TEST(PlaceByRule, EnginesBeforeMay2026LoseOnlyWhatLeftTheWindow) {
+  const SparseRule rule{EngineRules::kV021, 16, std::nullopt};
+  Blocks blocks(3, kNoBlock);
+  EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
+  EXPECT_EQ(blocks, (Blocks{5, 6, 7}));
+}
+
+TEST(PlaceByRule, SparseRetentionIsPlacedOnlyWhereOneChoiceIsLeft) {
+  const SparseRule rule{EngineRules::kMain2026August, 16, 0};
+  Blocks blocks(2, kNoBlock);
+  EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
+  EXPECT_EQ(blocks, (Blocks{kNoBlock, kNoBlock})) << "before 16 or before 32";
+  blocks = {kNoBlock, 7};
+  EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
+  EXPECT_EQ(blocks, (Blocks{6, 7}));
+}
+
+TEST(PlaceByRule, IsRefutedByABlockThatItDoesNotKeep) {
+  const SparseRule rule{EngineRules::kMain2026August, 16, std::nullopt};
+  Blocks blocks = {kNoBlock, 4};
+  EXPECT_FALSE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
+}
+
+TEST(PlaceByRule, SaysNothingOfKindsWithoutARule) {
+  const SparseRule rule{EngineRules::kMain2026August, 16, std::nullopt};
+  Blocks blocks(1, kNoBlock);
+  EXPECT_TRUE(PlaceByRule(rule, {.kind = SpecKind::kMamba, .block_size = 4}, 0, 8, blocks));
+  EXPECT_EQ(blocks, (Blocks{kNoBlock}));
+}
+
+// Without extra keys each block of the span shows its content, so that known ones are found in it.
+BlockStored Plain(BlockStored event) {
+  event.extra_keys.reset();
+  return event;
+}
+
+TEST(ContentNamingSparse, ARulePlacesWhatAGroupOfLargerBlocksDoesNotName) {
+  ContentWorker worker({Full(16), WindowOf(9)},
+                       {.sparse_rule = SparseRule{EngineRules::kMain2026August, 16, std::nullopt}});
+  worker.Apply(StoreTokens({Hash(4), Hash(8)}, Tokens(1, 32), std::nullopt, 0, 16));
+  worker.Apply(Plain(StoreInWindow({Hash(3), Hash(4), Hash(7), Hash(8)}, Tokens(1, 32), 9)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 16);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 32)), 32);
+}
+
+// Registered with the wrong rule: it is not used once that shows.
+TEST(ContentNamingSparse, ARefutedRuleIsNotUsedAgain) {
+  ContentWorker worker({Full(16), WindowOf(9)},
+                       {.sparse_rule = SparseRule{EngineRules::kV021, 16, std::nullopt}});
+  worker.Apply(StoreTokens({Hash(4), Hash(8)}, Tokens(1, 32), std::nullopt, 0, 16));
+  worker.Apply(Plain(StoreInWindow({Hash(3), Hash(4)}, Tokens(1, 32), 9)));
+  EXPECT_EQ(worker.counters().rules_refuted, 1u);
+  EXPECT_EQ(worker.counters().ambiguous, 0u);
+  EXPECT_FALSE(worker.Knows(Hash(3)));
+  EXPECT_TRUE(worker.Knows(Hash(4)));
+  worker.Apply(Plain(StoreInWindow({Hash(7), Hash(8)}, Tokens(1, 32), 9)));
+  EXPECT_EQ(worker.counters().rules_refuted, 1u);
+  EXPECT_EQ(worker.counters().ambiguous, 0u);
+}
+
+}  // namespace
+}  // namespace kvcast::testing

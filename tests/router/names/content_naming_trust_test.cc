@@ -1,0 +1,144 @@
+// A hash names one content, and a content has one hash for each block size. What breaks that is not
+// promised.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/names/ambiguous_names.h"
+#include "tests/support/content_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+TEST(ContentNamingTrust, AHashThatComesToNameAnotherContentIsNotPromised) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  EXPECT_FALSE(worker.Match(Tokens(1, 8)).ambiguous);
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(90, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
+  EXPECT_EQ(worker.Reusable(Tokens(90, 4)), 0);
+  EXPECT_TRUE(worker.Match(Tokens(1, 8)).ambiguous);
+  EXPECT_TRUE(worker.Match(Tokens(90, 4)).ambiguous);
+  EXPECT_EQ(worker.counters().ambiguous, 2u) << "both contents";
+  EXPECT_EQ(worker.unnamed_for(UnnamedReason::kAmbiguous), 1u);
+  EXPECT_EQ(worker.counters().residencies, 2u) << "its hash still finds it";
+}
+
+TEST(ContentNamingTrust, ADoubtedHashStaysSo) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)));
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
+  EXPECT_FALSE(worker.Knows(Hash(1)));
+  EXPECT_FALSE(worker.Knows(Hash(2)));
+  worker.Apply(Remove({Hash(1), Hash(1), Hash(1)}));
+  EXPECT_EQ(worker.counters().unknown_removes, 0u) << "its copies are counted";
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+}
+
+TEST(ContentNamingTrust, ADoubtedHashIsFoundByHash) {
+  ContentWorker worker({Full(4)});
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(1)}, Tokens(90, 4)));
+  const auto by_hash = worker.index().Match(Hashes(1, 1), 4, 5);
+  EXPECT_EQ(by_hash.at(0).gpu_tokens, 4);
+  EXPECT_FALSE(by_hash.at(0).ambiguous);
+}
+
+TEST(ContentNamingTrust, OneHashTwiceInAStoreIsDoubted) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1), Hash(1)}, Tokens(1, 8)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+}
+
+// An old engine that does not send the salts: two tenants, the same tokens.
+TEST(ContentNamingTrust, AContentOfTwoHashesIsNotPromised) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
+  worker.Apply(StoreTokens({Hash(11)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
+  EXPECT_TRUE(worker.Match(Tokens(1, 8)).ambiguous);
+  worker.Apply(StoreTokens({Hash(21), Hash(22)}, Tokens(1, 8)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0) << "a third one";
+  worker.Apply(Remove({Hash(11), Hash(21), Hash(22)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0) << "the worker has said it";
+}
+
+// The two hashes are held one after the other.
+TEST(ContentNamingTrust, AContentMayGetAnotherHashOnceItIsGone) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
+  worker.Apply(StoreTokens({Hash(11)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  EXPECT_FALSE(worker.Match(Tokens(1, 4)).ambiguous);
+}
+
+// A block whose content was not known turns out to be one that the worker has under another hash.
+TEST(ContentNamingTrust, AnUnnamedBlockWhoseContentIsTakenStaysUnnamed) {
+  ContentWorker worker({Full(4)});
+  worker.Apply(StoreTokens({Hash(5)}, Tokens(5, 4), Hash(4)), StoreTokens({Hash(1)}, Tokens(1, 4)));
+  worker.Apply(StoreTokens({Hash(5)}, Tokens(1, 4)));
+  EXPECT_FALSE(worker.Knows(Hash(5)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  EXPECT_TRUE(worker.Match(Tokens(1, 4)).ambiguous);
+  EXPECT_EQ(worker.counters().named_late, 0u);
+  worker.Apply(Remove({Hash(5), Hash(5)}));
+  EXPECT_EQ(worker.counters().unknown_removes, 0u);
+}
+
+TEST(ContentNamingTrust, OthersAreNotAffected) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(5), Hash(6)}, Tokens(50, 8)));
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), StoreTokens({Hash(11)}, Tokens(1, 4)));
+  EXPECT_EQ(worker.Reusable(Tokens(50, 8)), 8);
+  EXPECT_FALSE(worker.Match(Tokens(50, 8)).ambiguous);
+}
+
+TEST(ContentNamingTrust, NoWordOfOneWorkerDecidesAboutAnother) {
+  ContentWorker worker;
+  PrefixIndex& index = worker.index();
+  constexpr WorkerId kOther{8};
+  ASSERT_TRUE(index.AddWorker(kOther, Registered({Full(4)}, 4)).ok());
+  worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
+  // It lies about the hash, and calls the content by another one.
+  index.Apply(kOther, Batch(StoreTokens({Hash(1)}, Tokens(90, 4))));
+  index.Apply(kOther, Batch(StoreTokens({Hash(7)}, Tokens(1, 4))));
+  index.Apply(kOther, Batch(StoreTokens({Hash(7)}, Tokens(60, 4))));
+  const std::vector<TokenId> prompt = Tokens(1, 9);
+  const auto contents = PromptContents(index.keys(), prompt, 4, 0, {});
+  const auto matches =
+      index.Match({.unit = 4, .prompt_tokens = 9, .contents = contents, .hashes = {}});
+  ASSERT_EQ(matches.size(), 2u);
+  EXPECT_EQ(matches[0].gpu_tokens, 8);
+  EXPECT_FALSE(matches[0].ambiguous);
+  EXPECT_EQ(matches[1].gpu_tokens, 0);
+  EXPECT_TRUE(matches[1].ambiguous);
+}
+
+// Engines before 2026-06 give a prefix another byte string for each block size.
+TEST(ContentNamingTrust, AnotherHashForAnotherBlockSizeIsNoContradiction) {
+  ContentWorker worker({Full(8), Full(4)});
+  worker.Apply(StoreTokens({Hash(21)}, Tokens(1, 8), std::nullopt, 0, 8));
+  worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8), std::nullopt, 1, 4));
+  EXPECT_EQ(worker.counters().ambiguous, 0u);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  EXPECT_FALSE(worker.Match(Tokens(1, 8)).ambiguous);
+}
+
+// Beyond the bound nothing of the worker is trusted any more.
+TEST(ContentNamingTrust, TooManyContradictionsEndAllTrust) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  for (uint64_t i = 0; i < router::AmbiguousNames::kMax; ++i) {
+    EXPECT_EQ(worker.Reusable(Tokens(1, 4)), router::AmbiguousNames::kMax > 3 * i ? 4 : 0) << i;
+    const auto first = static_cast<TokenId>(1000 + 8 * i);
+    worker.Apply(StoreTokens({Hash(100 + i)}, Tokens(first, 4)),
+                 StoreTokens({Hash(100 + i)}, Tokens(first + 4, 4)));
+  }
+  EXPECT_TRUE(worker.Match(Tokens(1, 4)).ambiguous);
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
+  EXPECT_FALSE(worker.Knows(Hash(2)));
+}
+
+}  // namespace
+}  // namespace kvcast::testing

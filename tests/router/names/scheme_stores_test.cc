@@ -1,0 +1,299 @@
+// Which stores can test a scheme, and which cannot and therefore never speak against one.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "kvcast/router/scheme_detector.h"
+#include "tests/router/names/scheme_streams.h"
+
+namespace kvcast {
+namespace {
+
+using testing::DenseStore;
+using testing::EngineScheme;
+using testing::SchemeTokens;
+
+const EngineScheme kPickle{};
+const EngineScheme kFine{.unit = 8};
+
+// A detector that has matched `scheme` and tests every testable store.
+SchemeDetector Matched(const EngineScheme& scheme) {
+  SchemeDetectorConfig config;
+  config.sample_period = 1;
+  SchemeDetector detector = SchemeDetector::Create(config).value();
+  detector.Observe(testing::RootStore(scheme, 1));
+  EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
+  return detector;
+}
+
+// The detector's counts for one store more: +1 in exactly one of them.
+enum class Outcome { kMatched, kMismatched, kInconclusive, kSkipped };
+Outcome OutcomeOf(SchemeDetector& detector, const BlockStored& store) {
+  const SchemeCounters before = detector.counters();
+  detector.Observe(Event(store));
+  const SchemeCounters& after = detector.counters();
+  EXPECT_EQ(after.stores, before.stores + 1);
+  if (after.testable == before.testable) return Outcome::kSkipped;
+  EXPECT_EQ(after.tested, before.tested + 1);
+  if (after.matched > before.matched) return Outcome::kMatched;
+  return after.mismatched > before.mismatched ? Outcome::kMismatched : Outcome::kInconclusive;
+}
+
+void ExpectSkipped(const BlockStored& store, SchemeSkip reason) {
+  SchemeDetector detector = Matched(kPickle);
+  EXPECT_EQ(OutcomeOf(detector, store), Outcome::kSkipped) << SchemeSkipName(reason);
+  EXPECT_EQ(detector.counters().skipped[static_cast<size_t>(reason)], 1u) << SchemeSkipName(reason);
+  EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
+}
+
+// Of another seed: a mismatch, were it tested.
+BlockStored Foreign() { return DenseStore({.seed = "nobody knows"}, SchemeTokens(64, 1), 0, 4); }
+
+TEST(SchemeStores, OtherTiersAnnounceChunksOfTheirOwn) {
+  BlockStored store = Foreign();
+  store.medium = "CPU";
+  ExpectSkipped(store, SchemeSkip::kOtherTier);
+}
+
+TEST(SchemeStores, NothingToHash) {
+  BlockStored hashless = Foreign();
+  hashless.block_hashes.clear();
+  ExpectSkipped(hashless, SchemeSkip::kNoHashes);
+  BlockStored tokenless = Foreign();
+  tokenless.token_ids.reset();
+  ExpectSkipped(tokenless, SchemeSkip::kNoTokens);
+  BlockStored pairs = Foreign();
+  pairs.tokens_per_position = 2;
+  ExpectSkipped(pairs, SchemeSkip::kTokenPairs);
+}
+
+TEST(SchemeStores, BlockSizesOutOfRange) {
+  for (const int64_t size : {int64_t{0}, int64_t{1} << 40}) {
+    BlockStored store = Foreign();
+    store.block_size = size;
+    ExpectSkipped(store, SchemeSkip::kBlockSize);
+  }
+}
+
+TEST(SchemeStores, SpansThatAreNoWholeNumberOfBlocks) {
+  BlockStored store = Foreign();
+  store.token_ids->pop_back();
+  ExpectSkipped(store, SchemeSkip::kSparse);
+  store = Foreign();
+  store.token_ids->resize(16);
+  ExpectSkipped(store, SchemeSkip::kSparse);
+}
+
+TEST(SchemeStores, LookaheadThatIsNotOneOfEveryBlock) {
+  BlockStored store = Foreign();
+  store.lookahead = LookaheadTokens{1, {1, 2, 3}};
+  ExpectSkipped(store, SchemeSkip::kLookahead);
+  store.lookahead =
+      LookaheadTokens{kMaxHashLookahead + 1, std::vector<TokenId>(4 * (kMaxHashLookahead + 1))};
+  ExpectSkipped(store, SchemeSkip::kLookahead);
+  store.lookahead = LookaheadTokens{0, {}};
+  ExpectSkipped(store, SchemeSkip::kLookahead);
+}
+
+TEST(SchemeStores, BehindAnUnknownBlock) {
+  ExpectSkipped(DenseStore({.seed = "nobody knows"}, SchemeTokens(64, 1), 2, 4),
+                SchemeSkip::kUnknownParent);
+}
+
+TEST(SchemeStores, SpansThatSayTheyAreNotAtTheRootAreNot) {
+  BlockStored store = Foreign();
+  store.token_offset = 64;
+  ExpectSkipped(store, SchemeSkip::kUnknownParent);
+  store.token_offset = 0;
+  SchemeDetector detector = Matched(kPickle);
+  EXPECT_EQ(OutcomeOf(detector, store), Outcome::kMismatched);
+}
+
+TEST(SchemeStores, TooManyUnitsInABlock) {
+  const EngineScheme fine{.unit = 1};
+  SchemeDetector detector = Matched(fine);
+  const auto tokens = SchemeTokens(2 * kMaxUnitsPerBlock, 1);
+  EXPECT_EQ(OutcomeOf(detector, DenseStore(fine, tokens, 0, 1, kMaxUnitsPerBlock)),
+            Outcome::kMatched);
+  EXPECT_EQ(OutcomeOf(detector, DenseStore(fine, tokens, 0, 1, 2 * kMaxUnitsPerBlock)),
+            Outcome::kSkipped);
+}
+
+// Other units might still have fitted: that is no proof.
+TEST(SchemeStores, BlocksWithUnitsThatWereNotTriedProveNothing) {
+  SchemeDetector detector = Matched(kPickle);
+  const EngineScheme foreign{.seed = "nobody knows", .unit = 512};
+  EXPECT_EQ(OutcomeOf(detector, testing::RootStore(foreign, 2)), Outcome::kInconclusive);
+}
+
+// Layouts before extra_keys: a fit is a fit, a miss may be a salt that was not sent.
+TEST(SchemeStores, KeysThatWereNotSentProveNothing) {
+  HashInputs inputs;
+  inputs.lora_name = "adapter";
+  SchemeDetector detector = Matched(kPickle);
+  BlockStored store = DenseStore(kPickle, SchemeTokens(64, 1), 0, 4, 16, inputs);
+  store.extra_keys.reset();
+  EXPECT_EQ(OutcomeOf(detector, store), Outcome::kMatched);
+  store.lora_name.reset();
+  EXPECT_EQ(OutcomeOf(detector, store), Outcome::kSkipped);
+  inputs = {};
+  inputs.cache_salt = "tenant";
+  store = DenseStore(kPickle, SchemeTokens(64, 1), 0, 4, 16, inputs);
+  store.extra_keys.reset();
+  EXPECT_EQ(OutcomeOf(detector, store), Outcome::kInconclusive);
+  EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
+}
+
+TEST(SchemeStores, OldLayoutsGoToTokenModeAfterEightMisses) {
+  SchemeDetector detector = SchemeDetector::Create({}).value();
+  for (int64_t n = 1; n <= 8; ++n) {
+    EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
+    BlockStored store = testing::RootStore({.seed = "random"}, n);
+    store.extra_keys.reset();
+    detector.Observe(Event(store));
+  }
+  EXPECT_EQ(detector.verdict().state, SchemeState::kTokenMode);
+}
+
+TEST(SchemeStores, AStreamWithoutTokenIdsCannotBeVerified) {
+  BlockStored store = Foreign();
+  store.token_ids.reset();
+  SchemeDetectorConfig registered;
+  registered.algorithm = HashAlgorithm::kSha256;
+  SchemeDetector unnamed = SchemeDetector::Create({}).value();
+  SchemeDetector named = SchemeDetector::Create(registered).value();
+  for (uint64_t i = 0; i < kTokenlessStoresToGiveUp; ++i) {
+    EXPECT_EQ(unnamed.verdict().state, SchemeState::kUnknown);
+    unnamed.Observe(Event(store));
+    named.Observe(Event(store));
+  }
+  EXPECT_EQ(unnamed.verdict().state, SchemeState::kTokenMode);
+  EXPECT_EQ(named.verdict().state, SchemeState::kUnknown);
+  EXPECT_EQ(unnamed.verdict().reason, "stores carry no token ids");
+  EXPECT_EQ(named.verdict().reason, "stores carry no token ids");
+  unnamed.Observe(testing::RootStore(kPickle, 1));
+  EXPECT_EQ(unnamed.verdict().state, SchemeState::kMatched);
+}
+
+// One unit a block: the keys of the event are those of the hash.
+TEST(SchemeKeys, EveryKindOfKeyWhereAUnitIsABlock) {
+  HashInputs inputs;
+  inputs.lora_name = "adapter";
+  inputs.cache_salt = "tenant";
+  inputs.mm_items = {{"image", 5, 20}};
+  inputs.prompt_embeddings = PromptEmbeddings{std::string(64, 'e'), 1};
+  for (const bool cbor : {false, true}) {
+    EngineScheme engine = kPickle;
+    if (cbor) engine.algorithm = HashAlgorithm::kSha256Cbor;
+    SchemeDetector detector = Matched(engine);
+    EXPECT_EQ(OutcomeOf(detector, DenseStore(engine, SchemeTokens(64, 1), 0, 4, 16, inputs)),
+              Outcome::kMatched);
+  }
+}
+
+TEST(SchemeKeys, WrongKeysSpeakAgainstTheScheme) {
+  HashInputs inputs;
+  inputs.cache_salt = "tenant";
+  SchemeDetector detector = Matched(kPickle);
+  BlockStored store = DenseStore(kPickle, SchemeTokens(64, 1), 0, 4, 16, inputs);
+  (*store.extra_keys)[0] = ExtraKeys{ExtraKey::Text("another")};
+  EXPECT_EQ(OutcomeOf(detector, store), Outcome::kMismatched);
+}
+
+// Whether two equal identifiers are one Python object shows in the hash alone.
+TEST(SchemeKeys, EqualIdentifiersMayBeOneObjectOrTwo) {
+  for (const uint32_t tag : {0u, 1u}) {
+    HashInputs inputs;
+    inputs.mm_items = {{"image", 1, 3, tag}, {"image", 6, 4, tag}};
+    SchemeDetector detector = Matched(kPickle);
+    EXPECT_EQ(OutcomeOf(detector, DenseStore(kPickle, SchemeTokens(16, 1), 0, 1, 16, inputs)),
+              Outcome::kMatched);
+  }
+}
+
+// A unit that was completed by sampled tokens knows its last item only; the event lists all.
+TEST(SchemeKeys, ItemsOfABlockThatGrewAreReadBothWays) {
+  HashInputs inputs;
+  inputs.mm_items = {{"first", 17, 3}, {"last", 22, 4}};
+  for (const size_t arrived : {size_t{28}, size_t{32}}) {
+    SchemeDetector detector = Matched(kPickle);
+    const auto store = [&](int64_t block) {
+      return DenseStore(kPickle, SchemeTokens(32, 1), block, block + 1, 16, inputs, arrived);
+    };
+    EXPECT_EQ(OutcomeOf(detector, store(0)), Outcome::kMatched);
+    EXPECT_EQ(OutcomeOf(detector, store(1)), Outcome::kMatched) << arrived;
+  }
+}
+
+TEST(SchemeKeys, BlocksOfSeveralItemsProveNothing) {
+  HashInputs inputs;
+  inputs.mm_items = {{"image", 1, 3, 1}, {"image", 6, 4, 1}, {"image", 11, 2, 0}};
+  SchemeDetector detector = Matched(kPickle);
+  EXPECT_EQ(OutcomeOf(detector, DenseStore(kPickle, SchemeTokens(16, 1), 0, 1, 16, inputs)),
+            Outcome::kInconclusive);
+  EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
+}
+
+// Several units a block: texts are told by unit, items and embeddings are not.
+TEST(SchemeKeys, AdapterAndSaltAreToldByUnit) {
+  HashInputs adapter;
+  adapter.lora_name = "adapter";
+  HashInputs salt;
+  salt.cache_salt = "tenant";
+  HashInputs both = adapter;
+  both.cache_salt = "adapter";  // as the adapter: told apart by lora_name
+  for (const HashInputs& inputs : {HashInputs(), adapter, salt, both}) {
+    SchemeDetector detector = Matched(kFine);
+    const auto tokens = SchemeTokens(128, 1);
+    EXPECT_EQ(OutcomeOf(detector, DenseStore(kFine, tokens, 0, 2, 32, inputs)), Outcome::kMatched);
+    EXPECT_EQ(OutcomeOf(detector, DenseStore(kFine, tokens, 2, 4, 32, inputs)), Outcome::kMatched);
+  }
+}
+
+TEST(SchemeKeys, TextsThatNoEngineSendsAreNotRead) {
+  SchemeDetector detector = Matched(kFine);
+  const auto tokens = SchemeTokens(128, 1);
+  EXPECT_EQ(OutcomeOf(detector, DenseStore(kFine, tokens, 0, 2, 32)), Outcome::kMatched);
+  BlockStored store = DenseStore(kFine, tokens, 2, 4, 32);
+  (*store.extra_keys)[0] = ExtraKeys{ExtraKey::Text("a salt behind the root")};
+  EXPECT_EQ(OutcomeOf(detector, store), Outcome::kSkipped);
+}
+
+TEST(SchemeKeys, ItemsAreNotToldByUnit) {
+  HashInputs image;
+  image.mm_items = {{"image", 5, 20}};
+  HashInputs embeddings;
+  embeddings.prompt_embeddings = PromptEmbeddings{std::string(64, 'e'), 1};
+  for (const HashInputs& inputs : {image, embeddings}) {
+    SchemeDetector detector = Matched(kFine);
+    EXPECT_EQ(OutcomeOf(detector, DenseStore(kFine, SchemeTokens(64, 1), 0, 2, 32, inputs)),
+              Outcome::kSkipped);
+    EXPECT_EQ(detector.counters().skipped[static_cast<size_t>(SchemeSkip::kUnresolvedKeys)], 1u);
+  }
+}
+
+// Before the unit is known, an image leaves units untried: a right registration must not suffer.
+TEST(SchemeKeys, ItemsProveNothingAgainstARegistration) {
+  HashInputs image;
+  image.mm_items = {{"image", 5, 20}};
+  SchemeDetectorConfig config;
+  config.hash_block_size = kFine.unit;
+  SchemeDetector detector = SchemeDetector::Create(config).value();
+  const auto tokens = SchemeTokens(32, 1);
+  EXPECT_EQ(OutcomeOf(detector, DenseStore(kFine, tokens, 0, 1, 32, image)),
+            Outcome::kInconclusive);
+  EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
+  EXPECT_EQ(OutcomeOf(detector, DenseStore(kFine, tokens, 0, 1, 32)), Outcome::kMatched);
+  EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
+}
+
+TEST(SchemeKeys, ListOfAnotherLengthIsNotRead) {
+  BlockStored store = Foreign();
+  store.extra_keys->pop_back();
+  ExpectSkipped(store, SchemeSkip::kUnresolvedKeys);
+}
+
+}  // namespace
+}  // namespace kvcast

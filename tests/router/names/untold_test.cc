@@ -1,0 +1,696 @@
+// Properties of a worker that neither its events nor its registration have told, where they could
+// change an answer; and the evidence of reuse in a stream.
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/support/content_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+bool Lacks(const WorkerMatch& match, Untold property) {
+  return (match.untold & static_cast<uint32_t>(property)) != 0;
+}
+
+BlockStored OfKind(BlockStored event, std::optional<std::string> kind,
+                   std::optional<int64_t> window = std::nullopt) {
+  event.kv_cache_spec_kind = std::move(kind);
+  event.kv_cache_spec_sliding_window = window;
+  return event;
+}
+GroupSpec Eagle(GroupSpec spec) {
+  spec.eagle = true;
+  return spec;
+}
+GroupSpec Mla() { return {.kind = SpecKind::kMlaAttention, .block_size = 4}; }
+
+// Blocks 1 to 3 of the prompt 1 ... 12.
+BlockStored ThreeBlocks(int64_t group = 0) {
+  return StoreTokens(Hashes(1, 3), Tokens(1, 12), std::nullopt, group);
+}
+
+TEST(Untold, NothingIsWhereGroupsAreRegistered) {
+  ContentWorker worker({Full(4), Window(5, 4)});
+  worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "sliding_window", 5));
+  EXPECT_EQ(worker.Match(Tokens(1, 12)).untold, 0u);
+  EXPECT_EQ(worker.Match(Tokens(1, 20)).untold, 0u);
+  EXPECT_EQ(worker.MatchWhole(Tokens(1, 12)).untold, 0u);
+}
+
+TEST(Untold, KindsAreToldByTheStreamOrTheRegistration) {
+  ContentWorker silent;
+  silent.Apply(OfKind(ThreeBlocks(), std::nullopt));
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 12)), Untold::kKinds));
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), Untold::kKinds));
+  ContentWorker telling;
+  telling.Apply(ThreeBlocks());
+  EXPECT_FALSE(Lacks(telling.Match(Tokens(1, 12)), Untold::kKinds));
+  ContentWorker registered({Full(4)});
+  registered.Apply(OfKind(ThreeBlocks(), std::nullopt));
+  EXPECT_EQ(registered.Match(Tokens(1, 12)).untold, 0u);
+}
+
+TEST(Untold, OneStoreWithTheKindTellsIt) {
+  ContentWorker worker;
+  worker.Apply(OfKind(ThreeBlocks(), std::nullopt));
+  worker.Apply(StoreTokens({Hash(4)}, Tokens(13, 4), Hash(3)));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kKinds));
+}
+
+TEST(Untold, NothingCouldServeAPromptOfWhichNothingIsHeld) {
+  ContentWorker worker;
+  worker.Apply(OfKind(ThreeBlocks(), std::nullopt), OfKind(ThreeBlocks(1), "sliding_window"));
+  EXPECT_EQ(worker.Match(Tokens(500, 12)).untold, 0u);
+  EXPECT_EQ(worker.MatchWhole(Tokens(500, 12)).untold, 0u);
+}
+
+TEST(Untold, AWindowIsToldByTheStreamOrTheRegistration) {
+  const BlockStored store = OfKind(ThreeBlocks(), "sliding_window");
+  ContentWorker silent;
+  silent.Apply(store);
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), Untold::kWindow));
+  ContentWorker telling;
+  telling.Apply(OfKind(ThreeBlocks(), "sliding_window", 5));
+  EXPECT_FALSE(Lacks(telling.Match(Tokens(1, 20)), Untold::kWindow));
+  ContentWorker registered({Window(5, 4)});
+  registered.Apply(store);
+  EXPECT_EQ(registered.Match(Tokens(1, 20)).untold, 0u);
+}
+
+TEST(Untold, AWindowTakesNothingFromAFullHit) {
+  ContentWorker worker;
+  worker.Apply(OfKind(ThreeBlocks(), "sliding_window"));
+  ASSERT_EQ(worker.Match(Tokens(1, 12)).hit, HitKind::kFull);
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kWindow));
+}
+
+TEST(Untold, AChunkSizeIsToldByTheRegistrationAlone) {
+  const BlockStored store = OfKind(ThreeBlocks(), "chunked_local_attention");
+  ContentWorker silent;
+  silent.Apply(store);
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), Untold::kChunkSize));
+  ASSERT_EQ(silent.Match(Tokens(1, 12)).hit, HitKind::kFull);
+  EXPECT_FALSE(Lacks(silent.Match(Tokens(1, 12)), Untold::kChunkSize));
+  // Chunks serve what they do not hold.
+  EXPECT_TRUE(Lacks(silent.Match(Tokens(500, 12)), Untold::kChunkSize));
+  ContentWorker told({}, {.chunk_size = 8});
+  told.Apply(store);
+  EXPECT_FALSE(Lacks(told.Match(Tokens(1, 20)), Untold::kChunkSize));
+  ContentWorker registered({Chunked(8, 4)});
+  registered.Apply(store);
+  EXPECT_EQ(registered.Match(Tokens(1, 20)).untold, 0u);
+}
+
+TEST(Untold, ToldChunksAreServedAsSuch) {
+  ContentWorker worker({}, {.chunk_size = 8});
+  worker.Apply(OfKind(StoreTokens({Hash(3)}, Tokens(9, 4), Hash(2)), "chunked_local_attention"));
+  worker.Apply(OfKind(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)), "chunked_local_attention"),
+               Remove({Hash(1), Hash(2)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12) << "its chunk begins at 8";
+}
+
+TEST(Untold, FurtherGroupsCouldOnlyTakeFromAHit) {
+  ContentWorker worker;
+  worker.Apply(ThreeBlocks());
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 20)), Untold::kGroups));
+  worker.Apply(Remove({Hash(1)}));
+  ASSERT_EQ(worker.Reusable(Tokens(1, 12)), 0);
+  EXPECT_EQ(worker.Match(Tokens(1, 12)).untold, 0u);
+}
+
+TEST(Untold, ADraftHeadIsToldByTheRegistrationOrRuledOutByLookahead) {
+  const auto lacks = [](WorkerConfig config) {
+    ContentWorker worker({}, std::move(config));
+    worker.Apply(ThreeBlocks());
+    return Lacks(worker.Match(Tokens(1, 12)), Untold::kEagle);
+  };
+  EXPECT_TRUE(lacks({}));
+  EXPECT_FALSE(lacks({.eagle = false}));
+  EXPECT_FALSE(lacks({.eagle = true}));
+  EXPECT_FALSE(lacks({.hash_lookahead_tokens = 1}));
+}
+
+TEST(Untold, AToldDraftHeadDropsABlock) {
+  ContentWorker worker({}, {.eagle = true});
+  worker.Apply(ThreeBlocks());
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 8);
+  ContentWorker without({}, {.eagle = false});
+  without.Apply(ThreeBlocks());
+  EXPECT_EQ(without.Reusable(Tokens(1, 12)), 12);
+}
+
+TEST(Untold, ReplayIsToldOrShownByAHitThatIsNoLonger) {
+  const auto match = [](WorkerConfig config, const char* kind, std::vector<GroupSpec> groups = {}) {
+    ContentWorker worker(std::move(groups), std::move(config));
+    worker.Apply(OfKind(ThreeBlocks(), kind));
+    return worker.Match(Tokens(1, 12));
+  };
+  EXPECT_TRUE(Lacks(match({}, "mla_attention"), Untold::kReplay));
+  EXPECT_FALSE(Lacks(match({.replay_tokens = 0}, "mla_attention"), Untold::kReplay));
+  EXPECT_TRUE(Lacks(match({}, "full_attention"), Untold::kReplay));
+  EXPECT_FALSE(Lacks(match({.replay_tokens = 8}, "mla_attention"), Untold::kReplay));
+  EXPECT_EQ(match({}, "mla_attention", {Mla()}).untold, 0u);
+  ContentWorker worker;
+  worker.Apply(OfKind(ThreeBlocks(), "mla_attention"), Remove({Hash(1)}));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kReplay)) << "of no hit";
+  // A hit of 8 tokens, and so none of 4.
+  ContentWorker showing;
+  showing.Apply(ThreeBlocks(), StoreTokens({Hash(9)}, Tokens(90, 4), Hash(2)));
+  EXPECT_FALSE(Lacks(showing.Match(Tokens(1, 12)), Untold::kReplay));
+  EXPECT_FALSE(Lacks(showing.Match(Tokens(1, 8)), Untold::kReplay));
+  EXPECT_TRUE(Lacks(showing.Match(Tokens(1, 4)), Untold::kReplay));
+}
+
+TEST(Untold, TheReleaseMattersWhereADropMeetsTheEndOfThePrompt) {
+  const std::vector<GroupSpec> groups = {Eagle(Full(4)), Eagle(Window(5, 4))};
+  const auto apply = [](ContentWorker& worker) {
+    worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "sliding_window", 5));
+  };
+  ContentWorker worker(groups);
+  apply(worker);
+  EXPECT_TRUE(Lacks(worker.MatchWhole(Tokens(1, 12)), Untold::kRelease));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kRelease)) << "it ends inside a block";
+  for (const EngineRules rules : {EngineRules::kMain2026August, EngineRules::kV032}) {
+    ContentWorker told(groups, {.rules = rules});
+    apply(told);
+    EXPECT_EQ(told.MatchWhole(Tokens(1, 12)).untold, 0u);
+  }
+  ContentWorker without_drop({Full(4), Window(5, 4)});
+  apply(without_drop);
+  EXPECT_EQ(without_drop.MatchWhole(Tokens(1, 12)).untold, 0u);
+  ContentWorker alone({Eagle(Full(4))});
+  alone.Apply(ThreeBlocks());
+  EXPECT_EQ(alone.MatchWhole(Tokens(1, 12)).untold, 0u);
+  ContentWorker learned({}, {.eagle = true});
+  apply(learned);
+  EXPECT_TRUE(Lacks(learned.MatchWhole(Tokens(1, 12)), Untold::kRelease));
+}
+
+// It looks one unit farther from v0.32 on: what the stream shows counts until the engine restarts,
+// and what is registered counts more.
+TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
+  const std::vector<GroupSpec> groups = {Eagle(Full(4)), Eagle(Window(5, 4))};
+  const auto apply = [](ContentWorker& worker) {
+    worker.Apply(ThreeBlocks(), OfKind(ThreeBlocks(1), "sliding_window", 5));
+  };
+  ContentWorker worker(groups);
+  apply(worker);
+  const int64_t before = worker.MatchWhole(Tokens(1, 12)).gpu_tokens;
+  worker.index().LearnRules(kWorker, EngineRules::kV033);
+  const WorkerMatch shown = worker.MatchWhole(Tokens(1, 12));
+  EXPECT_EQ(shown.untold, 0u);
+  ContentWorker told(groups, {.rules = EngineRules::kV033});
+  apply(told);
+  EXPECT_EQ(shown.gpu_tokens, told.MatchWhole(Tokens(1, 12)).gpu_tokens);
+  EXPECT_GT(shown.gpu_tokens, before);
+  worker.index().RestartWorker(kWorker);
+  apply(worker);
+  EXPECT_TRUE(Lacks(worker.MatchWhole(Tokens(1, 12)), Untold::kRelease));
+  ContentWorker older(groups, {.rules = EngineRules::kMain2026August});
+  apply(older);
+  older.index().LearnRules(kWorker, EngineRules::kV033);
+  EXPECT_EQ(older.MatchWhole(Tokens(1, 12)).gpu_tokens, before);
+}
+
+// A release before partial hits ends them with blocks.
+TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
+  const auto mamba = [](BlockStored event) {
+    event.group_idx = 1;
+    return OfKind(std::move(event), "mamba");
+  };
+  ContentWorker worker;
+  worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
+               mamba(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 1, 8)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 16);
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "it ends with a block";
+  // The end of a prompt, which full attention stores where no hit ends there too.
+  worker.Apply(StoreTokens({Hash(3)}, Tokens(17, 4), Hash(2)));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "nor is it said";
+}
+
+// A draft head drops a unit where hits end inside blocks, and else a block.
+TEST(Untold, HitsInsideMambaBlocksMatterBesideADraftHead) {
+  WorkerConfig config;
+  config.eagle = true;
+  ContentWorker worker({}, config);
+  worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
+               OfKind(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 1, 8), "mamba"));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment));
+}
+
+TEST(Untold, AMambaGroupOfWhichPartsAloneWereSeenMayHaveLargerBlocks) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8),
+               OfKind(StoreTokens({Hash(7)}, Tokens(1, 4), std::nullopt, 1), "mamba"));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 16)), Untold::kBlockSize));
+  worker.Apply(OfKind(StoreTokens({Hash(1)}, Tokens(1, 8), std::nullopt, 1, 8), "mamba"));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kBlockSize));
+}
+
+// Blocks 1 and 2 are one block of full attention, of which the end of a prompt alone is stored.
+TEST(Untold, FullAttentionOfWhichEndsAloneWereSeenMayHaveLargerBlocks) {
+  const auto state = OfKind(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 1, 8), "mamba");
+  ContentWorker worker;
+  worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 12)), Untold::kBlockSize));
+  worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kBlockSize)) << "an end is stored alone";
+  ContentWorker larger;
+  larger.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
+  larger.Apply(StoreTokens({Hash(3)}, Tokens(1, 16), std::nullopt, 0, 16));
+  EXPECT_FALSE(Lacks(larger.Match(Tokens(1, 12)), Untold::kBlockSize));
+  ContentWorker registered({Full(4), {.kind = SpecKind::kMamba, .block_size = 8}});
+  registered.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), state);
+  EXPECT_FALSE(Lacks(registered.Match(Tokens(1, 12)), Untold::kBlockSize));
+}
+
+TEST(Untold, EveryPropertyHasAName) {
+  std::vector<std::string> names;
+  for (int i = 0; i < kUntoldProperties; ++i) {
+    names.emplace_back(UntoldName(static_cast<Untold>(1u << i)));
+  }
+  EXPECT_EQ(names, (std::vector<std::string>{"kinds", "window", "chunk_size", "groups", "eagle",
+                                             "replay", "release", "alignment", "block_size",
+                                             "offload_rule", "load_end"}));
+}
+
+BlockStored OnHost(BlockStored event) {
+  event.medium = "CPU";
+  return event;
+}
+
+TEST(Untold, TheRuleOfLoadsIsToldByTheRegistrationAlone) {
+  const auto untold_of_loads = [](const WorkerConfig& config) {
+    ContentWorker worker({Full(4)}, config);
+    worker.Apply(OnHost(ThreeBlocks()));
+    return worker.Match(Tokens(1, 12)).untold_with_cpu;
+  };
+  EXPECT_EQ(untold_of_loads({}), static_cast<uint32_t>(Untold::kOffloadRule));
+  EXPECT_EQ(untold_of_loads({.offload_rule = OffloadRule::kConnector}), 0u);
+}
+
+TEST(LearnedLookahead, IsThatOfTheLastStore) {
+  ContentWorker worker;
+  worker.Apply(ThreeBlocks());
+  EXPECT_EQ(worker.index().ShapeOf(kWorker).lookahead, 0);
+  BlockStored store = StoreTokens({Hash(1)}, Tokens(1, 4));
+  store.lookahead = LookaheadTokens{.width = 2, .token_ids = {5, 6}};
+  worker.Apply(store);
+  EXPECT_EQ(worker.index().ShapeOf(kWorker).lookahead, 2);
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 6), {}, 2), Untold::kEagle));
+}
+
+TEST(LearnedLookahead, TakesTheDropFromGroupsThatAreRegisteredWithOne) {
+  ContentWorker worker({Eagle(Full(4))});
+  BlockStored store = StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8));
+  store.lookahead = LookaheadTokens{.width = 1, .token_ids = {5, 9}};
+  worker.Apply(store);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 9), {}, 1), 8);
+  EXPECT_EQ(worker.MatchWhole(Tokens(1, 9), {}, 1).gpu_tokens, 8);
+}
+
+TEST(LearnedLookahead, IsForgottenWithTheEngine) {
+  ContentWorker worker;
+  BlockStored store = StoreTokens({Hash(1)}, Tokens(1, 4));
+  store.lookahead = LookaheadTokens{.width = 2, .token_ids = {5, 6}};
+  worker.Apply(store);
+  worker.index().RestartWorker(kWorker);
+  EXPECT_EQ(worker.index().ShapeOf(kWorker).lookahead, 0);
+}
+
+TEST(LearnedLookahead, BeyondTheBoundIsNotLearned) {
+  ContentWorker worker;
+  BlockStored store = StoreTokens({Hash(1)}, Tokens(1, 4));
+  store.lookahead =
+      LookaheadTokens{.width = kMaxLookahead + 1, .token_ids = Tokens(5, kMaxLookahead + 1)};
+  worker.Apply(store);
+  EXPECT_EQ(worker.index().ShapeOf(kWorker).lookahead, 0);
+  EXPECT_EQ(worker.counters().bad_stores, 1u);
+}
+
+BlockStored WithLookahead(BlockStored event, std::vector<TokenId> behind) {
+  event.lookahead = LookaheadTokens{.width = 1, .token_ids = std::move(behind)};
+  return event;
+}
+
+// vLLM's connector describes blocks without the tokens behind them.
+TEST(LearnedLookahead, StoresOfLowerTiersWithoutItNameNothing) {
+  ContentWorker worker;
+  worker.Apply(WithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
+  worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
+  EXPECT_TRUE(worker.Knows(Hash(1))) << "by the GPU's store";
+  EXPECT_FALSE(worker.Knows(Hash(2)));
+  EXPECT_EQ(worker.unnamed_for(UnnamedReason::kHiddenContent), 1u);
+  EXPECT_EQ(worker.counters().ambiguous, 0u);
+  EXPECT_TRUE(worker.Match(Tokens(1, 8), {}, 1).has_unnamed);
+  worker.Apply(OnHost(WithLookahead(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)), {-1})));
+  EXPECT_TRUE(worker.Knows(Hash(2))) << "the key form of the GPU";
+}
+
+TEST(LearnedLookahead, StoresOfLowerTiersWithoutItLeaveBlocksOfTheGpuUnnamed) {
+  ContentWorker worker({Window(5, 4)}, {.hash_lookahead_tokens = 1});
+  worker.Apply(WithLookahead(StoreTokens({Hash(2)}, Tokens(1, 8)), {9}));
+  worker.Apply(OnHost(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8))));
+  EXPECT_FALSE(worker.Knows(Hash(2))) << "a sparse store does not tell which block it names";
+  EXPECT_EQ(worker.counters().unnamed_gpu, 1u);
+}
+
+TEST(LearnedLookahead, StoresOfLowerTiersThatWaitForTheirParentNameNothingEither) {
+  ContentWorker worker;
+  worker.Apply(OnHost(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));
+  worker.Apply(WithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
+  EXPECT_TRUE(worker.Knows(Hash(1)));
+  EXPECT_FALSE(worker.Knows(Hash(2)));
+}
+
+TEST(LearnedLookahead, AfterNamesOfALowerTierWithoutItNothingIsCertain) {
+  const auto first = OnHost(StoreTokens({Hash(1)}, Tokens(1, 4)));
+  const auto second = WithLookahead(StoreTokens({Hash(2)}, Tokens(100, 4)), {104});
+  ContentWorker worker;
+  worker.Apply(first);
+  EXPECT_FALSE(worker.Match(Tokens(1, 4)).ambiguous);
+  worker.Apply(second);
+  EXPECT_TRUE(worker.Match(Tokens(1, 4), {}, 1).ambiguous);
+  worker.index().RestartWorker(kWorker);
+  worker.Apply(second);
+  EXPECT_FALSE(worker.Match(Tokens(100, 4), {}, 1).ambiguous);
+
+  ContentWorker of_snapshot;
+  of_snapshot.Apply(first);
+  of_snapshot.index().BeginHidden(kWorker);
+  of_snapshot.ApplyHidden(OnHost(StoreFull({Hash(1)}, 0, 4)));
+  of_snapshot.index().SwapHidden(kWorker);
+  of_snapshot.Apply(second);
+  EXPECT_TRUE(of_snapshot.Match(Tokens(1, 4), {}, 1).ambiguous);
+  of_snapshot.index().BeginHidden(kWorker);
+  of_snapshot.index().SwapHidden(kWorker);
+  EXPECT_TRUE(of_snapshot.Match(Tokens(1, 4), {}, 1).ambiguous);
+}
+
+// The prompt 1 ... 4 and two ways on from there.
+BlockStored Parent() { return StoreTokens({Hash(1)}, Tokens(1, 4)); }
+BlockStored Child(int64_t number, int64_t group = 0) {
+  return StoreTokens({Hash(static_cast<uint64_t>(100 + number))}, Tokens(100 * number, 4), Hash(1),
+                     group);
+}
+bool ShowsReuse(const ContentWorker& worker) {
+  const WorkerMatch match = worker.Match(Tokens(1, 4));
+  EXPECT_EQ(Lacks(match, Untold::kGroups), Lacks(match, Untold::kEagle));
+  return !Lacks(match, Untold::kGroups);
+}
+
+TEST(ReuseEvidence, AnotherChildOfABlockThatWasNotStoredAgainShowsNoDrop) {
+  ContentWorker worker;
+  worker.Apply(Parent(), Child(1));
+  EXPECT_FALSE(ShowsReuse(worker));
+  worker.Apply(Child(2));
+  EXPECT_TRUE(ShowsReuse(worker));
+  EXPECT_EQ(worker.Match(Tokens(1, 4)).untold, 0u);
+}
+
+// A lookup of states drops nothing for a draft head on the GPU, and a chunk in host memory.
+TEST(ReuseEvidence, OfAGroupOfStatesTellsNothingOfLoads) {
+  const auto loads_lack_eagle = [](const WorkerConfig& config, const std::string& kind) {
+    const auto second = [&kind](BlockStored event) {
+      event.group_idx = 1;
+      return OfKind(std::move(event), kind);
+    };
+    ContentWorker worker({}, config);
+    const BlockStored other = StoreTokens({Hash(90)}, Tokens(900, 4));
+    worker.Apply(other, second(other));
+    worker.Apply(Parent(), second(Parent()));
+    worker.Apply(Child(1), second(Child(1)));
+    worker.Apply(Child(2), second(Child(2)));
+    worker.Apply(OnHost(Parent()));
+    const WorkerMatch match = worker.Match(Tokens(1, 4));
+    EXPECT_FALSE(Lacks(match, Untold::kEagle));
+    return (match.untold_with_cpu & static_cast<uint32_t>(Untold::kEagle)) != 0;
+  };
+  EXPECT_TRUE(loads_lack_eagle({.offload_rule = OffloadRule::kOffloadScheduler}, "mamba"));
+  EXPECT_TRUE(loads_lack_eagle({.offload_rule = OffloadRule::kConnector}, "mamba"));
+  EXPECT_FALSE(loads_lack_eagle({.offload_rule = OffloadRule::kMirroredPool}, "mamba"))
+      << "the GPU's lookup once more";
+  EXPECT_FALSE(
+      loads_lack_eagle({.offload_rule = OffloadRule::kConnector, .eagle = false}, "mamba"));
+  EXPECT_FALSE(loads_lack_eagle({.offload_rule = OffloadRule::kConnector}, "full_attention"));
+}
+
+TEST(ReuseEvidence, TheSameChildShowsNothing) {
+  ContentWorker worker;
+  worker.Apply(Parent(), Child(1), Child(1));
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+// Each request that stored the block may have stored one child of it.
+TEST(ReuseEvidence, MoreChildrenThanCopiesShowNoDrop) {
+  ContentWorker worker;
+  worker.Apply(Parent(), Child(1), Parent(), Child(2));
+  EXPECT_FALSE(ShowsReuse(worker));
+  worker.Apply(Remove({Hash(1)}));
+  EXPECT_FALSE(ShowsReuse(worker)) << "even with one copy left";
+  worker.Apply(Child(3));
+  EXPECT_TRUE(ShowsReuse(worker));
+}
+
+TEST(ReuseEvidence, AChildThatWasHeldBeforeShowsNothing) {
+  ContentWorker worker;
+  BlockStored parent = Parent();
+  parent.group_idx = 1;
+  worker.Apply(Parent(), parent, Child(1), Child(2, 1), Child(2));
+  EXPECT_TRUE(ShowsReuse(worker)) << "of one batch: one request in two groups";
+  ContentWorker other;
+  other.Apply(Parent(), parent, Child(1), Child(2, 1));
+  other.Apply(Child(2));
+  EXPECT_FALSE(ShowsReuse(other));
+}
+
+TEST(ReuseEvidence, AChildThatWasHeldAMomentAgoShowsNothing) {
+  ContentWorker worker;
+  worker.Apply(Parent(), Child(2));
+  worker.Apply(Remove({Hash(102)}), Child(1));
+  EXPECT_TRUE(ShowsReuse(worker));
+  ContentWorker other;
+  other.Apply(Parent(), Child(2));
+  other.Apply(Remove({Hash(102)}), Child(2));
+  EXPECT_FALSE(ShowsReuse(other));
+}
+
+TEST(ReuseEvidence, ABlockThatWasAwayShowsNothing) {
+  ContentWorker worker;
+  worker.Apply(Parent(), Child(1), Remove({Hash(1)}));
+  worker.Apply(Parent(), Child(2));
+  ASSERT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+// An engine may forget a block beside the request that goes on behind it.
+TEST(ReuseEvidence, ABlockThatWasForgottenAndStoredByAnotherShowsNothing) {
+  ContentWorker worker;
+  worker.Apply(Parent());
+  worker.Apply(Remove({Hash(1)}));
+  worker.Apply(StoreTokens({Hash(1), Hash(101)}, Tokens(1, 8)));
+  worker.Apply(Child(2));
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+TEST(ReuseEvidence, OtherTiersShowNothing) {
+  ContentWorker worker;
+  BlockStored child = Child(2);
+  child.medium = "CPU";
+  worker.Apply(Parent(), Child(1), child);
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+TEST(ReuseEvidence, AStoreThatNamesFewOfItsBlocksShowsNothing) {
+  ContentWorker worker;
+  worker.Apply(Parent(), Child(1));
+  worker.Apply(StoreTokens({Hash(102)}, Tokens(200, 8), Hash(1)));
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+TEST(ReuseEvidence, OneOfTheGroupsOfEqualBlocksShowsItForAll) {
+  ContentWorker worker;
+  const auto windowed = [](BlockStored event) {
+    return OfKind(std::move(event), "sliding_window", 9);
+  };
+  BlockStored parent = Parent();
+  parent.group_idx = 1;
+  worker.Apply(Parent(), windowed(parent), Child(1), windowed(Child(1, 1)));
+  EXPECT_FALSE(ShowsReuse(worker));
+  worker.Apply(Child(2));
+  EXPECT_TRUE(ShowsReuse(worker));
+}
+
+// Prompts of two groups: blocks of 4 tokens in group 0, of 8 in group 1.
+struct TwoSizes {
+  ContentWorker worker;
+
+  static BlockStored Large(uint64_t hash, std::vector<TokenId> tokens) {
+    return StoreTokens({Hash(hash)}, std::move(tokens), Hash(31), 1, 8);
+  }
+  TwoSizes() {
+    // Sizes are learned before the first block that shows something.
+    worker.Apply(StoreTokens({Hash(90)}, Tokens(900, 4)),
+                 StoreTokens({Hash(91)}, Tokens(920, 8), std::nullopt, 1, 8));
+    worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 8)),
+                 StoreTokens({Hash(31)}, Tokens(1, 8), std::nullopt, 1, 8));
+    worker.Apply(StoreTokens({Hash(11), Hash(12)}, Tokens(100, 8), Hash(2)),
+                 Large(32, Tokens(100, 8)));
+  }
+  bool Shows() const {
+    const WorkerMatch match = worker.Match(Tokens(1, 8));
+    EXPECT_EQ(match.gpu_tokens, 8);
+    return !Lacks(match, Untold::kGroups) && !Lacks(match, Untold::kEagle);
+  }
+};
+
+TEST(ReuseEvidence, ALargerBlockThatBeginsAsNoneBeforeShowsNoDrop) {
+  TwoSizes sizes;
+  sizes.worker.Apply(TwoSizes::Large(33, Tokens(200, 8)));
+  EXPECT_TRUE(sizes.Shows());
+}
+
+// A draft head that takes a smaller block may have taken the one that both begin with.
+TEST(ReuseEvidence, ALargerBlockThatBeginsAsAnotherShowsNothing) {
+  TwoSizes sizes;
+  std::vector<TokenId> tokens = Tokens(100, 4);
+  for (const TokenId token : Tokens(300, 4)) tokens.push_back(token);
+  sizes.worker.Apply(TwoSizes::Large(33, tokens));
+  EXPECT_FALSE(sizes.Shows());
+}
+
+// Its beginnings are not known.
+TEST(ReuseEvidence, BesideBlocksWithoutTokensLargerBlocksShowNothing) {
+  TwoSizes sizes;
+  BlockStored silent = StoreTokens({Hash(50)}, Tokens(500, 4), Hash(2));
+  silent.token_ids.reset();
+  sizes.worker.Apply(silent);
+  sizes.worker.Apply(TwoSizes::Large(33, Tokens(200, 8)));
+  EXPECT_FALSE(sizes.Shows());
+}
+
+// The blocks before were stored before it was known that hits end inside blocks.
+TEST(ReuseEvidence, ChildrenOfABlockThatIsOlderThanTheSmallestSizeShowNothing) {
+  PrefixIndex index;
+  WorkerConfig config;
+  config.name = "worker";
+  ASSERT_TRUE(index.AddWorker(kWorker, config).ok());
+  const auto large = [](uint64_t hash, TokenId first) {
+    return StoreTokens({Hash(hash)}, Tokens(first, 8), Hash(31), 0, 8);
+  };
+  index.Apply(kWorker,
+              Batch(StoreTokens({Hash(31)}, Tokens(1, 8), std::nullopt, 0, 8), large(32, 100)));
+  index.Apply(kWorker, Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8), std::nullopt, 1)));
+  index.Apply(kWorker, Batch(large(33, 200)));
+  const std::vector<ContentKey> contents = PromptContents(index.keys(), Tokens(1, 9), 4, 0, {});
+  const PromptBlocks prompt{
+      .unit = 4, .prompt_tokens = 9, .lookahead = 0, .contents = contents, .hashes = {}};
+  const WorkerMatch match = index.Match(prompt, {&kWorker, 1})[0];
+  ASSERT_EQ(match.gpu_tokens, 8);
+  EXPECT_TRUE(Lacks(match, Untold::kEagle));
+}
+
+// The two blocks behind block 2 are of different groups, and of one prompt.
+TEST(ReuseEvidence, ASmallerBlockIsNoSiblingOfALargerOne) {
+  ContentWorker worker;
+  worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 8)),
+               StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 1, 8));
+  worker.Apply(StoreTokens({Hash(3), Hash(4)}, Tokens(9, 8), Hash(2)),
+               StoreTokens({Hash(4)}, Tokens(9, 8), Hash(2), 1, 8));
+  ASSERT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), Untold::kGroups));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), Untold::kEagle));
+}
+
+// A request stores the end of its prompt inside a block, and then the block.
+TEST(ReuseEvidence, APrefixInsideABlockIsNoChild) {
+  WorkerConfig config;
+  config.eagle = false;
+  ContentWorker worker({}, config);
+  const auto large = [](uint64_t hash, TokenId first, int64_t tokens) {
+    return StoreTokens({Hash(hash)}, Tokens(first, tokens), Hash(31), 1, tokens);
+  };
+  const auto parents = [] {
+    return std::pair(StoreTokens(Hashes(1, 2), Tokens(1, 8)),
+                     StoreTokens({Hash(31)}, Tokens(1, 8), std::nullopt, 1, 8));
+  };
+  worker.Apply(parents().first, parents().second, large(32, 100, 8));
+  worker.Apply(parents().first, parents().second, large(40, 200, 4), large(33, 200, 8));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), Untold::kGroups));
+  worker.Apply(large(34, 300, 8));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 8)), Untold::kGroups));
+  EXPECT_EQ(worker.counters().bad_events, 0u);
+}
+
+// A store of a window may leave out blocks that its request stored elsewhere.
+TEST(ReuseEvidence, BesideFullAttentionWindowsShowNothing) {
+  ContentWorker worker;
+  const auto windowed = [](BlockStored event) {
+    event.group_idx = 1;
+    return OfKind(std::move(event), "sliding_window", 9);
+  };
+  worker.Apply(Parent(), windowed(Parent()));
+  worker.Apply(windowed(Child(1)));
+  worker.Apply(windowed(Child(2)));
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+// Where nothing is dropped, the same child once more is one more request's.
+TEST(ReuseEvidence, WithoutADropACopyOfAChildShowsAHit) {
+  WorkerConfig config;
+  config.eagle = false;
+  ContentWorker worker({}, config);
+  worker.Apply(Parent(), Child(1));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 4)), Untold::kGroups));
+  worker.Apply(Child(1));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 4)), Untold::kGroups));
+}
+
+// An engine may take shorter hits for none.
+TEST(ReuseEvidence, AShorterHitIsShownByAShorterHit) {
+  ContentWorker worker;
+  const auto child = [](uint64_t hash, uint64_t parent, TokenId first) {
+    return StoreTokens({Hash(hash)}, Tokens(first, 4), Hash(parent));
+  };
+  worker.Apply(StoreTokens(Hashes(1, 3), Tokens(1, 12)));
+  worker.Apply(child(10, 2, 100));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 9)), Untold::kReplay));
+  EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 5)), Untold::kReplay));
+  worker.Apply(child(11, 1, 200));
+  EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 5)), Untold::kReplay));
+}
+
+TEST(ReuseEvidence, IsKeptThroughLossesAndForgottenWithTheEngine) {
+  ContentWorker worker;
+  worker.Apply(Parent(), Child(1), Child(2));
+  worker.index().ClearWorker(kWorker);
+  worker.Apply(Parent());
+  EXPECT_TRUE(ShowsReuse(worker));
+  worker.index().RestartWorker(kWorker);
+  worker.Apply(Parent());
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+// Each request that stored the block before may store a child of it now.
+TEST(ReuseEvidence, ChildrenOfBlocksOfASnapshotShowNothing) {
+  ContentWorker worker;
+  worker.index().BeginHidden(kWorker);
+  worker.ApplyHidden(Parent(), Parent());
+  worker.index().SwapHidden(kWorker);
+  worker.Apply(Child(1));
+  worker.Apply(Child(2));
+  ASSERT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+// A block that was stored before a loss may have been stored again in it.
+TEST(ReuseEvidence, ALossBetweenTheChildrenShowsNothing) {
+  ContentWorker worker;
+  worker.Apply(Parent(), Child(1));
+  worker.index().ClearWorker(kWorker);
+  worker.Apply(Child(2));
+  worker.Apply(Parent());
+  EXPECT_FALSE(ShowsReuse(worker));
+}
+
+}  // namespace
+}  // namespace kvcast::testing

@@ -1,0 +1,460 @@
+// Events over HTTP: the client, the state of a source that is polled, and a router that polls and
+// is pushed to.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <thread>
+
+#include "router/service/http/http_fetch.h"
+#include "router/service/ingest/event_feeds.h"
+#include "router/service/ingest/trtllm_writer.h"
+#include "router/service/router_service.h"
+#include "src/stream/waker.h"
+#include "tests/router/service/peer_engine.h"
+
+namespace kvcast::router {
+namespace {
+
+using Json = nlohmann::json;
+using testing::kPeerBlock;
+using testing::PeerEngine;
+using testing::PeerFull;
+using State = HttpAnswerReader::State;
+
+TEST(HttpUrl, HasHostPortAndTarget) {
+  const auto url = ParseHttpUrl("http://engine:8000/kv_cache_events?n=1").value();
+  EXPECT_EQ(url.host, "engine");
+  EXPECT_EQ(url.port, "8000");
+  EXPECT_EQ(url.target, "/kv_cache_events?n=1");
+  EXPECT_EQ(ParseHttpUrl("http://h").value().port, "80");
+  EXPECT_EQ(ParseHttpUrl("http://h").value().target, "/");
+  EXPECT_EQ(ParseHttpUrl("http://[::1]:9").value().host, "::1");
+}
+
+TEST(HttpUrl, AnythingElseIsRefused) {
+  for (const char* text :
+       {"", "http://", "https://h", "tcp://h:1", "http://:80", "http://h:", "http://h:0",
+        "http://h:70000", "http://h:8x", "http://[::1", "http://[", "http://u@h", "http://h/a b",
+        "http://h/\r\nX: y", "http://h#f", "http://[::1]8"}) {
+    EXPECT_FALSE(ParseHttpUrl(text).ok()) << text;
+  }
+}
+
+struct Answer {
+  State state = State::kMore;
+  int status = 0;
+  std::string body;
+};
+// `step` bytes at a time, then the connection ends.
+Answer ReadAnswer(const std::string& text, size_t step, size_t body_max = 1000) {
+  HttpAnswerReader reader(body_max);
+  Answer answer;
+  for (size_t at = 0; at < text.size() && answer.state == State::kMore; at += step) {
+    answer.state = reader.Read(std::string_view(text).substr(at, step));
+  }
+  if (answer.state == State::kMore) answer.state = reader.End();
+  answer.status = reader.status();
+  answer.body = reader.TakeBody();
+  return answer;
+}
+
+TEST(HttpAnswerReader, TakesEachFormOfBodyInPieces) {
+  const std::string forms[] = {
+      "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3;x=y\r\nllo\r\n0\r\n\r\n",
+      "HTTP/1.0 200 OK\r\nServer: x\r\n\r\nhello",
+      "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"};
+  for (const std::string& form : forms) {
+    for (const size_t step : {size_t{1}, size_t{7}, size_t{4096}}) {
+      const Answer answer = ReadAnswer(form, step);
+      EXPECT_EQ(answer.state, State::kComplete) << form << " by " << step;
+      EXPECT_EQ(answer.status, 200);
+      EXPECT_EQ(answer.body, "hello");
+    }
+  }
+}
+
+TEST(HttpAnswerReader, CutLongAndBrokenAnswersAreBad) {
+  for (const char* text :
+       {"", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nhello", "SSH-2.0\r\n\r\n",
+        "HTTP/1.1 2x0 OK\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhelloxx0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nffffffffffffffff\r\n"}) {
+    EXPECT_EQ(ReadAnswer(text, 3).state, State::kBad) << text;
+  }
+  EXPECT_EQ(ReadAnswer("HTTP/1.0 200 OK\r\n\r\n" + std::string(1001, 'x'), 100).state, State::kBad);
+  EXPECT_EQ(ReadAnswer("HTTP/1.0 200 OK\r\nA: " + std::string(70000, 'x'), 999).state, State::kBad);
+}
+
+TEST(HttpAnswerReader, RefusesALongChunkBeforeItsBytes) {
+  for (const char* size : {"3e9", "fffffffffffffffc"}) {
+    HttpAnswerReader reader(1000);
+    const std::string head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+    EXPECT_EQ(reader.Read(head + size + "\r\nxx"), State::kBad) << size;
+  }
+}
+
+TEST(HttpAnswerReader, SurvivesRandomBytes) {
+  std::mt19937 random(7);
+  const std::string whole =
+      "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n";
+  size_t bad = 0;
+  for (int i = 0; i < 20000; ++i) {
+    std::string text = whole;
+    text[random() % text.size()] = static_cast<char>(random() % 256);
+    text.resize(1 + random() % text.size());
+    const Answer answer = ReadAnswer(text, 1 + random() % 9);
+    bad += answer.state == State::kBad;
+    EXPECT_LE(answer.body.size(), whole.size());
+  }
+  EXPECT_GT(bad, 10000u);
+}
+
+TEST(FeedState, IsWholeOnlyWhenTheEventsSaySo) {
+  FeedState feed(/*polled=*/true, /*stale_ms=*/3000, /*now_ms=*/0);
+  EXPECT_EQ(feed.status(1).state, SourceState::kConnecting);
+  EXPECT_EQ(feed.status(kUnheardMs).reason, SourceReason::kUnheard);
+  feed.OnEmpty(20);
+  EXPECT_EQ(feed.status(20).state, SourceState::kCleared) << "somebody took the first events";
+  EXPECT_EQ(feed.status(20).reason, SourceReason::kJoining);
+  feed.OnApplied(BatchResult::kComplete, 30);
+  EXPECT_EQ(feed.status(30).state, SourceState::kSynced);
+  EXPECT_EQ(feed.status(30).next_seq, 1u);
+  feed.OnApplied(BatchResult::kIncomplete, 40);
+  EXPECT_EQ(feed.status(40).state, SourceState::kCleared);
+  EXPECT_EQ(feed.status(40).reason, SourceReason::kLostBatches);
+  EXPECT_EQ(feed.status(40).gaps, 1u);
+}
+
+TEST(FeedState, IsStaleWhilePollsFailAndBackAfterAnAnswer) {
+  FeedState feed(true, 3000, 0);
+  feed.OnApplied(BatchResult::kComplete, 0);
+  feed.OnFailure(100);
+  EXPECT_EQ(feed.status(3099).state, SourceState::kSynced);
+  EXPECT_EQ(feed.status(3100).state, SourceState::kStale);
+  EXPECT_EQ(feed.status(3100).weight, 0.5);
+  EXPECT_EQ(feed.status(30100).weight, 0);
+  feed.OnEmpty(40000);
+  EXPECT_EQ(feed.status(40000).state, SourceState::kSynced);
+  EXPECT_EQ(feed.status(40000).reconnects, 1u);
+}
+
+TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
+  FeedState feed(true, 3000, 0);
+  feed.OnApplied(BatchResult::kComplete, 0);
+  feed.OnCut(10);
+  EXPECT_EQ(feed.status(11).state, SourceState::kSuspect);
+  feed.OnEmpty(20);
+  EXPECT_EQ(feed.status(21).state, SourceState::kSuspect) << "nothing shows what was lost";
+  feed.OnApplied(BatchResult::kComplete, 30);
+  EXPECT_EQ(feed.status(30).state, SourceState::kSynced) << "nothing was";
+}
+
+// An engine's HTTP server: POST /kv_cache_events takes the events away.
+class EventServer {
+ public:
+  explicit EventServer(bool with_get = false) {
+    const auto take = [this](const httplib::Request&, httplib::Response& reply) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ++polls_;
+      if (status_ != 200) {
+        reply.status = status_;
+        return;
+      }
+      Json events = Json::array();
+      for (const Json& list : lists_) events.insert(events.end(), list.begin(), list.end());
+      lists_.clear();
+      reply.set_content(events.dump(), "application/json");
+    };
+    if (with_get) {
+      server_.Get("/kv_cache_events", take);
+      server_.Post("/kv_cache_events",
+                   [](const httplib::Request&, httplib::Response& reply) { reply.status = 405; });
+    } else {
+      server_.Post("/kv_cache_events", take);
+    }
+    port_ = server_.bind_to_any_port("127.0.0.1");
+    thread_ = std::thread([this] { server_.listen_after_bind(); });
+  }
+  ~EventServer() {
+    server_.stop();
+    thread_.join();
+  }
+  std::string url() const {
+    return "http://127.0.0.1:" + std::to_string(port_) + "/kv_cache_events";
+  }
+  void Queue(const std::string& json) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    lists_.push_back(Json::parse(json));
+  }
+  void AnswerWith(int status) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    status_ = status;
+  }
+  int polls() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return polls_;
+  }
+
+ private:
+  httplib::Server server_;
+  int port_ = 0;
+  std::thread thread_;
+  mutable std::mutex mutex_;
+  std::deque<Json> lists_;
+  int status_ = 200;
+  int polls_ = 0;
+};
+
+TEST(Fetch, SaysWhetherTheRequestWasSent) {
+  EventServer server;
+  const HttpUrl url = ParseHttpUrl(server.url()).value();
+  const FetchResult answer = Fetch(url, {.method = "POST"});
+  EXPECT_EQ(answer.outcome, FetchOutcome::kAnswered);
+  EXPECT_EQ(answer.status, 200);
+  EXPECT_EQ(answer.body, "[]");
+  EXPECT_EQ(Fetch(url, {.method = "GET"}).status, 404);
+  EXPECT_EQ(Fetch(ParseHttpUrl("http://127.0.0.1:1").value(), {}).outcome,
+            FetchOutcome::kUnreached);
+  EXPECT_EQ(Fetch(url, {.method = "POST", .body_max = 1}).outcome, FetchOutcome::kCut);
+}
+
+TEST(Fetch, IsStoppedWhileItWaits) {
+  const auto stop = stream::Waker::Create().value();
+  httplib::Server server;
+  std::atomic<bool> asked{false};
+  std::atomic<bool> done{false};
+  server.Post("/", [&](const httplib::Request&, httplib::Response&) {
+    asked = true;
+    while (!done) std::this_thread::yield();
+  });
+  const int port = server.bind_to_any_port("127.0.0.1");
+  std::thread listening([&] { server.listen_after_bind(); });
+  std::thread stopping([&] {
+    while (!asked) std::this_thread::yield();
+    stop->Wake();
+  });
+  const HttpUrl url = ParseHttpUrl("http://127.0.0.1:" + std::to_string(port)).value();
+  const FetchResult result =
+      Fetch(url, {.method = "POST", .timeout_ms = 600'000, .stop_fd = stop->descriptor()});
+  EXPECT_EQ(result.outcome, FetchOutcome::kStopped);
+  done = true;
+  stopping.join();
+  server.stop();
+  listening.join();
+}
+
+RouterSource TrtllmAt(const std::string& endpoint, const std::string& name = "engine") {
+  RouterSource source;
+  source.worker.name = name;
+  source.endpoint = endpoint;
+  source.format = EventFormat::kTrtllm;
+  source.trtllm = {.window_sizes = {4096}, .partial_reuse = false, .tokens_per_block = kPeerBlock};
+  source.poll_ms = 1;
+  return source;
+}
+
+struct FeedServiceTest : ::testing::Test {
+  void Start(std::vector<RouterSource> sources) {
+    RouterOptions options;
+    options.sources = std::move(sources);
+    auto started = RouterService::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    service = std::move(started).value();
+  }
+  httplib::Client Client() const { return httplib::Client("127.0.0.1", service->http_port()); }
+  Json Ask(const std::vector<TokenId>& prompt) const {
+    const auto reply =
+        Client().Post("/v1/query", Json{{"tokens", prompt}}.dump(), "application/json");
+    return reply && reply->status == 200 ? Json::parse(reply->body).at("workers") : Json();
+  }
+  // The answers once `done` holds for the first worker's; fails after a minute.
+  Json AskUntil(const std::vector<TokenId>& prompt, const std::function<bool(const Json&)>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    Json workers = Ask(prompt);
+    while (!(workers.is_array() && done(workers)) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+      workers = Ask(prompt);
+    }
+    EXPECT_TRUE(done(workers)) << workers.dump();
+    return workers;
+  }
+  // Value of the sample that starts so; -1: there is none.
+  double Metric(const std::string& sample) const {
+    const std::string page = "\n" + Client().Get("/metrics")->body;
+    const size_t at = page.find("\n" + sample + " ");
+    return at == std::string::npos ? -1 : std::stod(page.substr(at + sample.size() + 2));
+  }
+
+  std::unique_ptr<RouterService> service;
+};
+
+const auto kSynced = [](const Json& workers) { return workers.at(0).at("state") == "synced"; };
+
+// Each turn: ask, compare with the engine's lookup, run; wait until the router has the events.
+void ExpectExact(FeedServiceTest& test, const std::function<void(const std::string&)>& send) {
+  PeerEngine engine({PeerFull()}, 64, 3);
+  TrtllmWriter writer({.window_sizes = {4096}, .tokens_per_block = kPeerBlock});
+  int64_t hits = 0;
+  uint64_t lists = 0;
+  for (int turn = 0; turn < 120; ++turn) {
+    const auto prompt = engine.NextPrompt();
+    EventBatch batch;
+    batch.events = engine.Run(prompt);
+    std::string json;
+    ASSERT_TRUE(writer.Write(batch, json).ok());
+    if (json != "[]") {
+      send(json);
+      ++lists;
+    }
+    const auto next = engine.NextPrompt();
+    const int64_t hit = engine.Lookup(next);
+    hits += hit > 0 ? 1 : 0;
+    const Json workers = test.AskUntil(
+        next, [&](const Json& w) { return kSynced(w) && w.at(0).at("next_seq") == lists; });
+    ASSERT_EQ(workers[0].at("reusable_tokens"), hit) << turn << workers.dump();
+    ASSERT_EQ(workers[0].at("exact"), true) << workers.dump();
+    ASSERT_EQ(workers[0].at("named_by"), "content");
+  }
+  EXPECT_GT(hits, 20);
+}
+
+TEST_F(FeedServiceTest, APolledEngineIsFollowedExactly) {
+  EventServer server;
+  Start({TrtllmAt(server.url())});
+  ExpectExact(*this, [&](const std::string& json) { server.Queue(json); });
+  EXPECT_GE(Metric(R"(kvcast_feed_answers_total{worker="engine"})"), 100);
+  EXPECT_EQ(Metric(R"(kvcast_feed_failures_total{worker="engine"})"), 0);
+  EXPECT_EQ(
+      Metric(R"(kvcast_format_left_out_total{worker="engine",format="trtllm",reason="bad_event"})"),
+      0);
+}
+
+TEST_F(FeedServiceTest, AnEngineThatTakesGetIsFollowedToo) {
+  EventServer server(/*with_get=*/true);
+  Start({TrtllmAt(server.url())});
+  TrtllmWriter writer({.window_sizes = {4096}, .tokens_per_block = kPeerBlock});
+  std::string json;
+  ASSERT_TRUE(writer.Write({}, json).ok());
+  server.Queue(json);
+  AskUntil({1, 2}, kSynced);
+  EXPECT_GE(Metric(R"(kvcast_feed_failures_total{worker="engine"})"), 1);
+}
+
+TEST_F(FeedServiceTest, APushedEngineIsFollowedExactly) {
+  Start({TrtllmAt("push")});
+  ExpectExact(*this, [&](const std::string& json) {
+    const auto reply = Client().Post("/v1/events?worker=engine", json, "application/json");
+    ASSERT_TRUE(reply);
+    ASSERT_EQ(reply->status, 200) << reply->body;
+  });
+}
+
+TEST_F(FeedServiceTest, BadPushesAreRefusedAndCounted) {
+  EventServer server;
+  Start({TrtllmAt("push"), TrtllmAt(server.url(), "polled")});
+  const auto push = [&](const std::string& query, const std::string& body) {
+    return Client().Post("/v1/events" + query, body, "application/json")->status;
+  };
+  EXPECT_EQ(push("", "[]"), 400);
+  EXPECT_EQ(push("?worker=nobody", "[]"), 404);
+  EXPECT_EQ(push("?worker=polled", "[]"), 409);
+  EXPECT_EQ(push("?worker=engine", "not json"), 400);
+  EXPECT_EQ(push("?worker=engine", R"([{"event_id": 0}])"), 200) << "counted, as on other ways";
+  EXPECT_EQ(Metric(R"(kvcast_wire_undecodable_batches_total{worker="engine"})"), 1);
+  EXPECT_EQ(
+      Metric(R"(kvcast_format_left_out_total{worker="engine",format="trtllm",reason="bad_event"})"),
+      1);
+  EXPECT_EQ(Ask({1, 2})[0].at("exact"), false);
+}
+
+TEST_F(FeedServiceTest, AnEngineThatIsGoneIsStaleAndOneThatBeginsAnewIsFollowed) {
+  auto server = std::make_unique<EventServer>();
+  Start({TrtllmAt(server->url())});
+  const auto stored = [](int64_t hash, TokenId first) {
+    Json tokens = Json::array();
+    for (TokenId k = 0; k < 4; ++k)
+      tokens.push_back({{"token_id", first + k}, {"token_extra_id", 0}});
+    return Json::array({{{"event_id", 0},
+                         {"window_size", 4096},
+                         {"data",
+                          {{"type", "stored"},
+                           {"parent_hash", nullptr},
+                           {"blocks", {{{"block_hash", hash}, {"tokens", tokens}}}}}}}})
+        .dump();
+  };
+  server->Queue(stored(1, 1));
+  AskUntil({1, 2, 3, 4, 5}, [](const Json& w) { return w.at(0).at("reusable_tokens") == 4; });
+  server->AnswerWith(503);
+  AskUntil({1, 2, 3, 4, 5}, [](const Json& w) { return w.at(0).at("state") == "stale"; });
+  server->AnswerWith(200);
+  server->Queue(stored(2, 21));
+  AskUntil({21, 22, 23, 24, 25},
+           [](const Json& w) { return kSynced(w) && w.at(0).at("reusable_tokens") == 4; });
+  EXPECT_EQ(Ask({1, 2, 3, 4, 5})[0].at("reusable_tokens"), 0);
+  EXPECT_EQ(Metric(R"(kvcast_source_epochs_total{worker="engine"})"), 1);
+}
+
+TEST_F(FeedServiceTest, RanksOfOneUrlAreWorkersOfTheirOwn) {
+  EventServer server;
+  RouterSource source = TrtllmAt(server.url());
+  source.data_parallel_size = 2;
+  source.rank_by_tag = true;
+  Start({source});
+  TrtllmWriter ranks[] = {
+      TrtllmWriter({.window_sizes = {4096}, .tokens_per_block = 4, .attention_dp_rank = 0}),
+      TrtllmWriter({.window_sizes = {4096}, .tokens_per_block = 4, .attention_dp_rank = 1})};
+  Json all = Json::array();
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    BlockStored stored;
+    stored.block_size = 4;
+    stored.block_hashes = {BlockHash::FromUnsigned(7)};
+    stored.token_ids = std::vector<TokenId>{100 * rank, 1, 2, 3};
+    EventBatch batch;
+    batch.events = {stored};
+    std::string json;
+    ASSERT_TRUE(ranks[rank].Write(batch, json).ok());
+    for (const Json& event : Json::parse(json)) all.push_back(event);
+  }
+  server.Queue(all.dump());
+  const Json workers = AskUntil({100, 1, 2, 3, 4}, [](const Json& w) {
+    return kSynced(w) && w.at(1).at("state") == "synced";
+  });
+  EXPECT_EQ(workers[0].at("name"), "engine-dp0");
+  EXPECT_EQ(workers[0].at("reusable_tokens"), 0);
+  EXPECT_EQ(workers[1].at("name"), "engine-dp1");
+  EXPECT_EQ(workers[1].at("reusable_tokens"), 4);
+  EXPECT_EQ(
+      Metric(
+          R"(kvcast_format_left_out_total{worker="engine-dp0",format="trtllm",reason="other_rank"})"),
+      2);
+}
+
+TEST_F(FeedServiceTest, ARemovedSourceIsNotPolledAnyMore) {
+  EventServer server;
+  Start({TrtllmAt(server.url())});
+  while (server.polls() < 3) std::this_thread::yield();
+  ASSERT_EQ(Client().Delete("/v1/sources?name=engine")->status, 200);
+  const int polls = server.polls();
+  const Json source = {{"name", "engine"},       {"endpoint", server.url()}, {"format", "trtllm"},
+                       {"window_sizes", {4096}}, {"tokens_per_block", 4},    {"poll_ms", 1}};
+  // A poll that was under way may have been counted after the other was.
+  EXPECT_LE(server.polls(), polls + 1);
+  ASSERT_EQ(Client().Post("/v1/sources", source.dump(), "application/json")->status, 201);
+  while (server.polls() < polls + 5) std::this_thread::yield();
+}
+
+}  // namespace
+}  // namespace kvcast::router

@@ -1,0 +1,107 @@
+// The fleet: workers come and go while the rest is followed, and nothing of one that left remains.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/fleet.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "kvcast/stream/publisher.h"
+#include "tests/support/index_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using kvcast::testing::Batch;
+using kvcast::testing::Hashes;
+using kvcast::testing::Registered;
+using kvcast::testing::StoreFull;
+
+struct FleetTest : ::testing::Test {
+  FleetTest() {
+    FleetObserver observer;
+    observer.on_applied = [this](const FleetWorker& worker, const AppliedBatch& applied) {
+      last_seq = static_cast<int64_t>(applied.seq.value);
+      last_worker = worker.id.value;
+    };
+    observer.on_removed = [this](const FleetWorker&) { ++removed; };
+    fleet = Fleet::Create({}, index, std::move(observer)).value();
+    PublisherConfig config;
+    config.endpoint = "tcp://127.0.0.1:0";
+    config.replay_endpoint = "tcp://127.0.0.1:0";
+    publisher = Publisher::Create(config).value();
+  }
+  RouterSource Source(const std::string& name, const std::string& model = "m") const {
+    RouterSource source;
+    source.worker = Registered({});
+    source.worker.name = name;
+    source.model = model;
+    source.endpoint = publisher->endpoint();
+    source.replay_endpoint = publisher->replay_endpoint();
+    return source;
+  }
+  uint64_t Residencies(uint32_t worker) const {
+    return index.counters(WorkerId(worker)).residencies;
+  }
+
+  PrefixIndex index;
+  std::atomic<int64_t> last_seq{-1};
+  std::atomic<uint32_t> last_worker{0};
+  std::atomic<int> removed{0};
+  std::unique_ptr<Publisher> publisher;
+  std::unique_ptr<Fleet> fleet;
+};
+
+TEST_F(FleetTest, AWorkerThatLeavesHoldsNothingAndComesBackAsAnother) {
+  ASSERT_TRUE(fleet->Add(Source("a")).ok());
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(Hashes(1, 4), 0))).ok());
+  while (last_seq < 0) std::this_thread::yield();
+  EXPECT_EQ(Residencies(0), 4u);
+  const FleetView before = fleet->view();
+  ASSERT_TRUE(fleet->Remove("a").ok());
+  EXPECT_EQ(removed, 1);
+  EXPECT_EQ(Residencies(0), 0u);
+  EXPECT_EQ(fleet->view()->workers.size(), 0u);
+  EXPECT_EQ(before->workers.size(), 1u) << "a query keeps the list that it began with";
+  ASSERT_TRUE(fleet->Add(Source("a")).ok());
+  while (last_worker != 1) std::this_thread::yield();
+  EXPECT_EQ(Residencies(1), 4u);
+  EXPECT_EQ(Residencies(0), 0u);
+}
+
+TEST_F(FleetTest, NamesAreUnique) {
+  ASSERT_TRUE(fleet->Add(Source("a")).ok());
+  const Status again = fleet->Add(Source("a"));
+  EXPECT_EQ(again.code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(again.message(), "two sources are named a");
+  EXPECT_EQ(fleet->Remove("b").code(), StatusCode::kNotFound);
+}
+
+TEST_F(FleetTest, ASourceThatCannotBeFollowedLeavesNothing) {
+  RouterSource bad = Source("a");
+  bad.endpoint = "nonsense";
+  const Status status = fleet->Add(bad);
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message().substr(0, 3), "a: ");
+  EXPECT_EQ(fleet->view()->workers.size(), 0u);
+  EXPECT_TRUE(fleet->Add(Source("a")).ok());
+}
+
+TEST_F(FleetTest, SourcesAreChosenByModelAndRoutingGroup) {
+  RouterSource other = Source("c", "n");
+  other.routing_group = "blue";
+  ASSERT_TRUE(fleet->Add(Source("a")).ok());
+  ASSERT_TRUE(fleet->Add(Source("b")).ok());
+  ASSERT_TRUE(fleet->Add(other).ok());
+  const FleetView view = fleet->view();
+  EXPECT_EQ(view->Sources("", "").size(), 3u);
+  EXPECT_EQ(view->Sources("m", "").size(), 2u);
+  EXPECT_EQ(view->Sources("m", "blue").size(), 0u);
+  EXPECT_EQ(view->Sources("", "blue").at(0)->name(), "c");
+}
+
+}  // namespace
+}  // namespace kvcast::router

@@ -1,0 +1,111 @@
+// The fast way to read a prompt: it takes what a JSON parser would read, or leaves it alone.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/json/number_array.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+
+#include "src/base/sanitizers.h"
+
+namespace kvcast::router {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array<std::string_view, 2> kMembers = {"tokens", "hashes"};
+
+std::optional<NumberArray> Take(std::string_view body) { return TakeNumberArray(body, kMembers); }
+
+TEST(NumberArray, IsTakenOutOfItsObject) {
+  const auto array = Take(R"( { "model" : "a\"]", "hashes": [ 0, 7 ,18446744073709551615 ],
+                               "x": {"y": [1, {"z": "}"}]}, "b": true } )");
+  ASSERT_TRUE(array);
+  EXPECT_EQ(array->member, "hashes");
+  EXPECT_EQ(array->numbers, (std::vector<uint64_t>{0, 7, UINT64_MAX}));
+  EXPECT_EQ(Json::parse(array->rest), Json::parse(R"({"model": "a\"]", "hashes": [],
+                                                      "x": {"y": [1, {"z": "}"}]}, "b": true})"));
+}
+
+TEST(NumberArray, IsLeftAloneWhereItIsSomethingElse) {
+  for (const char* body : {"",
+                           "[1]",
+                           "{}",
+                           "5",
+                           "{\"hashes\"}",
+                           "{\"hashes\": 5}",
+                           "{\"hashes\": []}",
+                           "{\"hashes\": [-1]}",
+                           "{\"hashes\": [1.0]}",
+                           "{\"hashes\": [1e3]}",
+                           "{\"hashes\": [01]}",
+                           "{\"hashes\": [\"1\"]}",
+                           "{\"hashes\": [[1]]}",
+                           "{\"hashes\": [true]}",
+                           "{\"hashes\": [18446744073709551616]}",
+                           "{\"hashes\": [99999999999999999999]}",
+                           "{\"hashes\": [1,]}",
+                           "{\"hashes\": [,1]}",
+                           "{\"hashes\": [1 2]}",
+                           "{\"hashes\": [1",
+                           "{\"hashes\": [1]",
+                           "{\"hashes\": [1]} x",
+                           "{\"hashes\": [1]]",
+                           "{\"hashes\": [1],}",
+                           "{\"hashes\": [1], \"hashes\": [2]}",
+                           "{\"hashes\": [1], \"tokens\": [2]}",
+                           "{\"hashes\": [1], \"hash\\u0065s\": [2]}",
+                           "{\"x\": {\"hashes\": [1]}}",
+                           "{\"x\": \"hashes\", \"y\": [1]}",
+                           "{\"x\": \"\\\",\\\"hashes\\\":[1]\"}"}) {
+    EXPECT_FALSE(Take(body)) << body;
+  }
+}
+
+// Whatever is done to a body: what is taken is what a parser reads, and the rest is as broken as
+// the whole was.
+TEST(NumberArray, AgreesWithAParserOnDamagedBodies) {
+#ifdef KVCAST_THREAD_SANITIZER
+  GTEST_SKIP() << "no threads";
+#endif
+  const std::string bodies[] = {
+      R"({"hashes": [1, 22, 333], "model": "m", "workers": ["a", "b"], "book": false})",
+      R"({"model": "\"tokens\": [1]", "temperature": 0.5, "tokens": [10, 20], "request_id": "x"})",
+      R"({"a": {"tokens": [1]}, "b": [[], {}], "tokens":[3]})"};
+  constexpr std::string_view kAlphabet = "{}[]\",:\\ 0123456789-.eau\n\xff";
+  std::mt19937 random(1);
+  int taken = 0;
+  int broken = 0;
+  for (int i = 0; i < 200000; ++i) {
+    std::string body = bodies[random() % std::size(bodies)];
+    for (unsigned changes = random() % 4; changes > 0; --changes) {
+      const size_t at = random() % body.size();
+      const char with = kAlphabet[random() % kAlphabet.size()];
+      if (random() % 3 == 0) {
+        body.insert(at, 1, with);
+      } else if (random() % 2 == 0) {
+        body.erase(at, 1 + random() % 3);
+      } else {
+        body[at] = with;
+      }
+    }
+    const auto array = Take(body);
+    if (!array) continue;
+    const Json whole = Json::parse(body, nullptr, false);
+    Json rest = Json::parse(array->rest, nullptr, false);
+    ASSERT_EQ(whole.is_discarded(), rest.is_discarded()) << body << "\n" << array->rest;
+    broken += whole.is_discarded();
+    if (whole.is_discarded()) continue;
+    ++taken;
+    rest[std::string(array->member)] = array->numbers;
+    ASSERT_EQ(whole, rest) << body;
+  }
+  EXPECT_GT(taken, 10000);
+  EXPECT_GT(broken, 1000);
+}
+
+}  // namespace
+}  // namespace kvcast::router

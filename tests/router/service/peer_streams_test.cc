@@ -1,0 +1,257 @@
+// The formats of other peers over sockets: a router follows their publishers, counts the
+// events that it leaves out, and relays the others.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <chrono>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <zmq.hpp>
+
+#include "kvcast/core/tier.h"
+#include "kvcast/stream/publisher.h"
+#include "router/service/ingest/mooncake_writer.h"
+#include "router/service/ingest/trtllm_writer.h"
+#include "router/service/router_service.h"
+#include "tests/router/service/peer_engine.h"
+#include "tests/support/content_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using Json = nlohmann::json;
+using testing::Batch;
+using testing::Hash;
+using testing::kPeerBlock;
+using testing::PeerEngine;
+using testing::PeerFull;
+using testing::Remove;
+using testing::StoreTokens;
+using testing::Tokens;
+using Bytes = std::vector<uint8_t>;
+using Write = std::function<Bytes(const EventBatch&)>;
+
+struct PeerStreamsTest : ::testing::Test {
+  PeerStreamsTest() {
+    PublisherConfig config;
+    config.endpoint = "tcp://127.0.0.1:0";
+    config.replay_endpoint = "tcp://127.0.0.1:0";
+    config.heartbeat_ms = 0;
+    config.extension = false;
+    publisher = Publisher::Create(config).value();
+  }
+  void Start(RouterSource source) {
+    source.worker.name = "peer";
+    source.model = "model";
+    source.endpoint = publisher->endpoint();
+    source.replay_endpoint = publisher->replay_endpoint();
+    RouterOptions options;
+    options.sources = {source};
+    options.relay.endpoint = "tcp://127.0.0.1:0";
+    auto started = RouterService::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    service = std::move(started).value();
+    relayed = zmq::socket_t(context, zmq::socket_type::sub);
+    relayed.set(zmq::sockopt::subscribe, "");
+    relayed.set(zmq::sockopt::rcvtimeo, 60000);
+    relayed.set(zmq::sockopt::linger, 0);
+    relayed.connect(service->relay_endpoint());
+  }
+  void Publish(const Bytes& payload) { ASSERT_TRUE(publisher->PublishPayload(payload).ok()); }
+  httplib::Client Client() const { return httplib::Client("127.0.0.1", service->http_port()); }
+  Json AskWhenApplied(const std::vector<TokenId>& prompt) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    const std::string body = Json{{"tokens", prompt}}.dump();
+    const uint64_t next = publisher->next_seq().value;
+    Json worker;
+    do {
+      const auto reply = Client().Post("/v1/query", body, "application/json");
+      if (reply && reply->status == 200) worker = Json::parse(reply->body)["workers"][0];
+    } while ((worker.is_null() || worker["next_seq"] != next) &&
+             std::chrono::steady_clock::now() < deadline);
+    EXPECT_EQ(worker["next_seq"], next) << worker.dump();
+    return worker;
+  }
+  double Metric(const std::string& sample) const {
+    const std::string page = "\n" + Client().Get("/metrics")->body;
+    const size_t at = page.find("\n" + sample + " ");
+    return at == std::string::npos ? -1 : std::stod(page.substr(at + sample.size() + 2));
+  }
+  double LeftOut(const std::string& format, const std::string& reason) const {
+    return Metric("kvcast_format_left_out_total{worker=\"peer\",format=\"" + format +
+                  "\",reason=\"" + reason + "\"}");
+  }
+  // The next batch of the relay.
+  EventBatch Relayed() {
+    zmq::message_t frames[3];
+    EventBatch batch;
+    for (zmq::message_t& frame : frames) {
+      EXPECT_TRUE(relayed.recv(frame)) << "nothing was relayed";
+    }
+    DecodeCounts counts;
+    const std::span payload(static_cast<const uint8_t*>(frames[2].data()), frames[2].size());
+    EXPECT_TRUE(DecodeBatch(payload, WireLimits(), batch, counts).ok());
+    return batch;
+  }
+  // A subscriber of the relay hears nothing before its subscription has come.
+  void AwaitRelay(const Write& write) {
+    relayed.set(zmq::sockopt::rcvtimeo, 20);
+    zmq::message_t frame;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+    do {
+      ASSERT_LT(std::chrono::steady_clock::now(), deadline) << "nothing is relayed";
+      Publish(write(Batch(StoreTokens({Hash(900)}, Tokens(900, 4)), Remove({Hash(900)}))));
+    } while (!relayed.recv(frame));
+    do {
+      while (frame.more()) (void)relayed.recv(frame);
+    } while (relayed.recv(frame));
+    relayed.set(zmq::sockopt::rcvtimeo, 60000);
+  }
+  void ExpectRelayed(const Write& write) {
+    AwaitRelay(write);
+    Publish(write(Batch(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)))));
+    EventBatch batch = Relayed();
+    std::vector<TokenId> tokens;
+    for (const Event& event : batch.events) {
+      const auto& part = std::get<BlockStored>(event);
+      tokens.insert(tokens.end(), part.token_ids->begin(), part.token_ids->end());
+    }
+    EXPECT_EQ(tokens, Tokens(1, 8));
+    Publish(write(Batch(Remove({Hash(2)}))));
+    batch = Relayed();
+    ASSERT_EQ(batch.events.size(), 1u);
+    EXPECT_EQ(std::get<BlockRemoved>(batch.events[0]).block_hashes,
+              std::vector<BlockHash>{Hash(2)});
+  }
+  void ExpectExact(const Write& write) {
+    PeerEngine engine({PeerFull()}, 64, 11);
+    int64_t hits = 0;
+    for (int turn = 0; turn < 60; ++turn) {
+      EventBatch batch;
+      batch.ts = 1'790'000'000 + turn;
+      batch.events = engine.Run(engine.NextPrompt());
+      Publish(write(batch));
+      const auto asked = engine.NextPrompt();
+      const int64_t hit = engine.Lookup(asked);
+      hits += hit > 0 ? 1 : 0;
+      const Json worker = AskWhenApplied(asked);
+      ASSERT_EQ(worker["reusable_tokens"], hit) << turn << worker.dump();
+      ASSERT_EQ(worker["state"], "synced") << worker.dump();
+    }
+    EXPECT_GT(hits, 10);
+  }
+
+  zmq::context_t context;
+  std::unique_ptr<Publisher> publisher;
+  std::unique_ptr<RouterService> service;
+  zmq::socket_t relayed;
+};
+
+RouterSource TrtllmPeer() {
+  RouterSource source;
+  source.format = EventFormat::kTrtllm;
+  source.trtllm.window_sizes = {4096};
+  source.trtllm.tokens_per_block = kPeerBlock;
+  return source;
+}
+Write TrtllmBytes() {
+  auto writer = std::make_shared<TrtllmWriter>(
+      TrtllmWriterConfig{.window_sizes = {4096}, .tokens_per_block = kPeerBlock});
+  return [writer](const EventBatch& batch) {
+    std::string json;
+    EXPECT_TRUE(writer->Write(batch, json).ok());
+    return Bytes(json.begin(), json.end());
+  };
+}
+RouterSource MooncakePeer() {
+  RouterSource source;
+  source.format = EventFormat::kMooncake;
+  source.worker.groups = {PeerFull()};
+  return source;
+}
+Write MooncakeBytes(const std::string& tenant = "default") {
+  auto writer = std::make_shared<MooncakeWriter>(MooncakeWriterConfig{.tenant_id = tenant});
+  return [writer](const EventBatch& batch) {
+    Bytes bytes;
+    EXPECT_TRUE(writer->Write(batch, bytes).ok());
+    return bytes;
+  };
+}
+
+TEST_F(PeerStreamsTest, TrtllmIsFollowedExactly) {
+  Start(TrtllmPeer());
+  ExpectExact(TrtllmBytes());
+}
+
+TEST_F(PeerStreamsTest, MooncakeIsFollowedExactly) {
+  Start(MooncakePeer());
+  ExpectExact(MooncakeBytes());
+}
+
+TEST_F(PeerStreamsTest, TrtllmIsRelayedAsEventsOfThisLibrary) {
+  Start(TrtllmPeer());
+  ExpectRelayed(TrtllmBytes());
+}
+
+TEST_F(PeerStreamsTest, MooncakeIsRelayedAsEventsOfThisLibrary) {
+  Start(MooncakePeer());
+  ExpectRelayed(MooncakeBytes());
+}
+
+TEST_F(PeerStreamsTest, WhatMooncakeLeavesOutIsOnTheMetricsPage) {
+  Start(MooncakePeer());
+  Publish(MooncakeBytes("another")(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
+  // [1, [{"event_type": "stored", "tenant_id": "default"}, {"event_type": "sneezed", "tenant_id":
+  // "default"}, {"event_type": 1}], nil]
+  const std::string maps = std::string("\x93\x01\x93\x82") +
+                           "\xaa"
+                           "event_type"
+                           "\xa6"
+                           "stored"
+                           "\xa9"
+                           "tenant_id"
+                           "\xa7"
+                           "default"
+                           "\x82"
+                           "\xaa"
+                           "event_type"
+                           "\xa7"
+                           "sneezed"
+                           "\xa9"
+                           "tenant_id"
+                           "\xa7"
+                           "default"
+                           "\x81"
+                           "\xaa"
+                           "event_type"
+                           "\x01"
+                           "\xc0";
+  Publish(Bytes(maps.begin(), maps.end()));
+  (void)AskWhenApplied({1, 2});
+  EXPECT_EQ(LeftOut("mooncake", "other_tenant_or_backend"), 1);
+  EXPECT_EQ(LeftOut("mooncake", "no_hashes"), 1);
+  EXPECT_EQ(LeftOut("mooncake", "unknown_type"), 1);
+  EXPECT_EQ(LeftOut("mooncake", "bad_event"), 1);
+  EXPECT_EQ(LeftOut("mooncake", "no_room"), 0);
+  EXPECT_EQ(LeftOut("trtllm", "bad_event"), -1) << "another format";
+}
+
+TEST_F(PeerStreamsTest, ATrtllmPublisherThatLostEventsLacksBlocks) {
+  Start(TrtllmPeer());
+  const Write write = TrtllmBytes();
+  Publish(write(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
+  EXPECT_EQ(AskWhenApplied(Tokens(1, 5))["state"], "synced");
+  (void)write(Batch(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1))));  // not published
+  Publish(write(Batch(StoreTokens({Hash(3)}, Tokens(21, 4)))));
+  const Json after = AskWhenApplied(Tokens(21, 5));
+  EXPECT_EQ(after["state"], "cleared");
+  EXPECT_EQ(after["exact"], false);
+  EXPECT_EQ(after["reusable_tokens"], 4);
+  Publish(TrtllmBytes()(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))));
+  EXPECT_EQ(AskWhenApplied(Tokens(1, 5))["state"], "synced") << "the engine began anew";
+}
+
+}  // namespace
+}  // namespace kvcast::router

@@ -1,0 +1,259 @@
+// Queries reach workers of any hash scheme: each chain is the worker's own.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/query_engine.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "tests/router/names/scheme_streams.h"
+#include "tests/support/index_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using kvcast::testing::Batch;
+using kvcast::testing::Full;
+using kvcast::testing::Hashes;
+using kvcast::testing::Registered;
+using kvcast::testing::StoreFull;
+
+std::vector<TokenId> PromptOf(int64_t tokens) {
+  std::vector<TokenId> prompt(static_cast<size_t>(tokens));
+  std::iota(prompt.begin(), prompt.end(), 1000);
+  return prompt;
+}
+
+struct QueryEngineTest : ::testing::Test {
+  // Adds a worker that holds the first `blocks` blocks of PromptOf, hashed its own way.
+  void AddWorker(const std::string& name, HashAlgorithm algorithm, const std::string& seed,
+                 int64_t unit, EventHashForm form, int64_t blocks, const HashInputs& inputs = {}) {
+    RouterSource config;
+    config.worker = Registered({Full(unit)});
+    config.worker.name = name;
+    config.algorithm = algorithm;
+    config.hash_seed = seed;
+    const WorkerId id(static_cast<uint32_t>(sources.size()));
+    sources.push_back(Source::Create(id, config, index).value());
+    std::vector<Digest> digests;
+    BlockHasher::FromSeed(algorithm, seed)
+        ->ExtendChain(PromptOf(unit * blocks), unit, inputs, digests);
+    std::vector<BlockHash> hashes;
+    for (const Digest& digest : digests) hashes.push_back(ToEventHash(digest, form));
+    std::vector<uint8_t> payload;
+    const EventBatch batch = Batch(StoreFull(hashes, 0, unit));
+    ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    sources.back()->OnBatch(payload);
+  }
+
+  std::vector<int64_t> Ask(const Query& query) const {
+    const QueryEngine engine(index, [](WorkerId) { return SourceStatus(); });
+    std::vector<int64_t> tokens;
+    const Result<std::vector<QueryAnswer>> answers = engine.Answer(query, sources);
+    for (const QueryAnswer& answer : answers.value()) {
+      tokens.push_back(answer.match.gpu_tokens);
+    }
+    return tokens;
+  }
+
+  static Query ByTokens(int64_t tokens) {
+    Query query;
+    query.tokens = PromptOf(tokens);
+    query.prompt_tokens = tokens;
+    return query;
+  }
+
+  PrefixIndex index;
+  SourceList sources;
+};
+
+TEST_F(QueryEngineTest, EveryWorkerIsAskedWithItsOwnChain) {
+  const std::string seed(kDefaultHashSeed);
+  AddWorker("a", HashAlgorithm::kSha256, seed, 16, EventHashForm::kInt64, 4);
+  AddWorker("b", HashAlgorithm::kSha256Cbor, seed, 16, EventHashForm::kInt64, 3);
+  AddWorker("c", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 2);
+  AddWorker("d", HashAlgorithm::kSha256, seed, 32, EventHashForm::kInt64, 1);
+  AddWorker("e", HashAlgorithm::kSha256, seed, 16, EventHashForm::kBytes, 1);
+  EXPECT_EQ(Ask(ByTokens(100)), (std::vector<int64_t>{64, 48, 32, 32, 16}));
+  EXPECT_EQ(Ask(ByTokens(33)), (std::vector<int64_t>{32, 32, 32, 32, 16}));
+}
+
+TEST_F(QueryEngineTest, LoraAndSaltAreAnotherCache) {
+  HashInputs tenant;
+  tenant.cache_salt = "tenant-a";
+  HashInputs adapter;
+  adapter.lora_name = "adapter";
+  AddWorker("plain", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
+  AddWorker("salted", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4, tenant);
+  AddWorker("adapted", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4, adapter);
+  Query query = ByTokens(100);
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{64, 0, 0}));
+  query.inputs = tenant;
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{0, 64, 0}));
+  query.inputs = adapter;
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{0, 0, 64}));
+}
+
+TEST_F(QueryEngineTest, NamedWorkersAnswerInOrderOfTheSources) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 1);
+  AddWorker("b", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 2);
+  AddWorker("c", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 3);
+  Query query = ByTokens(100);
+  query.workers = {"c", "b"};
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{32, 48}));
+  query.workers = {"nobody"};
+  const QueryEngine engine(index, [](WorkerId) { return SourceStatus(); });
+  EXPECT_EQ(engine.Answer(query, sources).status().message(), "workers: unknown worker nobody");
+}
+
+TEST_F(QueryEngineTest, WhatCountsAsAppliedIsInTheAnswer) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  SourceStatus status;
+  const QueryEngine engine(index, [&](WorkerId worker) {
+    if (status.next_seq++ == 0) index.Apply(worker, Batch(StoreFull(Hashes(1, 4), 0, 16)));
+    return status;
+  });
+  const auto answers = engine.Answer(query, sources);
+  EXPECT_EQ(answers.value()[0].next_seq, 1u);
+  EXPECT_EQ(answers.value()[0].match.gpu_tokens, 64);
+}
+
+TEST_F(QueryEngineTest, AnotherHashUnitProvesNothing) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  query.hash_block_size = 32;
+  const QueryEngine engine(index, [](WorkerId) {
+    SourceStatus status;
+    status.state = SourceState::kSynced;
+    return status;
+  });
+  EXPECT_FALSE(engine.Answer(query, sources).value()[0].exact);
+  query.hash_block_size = 16;
+  EXPECT_TRUE(engine.Answer(query, sources).value()[0].exact);
+}
+
+// Registered groups whose blocks the unit of the stores does not divide.
+TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
+  RouterSource config;
+  config.worker = Registered({Full(16)});
+  sources.push_back(Source::Create(WorkerId(0), config, index).value());
+  std::vector<uint8_t> payload;
+  const EventBatch batch = Batch(kvcast::testing::RootStore({.unit = 24}, 1));
+  ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+  sources.back()->OnBatch(payload);
+  EXPECT_EQ(sources.back()->verdict().state, SchemeState::kMatched);
+  const QueryEngine engine(index, [](WorkerId) {
+    SourceStatus status;
+    status.state = SourceState::kSynced;
+    return status;
+  });
+  const auto answers = engine.Answer(ByTokens(100), sources);
+  EXPECT_EQ(answers.value()[0].reason, "hash scheme: the stores' unit is not the worker's");
+}
+
+TEST_F(QueryEngineTest, AStreamThatIsNotHeardSaysWhatToLookAt) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
+  SourceStatus status;
+  const QueryEngine engine(index, [&status](WorkerId) { return status; });
+  const auto reason = [&] { return engine.Answer(ByTokens(100), sources).value()[0].reason; };
+  EXPECT_EQ(reason(), "the stream is connecting");
+  status.reason = SourceReason::kUnheard;
+  EXPECT_EQ(reason(),
+            "the stream is connecting: no message for 10 s: if the engine connects its publisher "
+            "(vLLM does for tcp://127.0.0.1:PORT), set bind=true");
+  status.bound = true;
+  EXPECT_EQ(reason(), "the stream is connecting: no publisher has connected for 10 s");
+}
+
+TEST_F(QueryEngineTest, AnUncertainMatchProvesNothing) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  const QueryEngine engine(index, [](WorkerId) {
+    SourceStatus status;
+    status.state = SourceState::kSynced;
+    return status;
+  });
+  BlockStored store = StoreFull(Hashes(1, 4), 0, 16);
+  store.token_ids.emplace(64, 1);
+  index.Apply(WorkerId(0), Batch(store));
+  EXPECT_TRUE(engine.Answer(query, sources).value()[0].exact);
+  index.Apply(WorkerId(0), Batch(store));
+  EXPECT_EQ(engine.Answer(query, sources).value()[0].reason, "the worker repeats announcements");
+  EXPECT_FALSE(engine.Answer(query, sources).value()[0].exact);
+}
+
+TEST_F(QueryEngineTest, ProofMustHoldBeforeAndAfterTheIndexIsAsked) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 4);
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  const SourceState states[][2] = {{SourceState::kSynced, SourceState::kSynced},
+                                   {SourceState::kSynced, SourceState::kSuspect},
+                                   {SourceState::kGap, SourceState::kSynced}};
+  for (const auto& [before, after] : states) {
+    int calls = 0;
+    const QueryEngine engine(index, [&, first = before, then = after](WorkerId) {
+      SourceStatus status;
+      status.state = calls++ == 0 ? first : then;
+      return status;
+    });
+    const auto answers = engine.Answer(query, sources);
+    EXPECT_EQ(answers.value()[0].exact, &before == &states[0][0]);
+    EXPECT_EQ(answers.value()[0].reason.empty(), answers.value()[0].exact);
+  }
+}
+
+TEST_F(QueryEngineTest, HashesAreTakenAsTheyAre) {
+  AddWorker("a", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 0);
+  AddWorker("b", HashAlgorithm::kSha256, "0", 32, EventHashForm::kInt64, 0);
+  index.Apply(WorkerId(0), Batch(StoreFull(Hashes(1, 4), 0, 16)));
+  index.Apply(WorkerId(1), Batch(StoreFull(Hashes(1, 4), 0, 32)));
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{64, 128}));
+  query.prompt_tokens = 64;
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{48, 32}));
+  query.hash_block_size = 32;
+  EXPECT_EQ(Ask(query), (std::vector<int64_t>{0, 32}));
+}
+
+TEST_F(QueryEngineTest, EventsAgeByTheWorkersOwnTimeStamp) {
+  AddWorker("fed", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 1);
+  AddWorker("ahead", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 1);
+  RouterSource silent;
+  silent.worker = Registered({Full()});
+  silent.worker.name = "silent";
+  sources.push_back(Source::Create(WorkerId(2), silent, index).value());
+  const double stamps[] = {100, 200};
+  for (size_t i = 0; i < 2; ++i) {
+    EventBatch batch;
+    batch.ts = stamps[i];
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    sources[i]->OnBatch(payload);
+  }
+  const auto status = [](WorkerId) { return SourceStatus(); };
+  const QueryEngine engine(index, status, [] { return 107.5; });
+  const auto answers = engine.Answer(ByTokens(100), sources).value();
+  EXPECT_EQ(answers[0].event_age_seconds, 7.5);
+  EXPECT_EQ(answers[1].event_age_seconds, 0);  // its clock runs ahead of ours
+  EXPECT_EQ(answers[2].event_age_seconds, std::nullopt);
+  EXPECT_EQ(answers[2].match.recompute_tokens, 100);
+  const QueryEngine without_clock(index, status);
+  EXPECT_EQ(without_clock.Answer(ByTokens(100), sources).value()[0].event_age_seconds,
+            std::nullopt);
+}
+
+}  // namespace
+}  // namespace kvcast::router

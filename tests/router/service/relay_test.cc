@@ -1,0 +1,189 @@
+// The relay: what was published comes again, by place and with its number, and whoever does not
+// read it costs a bounded amount of memory and nobody's time.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/relay/relay.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <thread>
+#include <variant>
+#include <vector>
+#include <zmq.hpp>
+
+#include "kvcast/wire/wire.h"
+#include "router/service/relay/relay_topic.h"
+#include "src/base/sanitizers.h"
+#include "tests/support/index_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using kvcast::testing::Batch;
+using kvcast::testing::Hashes;
+using kvcast::testing::Remove;
+using kvcast::testing::StoreFull;
+using kvcast::testing::StoreIn;
+
+std::vector<uint8_t> Encoded(const EventBatch& batch) {
+  std::vector<uint8_t> payload;
+  EXPECT_TRUE(EncodeBatch(batch, Dialect::kKvcast1, payload).ok());
+  return payload;
+}
+
+// A subscriber, with as little room as it can have.
+class Reader {
+ public:
+  Reader(zmq::context_t& context, const std::string& endpoint, const std::string& topic = "")
+      : socket_(context, zmq::socket_type::sub) {
+    socket_.set(zmq::sockopt::rcvhwm, 1);
+    socket_.set(zmq::sockopt::rcvbuf, 4096);
+    socket_.set(zmq::sockopt::linger, 0);
+    socket_.set(zmq::sockopt::rcvtimeo, 20000);
+    socket_.set(zmq::sockopt::subscribe, topic);
+    socket_.connect(endpoint);
+  }
+  struct Message {
+    std::string topic;
+    uint64_t seq = 0;
+    EventBatch batch;
+  };
+  Message Read() {
+    zmq::message_t topic;
+    zmq::message_t seq;
+    zmq::message_t payload;
+    Message message;
+    if (!socket_.recv(topic) || !socket_.recv(seq) || !socket_.recv(payload)) return message;
+    message.topic = topic.to_string();
+    for (size_t i = 0; i < seq.size(); ++i) {
+      message.seq = message.seq << 8 | static_cast<const uint8_t*>(seq.data())[i];
+    }
+    DecodeCounts counts;
+    const std::span bytes(static_cast<const uint8_t*>(payload.data()), payload.size());
+    EXPECT_TRUE(DecodeBatch(bytes, WireLimits(), message.batch, counts).ok());
+    return message;
+  }
+
+ private:
+  zmq::socket_t socket_;
+};
+
+struct RelayTest : ::testing::Test {
+  void Start(RelayConfig config = {}) {
+    config.endpoint = "tcp://127.0.0.1:0";
+    relay = Relay::Create(config).value();
+  }
+  void Post(uint64_t seq, const EventBatch& batch) {
+    relay->Post("m", "w.1", 2, Seq(seq), Encoded(batch));
+  }
+  // Until the reader is subscribed, what is sent passes it by.
+  void Await(Reader& reader) {
+    std::thread posting([this] {
+      while (!found) {
+        Post(0, Batch(StoreFull(Hashes(1, 1), 63)));
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    });
+    EXPECT_FALSE(reader.Read().topic.empty());
+    found = true;
+    posting.join();
+    while (relay->counters().batches < posted) std::this_thread::yield();
+  }
+
+  std::atomic<bool> found{false};
+  uint64_t posted = 0;
+  zmq::context_t context;
+  std::unique_ptr<Relay> relay;
+};
+
+TEST_F(RelayTest, ABatchIsSplitByTierAndGroupAndKeepsItsNumber) {
+  Start();
+  Reader reader(context, relay->endpoint());
+  Await(reader);
+  AllBlocksCleared cleared;
+  Post(77, Batch(StoreFull(Hashes(1, 3), 0), StoreFull(Hashes(1, 2), 1), Remove(Hashes(9, 1), 0),
+                 StoreIn("CPU", Hashes(4, 1)), cleared));
+  std::map<std::string, size_t> events;
+  while (events.size() < 4) {
+    const Reader::Message message = reader.Read();
+    ASSERT_FALSE(message.topic.empty());
+    if (message.topic.ends_with(".63")) continue;
+    EXPECT_EQ(message.seq, 77u);
+    events[message.topic] = message.batch.events.size();
+  }
+  EXPECT_EQ(events, (std::map<std::string, size_t>{{"kv.m.w%2E1.2.GPU.0", 2},
+                                                   {"kv.m.w%2E1.2.GPU.1", 1},
+                                                   {"kv.m.w%2E1.2.GPU.-", 1},
+                                                   {"kv.m.w%2E1.2.CPU.0", 1}}));
+}
+
+TEST_F(RelayTest, RedactionTakesTheTokensAndKeys) {
+  BlockStored stored = StoreFull(Hashes(1, 1), 0);
+  stored.token_ids = std::vector<TokenId>(16, 5);
+  stored.lora_name = "tenant";
+  stored.cache_salt = "salt";
+  stored.lookahead = LookaheadTokens{1, {7}};
+  EventBatch batch = Batch(stored);
+  Redact(batch);
+  const auto& left = std::get<BlockStored>(batch.events[0]);
+  EXPECT_FALSE(left.token_ids || left.lora_name || left.cache_salt || left.extra_keys);
+  EXPECT_EQ(left.lookahead, (LookaheadTokens{1, {0}}));
+  EXPECT_EQ(left.block_hashes, stored.block_hashes);
+  EXPECT_EQ(left.block_size, 16);
+}
+
+TEST_F(RelayTest, AnAddressInUseIsAnError) {
+  Start();
+  RelayConfig same;
+  same.endpoint = relay->endpoint();
+  EXPECT_EQ(Relay::Create(same).status().code(), StatusCode::kUnavailable);
+  same.endpoint = "nonsense";
+  EXPECT_EQ(Relay::Create(same).status().code(), StatusCode::kInvalidArgument);
+}
+
+// One that does not read: what waits for it is bounded in bytes, posting goes on, and once it is
+// disconnected all is free again and others get everything.
+TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
+#ifdef KVCAST_THREAD_SANITIZER
+  GTEST_SKIP() << "decoding megabytes takes minutes under ThreadSanitizer";
+#endif
+  constexpr size_t kBytes = 8 << 20;
+  RelayConfig config;
+  config.unsent_bytes_max = kBytes;
+  config.stall_timeout_ms = 3000;  // longer than it takes to fill what the system buffers
+  Start(config);
+  Reader stalled(context, relay->endpoint());
+  Await(stalled);
+  const EventBatch large = Batch(StoreFull(Hashes(uint64_t{1} << 60, 10000), 0));
+  uint64_t seq = 0;
+  while (relay->counters().dropped == 0) {
+    ASSERT_LT(seq, 20000u) << "the subscriber was given up before the bound was reached";
+    Post(seq++, large);
+    ASSERT_LE(relay->counters().unsent_bytes, kBytes);
+    while (relay->counters().batches + relay->counters().dropped < seq) std::this_thread::yield();
+  }
+  EXPECT_GT(relay->counters().unsent_bytes, kBytes / 2);
+  while (relay->counters().unsent_bytes > 0) std::this_thread::yield();
+  Reader reader(context, relay->endpoint(), "kv.m.w%2E1.2.GPU.63");
+  found = false;
+  Await(reader);
+}
+
+// The queue in front of the relay's thread.
+TEST_F(RelayTest, WhatWaitsToBeRelayedIsBounded) {
+  RelayConfig config;
+  config.queue_batches_max = 1;
+  Start(config);
+  for (uint64_t i = 0; i < 2000; ++i) Post(i, Batch(StoreFull(Hashes(1, 100), 0)));
+  while (relay->counters().batches + relay->counters().dropped < 2000) std::this_thread::yield();
+  EXPECT_GT(relay->counters().dropped, 0u);
+  EXPECT_GT(relay->counters().batches, 0u);
+}
+
+}  // namespace
+}  // namespace kvcast::router

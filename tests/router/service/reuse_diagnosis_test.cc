@@ -1,0 +1,342 @@
+// Why is the hit rate zero? Engines that reuse nothing, each for one of the six causes, are
+// followed over the wire; the diagnosis names the cause and the group.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvcast/router/prefix_index.h"
+#include "kvcast/wire/wire.h"
+#include "router/service/ingest/source.h"
+#include "router/service/route/reuse_answers.h"
+#include "tests/support/engine_testing.h"
+
+namespace kvcast::engine {
+namespace {
+
+using enum ReuseCause;
+using Tokenized = std::vector<TokenId>;
+
+constexpr int64_t kRequests = 12;  // more than kMinTestedPrompts
+
+Tokenized Shared(int64_t tokens) { return Tokens(tokens, 1); }
+// Tokens that no other request has.
+Tokenized Own(int64_t request, int64_t tokens) {
+  return Tokens(tokens, static_cast<TokenId>(100'000 * (request + 1)));
+}
+
+// An engine, and a router that follows it.
+class Followed {
+ public:
+  explicit Followed(const CacheConfig& config, const router::RouterSource& source = {})
+      : engine_(config) {
+    router::RouterSource named = source;
+    named.worker.name = "worker";
+    auto created = router::Source::Create(kWorker, named, index_);
+    EXPECT_TRUE(created.ok()) << created.status().ToString();
+    source_ = std::move(created).value();
+  }
+
+  // A request from admission to its end, computed in one step or in steps of so many tokens. The
+  // tokens that it reused.
+  int64_t Serve(Tokenized tokens, const HashInputs& inputs = {}, int64_t step = 0) {
+    CacheRequest request = Request(std::to_string(next_++), std::move(tokens));
+    request.hash_inputs = inputs;
+    if (!inputs.lora_name.empty()) request.lora_id = 7;
+    engine_.cache().BeginStep();
+    const PrefixHit hit = engine_.Lookup(request);
+    const int64_t total = std::ssize(request.tokens);
+    int64_t computed = hit.tokens;
+    for (bool first = true; computed < total; first = false) {
+      const int64_t tokens_now = step == 0 ? total - computed : std::min(step, total - computed);
+      AllocateArgs args = {.new_tokens = tokens_now};
+      if (first) {
+        args.hit = &hit;
+      } else {
+        args.computed_tokens = computed;
+      }
+      EXPECT_TRUE(engine_.Allocate(request, args));
+      computed += tokens_now;
+      Publish();
+    }
+    engine_.Free(request);
+    Publish();
+    reused_ += hit.tokens;
+    return hit.tokens;
+  }
+  // The blocks of a request's group that are cached leave the pool.
+  void EvictGroup(Tokenized tokens, uint32_t group) {
+    CacheRequest request = Request("evicted", std::move(tokens));
+    engine_.cache().BeginStep();
+    const PrefixHit hit = engine_.Lookup(request);
+    for (const BlockId block : hit.blocks[group]) {
+      if (block.value != 0) engine_.Evict(block.value);
+    }
+    Publish();
+  }
+  void Publish() {
+    EventBatch batch;
+    batch.events = engine_.cache().TakeEvents();
+    if (hidden_group_) {
+      std::erase_if(batch.events, [&](const Event& event) {
+        const auto* stored = std::get_if<BlockStored>(&event);
+        const auto* removed = std::get_if<BlockRemoved>(&event);
+        return (stored != nullptr && stored->group_idx == hidden_group_) ||
+               (removed != nullptr && removed->group_idx == hidden_group_);
+      });
+    }
+    for (Event& event : batch.events) {
+      auto* stored = std::get_if<BlockStored>(&event);
+      if (stored != nullptr && stored->lora_id) stored->lora_name = lora_name_;
+    }
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    source_->OnBatch(payload, Seq(seq_++));
+  }
+  void HideGroup(int64_t group) { hidden_group_ = group; }
+  void SetLoraName(std::string name) { lora_name_ = std::move(name); }
+
+  ReuseDiagnosis Diagnose() const { return index_.Diagnose(kWorker); }
+  int64_t reused() const { return reused_; }
+  PrefixIndex& index() { return index_; }
+
+ private:
+  static constexpr WorkerId kWorker{3};
+  PrefixIndex index_;
+  TestEngine engine_;
+  std::unique_ptr<router::Source> source_;
+  std::optional<int64_t> hidden_group_;
+  std::string lora_name_;
+  uint64_t seq_ = 0;
+  int64_t next_ = 0;
+  int64_t reused_ = 0;
+};
+
+router::RouterSource Told(const CacheConfig& config) {
+  router::RouterSource source;
+  source.worker.groups = config.groups;
+  return source;
+}
+
+std::string Describe(const ReuseDiagnosis& found) {
+  std::string text = "tested " + std::to_string(found.tested) + " lost " +
+                     std::to_string(found.lost) + " alignment " + std::to_string(found.alignment) +
+                     "/" + std::to_string(found.group_alignment);
+  for (size_t i = 0; i < kReuseCauses; ++i) {
+    text += " " + std::string(ReuseCauseName(static_cast<ReuseCause>(i))) + " " +
+            std::to_string(found.lost_by_cause[i]);
+  }
+  for (const auto& group : found.groups) {
+    text +=
+        " (held " + std::to_string(group.held) + " usable " + std::to_string(group.usable) + ")";
+  }
+  return text;
+}
+
+// The cause, and the group that blocks; -1: none.
+void ExpectNamed(const ReuseDiagnosis& found, ReuseCause cause, int64_t group) {
+  ASSERT_TRUE(found.cause) << Describe(found);
+  EXPECT_EQ(ReuseCauseName(*found.cause), ReuseCauseName(cause)) << Describe(found);
+  EXPECT_EQ(found.group.value_or(-1), group) << Describe(found);
+}
+
+// ---- The six causes.
+
+// The events of the second group do not reach the router, which is told of the group.
+TEST(ReuseDiagnosis, AGroupThatNoStoreNamesWasNeverAnnounced) {
+  const CacheConfig config = Config({Full(), Window(32)}, 1000);
+  Followed worker(config, Told(config));
+  worker.HideGroup(1);
+  for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
+  EXPECT_GT(worker.reused(), 0) << "the engine itself has both";
+  const ReuseDiagnosis found = worker.Diagnose();
+  ExpectNamed(found, kNeverAnnounced, 1);
+  EXPECT_GT(found.total().held, 0);
+  EXPECT_EQ(found.total().usable, 0);
+}
+
+// A Mamba group in mode "align" keeps the state at the last boundary of a prompt, which is behind
+// the prefix that the prompts share.
+TEST(ReuseDiagnosis, AStateThatIsKeptBehindTheSharedPrefixWasNeverStored) {
+  const CacheConfig config = Config({Full(), Mamba(MambaMode::kAlign)}, 1000);
+  Followed worker(config, Told(config));
+  for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(100), Own(i, 64)), {}, 160);
+  EXPECT_EQ(worker.reused(), 0);
+  const ReuseDiagnosis found = worker.Diagnose();
+  ExpectNamed(found, kNeverStored, 1);
+  EXPECT_GT(found.total().usable, 0) << "by a prompt that repeats the whole of another one";
+}
+
+TEST(ReuseDiagnosis, AGroupThatLosesItsBlocksFirstIsNamed) {
+  const CacheConfig config = Config({Full(), Window(32)}, 2000);
+  Followed worker(config, Told(config));
+  for (int64_t i = 0; i < kRequests; ++i) {
+    worker.Serve(Own(i, 160));
+    for (int64_t tokens = 160; tokens > 16; tokens -= 16) {
+      Tokenized prefix = Own(i, tokens + 1);
+      prefix.back() = -1;
+      worker.EvictGroup(std::move(prefix), 1);
+    }
+  }
+  const ReuseDiagnosis found = worker.Diagnose();
+  ExpectNamed(found, kEvictedFirst, 1);
+}
+
+// The prompts share 96 tokens, and hits end with blocks of 128.
+TEST(ReuseDiagnosis, AGridCoarserThanTheSharedPrefixIsNamed) {
+  const CacheConfig config = Config({Full(16), Window(128, 128)}, 1000);
+  Followed worker(config, Told(config));
+  for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 100)));
+  EXPECT_EQ(worker.reused(), 0);
+  ExpectNamed(worker.Diagnose(), kAlignmentTooCoarse, 1);
+}
+
+TEST(ReuseDiagnosis, AToldAlignmentThatTheBlocksDoNotHaveIsNamed) {
+  const CacheConfig config = Config({Full(), Window(32)}, 1000);
+  router::RouterSource source = Told(config);
+  source.worker.alignment = 1024;
+  Followed worker(config, source);
+  for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
+  EXPECT_GT(worker.reused(), 0) << "the engine serves what the router does not promise";
+  ExpectNamed(worker.Diagnose(), kToldAlignmentWrong, -1);
+}
+
+TEST(ReuseDiagnosis, ASaltOfItsOwnForEachRequestIsNamed) {
+  const CacheConfig config = Config({Full(), Window(32)}, 1000);
+  Followed worker(config, Told(config));
+  for (int64_t i = 0; i < kRequests; ++i) {
+    worker.Serve(Concat(Shared(96), Own(i, 64)), {.cache_salt = "request " + std::to_string(i)});
+  }
+  EXPECT_EQ(worker.reused(), 0);
+  ExpectNamed(worker.Diagnose(), kKeyDiffers, -1);
+}
+
+TEST(ReuseDiagnosis, AnAdapterOfItsOwnForEachRequestIsNamed) {
+  const CacheConfig config = Config({Full(), Window(32)}, 1000);
+  Followed worker(config, Told(config));
+  for (int64_t i = 0; i < kRequests; ++i) {
+    const std::string adapter = "adapter " + std::to_string(i);
+    worker.SetLoraName(adapter);
+    worker.Serve(Concat(Shared(96), Own(i, 64)), {.lora_name = adapter});
+  }
+  EXPECT_EQ(worker.reused(), 0);
+  ExpectNamed(worker.Diagnose(), kKeyDiffers, -1);
+}
+
+// ---- What names no cause.
+
+TEST(ReuseDiagnosis, AHealthyHybridNamesNone) {
+  const CacheConfig config = Config({Full(), Window(32), Mamba(MambaMode::kAll)}, 4000);
+  for (const bool told : {true, false}) {
+    Followed worker(config, told ? Told(config) : router::RouterSource());
+    for (int64_t i = 0; i < 2 * kRequests; ++i) {
+      worker.Serve(Concat(Shared(96), Own(i, 64)), {}, 32);
+    }
+    EXPECT_GT(worker.reused(), 0);
+    const ReuseDiagnosis found = worker.Diagnose();
+    EXPECT_TRUE(found.enough_data()) << Describe(found);
+    EXPECT_FALSE(found.cause) << Describe(found);
+    EXPECT_EQ(found.lost, 0) << Describe(found);
+    EXPECT_GT(found.total().usable * 10, found.total().held * 9) << Describe(found);
+  }
+}
+
+// A conversation's next turn goes on behind the last one.
+TEST(ReuseDiagnosis, ConversationsThatAreReusedNameNone) {
+  const CacheConfig config = Config({Full(), Window(32)}, 4000);
+  Followed worker(config, Told(config));
+  for (int64_t i = 0; i < kRequests; ++i) {
+    for (int64_t turn = 1; turn <= 3; ++turn) worker.Serve(Own(i, 48 * turn + 1));
+  }
+  EXPECT_GT(worker.reused(), 0);
+  const ReuseDiagnosis found = worker.Diagnose();
+  EXPECT_TRUE(found.enough_data()) << Describe(found);
+  EXPECT_FALSE(found.cause) << Describe(found);
+}
+
+// Tenants that come back are served, each under its own salt.
+TEST(ReuseDiagnosis, SaltsThatComeBackNameNone) {
+  const CacheConfig config = Config({Full(), Window(32)}, 4000);
+  Followed worker(config, Told(config));
+  for (int64_t i = 0; i < 2 * kRequests; ++i) {
+    worker.Serve(Concat(Shared(96), Own(i, 64)), {.cache_salt = "tenant " + std::to_string(i % 3)});
+  }
+  EXPECT_GT(worker.reused(), 0);
+  const ReuseDiagnosis found = worker.Diagnose();
+  EXPECT_TRUE(found.enough_data()) << Describe(found);
+  EXPECT_FALSE(found.cause) << Describe(found);
+}
+
+TEST(ReuseDiagnosis, FewRequestsAreNotEnough) {
+  const CacheConfig config = Config({Full(), Mamba(MambaMode::kAlign)}, 1000);
+  Followed worker(config, Told(config));
+  for (int64_t i = 0; i < kMinTestedPrompts - 1; ++i) {
+    worker.Serve(Concat(Shared(100), Own(i, 64)));
+  }
+  const ReuseDiagnosis found = worker.Diagnose();
+  EXPECT_FALSE(found.enough_data()) << Describe(found);
+  EXPECT_FALSE(found.cause) << Describe(found);
+  EXPECT_GT(found.lost, 0) << "they are lost all the same";
+}
+
+TEST(ReuseDiagnosis, AnUnknownWorkerHasNoFindings) {
+  PrefixIndex index;
+  EXPECT_FALSE(index.Diagnose(WorkerId(1)).enough_data());
+}
+
+// ---- What engines say that they reused.
+
+std::vector<router::ReuseAnswer> Answers(int64_t promised, int64_t reused, int64_t count) {
+  return {static_cast<size_t>(count), router::ReuseAnswer{promised, reused}};
+}
+
+TEST(ReuseDiagnosis, LearnedGroupsThatServeNothingLackOneThatIsNotAnnounced) {
+  const CacheConfig config = Config({Full(), Window(32)}, 1000);
+  Followed worker(config);
+  worker.HideGroup(1);
+  for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
+  ReuseDiagnosis found = worker.Diagnose();
+  EXPECT_FALSE(found.cause) << "what is announced serves hits";
+  router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts - 1), found);
+  EXPECT_FALSE(found.cause) << "too few answers";
+  router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts), found);
+  ExpectNamed(found, kNeverAnnounced, -1);
+}
+
+TEST(ReuseDiagnosis, AGroupNumberWithoutStoresIsTheOneThatIsNotAnnounced) {
+  const CacheConfig config = Config({Full(), Window(32), Full()}, 1000);
+  Followed worker(config);
+  worker.HideGroup(1);
+  for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
+  ReuseDiagnosis found = worker.Diagnose();
+  router::ApplyAnswers(Answers(96, 0, kMinTestedPrompts), found);
+  ExpectNamed(found, kNeverAnnounced, 1);
+}
+
+TEST(ReuseDiagnosis, PromisesThatAreRoundedDownShowAToldAlignmentThatIsTooFine) {
+  const CacheConfig config = Config({Full(16), Full(64)}, 1000);
+  router::RouterSource source = Told(config);
+  source.worker.alignment = 16;
+  Followed worker(config, source);
+  for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(112), Own(i, 64)));
+  ReuseDiagnosis found = worker.Diagnose();
+  EXPECT_FALSE(found.cause) << Describe(found);
+  router::ApplyAnswers(Answers(112, 64, kMinTestedPrompts), found);
+  ExpectNamed(found, kToldAlignmentWrong, -1);
+}
+
+TEST(ReuseDiagnosis, KeptPromisesNameNone) {
+  const CacheConfig config = Config({Full(), Window(32)}, 1000);
+  Followed worker(config);
+  for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
+  ReuseDiagnosis found = worker.Diagnose();
+  router::ApplyAnswers(Answers(96, 96, kRequests), found);
+  EXPECT_FALSE(found.cause);
+}
+
+}  // namespace
+}  // namespace kvcast::engine

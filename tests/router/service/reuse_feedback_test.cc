@@ -1,0 +1,77 @@
+// Feedback of the tokens that an engine really had.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/reuse_feedback.h"
+
+#include <gtest/gtest.h>
+
+namespace kvcast::router {
+namespace {
+
+TEST(ReuseFeedback, PromisesThatStayWrongAreRefuted) {
+  ReuseFeedback feedback;
+  for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) EXPECT_FALSE(feedback.Note(1000, 800));
+  EXPECT_TRUE(feedback.Note(1000, 800));
+  EXPECT_FALSE(feedback.Note(1000, 800)) << "begins anew";
+}
+
+TEST(ReuseFeedback, OneWrongAnswerAmongManyIsNot) {
+  ReuseFeedback feedback;
+  for (int i = 0; i < 200; ++i) EXPECT_FALSE(feedback.Note(1000, i % 32 == 0 ? 0 : 1000));
+}
+
+TEST(ReuseFeedback, MoreThanPromisedIsFine) {
+  ReuseFeedback feedback;
+  for (int i = 0; i < 200; ++i) EXPECT_FALSE(feedback.Note(100, 1000));
+  EXPECT_EQ(feedback.missing_share(), 0);
+}
+
+TEST(ReuseFeedback, OldAnswersFade) {
+  ReuseFeedback feedback;
+  for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) feedback.Note(1000, 950);
+  EXPECT_NEAR(feedback.missing_share(), 0.05, 1e-9);
+  for (int i = 0; i < 500; ++i) EXPECT_FALSE(feedback.Note(1000, 1000));
+  EXPECT_LT(feedback.missing_share(), 1e-6);
+}
+
+TEST(ReuseFeedback, ThreeEqualDifferencesOfTheLastTenAreAContradiction) {
+  ReuseFeedback feedback;
+  for (const int64_t difference : {-16, 0, 0, 0, -16, 0, 0, 0, 0, 0, -16}) {
+    feedback.Compare(difference);
+    EXPECT_EQ(feedback.contradiction(), std::nullopt) << "the first has left the ten";
+  }
+  feedback.Compare(-16);
+  EXPECT_EQ(feedback.contradiction(), -16);
+}
+
+TEST(ReuseFeedback, DifferencesOfOtherSizeOrSignAreOtherThings) {
+  ReuseFeedback feedback;
+  for (const int64_t difference : {-16, 16, -32, 32, -16, 16, -48, 0, 0, 0}) {
+    feedback.Compare(difference);
+  }
+  EXPECT_EQ(feedback.contradiction(), std::nullopt);
+}
+
+TEST(ReuseFeedback, AHundredThatAgreeEndAContradiction) {
+  ReuseFeedback feedback;
+  const auto agree = [&feedback](int times) {
+    for (int i = 0; i < times; ++i) feedback.Compare(0);
+  };
+  for (int i = 0; i < 3; ++i) feedback.Compare(-16);
+  agree(ReuseFeedback::kAgreeing - 1);
+  EXPECT_EQ(feedback.contradiction(), -16);
+  feedback.Compare(-32);
+  agree(ReuseFeedback::kAgreeing - 1);
+  EXPECT_EQ(feedback.contradiction(), -16) << "in a row";
+  agree(1);
+  EXPECT_EQ(feedback.contradiction(), std::nullopt);
+}
+
+TEST(ReuseFeedback, ARefutationKeepsTheContradiction) {
+  ReuseFeedback feedback;
+  for (int i = 0; i < 3; ++i) feedback.Compare(-16);
+  for (int i = 0; i < ReuseFeedback::kMinAnswers; ++i) feedback.Note(1000, 800);
+  EXPECT_EQ(feedback.contradiction(), -16);
+}
+
+}  // namespace
+}  // namespace kvcast::router

@@ -1,0 +1,351 @@
+// The whole way: a publisher's batches over sockets into the index and out over HTTP.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/router_service.h"
+
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "kvcast/stream/publisher.h"
+#include "router/service/api/field_api.h"
+#include "router/service/api/own_api.h"
+#include "router/service/api/static_files.h"
+#include "tests/router/names/scheme_streams.h"
+#include "tests/support/index_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using Json = nlohmann::json;
+using kvcast::testing::Batch;
+using kvcast::testing::DenseStore;
+using kvcast::testing::EngineScheme;
+using kvcast::testing::Full;
+using kvcast::testing::Registered;
+using kvcast::testing::SchemeTokens;
+using kvcast::testing::StoreFull;
+using kvcast::testing::StoreWindow;
+
+std::vector<TokenId> Prompt(int64_t tokens) {
+  std::vector<TokenId> prompt(static_cast<size_t>(tokens));
+  std::iota(prompt.begin(), prompt.end(), 1);
+  return prompt;
+}
+
+std::vector<BlockHash> ChainOf(const std::vector<TokenId>& tokens) {
+  std::vector<Digest> digests;
+  BlockHasher::FromSeed(HashAlgorithm::kSha256, kDefaultHashSeed)
+      ->ExtendChain(tokens, 16, HashInputs(), digests);
+  std::vector<BlockHash> chain;
+  for (const Digest& digest : digests) chain.push_back(ToEventHash(digest, EventHashForm::kInt64));
+  return chain;
+}
+
+std::unique_ptr<Publisher> StartPublisher() {
+  PublisherConfig config;
+  config.endpoint = "tcp://127.0.0.1:0";
+  config.replay_endpoint = "tcp://127.0.0.1:0";
+  return Publisher::Create(config).value();
+}
+
+RouterSource Following(const std::string& name, const Publisher& publisher) {
+  RouterSource source;
+  source.endpoint = publisher.endpoint();
+  source.replay_endpoint = publisher.replay_endpoint();
+  source.worker = Registered({});
+  source.worker.name = name;
+  return source;
+}
+
+struct RouterServiceTest : ::testing::Test {
+  void Start(std::vector<RouterSource> sources) {
+    RouterOptions options;
+    options.sources = std::move(sources);
+    auto started = RouterService::Start(options);
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    service = std::move(started).value();
+  }
+  httplib::Client Client() const { return httplib::Client("127.0.0.1", service->http_port()); }
+
+  Json Ask(const Json& body) const {
+    const auto reply = Client().Post("/v1/query", body.dump(), "application/json");
+    if (!reply || reply->status != 200) return nullptr;
+    return Json::parse(reply->body).at("workers");
+  }
+  // Polls until `done` holds for the answer; fails after ten seconds.
+  Json AskUntil(const Json& body, const std::function<bool(const Json&)>& done) const {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+    Json workers = Ask(body);
+    while (!done(workers) && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+      workers = Ask(body);
+    }
+    EXPECT_TRUE(done(workers)) << workers.dump();
+    return workers;
+  }
+
+  std::unique_ptr<RouterService> service;
+};
+
+TEST_F(RouterServiceTest, PublishedBlocksAreReusableByTokensAndByHashes) {
+  const auto publisher = StartPublisher();
+  Start({Following("engine", *publisher)});
+  const auto chain = ChainOf(Prompt(64));
+  ASSERT_TRUE(
+      publisher
+          ->Publish(Batch(StoreFull(chain, 0), StoreWindow({chain[0], chain[1], chain[2]}, 1, 32)))
+          .ok());
+  const Json workers = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
+    return answer.at(0).at("next_seq") == 1 && answer.at(0).at("state") == "synced";
+  });
+  EXPECT_EQ(workers[0].at("name"), "engine");
+  EXPECT_EQ(workers[0].at("reusable_tokens"), 48);
+  EXPECT_EQ(workers[0].at("per_group_tokens"), Json({64, 48}));
+  EXPECT_EQ(workers[0].at("hash_block_size"), 16);
+  EXPECT_EQ(workers[0].at("hit"), "partial");
+  EXPECT_EQ(workers[0].at("limiting_group"), 1);
+  EXPECT_EQ(workers[0].at("recompute_tokens"), 52);
+  EXPECT_EQ(workers[0].at("reusable_with_cpu_tokens"), 48);
+  EXPECT_EQ(workers[0].at("certain"), true);
+  EXPECT_GE(workers[0].at("event_age_seconds"), 0);
+  Json hashes = Json::array();
+  for (const BlockHash& hash : chain) hashes.push_back(hash.integer());
+  EXPECT_EQ(Ask({{"hashes", hashes}})[0].at("reusable_tokens"), 48);
+  EXPECT_EQ(Ask({{"tokens", Prompt(100)}, {"cache_salt", "x"}})[0].at("reusable_tokens"), 0);
+}
+
+TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
+  const auto first = StartPublisher();
+  const auto second = StartPublisher();
+  Start({Following("first", *first), Following("second", *second)});
+  const auto chain = ChainOf(Prompt(64));
+  ASSERT_TRUE(first->Publish(Batch(StoreFull(chain, 0))).ok());
+  ASSERT_TRUE(second->Publish(Batch(StoreFull({chain[0]}, 0))).ok());
+  const Json workers = AskUntil({{"tokens", Prompt(65)}}, [](const Json& answer) {
+    return answer.at(0).at("next_seq") == 1 && answer.at(1).at("next_seq") == 1;
+  });
+  EXPECT_EQ(workers[0].at("reusable_tokens"), 64);
+  EXPECT_EQ(workers[1].at("reusable_tokens"), 16);
+  const Json one = Ask({{"tokens", Prompt(65)}, {"workers", {"second"}}});
+  ASSERT_EQ(one.size(), 1u);
+  EXPECT_EQ(one[0].at("name"), "second");
+}
+
+// Three engines hash each in their own way, and only one is registered, wrongly.
+TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
+  const EngineScheme schemes[] = {
+      {.algorithm = HashAlgorithm::kSha256Cbor, .seed = "0", .unit = 8},
+      {.algorithm = HashAlgorithm::kXxhash, .seed = "42", .form = EventHashForm::kBytes},
+      {.seed = "0"},
+      {.seed = "nobody knows"}};
+  const auto publishers = {StartPublisher(), StartPublisher(), StartPublisher(), StartPublisher()};
+  std::vector<RouterSource> sources;
+  for (const auto& publisher : publishers) {
+    sources.push_back(Following("engine-" + std::to_string(sources.size()), *publisher));
+  }
+  sources[2].algorithm = HashAlgorithm::kXxhashCbor;
+  Start(sources);
+  size_t i = 0;
+  for (const auto& publisher : publishers) {
+    const auto store = DenseStore(schemes[i], Prompt(96), 0, 3, 32);
+    const auto again = DenseStore(schemes[i++], SchemeTokens(32, 7000), 0, 1, 32);
+    ASSERT_TRUE(publisher->Publish(Batch(store, again)).ok());
+  }
+  const Json workers = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
+    return std::ranges::all_of(answer, [](const Json& worker) {
+      return worker.at("next_seq") == 1 && worker.at("state") == "synced";
+    });
+  });
+  for (const Json& worker : workers) {
+    EXPECT_EQ(worker.at("reusable_tokens"), 96);
+    EXPECT_EQ(worker.at("named_by"), "content");
+    EXPECT_EQ(worker.at("exact"), false);
+    EXPECT_EQ(worker.at("reason"),
+              "the kinds of the groups are neither sent nor registered: tell groups");
+  }
+  EXPECT_EQ(workers[0].at("scheme"), Json({{"state", "matched"},
+                                           {"algorithm", "sha256_cbor"},
+                                           {"seed", "0"},
+                                           {"hash_block_size", 8},
+                                           {"reason", ""}}));
+  EXPECT_EQ(workers[1].at("scheme").at("algorithm"), "xxhash");
+  EXPECT_EQ(workers[2].at("scheme").at("reason"),
+            "registered xxhash_cbor; the stores have sha256, seed 0, unit 16");
+  EXPECT_EQ(workers[3].at("scheme").at("reason"), "no known scheme fits the stores");
+  EXPECT_EQ(Json::parse(Client().Get("/healthz")->body).at("schemes_matched"), 2);
+  const std::string page = Client().Get("/metrics")->body;
+  EXPECT_NE(page.find("kvcast_source_scheme_state{worker=\"engine-3\",state=\"token_mode\"} 1"),
+            std::string::npos);
+}
+
+// A query by hashes brings the engine's own: the scheme does not matter.
+TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
+  const auto publisher = StartPublisher();
+  RouterSource source = Following("engine", *publisher);
+  source.worker.groups = {Full()};
+  Start({source});
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(kvcast::testing::Hashes(1, 2), 0))).ok());
+  const Json workers = AskUntil({{"hashes", {1, 2}}}, [](const Json& answer) {
+    return answer.at(0).at("next_seq") == 1 && answer.at(0).at("state") == "synced";
+  });
+  EXPECT_EQ(workers[0].at("reusable_tokens"), 32);
+  EXPECT_EQ(workers[0].at("exact"), true);
+  const Json by_tokens = AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
+    return answer.at(0).at("state") == "synced";
+  });
+  EXPECT_EQ(by_tokens[0].at("exact"), false);
+  EXPECT_EQ(by_tokens[0].at("reason"), "hash scheme: no store at the root seen yet");
+}
+
+TEST_F(RouterServiceTest, BadQueriesGetOneClearError) {
+  const auto publisher = StartPublisher();
+  Start({Following("engine", *publisher)});
+  const std::pair<std::string, std::string> cases[] = {
+      {"{", "body: not JSON"},
+      {R"({"tokens": [1], "salt": "a"})", "unknown member: salt"},
+      {R"({"tokens": [1], "workers": ["nobody"]})", "workers: unknown worker nobody"}};
+  for (const auto& [body, message] : cases) {
+    const auto reply = Client().Post("/v1/query", body, "application/json");
+    ASSERT_TRUE(reply) << body;
+    EXPECT_EQ(reply->status, 400) << body;
+    EXPECT_EQ(Json::parse(reply->body), Json({{"error", message}}));
+  }
+  EXPECT_NE(Client().Get("/metrics")->body.find("kvcast_bad_queries_total 3"), std::string::npos);
+}
+
+TEST_F(RouterServiceTest, HealthCountsSyncedSources) {
+  const auto publisher = StartPublisher();
+  Start({Following("engine", *publisher)});
+  ASSERT_TRUE(publisher->Publish(Batch(StoreFull(ChainOf(Prompt(16)), 0))).ok());
+  AskUntil({{"tokens", Prompt(65)}},
+           [](const Json& answer) { return answer.at(0).at("state") == "synced"; });
+  const auto reply = Client().Get("/healthz");
+  ASSERT_TRUE(reply);
+  EXPECT_EQ(Json::parse(reply->body),
+            Json({{"status", "ok"}, {"sources", 1}, {"synced", 1}, {"schemes_matched", 0}}));
+}
+
+TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {
+  const auto publisher = StartPublisher();
+  const RouterSource source = Following("engine", *publisher);
+  Start({source});
+  RouterOptions taken;
+  taken.http.port = service->http_port();
+  EXPECT_EQ(RouterService::Start(taken).status().code(), StatusCode::kUnavailable);
+  RouterOptions twice;
+  twice.sources = {source, source};
+  EXPECT_EQ(RouterService::Start(twice).status().message(), "two sources are named engine");
+  RouterOptions unreachable;
+  unreachable.sources = {source};
+  unreachable.sources[0].endpoint = "no endpoint";
+  const Status status = RouterService::Start(unreachable).status();
+  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message().substr(0, 8), "engine: ");
+}
+
+TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyWhenTold) {
+  for (const char* address : {"0.0.0.0", "::", "[::]", "203.0.113.1", "127.example.org", "host"}) {
+    RouterOptions options;
+    options.http.address = address;
+    const Status status = RouterService::Start(options).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << address;
+    EXPECT_EQ(status.message().find(std::string("http: ") + address + " is not loopback"), 0u);
+  }
+  for (const char* relay : {"tcp://*:0", "tcp://0.0.0.0:0", "tcp://[::]:0", "tcp://eth0:0"}) {
+    RouterOptions options;
+    options.relay.endpoint = relay;
+    const Status status = RouterService::Start(options).status();
+    EXPECT_EQ(status.message().find(std::string("relay: ") + relay + " is not loopback"), 0u);
+    options.allow_remote = true;
+    if (std::string(relay).find("0.0:0") != std::string::npos) {
+      EXPECT_TRUE(RouterService::Start(options).ok());
+    }
+  }
+  RouterOptions told;
+  told.http.address = "0.0.0.0";
+  told.allow_remote = true;
+  EXPECT_TRUE(RouterService::Start(told).ok());
+  RouterOptions local;
+  local.relay.endpoint = "tcp://127.0.0.1:0";
+  EXPECT_TRUE(RouterService::Start(local).ok());
+}
+
+TEST_F(RouterServiceTest, ABoundSourceBeyondLoopbackTakesAWord) {
+  RouterSource source;
+  source.worker.name = "w";
+  source.bind = true;
+  source.endpoint = "tcp://0.0.0.0:5557";
+  RouterOptions options;
+  options.sources = {source};
+  EXPECT_EQ(RouterService::Start(options).status().message().find(
+                "w: bind: tcp://0.0.0.0:5557 is not loopback"),
+            0u);
+  Start({});
+  const auto refused = Client().Post(
+      "/v1/sources", R"({"name": "w", "endpoint": "tcp://*:5557", "bind": true})", "text/json");
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_NE(refused->body.find("w: bind: tcp://*:5557 is not loopback"), std::string::npos);
+}
+
+// tests/apps/commands/router_api_test.py checks that what the document names is there and as
+// described.
+TEST(OpenApi, NamesEveryRoute) {
+  ServiceCore core;
+  std::set<std::string> served;
+  for (const auto& routes : {OwnRoutes(core, {}), FieldRoutes(core), StaticRoutes()}) {
+    for (const HttpRoute& route : routes) {
+      if (route.path == "/" || route.path.starts_with("/dashboard")) continue;  // for people
+      constexpr std::array kMethods = {"get", "post", "delete"};
+      served.insert(std::string(kMethods[static_cast<size_t>(route.method)]) + " " + route.path);
+    }
+  }
+  std::set<std::string> named;
+  const Json document = Json::parse(OpenApiText());
+  for (const auto& [path, methods] : document.at("paths").items()) {
+    for (const auto& [method, description] : methods.items()) named.insert(method + " " + path);
+  }
+  EXPECT_EQ(served, named);
+}
+
+TEST_F(RouterServiceTest, StopMayBeCalledTwice) {
+  const auto publisher = StartPublisher();
+  Start({Following("engine", *publisher)});
+  service->Stop();
+  service->Stop();
+  EXPECT_FALSE(Client().Get("/healthz"));
+}
+
+TEST_F(RouterServiceTest, TakesFeedbackOfKnownWorkers) {
+  const auto publisher = StartPublisher();
+  Start({Following("a", *publisher)});
+  const auto post = [this](const Json& body) {
+    return Client().Post("/v1/feedback", body.dump(), "application/json");
+  };
+  const Json wrong = {{"worker", "a"}, {"promised_tokens", 100}, {"cached_tokens", 0}};
+  for (int i = 1; i < ReuseFeedback::kMinAnswers; ++i) {
+    EXPECT_EQ(post(wrong)->body, "{\"refuted\":false,\"status\":\"ok\"}\n");
+  }
+  EXPECT_EQ(post(wrong)->body, "{\"refuted\":true,\"status\":\"ok\"}\n");
+  Json other = wrong;
+  other["worker"] = "b";
+  EXPECT_EQ(post(other)->status, 404);
+  other = wrong;
+  other["cached_tokens"] = -1;
+  EXPECT_EQ(post(other)->status, 400);
+  EXPECT_EQ(post({{"worker", "a"}})->status, 400);
+  EXPECT_EQ(post(Json::array())->status, 400);
+}
+
+}  // namespace
+}  // namespace kvcast::router

@@ -1,0 +1,262 @@
+// Decisions: the cheapest worker by the table of weights, what is booked and what is expected.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/routing_desk.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/support/index_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using kvcast::testing::Batch;
+using kvcast::testing::Hashes;
+using kvcast::testing::StoreFull;
+
+constexpr int64_t kPrompt = 1000;
+
+QueryAnswer Worker(uint32_t id, int64_t reusable, int64_t with_cpu = 0,
+                   SourceState state = SourceState::kSynced) {
+  QueryAnswer answer;
+  answer.name = "w" + std::to_string(id);
+  answer.match.worker = WorkerId(id);
+  answer.match.gpu_tokens = reusable;
+  answer.match.with_cpu_tokens = std::max(with_cpu, reusable);
+  answer.match.hit = reusable > 0 ? HitKind::kPartial : HitKind::kMiss;
+  answer.hash_block_size = 16;
+  answer.state = state;
+  answer.weight = state == SourceState::kSynced ? 1.0 : 0.5;
+  answer.chain = std::make_shared<const std::vector<BlockHash>>(Hashes(1, 62));
+  return answer;
+}
+
+Query Prompt(const std::string& id = "") {
+  Query query;
+  query.prompt_tokens = kPrompt;
+  query.request_id = id;
+  return query;
+}
+
+Feedback Said(Feedback::Event event, const std::string& id, int64_t reused = 0) {
+  return {.event = event, .request_id = id, .reused_tokens = reused};
+}
+
+struct RoutingDeskTest : ::testing::Test {
+  static RouteDecision Decide(RoutingDesk& at, std::vector<QueryAnswer> answers,
+                              const Query& query = Prompt(), int64_t now_ms = 0) {
+    auto decision = at.Decide(query, std::move(answers), now_ms);
+    EXPECT_TRUE(decision.ok()) << decision.status().ToString();
+    return std::move(decision).value();
+  }
+  static std::string Chosen(const RouteDecision& decision) {
+    return decision.candidates[decision.chosen].answer.name;
+  }
+
+  RoutingConfig config;
+  double drawn = 0;
+  RoutingDesk desk{config, [this] { return drawn; }};
+};
+
+TEST_F(RoutingDeskTest, CostsAreThoseOfTheTable) {
+  QueryAnswer answer = Worker(1, 400, 600);
+  answer.match.per_group_tokens = {900, 400};
+  desk.SetQueue(WorkerId(1), 7);
+  const RouteDecision decision = Decide(desk, {answer});
+  // 400 computed, 200 loaded at a tenth, 300 more held by one group.
+  EXPECT_DOUBLE_EQ(decision.candidates[0].cost, 400 + 0.1 * 200 - 0.9 * 300);
+  config.weights.queued_request = 10;
+  RoutingDesk other(config, [] { return 0.0; });
+  other.SetQueue(WorkerId(1), 7);
+  EXPECT_DOUBLE_EQ(Decide(other, {answer}).candidates[0].cost, 400 + 20 - 270 + 70);
+}
+
+TEST_F(RoutingDeskTest, LoadOutweighsASmallHit) {
+  const std::vector<QueryAnswer> answers = {Worker(0, 160), Worker(1, 0)};
+  Query booked = Prompt("first");
+  EXPECT_EQ(Chosen(Decide(desk, answers, booked)), "w0");
+  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 840);
+  config.speculative.lifetime_ms = 0;
+  RoutingDesk plain(config, [] { return 0.0; });
+  EXPECT_EQ(Chosen(Decide(plain, answers)), "w0");
+  const RouteDecision second = Decide(plain, answers);
+  EXPECT_EQ(Chosen(second), "w1");
+  EXPECT_EQ(second.reason, "0 of 1000 tokens reusable; cost 1000, the least; next is w0 with 1680");
+}
+
+TEST_F(RoutingDeskTest, SiblingsFollowTheFirstOfTheBurst) {
+  const std::vector<QueryAnswer> answers = {Worker(0, 0), Worker(1, 0), Worker(2, 0)};
+  EXPECT_EQ(Chosen(Decide(desk, answers)), "w0");
+  const RouteDecision second = Decide(desk, answers, Prompt(), 10);
+  EXPECT_EQ(Chosen(second), "w0") << "elsewhere the prefix would be computed twice";
+  const RouteCandidate& first = second.candidates[0];
+  EXPECT_EQ(first.speculative_tokens, 62 * 16);
+  // Its own 8, the 1000 that wait, and half of the 992 that wait for both off.
+  EXPECT_DOUBLE_EQ(first.cost, 8 + 1000 - 0.5 * 992);
+  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 1008);
+  // Another prompt of the same moment goes elsewhere.
+  QueryAnswer other = Worker(0, 0);
+  other.chain = std::make_shared<const std::vector<BlockHash>>(Hashes(500, 62));
+  EXPECT_EQ(Chosen(Decide(desk, {other, Worker(1, 0)}, Prompt(), 20)), "w1");
+}
+
+TEST_F(RoutingDeskTest, WhatIsExpectedEndsWithEventsResetsAndTime) {
+  const std::vector<QueryAnswer> answers = {Worker(0, 0)};
+  const auto expected = [&](int64_t now_ms) {
+    Query query = Prompt();
+    query.book = false;
+    return Decide(desk, answers, query, now_ms).candidates[0].speculative_tokens;
+  };
+  Decide(desk, answers);
+  EXPECT_EQ(expected(1), 992);
+  desk.OnBatch(WorkerId(0), Batch(StoreFull(Hashes(1, 62), 0)));
+  EXPECT_EQ(expected(2), 0) << "from here on the index speaks";
+  Decide(desk, answers, Prompt(), 3);
+  desk.OnReset(WorkerId(0));
+  EXPECT_EQ(expected(4), 0);
+  Decide(desk, answers, Prompt(), 5);
+  EXPECT_EQ(expected(2004), 992);
+  EXPECT_EQ(expected(2005), 0);
+}
+
+TEST_F(RoutingDeskTest, OnePromptTakesABoundedShareOfWhatIsExpected) {
+  QueryAnswer answer = Worker(0, 0);
+  answer.chain = std::make_shared<const std::vector<BlockHash>>(Hashes(1, 10000));
+  Query query;
+  query.prompt_tokens = 160001;
+  Decide(desk, {answer}, query);
+  EXPECT_LE(desk.counters().speculative_hashes, 64u);
+  query.book = false;
+  EXPECT_EQ(Decide(desk, {answer}, query).candidates[0].speculative_tokens, 160000);
+}
+
+TEST_F(RoutingDeskTest, BookingsFollowTheFeedback) {
+  Decide(desk, {Worker(0, 160)}, Prompt("r"));
+  EXPECT_TRUE(desk.Admit("r", 100).ok());
+  EXPECT_TRUE(desk.Admit("r", 100).ok()) << "again, after a retry";
+  EXPECT_TRUE(desk.Take(Said(Feedback::Event::kFirstToken, "r")).ok());
+  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 0);
+  EXPECT_EQ(desk.load(WorkerId(0)).decode_blocks, 63);
+  EXPECT_TRUE(desk.Take(Said(Feedback::Event::kFinished, "r")).ok());
+  EXPECT_EQ(desk.load(WorkerId(0)).decode_blocks, 0);
+  EXPECT_EQ(desk.Take(Said(Feedback::Event::kFinished, "r")).code(), StatusCode::kNotFound);
+  const RoutingCounters counters = desk.counters();
+  EXPECT_EQ(counters.compared, 1u);
+  EXPECT_EQ(counters.equal, 0u);
+  EXPECT_EQ(counters.over_tokens, 60u);
+  EXPECT_EQ(counters.under_tokens, 0u);
+}
+
+// Whether the request's answer and its reuse can be compared to the token.
+TEST_F(RoutingDeskTest, AnAdmissionSaysWhetherTheAnswerWasExactAndWhen) {
+  QueryAnswer exact = Worker(0, 480);
+  exact.exact = true;
+  exact.next_seq = 7;
+  Decide(desk, {exact}, Prompt("exact"));
+  const auto admission = desk.Admit("exact", 464);
+  ASSERT_TRUE(admission.ok());
+  EXPECT_TRUE(admission->comparable);
+  EXPECT_EQ(admission->next_seq, 7u);
+  EXPECT_FALSE(desk.Admit("exact", 464)->comparable) << "once";
+  QueryAnswer guess = exact;
+  guess.exact = false;
+  Decide(desk, {guess}, Prompt("guess"));
+  EXPECT_FALSE(desk.Admit("guess", 464)->comparable);
+  guess.reuse_contradicts = true;
+  Decide(desk, {guess}, Prompt("contradicted"));
+  EXPECT_TRUE(desk.Admit("contradicted", 464)->comparable);
+}
+
+TEST_F(RoutingDeskTest, BookingsEndByThemselves) {
+  config.bookings_max = 2;
+  config.booking_lifetime_ms = 100;
+  RoutingDesk small(config, [] { return 0.0; });
+  for (const char* id : {"a", "b", "c", "d"}) Decide(small, {Worker(0, 0)}, Prompt(id), 0);
+  EXPECT_LE(small.counters().bookings, 3u);
+  Query query = Prompt();
+  query.book = false;
+  Decide(small, {Worker(0, 0)}, query, 100);
+  EXPECT_EQ(small.counters().bookings, 0u);
+  EXPECT_EQ(small.load(WorkerId(0)).active_prefill_tokens, 0);
+  EXPECT_EQ(small.counters().expired_bookings, 4u);
+}
+
+TEST_F(RoutingDeskTest, TheSameRequestTwiceIsBookedOnce) {
+  Decide(desk, {Worker(0, 0)}, Prompt("r"), 0);
+  Decide(desk, {Worker(1, 0)}, Prompt("r"), 50);
+  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 0);
+  EXPECT_EQ(desk.load(WorkerId(1)).active_prefill_tokens, kPrompt);
+  EXPECT_EQ(desk.counters().bookings, 1u);
+}
+
+TEST_F(RoutingDeskTest, AWorkerThatLeftIsForgotten) {
+  Decide(desk, {Worker(0, 0)}, Prompt("r"));
+  desk.OnRemoved(WorkerId(0));
+  EXPECT_EQ(desk.counters().bookings, 0u);
+  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 0);
+  EXPECT_FALSE(desk.Take(Said(Feedback::Event::kFinished, "r")).ok());
+}
+
+TEST_F(RoutingDeskTest, ConnectingWorkersAreTheLastChoice) {
+  const RouteDecision decision =
+      Decide(desk, {Worker(0, 900, 0, SourceState::kConnecting), Worker(1, 0)});
+  EXPECT_EQ(Chosen(decision), "w1");
+  EXPECT_FALSE(decision.candidates[0].eligible);
+  EXPECT_EQ(decision.candidates[0].reason, "connecting");
+  EXPECT_EQ(Chosen(Decide(desk, {Worker(0, 900, 0, SourceState::kConnecting)})), "w0");
+}
+
+TEST_F(RoutingDeskTest, WhatASourceInDoubtHoldsCountsByItsWeight) {
+  EXPECT_EQ(Chosen(Decide(desk, {Worker(0, 900, 0, SourceState::kSuspect), Worker(1, 480)})), "w1");
+}
+
+TEST_F(RoutingDeskTest, TemperatureDrawsByCost) {
+  Query query = Prompt();
+  query.book = false;
+  query.temperature = 0.5;
+  const std::vector<QueryAnswer> answers = {Worker(0, 1000), Worker(1, 500)};
+  // Odds 1 : exp(-500 / (0.5 * 1000)) = 1 : 1/e.
+  const double border = 1 / (1 + std::exp(-1));
+  drawn = border - 1e-6;
+  EXPECT_EQ(Chosen(Decide(desk, answers, query)), "w0");
+  drawn = border + 1e-6;
+  EXPECT_EQ(Chosen(Decide(desk, answers, query)), "w1");
+  drawn = 0.999999;
+  const std::vector<QueryAnswer> one_connects = {Worker(0, 0),
+                                                 Worker(1, 999, 0, SourceState::kConnecting)};
+  EXPECT_EQ(Chosen(Decide(desk, one_connects, query)), "w0");
+}
+
+TEST_F(RoutingDeskTest, NobodyToChooseIsUnavailable) {
+  EXPECT_EQ(desk.Decide(Prompt(), {}, 0).status().code(), StatusCode::kUnavailable);
+}
+
+TEST(ParseFeedback, WhatIsWrongIsNamed) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"{", "body: not JSON"},
+      {"{}", "event: must be admitted, first_token, finished or load"},
+      {R"({"event": "lost", "request_id": "r"})",
+       "event: must be admitted, first_token, finished or load"},
+      {R"({"event": "finished"})", "load goes with worker, all other events with request_id"},
+      {R"({"event": "load", "request_id": "r"})",
+       "load goes with worker, all other events with request_id"},
+      {R"({"event": "load", "worker": "w"})", "queued_requests: goes with load"},
+      {R"({"event": "admitted", "request_id": "r"})", "reused_tokens: goes with admitted"},
+      {R"({"event": "admitted", "request_id": "r", "reused_tokens": -1})",
+       "reused_tokens: must be an integer, not negative"},
+      {R"({"event": "finished", "request_id": "r", "next_seq": 1})",
+       "next_seq: goes with admitted"},
+      {R"({"event": "admitted", "request_id": "r", "reused_tokens": 1, "next_seq": -1})",
+       "next_seq: must be an integer, not negative"},
+      {R"({"event": "finished", "request_id": "r", "x": 1})", "unknown member: x"}};
+  for (const auto& [body, message] : wrong) {
+    EXPECT_EQ(ParseFeedback(body).status().message(), message) << body;
+  }
+}
+
+}  // namespace
+}  // namespace kvcast::router

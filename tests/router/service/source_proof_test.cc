@@ -1,0 +1,128 @@
+// Facts that take a source's exactness away, and facts that prove it again.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <utility>
+#include <vector>
+
+#include "router/service/ingest/source.h"
+#include "router/service/route/query_engine.h"
+#include "tests/support/content_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using kvcast::testing::Batch;
+using kvcast::testing::Full;
+using kvcast::testing::Hash;
+using kvcast::testing::Hashes;
+using kvcast::testing::Registered;
+using kvcast::testing::Remove;
+using kvcast::testing::StoreTokens;
+using kvcast::testing::Tokens;
+
+struct SourceProofTest : ::testing::Test {
+  void Follow(int64_t gpu_blocks = 0, std::vector<GroupSpec> groups = {Full(4)}) {
+    RouterSource config;
+    config.worker = Registered(std::move(groups));
+    config.gpu_blocks = gpu_blocks;
+    sources.push_back(Source::Create(WorkerId(0), config, index).value());
+  }
+  BatchResult Send(const EventBatch& batch) {
+    std::vector<uint8_t> payload;
+    EXPECT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    return sources[0]->OnBatch(payload);
+  }
+  QueryAnswer Ask(int64_t tokens, SourceState state = SourceState::kSynced) const {
+    const QueryEngine engine(index, [state](WorkerId) { return SourceStatus{.state = state}; });
+    const Query query{.tokens = Tokens(1, tokens), .prompt_tokens = tokens};
+    return engine.Answer(query, sources).value().at(0);
+  }
+  void Compare(int64_t promised, int64_t reused, int times = 1) {
+    for (int i = 0; i < times; ++i) sources[0]->NoteReuse(promised, reused, /*comparable=*/true);
+  }
+
+  PrefixIndex index;
+  SourceList sources;
+};
+
+TEST_F(SourceProofTest, AsManyBlocksAsTheEngineHasProveThatNoneIsMissing) {
+  Follow(/*gpu_blocks=*/3);
+  EXPECT_EQ(Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8)))), BatchResult::kApplied);
+  EXPECT_EQ(Ask(9, SourceState::kCleared).reason,
+            "the stream is cleared: 2 of 3 GPU blocks are known");
+  EXPECT_EQ(Send(Batch(StoreTokens({Hash(3)}, Tokens(50, 4)))), BatchResult::kComplete);
+}
+
+// A copy may be a report of a hit, and then it is no block.
+TEST_F(SourceProofTest, CopiesProveNothing) {
+  Follow(/*gpu_blocks=*/3);
+  const auto store = [] { return StoreTokens(Hashes(1, 2), Tokens(1, 8)); };
+  EXPECT_EQ(Send(Batch(store(), store())), BatchResult::kApplied);
+}
+
+TEST_F(SourceProofTest, WhereABlockMayHaveSeveralHashesTheirNumberProvesNothing) {
+  Follow(/*gpu_blocks=*/2, {Full(8)});
+  ASSERT_TRUE(index.LearnHashBlockSize(WorkerId(0), 4).ok());
+  EXPECT_EQ(Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 0, 8))),
+            BatchResult::kApplied);
+}
+
+TEST_F(SourceProofTest, AnUnknownRemoveProvesNothing) {
+  Follow(/*gpu_blocks=*/2);
+  EXPECT_EQ(Send(Batch(Remove({Hash(9)}), StoreTokens(Hashes(1, 2), Tokens(1, 8)))),
+            BatchResult::kImpossible);
+}
+
+TEST_F(SourceProofTest, AClearedCacheLacksNothing) {
+  Follow();
+  EXPECT_EQ(Send(Batch(AllBlocksCleared())), BatchResult::kComplete);
+  EXPECT_EQ(Send(Batch(StoreTokens({Hash(1)}, Tokens(1, 4)))), BatchResult::kApplied);
+}
+
+TEST_F(SourceProofTest, AClearSaysNothingOfOtherTiers) {
+  Follow();
+  BlockStored offloaded = StoreTokens({Hash(1)}, Tokens(1, 4));
+  offloaded.medium = "CPU";
+  EXPECT_EQ(Send(Batch(offloaded)), BatchResult::kApplied);
+  EXPECT_EQ(Send(Batch(AllBlocksCleared())), BatchResult::kApplied);
+}
+
+TEST_F(SourceProofTest, AnswersThatFeedbackContradictsAreNotExact) {
+  Follow();
+  Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8))));
+  EXPECT_TRUE(Ask(9).exact);
+  Compare(8, 4, 2);
+  EXPECT_TRUE(Ask(9).exact);
+  Compare(8, 4);
+  EXPECT_FALSE(Ask(9).exact);
+  EXPECT_TRUE(Ask(9).reuse_contradicts);
+  EXPECT_EQ(Ask(9).reason,
+            "feedback: requests reuse 4 tokens less than promised, as where a block is dropped for "
+            "a draft head: tell eagle");
+  Compare(8, 8, ReuseFeedback::kAgreeing);
+  EXPECT_TRUE(Ask(9).exact);
+}
+
+TEST_F(SourceProofTest, FeedbackThatCannotBeComparedContradictsNothing) {
+  Follow();
+  Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8))));
+  for (int i = 0; i < 10; ++i) sources[0]->NoteReuse(8, 4, /*comparable=*/false);
+  EXPECT_TRUE(Ask(9).exact);
+}
+
+TEST_F(SourceProofTest, AContradictionSaysWhatItLooksLike) {
+  Follow();
+  Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8))));
+  Compare(8, 11, 3);
+  EXPECT_EQ(Ask(9).reason,
+            "feedback: requests reuse 3 tokens more than promised, as where another release looks "
+            "further: tell release");
+  Compare(8, 1, 3);
+  EXPECT_EQ(Ask(9).reason,
+            "feedback: requests reuse 7 tokens less than promised, as where a group announces "
+            "nothing: tell groups, or replay_tokens");
+}
+
+}  // namespace
+}  // namespace kvcast::router

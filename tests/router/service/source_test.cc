@@ -1,0 +1,220 @@
+// A source says itself degraded when something came that it could not decode, and promises nothing
+// of what may be gone. SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/source.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "tests/router/names/scheme_streams.h"
+#include "tests/support/index_events.h"
+
+namespace kvcast::router {
+namespace {
+
+using kvcast::testing::Batch;
+using kvcast::testing::DenseStore;
+using kvcast::testing::EngineScheme;
+using kvcast::testing::Full;
+using kvcast::testing::HasherOf;
+using kvcast::testing::Hashes;
+using kvcast::testing::Registered;
+using kvcast::testing::RootStore;
+using kvcast::testing::SchemeTokens;
+using kvcast::testing::StoreFull;
+
+struct SourceTest : ::testing::Test {
+  SourceTest() {
+    RouterSource config;
+    config.worker = Registered({Full()});
+    source = Source::Create(WorkerId(3), config, index).value();
+  }
+  void Send(const EventBatch& batch) {
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    source->OnBatch(payload);
+  }
+  int64_t Reusable() const { return index.Match(Hashes(1, 4), 16, 65)[0].gpu_tokens; }
+  SourceState State() const { return source->State(SourceState::kSynced); }
+
+  PrefixIndex index;
+  std::unique_ptr<Source> source;
+};
+
+// [0.0, [["Event", ...]], nil] by hand: msgpack that no encoder of ours writes.
+std::vector<uint8_t> BatchOfOneArray(const std::string& tag, uint8_t argument) {
+  std::vector<uint8_t> payload = {0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0x92};
+  payload.push_back(static_cast<uint8_t>(0xa0 + tag.size()));
+  payload.insert(payload.end(), tag.begin(), tag.end());
+  payload.insert(payload.end(), {argument, 0xc0});
+  return payload;
+}
+
+TEST_F(SourceTest, AppliesWhatItDecodes) {
+  Send(Batch(StoreFull(Hashes(1, 4), 0)));
+  EXPECT_EQ(Reusable(), 64);
+  EXPECT_EQ(source->counters().decode.decoded, 1u);
+  EXPECT_EQ(State(), SourceState::kSynced);
+  EXPECT_EQ(source->State(SourceState::kGap), SourceState::kGap);
+}
+
+// vLLM writes its stores so from 0.33 on, where a draft's drop looks one unit farther.
+TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
+  GroupSpec group = Full();
+  group.eagle = true;
+  RouterSource config;
+  config.worker = Registered({group, group});
+  source = Source::Create(WorkerId(4), config, index).value();
+  const auto untold = [&] { return index.Match(Hashes(1, 4), 16, 64, {{WorkerId(4)}})[0].untold; };
+  EventBatch batch = Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(1, 4), 1));
+  std::vector<uint8_t> payload;
+  ASSERT_TRUE(EncodeBatch(batch, Dialect::kVllm11, payload).ok());
+  source->OnBatch(payload);
+  EXPECT_NE(untold() & static_cast<uint32_t>(Untold::kRelease), 0u);
+  // [ts, [event, event], rank]: the first event's head is the twelfth byte.
+  const uint8_t head = payload.at(11);
+  ASSERT_EQ(head & 0xf0, 0x80);
+  payload[11] = 0xde;
+  payload.insert(payload.begin() + 12, {0, static_cast<uint8_t>(head & 0x0f)});
+  source->OnBatch(payload);
+  EXPECT_EQ(untold(), 0u);
+}
+
+TEST_F(SourceTest, UndecodableBatchForgetsAllAndDegrades) {
+  Send(Batch(StoreFull(Hashes(1, 4), 0)));
+  source->OnBatch(std::vector<uint8_t>{0xc1, 0x00});
+  EXPECT_EQ(Reusable(), 0);
+  EXPECT_EQ(State(), SourceState::kSuspect);
+  EXPECT_EQ(source->counters().undecodable_batches, 1u);
+}
+
+TEST_F(SourceTest, BrokenEventDegradesAndKeepsItsNeighbours) {
+  Send(Batch(StoreFull(Hashes(1, 4), 0)));
+  source->OnBatch(BatchOfOneArray("BlockRemoved", 0x05));
+  EXPECT_EQ(source->counters().decode.rejected_total(), 1u);
+  EXPECT_EQ(Reusable(), 64);
+  EXPECT_EQ(State(), SourceState::kSuspect);
+}
+
+TEST_F(SourceTest, EventOfAKindToComeDegradesNothing) {
+  source->OnBatch(BatchOfOneArray("BlockPromoted", 0x05));
+  EXPECT_EQ(source->counters().decode.rejected_total(), 1u);
+  EXPECT_EQ(State(), SourceState::kSynced);
+}
+
+TEST_F(SourceTest, RestartOfThePublisherEndsTheDegradation) {
+  source->OnBatch(std::vector<uint8_t>{0xc1});
+  source->OnReset(ResetReason::kLostBatches);
+  EXPECT_EQ(State(), SourceState::kSuspect);
+  source->OnReset(ResetReason::kRestart);
+  EXPECT_EQ(State(), SourceState::kSynced);
+}
+
+TEST_F(SourceTest, ResetForgetsWhatTheWorkerHeld) {
+  for (const ResetReason reason : {ResetReason::kLostBatches, ResetReason::kRestart}) {
+    Send(Batch(StoreFull(Hashes(1, 4), 0)));
+    EXPECT_EQ(Reusable(), 64);
+    source->OnReset(reason);
+    EXPECT_EQ(Reusable(), 0);
+  }
+}
+
+TEST_F(SourceTest, FormOfTheHashesIsTakenFromTheStores) {
+  EXPECT_EQ(source->scheme().form, EventHashForm::kInt64);
+  const std::vector<uint8_t> digest(32, 7);
+  Send(Batch(StoreFull({BlockHash::FromBytes(digest)}, 0)));
+  EXPECT_EQ(source->scheme().form, EventHashForm::kBytes);
+}
+
+// What the stores say of their hashes is used from the first store on.
+struct SourceSchemeTest : ::testing::Test {
+  void Create(const RouterSource& config) {
+    source = Source::Create(WorkerId(3), config, index).value();
+  }
+  void Send(const EventBatch& batch) {
+    std::vector<uint8_t> payload;
+    ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
+    source->OnBatch(payload);
+  }
+  static RouterSource Unregistered() {
+    RouterSource config;
+    config.worker = Registered({});
+    return config;
+  }
+
+  PrefixIndex index;
+  std::unique_ptr<Source> source;
+};
+
+TEST_F(SourceSchemeTest, IsLearnedAndTheHashUnitWithIt) {
+  Create(Unregistered());
+  EXPECT_EQ(source->scheme().algorithm, HashAlgorithm::kSha256);
+  const EngineScheme engine{.algorithm = HashAlgorithm::kXxhash, .seed = "42", .unit = 8};
+  Send(Batch(DenseStore(engine, SchemeTokens(64, 1), 0, 2, 32)));
+  EXPECT_EQ(source->verdict().state, SchemeState::kMatched);
+  EXPECT_EQ(source->scheme().algorithm, HashAlgorithm::kXxhash);
+  const BlockHasher hasher = HasherOf(engine);
+  const auto none_hash = hasher.none_hash().bytes();
+  EXPECT_TRUE(std::ranges::equal(source->scheme().none_hash, none_hash));
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 8);
+  EXPECT_EQ(source->scheme_counters().matched, 1u);
+}
+
+TEST_F(SourceSchemeTest, CandidatesOfTheRegistrationAreTried) {
+  const EngineScheme named{.seed = "ours"};
+  const EngineScheme raw{.seed = "nobody knows"};
+  RouterSource config = Unregistered();
+  config.candidate_seeds = {"ours"};
+  const auto none_hash = HasherOf(raw).none_hash();
+  config.candidate_none_hashes = {{none_hash.bytes().begin(), none_hash.bytes().end()}};
+  Create(config);
+  for (const EngineScheme& engine : {named, raw}) {
+    source->OnReset(ResetReason::kRestart);
+    EXPECT_EQ(source->verdict().state, SchemeState::kUnknown);
+    Send(Batch(RootStore(engine, 1)));
+    EXPECT_EQ(source->verdict().state, SchemeState::kMatched);
+  }
+}
+
+TEST_F(SourceSchemeTest, RestartWithAnotherUnitIsLearned) {
+  Create(Unregistered());
+  Send(Batch(RootStore({.unit = 16}, 1)));
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 16);
+  source->OnReset(ResetReason::kRestart);
+  Send(Batch(RootStore({.unit = 24}, 1)));
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 24);
+}
+
+// An engine that comes back with another block size and does not say so: found with a sample.
+TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
+  Create(Unregistered());
+  Send(Batch(RootStore({.unit = 16}, 1)));
+  for (int64_t n = 0; n < 64; ++n) Send(Batch(RootStore({.unit = 24}, n)));
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 24);
+  EXPECT_EQ(source->scheme_counters().changes, 1u);
+}
+
+TEST_F(SourceSchemeTest, RegisteredUnitIsNotOverruled) {
+  RouterSource config;
+  config.worker = Registered({Full(32)}, 16);
+  Create(config);
+  Send(Batch(RootStore({.unit = 32}, 1)));
+  EXPECT_EQ(source->verdict().state, SchemeState::kMismatch);
+  EXPECT_EQ(index.hash_block_size(WorkerId(3)), 16);
+}
+
+TEST(SourceCreate, RefusesWhatCannotBeFollowed) {
+  PrefixIndex index;
+  RouterSource unnamed;
+  EXPECT_FALSE(Source::Create(WorkerId(1), unnamed, index).ok());
+  RouterSource bad_groups;
+  bad_groups.worker = Registered({Full(0)});
+  const auto refused = Source::Create(WorkerId(1), bad_groups, index);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().message(), "worker: groups[0].block_size: out of range");
+}
+
+}  // namespace
+}  // namespace kvcast::router

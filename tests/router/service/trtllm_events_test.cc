@@ -1,0 +1,200 @@
+// TensorRT-LLM's JSON events, and what the index makes of them.
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/ingest/trtllm_events.h"
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/content_events.h"
+
+namespace kvcast::testing {
+namespace {
+
+using router::TrtllmConfig;
+using router::TrtllmCounters;
+using router::TrtllmEvents;
+using Json = nlohmann::json;
+
+Json BlockOf(Json hash, const std::vector<TokenId>& tokens, int cache_level = 0) {
+  Json list = Json::array();
+  for (const TokenId token : tokens) {
+    list.push_back({{"type", "unique_token"}, {"token_id", token}, {"token_extra_id", 0}});
+  }
+  return {{"type", "stored_block"}, {"block_hash", std::move(hash)},
+          {"tokens", list},         {"cache_level", cache_level},
+          {"priority", 35},         {"mm_keys", Json::array()}};
+}
+Json EventOf(int64_t id, Json data, int64_t window = 4096) {
+  return {{"event_id", id}, {"window_size", window}, {"data", std::move(data)}};
+}
+Json StoredOf(Json parent, std::vector<Json> blocks) {
+  return {{"type", "stored"}, {"parent_hash", std::move(parent)}, {"blocks", std::move(blocks)}};
+}
+Json RemovedOf(std::vector<Json> hashes) {
+  return {{"type", "removed"}, {"block_hashes", std::move(hashes)}};
+}
+
+class TrtllmWorker {
+ public:
+  explicit TrtllmWorker(TrtllmConfig config = {.window_sizes = {4096}, .tokens_per_block = 4})
+      : events_(TrtllmEvents::Create(config).value()) {}
+
+  void Take(const Json& json) {
+    const auto batch = events_.Decode(json.dump());
+    ASSERT_TRUE(batch.ok()) << batch.status().ToString();
+    worker_.index().Apply(kWorker, *batch);
+  }
+  int64_t Reusable(std::vector<TokenId> tokens) const {
+    return worker_.Reusable(std::move(tokens));
+  }
+  TrtllmCounters counters() const { return events_.counters(); }
+  uint64_t residencies() const { return worker_.counters().residencies; }
+  TrtllmEvents& events() { return events_; }
+
+ private:
+  TrtllmEvents events_;
+  ContentWorker worker_;
+};
+
+TEST(TrtllmEvents, StoredBlocksArePromisedUntilRemoved) {
+  TrtllmWorker worker;
+  worker.Take(Json::array(
+      {EventOf(0, {{"type", "created"}, {"num_blocks_per_cache_level", {8, 0}}}),
+       EventOf(1, StoredOf(nullptr, {BlockOf(901, Tokens(1, 4)), BlockOf(7, Tokens(5, 4))})),
+       EventOf(2, StoredOf(7, {BlockOf(18446744073709551615u, Tokens(9, 4))}))}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 12);
+  worker.Take(EventOf(3, RemovedOf({18446744073709551615u})));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 8);
+  EXPECT_EQ(worker.counters().events, 4u);
+}
+
+TEST(TrtllmEvents, HashesMayBeText) {
+  TrtllmWorker worker;
+  worker.Take(EventOf(0, StoredOf(nullptr, {BlockOf("abcd", Tokens(1, 4))})));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  worker.Take(EventOf(1, RemovedOf({"abcd"})));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+}
+
+TEST(TrtllmEvents, AWindowSizeIsAGroup) {
+  TrtllmWorker worker({.window_sizes = {5, 4096}, .tokens_per_block = 4});
+  const Json stored = StoredOf(nullptr, {BlockOf(1, Tokens(1, 4)), BlockOf(2, Tokens(5, 4))});
+  worker.Take(Json::array({EventOf(0, stored, 4096), EventOf(1, stored, 5)}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
+  worker.Take(EventOf(2, RemovedOf({1}), 5));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8) << "a window of 5 needs one block";
+  worker.Take(EventOf(3, RemovedOf({2}), 5));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
+}
+
+TEST(TrtllmEvents, ATierChangeMovesTheBlock) {
+  TrtllmWorker worker;
+  worker.Take(EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))})));
+  const auto moved = [](int from, int to) -> Json {
+    return {{"type", "updated"},
+            {"block_hash", 1},
+            {"priority", nullptr},
+            {"cache_level", {{"type", "event_diff"}, {"old_value", from}, {"new_value", to}}}};
+  };
+  worker.Take(EventOf(1, moved(0, 1)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  EXPECT_EQ(worker.residencies(), 1u) << "host";
+  worker.Take(EventOf(2, moved(1, 0)));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+  worker.Take(EventOf(3, RemovedOf({1})));
+  EXPECT_EQ(worker.residencies(), 0u);
+}
+
+TEST(TrtllmEvents, ABlockToldTwiceIsOneCopy) {
+  TrtllmWorker worker;
+  const Json stored = StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))});
+  worker.Take(Json::array({EventOf(0, stored), EventOf(1, stored), EventOf(2, RemovedOf({1}))}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+}
+
+TEST(TrtllmEvents, ContentBesidesTokensIsNotPromised) {
+  TrtllmWorker worker;
+  Json item = BlockOf(1, Tokens(1, 4));
+  item["mm_keys"] = {{{"type", "mm_key"}, {"hash", "ff"}, {"start_offset", 0}}};
+  Json prompt_tuned = BlockOf(2, Tokens(21, 4));
+  prompt_tuned["tokens"][2]["token_extra_id"] = 9;
+  worker.Take(Json::array(
+      {EventOf(0, StoredOf(nullptr, {item})), EventOf(1, StoredOf(nullptr, {prompt_tuned}))}));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
+  EXPECT_EQ(worker.Reusable(Tokens(21, 4)), 0);
+}
+
+TEST(TrtllmEvents, APartialBlockIsLeftOut) {
+  TrtllmWorker worker;
+  worker.Take(EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4)), BlockOf(2, Tokens(5, 2))})));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 6)), 4);
+  EXPECT_EQ(worker.counters().partial_blocks, 1u);
+}
+
+TEST(TrtllmEvents, ALostEventTakesEverythingBack) {
+  TrtllmWorker worker;
+  worker.Take(EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))})));
+  worker.Take(EventOf(2, StoredOf(1, {BlockOf(2, Tokens(5, 4))})));
+  EXPECT_EQ(worker.counters().gaps, 1u);
+  EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0);
+  EXPECT_EQ(worker.residencies(), 1u) << "what came after the gap";
+}
+
+TEST(TrtllmEvents, ABadEventMayHaveBeenARemove) {
+  TrtllmWorker worker;
+  worker.Take(EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))})));
+  worker.Take(EventOf(1, {{"type", "removed"}}));
+  EXPECT_EQ(worker.residencies(), 0u);
+}
+
+TEST(TrtllmEvents, BadEventsAreCounted) {
+  TrtllmWorker worker;
+  const Json bad[] = {
+      5,
+      {{"event_id", 0}},
+      EventOf(0, {{"kind", "stored"}}),
+      EventOf(1, StoredOf(-1.5, {BlockOf(1, Tokens(1, 4))})),
+      EventOf(2, StoredOf(nullptr, {Json{{"block_hash", 1}}})),
+      EventOf(3, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4), 7)})),
+      EventOf(4, RemovedOf({Json::array()})),
+      EventOf(5, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))}), 99),
+      EventOf(6, {{"type", "updated"}, {"block_hash", 1}, {"cache_level", 3}}),
+  };
+  for (const Json& event : bad) worker.Take(event);
+  EXPECT_EQ(worker.counters().bad_events, std::size(bad));
+  EXPECT_EQ(worker.residencies(), 0u);
+  worker.Take(EventOf(7, {{"type", "sneezed"}}));
+  EXPECT_EQ(worker.counters().unknown_types, 1u);
+  worker.Take(EventOf(8, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))})));
+  EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
+}
+
+TEST(TrtllmEvents, OtherRanksAreLeftOut) {
+  TrtllmWorker worker;
+  Json event = EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4))}));
+  event["attention_dp_rank"] = 1;
+  worker.Take(event);
+  EXPECT_EQ(worker.counters().other_ranks, 1u);
+  EXPECT_EQ(worker.residencies(), 0u);
+}
+
+TEST(TrtllmEvents, BoundsRefuse) {
+  TrtllmWorker worker(
+      {.window_sizes = {9}, .tokens_per_block = 4, .json_bytes_max = 2000, .hashes_max = 1});
+  EXPECT_FALSE(worker.events().Decode("{").ok());
+  EXPECT_FALSE(worker.events().Decode(std::string(2001, ' ')).ok());
+  EXPECT_TRUE(worker.events().Decode(std::string(900, '[') + std::string(900, ']')).ok());
+  worker.Take(
+      EventOf(0, StoredOf(nullptr, {BlockOf(1, Tokens(1, 4)), BlockOf(2, Tokens(5, 4))}), 9));
+  EXPECT_EQ(worker.counters().refused_hashes, 1u);
+  EXPECT_EQ(worker.residencies(), 1u);
+}
+
+TEST(TrtllmEvents, RegistrationIsChecked) {
+  EXPECT_FALSE(TrtllmEvents::Create({.tokens_per_block = 4}).ok());
+  EXPECT_FALSE(TrtllmEvents::Create({.window_sizes = {8, 8}, .tokens_per_block = 4}).ok());
+  EXPECT_FALSE(TrtllmEvents::Create({.window_sizes = {0}, .tokens_per_block = 4}).ok());
+  EXPECT_FALSE(TrtllmEvents::Create({.window_sizes = {8}}).ok());
+}
+
+}  // namespace
+}  // namespace kvcast::testing

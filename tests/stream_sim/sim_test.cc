@@ -1,0 +1,94 @@
+// The simulation itself: the same seed is the same run, what fails is found and made small, and the
+// runs reach the paths that they are for.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "src/stream_sim/seeds.h"
+#include "src/stream_sim/shrink.h"
+#include "src/stream_sim/world.h"
+
+namespace kvcast::sim {
+namespace {
+
+TEST(Simulation, SameSeedIsTheSameRun) {
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const Record first = RunPlan(DrawPlan(seed));
+    const Record again = RunPlan(DrawPlan(seed));
+    EXPECT_EQ(first.events, again.events) << seed;
+    EXPECT_EQ(first.reached, again.reached) << seed;
+  }
+}
+
+TEST(Simulation, WithoutFaultsNothingIsLostOrForgotten) {
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    Plan plan = DrawPlan(seed);
+    plan.faults.clear();
+    const Record record = RunPlan(plan);
+    EXPECT_TRUE(record.violations.empty()) << seed;
+    for (const auto& [name, times] : record.reached) {
+      EXPECT_NE(name.substr(0, 7), "resets:") << "seed " << seed << ": " << name;
+    }
+  }
+}
+
+TEST(Simulation, ReachesWhatIsRare) {
+  const SeedsResult result = RunSeeds(1, 1000, 2);
+  EXPECT_EQ(result.seeds, 1000u);
+  EXPECT_EQ(result.failed, 0u);
+  for (const char* name : {"burnt numbers",
+                           "publishers that lost their own state",
+                           "ring overruns",
+                           "hold-back full",
+                           "late replies of a closed request",
+                           "replies cut by the server",
+                           "replies scrambled",
+                           "reordered batches",
+                           "undecodable batches",
+                           "request timeouts",
+                           "snapshots",
+                           "snapshot failures",
+                           "digest mismatches",
+                           "damage repaired by a snapshot",
+                           "damage repaired in its buckets",
+                           "buckets compared",
+                           "repair failures",
+                           "reply connections broken",
+                           "replies of a batch that no connection survives",
+                           "requests that waited for their turn",
+                           "followers without replay",
+                           "legacy snapshots",
+                           "legacy snapshots of nothing",
+                           "contradictions",
+                           "state: quarantined (contradicted)",
+                           "state: quarantined (digest)",
+                           "lost for good, restarted",
+                           "resets: restart",
+                           "resets: lost_batches",
+                           "resets: doubt",
+                           "state: stale (silent)",
+                           "state: suspect (reconnected)",
+                           "state: suspect (digest)",
+                           "state: suspect (unproven)",
+                           "state: cleared (lost_batches)"}) {
+    EXPECT_GT(result.total.reached.count(name), 0u) << name;
+  }
+}
+
+TEST(Simulation, AFailureIsMadeSmall) {
+  Plan plan = DrawPlan(7);
+  const auto fails = [](const Plan& candidate) {
+    for (const Fault& fault : candidate.faults) {
+      if (fault.kind == FaultKind::kClear && fault.amount == 77) return true;
+    }
+    return false;
+  };
+  plan.faults.insert(plan.faults.begin() + 1, Fault{FaultKind::kClear, 0, 5, 0, 77});
+  const Plan least = ShrinkBy(plan, fails);
+  ASSERT_EQ(least.faults.size(), 1u);
+  EXPECT_EQ(least.faults[0].amount, 77);
+}
+
+}  // namespace
+}  // namespace kvcast::sim

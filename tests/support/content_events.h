@@ -1,0 +1,111 @@
+// An index of one worker that is asked by content, and builders of stores with token ids, for tests
+// of what the index learns from tokens.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "kvcast/router/prefix_index.h"
+#include "kvcast/router/prompt_contents.h"
+#include "tests/support/index_events.h"
+
+namespace kvcast::testing {
+
+// Tokens first, first + 1, ...
+inline std::vector<TokenId> Tokens(TokenId first, int64_t count) {
+  std::vector<TokenId> tokens(static_cast<size_t>(count));
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
+
+inline BlockHash Hash(uint64_t value) { return BlockHash::FromUnsigned(value); }
+
+// A store in blocks of 4 tokens: `hashes` of the span `tokens` behind `parent`.
+inline BlockStored StoreTokens(std::vector<BlockHash> hashes, std::vector<TokenId> tokens,
+                               std::optional<BlockHash> parent = std::nullopt, int64_t group = 0,
+                               int64_t block_size = 4) {
+  BlockStored event = StoreFull(std::move(hashes), group, block_size);
+  event.token_ids = std::move(tokens);
+  event.parent_block_hash = std::move(parent);
+  return event;
+}
+
+// As vLLM sends it: extra keys for every hash.
+inline BlockStored WithExtraKeys(BlockStored event,
+                                 std::vector<std::optional<ExtraKeys>> extra_keys) {
+  event.extra_keys = std::move(extra_keys);
+  return event;
+}
+inline BlockStored WithNoExtraKeys(BlockStored event) {
+  event.extra_keys.emplace(event.block_hashes.size(), std::nullopt);
+  return event;
+}
+
+// The hash unit is 4 tokens.
+class ContentWorker {
+ public:
+  explicit ContentWorker(std::vector<GroupSpec> groups = {}, WorkerConfig config = {}) {
+    config.name = "worker";
+    config.groups = std::move(groups);
+    config.hash_block_size = 4;
+    EXPECT_TRUE(index_.AddWorker(kWorker, config).ok());
+  }
+
+  template <typename... Events>
+  void Apply(Events... events) {
+    index_.Apply(kWorker, Batch(std::move(events)...));
+  }
+  template <typename... Events>
+  void ApplyHidden(Events... events) {
+    index_.ApplyHidden(kWorker, Batch(std::move(events)...));
+  }
+  // A prompt of these tokens and one more, or as many more as the names cover.
+  WorkerMatch Match(std::vector<TokenId> tokens, const HashInputs& inputs = {},
+                    int64_t lookahead = 0) const {
+    tokens.insert(tokens.end(), static_cast<size_t>(std::max<int64_t>(1, lookahead)), -1);
+    return MatchWhole(tokens, inputs, lookahead);
+  }
+  // The tokens that the index promises for such a prompt.
+  int64_t Reusable(std::vector<TokenId> tokens, const HashInputs& inputs = {},
+                   int64_t lookahead = 0) const {
+    return Match(std::move(tokens), inputs, lookahead).gpu_tokens;
+  }
+  // A prompt of these tokens alone.
+  WorkerMatch MatchWhole(const std::vector<TokenId>& tokens, const HashInputs& inputs = {},
+                         int64_t lookahead = 0) const {
+    const auto contents = PromptContents(index_.keys(), tokens, 4, lookahead, inputs);
+    const auto matches = index_.Match({.unit = 4,
+                                       .prompt_tokens = std::ssize(tokens),
+                                       .lookahead = lookahead,
+                                       .contents = contents,
+                                       .hashes = {}});
+    EXPECT_EQ(matches.size(), 1u);
+    return matches.empty() ? WorkerMatch() : matches[0];
+  }
+  // The content that the worker gave a block that it holds.
+  ContentKey ContentOf(const BlockHash& hash) const { return index_.ContentOf(kWorker, hash); }
+  bool Knows(const BlockHash& hash) const { return ContentOf(hash) != kUnnamed; }
+
+  PrefixIndex& index() { return index_; }
+  const PrefixIndex& index() const { return index_; }
+  IndexCounters counters() const { return index_.counters(kWorker); }
+  // Stored blocks that stayed unnamed for this reason.
+  uint64_t unnamed_for(UnnamedReason reason) const {
+    return counters().unnamed_blocks[static_cast<size_t>(reason)];
+  }
+
+ private:
+  PrefixIndex index_;
+};
+
+inline WorkerConfig TellingHits() { return {.hit_reports = HitReports::kExpected}; }
+
+}  // namespace kvcast::testing

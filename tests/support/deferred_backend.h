@@ -1,0 +1,99 @@
+// DeferredBackend: a copy backend that the test drives.
+//
+// A batch moves its bytes only when the test ends it, in any order the test likes, so that a source
+// is read as late as a device may read it. It may fail, having written anything.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstring>
+#include <functional>
+#include <vector>
+
+#include "kvcast/transfer/copy_backend.h"
+
+namespace kvcast::testing {
+
+class DeferredBackend final : public CopyBackend {
+ public:
+  struct Batch {
+    CopyTicket ticket;
+    CopyDirection direction;
+    std::vector<CopyOp> ops;
+    void* after = nullptr;
+    bool moved = false;  // at least once
+    CopyState state = CopyState::kRunning;
+  };
+  static constexpr int kGarbage = 0xEE;
+
+  std::string_view name() const override { return "deferred"; }
+
+  Result<CopyTicket> Submit(CopyDirection direction, std::span<const CopyOp> ops,
+                            void* after) override {
+    if (refuse_next > 0) {
+      --refuse_next;
+      return Status(StatusCode::kUnavailable, "refused");
+    }
+    batches.push_back({CopyTicket(next_ticket_++), direction, {ops.begin(), ops.end()}, after});
+    return batches.back().ticket;
+  }
+  CopyState Poll(CopyTicket ticket) override {
+    const size_t at = Find(ticket);
+    const CopyState state = batches[at].state;
+    if (state != CopyState::kRunning) batches.erase(batches.begin() + static_cast<long>(at));
+    return state;
+  }
+  CopyState Wait(CopyTicket ticket) override {
+    if (batches[Find(ticket)].state == CopyState::kRunning) Finish(Find(ticket));
+    return Poll(ticket);
+  }
+
+  static void Run(const CopyOp& op) {
+    for (uint32_t row = 0; row < op.rows; ++row) {
+      std::memcpy(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
+    }
+  }
+  // Moves the bytes of batches[at], which goes on: it may move them again.
+  void Move(size_t at) {
+    Reach(at);
+    for (const CopyOp& op : batches[at].ops) Run(op);
+    batches[at].moved = true;
+  }
+  void Finish(size_t at) {
+    Move(at);
+    batches[at].state = CopyState::kDone;
+  }
+  // Writes garbage instead.
+  void Fail(size_t at) {
+    Reach(at);
+    for (const CopyOp& op : batches[at].ops) {
+      for (uint32_t row = 0; row < op.rows; ++row) {
+        std::memset(op.dst + row * op.dst_pitch, kGarbage, op.row_bytes);
+      }
+    }
+    batches[at].state = CopyState::kFailed;
+  }
+  void FinishAll() {
+    for (size_t i = 0; i < batches.size(); ++i) {
+      if (batches[i].state == CopyState::kRunning) Finish(i);
+    }
+  }
+
+  std::vector<Batch> batches;  // submitted, and not told yet that they ended
+  int refuse_next = 0;         // submissions
+  // Lets the device come to the event that a batch waits for; empty: there is no device.
+  std::function<void(void* event)> reach;
+
+ private:
+  void Reach(size_t at) {
+    if (reach) reach(batches[at].after);
+  }
+  size_t Find(CopyTicket ticket) const {
+    size_t at = 0;
+    while (batches[at].ticket != ticket) ++at;
+    return at;
+  }
+
+  uint64_t next_ticket_ = 0;
+};
+
+}  // namespace kvcast::testing

@@ -1,0 +1,85 @@
+// LossyPublisher: the wire side of a publisher whose live messages the test chooses, while its
+// replay server is the real one.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "src/stream/replay_server.h"
+#include "src/stream/socket.h"
+#include "tests/support/stream_test_util.h"
+
+namespace kvcast::stream {
+
+class LossyPublisher {
+ public:
+  struct Config {
+    std::string endpoint = "tcp://127.0.0.1:0";
+    std::string replay_endpoint = "tcp://127.0.0.1:0";
+    ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
+    size_t ring_batches = 1000;
+    int epoch = 0;
+    bool connects = false;  // its PUB, to `endpoint`
+  };
+
+  LossyPublisher() : LossyPublisher(Config()) {}
+  explicit LossyPublisher(const Config& config)
+      : epoch_(config.epoch),
+        ring_(config.ring_batches, SIZE_MAX),
+        pub_(Open(ZMQ_PUB, config.endpoint, config.connects)) {
+    endpoint_ = pub_.last_endpoint();
+    Socket router = Open(ZMQ_ROUTER, config.replay_endpoint);
+    router.SetOption(ZMQ_ROUTER_MANDATORY, 1);
+    replay_endpoint_ = router.last_endpoint();
+    server_ = std::make_unique<ReplayServer>(std::move(router), Waker::Create().value(), "topic",
+                                             config.layout, ring_);
+  }
+
+  // Into the ring only: lost on the live wire.
+  void Lose() {
+    ring_.Append(std::make_shared<const Bytes>(TestPayload(ring_.next_seq(), epoch_)));
+  }
+  // Into the ring and to the subscribers.
+  void Send() {
+    const uint64_t seq = ring_.next_seq();
+    Lose();
+    SendFrames({"topic", Text(seq), TestText(seq, epoch_)});
+  }
+  void SendFrames(const std::vector<std::string>& frames) {
+    for (size_t i = 0; i < frames.size(); ++i) {
+      const auto* data = reinterpret_cast<const uint8_t*>(frames[i].data());
+      pub_.Send({data, frames[i].size()}, /*more=*/i + 1 < frames.size());
+    }
+  }
+  uint64_t next_seq() const { return ring_.next_seq(); }
+  static std::string Text(uint64_t seq) {
+    const SeqFrame frame = EncodeSeq(seq);
+    return {frame.begin(), frame.end()};
+  }
+
+  SourceConfig source(WorkerId worker = WorkerId(0)) const {
+    return {worker, endpoint_, replay_endpoint_, ""};
+  }
+  const ReplayCounters& replay_counters() const { return server_->counters(); }
+
+ private:
+  Socket Open(int type, const std::string& endpoint, bool connects = false) {
+    Socket socket = Socket::Create(context_, type).value();
+    socket.SetOption(ZMQ_LINGER, 0);
+    socket.SetOption(ZMQ_SNDHWM, 0);
+    const Status status = connects ? socket.Connect(endpoint) : socket.Bind(endpoint);
+    EXPECT_TRUE(status.ok()) << status.ToString();
+    return socket;
+  }
+
+  const int epoch_;
+  std::shared_ptr<Context> context_ = Context::Create();
+  ReplayRing ring_;
+  Socket pub_;
+  std::string endpoint_;
+  std::string replay_endpoint_;
+  std::unique_ptr<ReplayServer> server_;
+};
+
+}  // namespace kvcast::stream

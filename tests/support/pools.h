@@ -1,0 +1,57 @@
+// A GPU pool and host memory of plain bytes, every byte of which says where it came from.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kvcast/transfer/block_layout.h"
+#include "kvcast/transfer/copy_backend.h"
+
+namespace kvcast::testing {
+
+inline constexpr auto kLoad = CopyDirection::kLoad;
+inline constexpr auto kStore = CopyDirection::kStore;
+
+// A byte that depends on all of a place, so that misplaced bytes show.
+inline std::byte ByteOf(uint64_t seed, uint64_t place) {
+  uint64_t x = seed * 0x9E3779B97F4A7C15u + place;
+  x ^= x >> 31;
+  x *= 0xBF58476D1CE4E5B9u;
+  x ^= x >> 29;
+  return static_cast<std::byte>(x);
+}
+
+inline void FillWith(std::vector<std::byte>& memory, uint64_t seed) {
+  for (size_t i = 0; i < memory.size(); ++i) memory[i] = ByteOf(seed, i);
+}
+
+// The address of byte `at` of a block, by the definition of a layout.
+inline std::byte* AddressOf(const GroupLayout& layout, size_t block, size_t at) {
+  for (const BlockPart& part : layout.parts) {
+    const size_t bytes = part.row_bytes * part.rows;
+    if (at < bytes) {
+      return part.base + block * part.block_stride + at / part.row_bytes * part.row_pitch +
+             at % part.row_bytes;
+    }
+    at -= bytes;
+  }
+  return nullptr;
+}
+
+// A block-major pool of `blocks` blocks in `memory`.
+inline GroupLayout BlockMajor(std::vector<std::byte>& memory, int64_t blocks, size_t block_bytes) {
+  memory.resize(static_cast<size_t>(blocks) * block_bytes);
+  return {{{.base = memory.data(), .block_stride = block_bytes, .row_bytes = block_bytes}}, blocks};
+}
+
+// All layers of a block at a constant distance: row by row over all blocks.
+inline GroupLayout LayerMajor(std::vector<std::byte>& memory, int64_t blocks, uint32_t layers,
+                              size_t row_bytes) {
+  const size_t pitch = static_cast<size_t>(blocks) * row_bytes;
+  memory.resize(pitch * layers);
+  return {{{memory.data(), row_bytes, row_bytes, pitch, layers}}, blocks};
+}
+
+}  // namespace kvcast::testing

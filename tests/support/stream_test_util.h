@@ -1,0 +1,54 @@
+// What the tests of the stream share: payloads, a recording sink, publishers on free ports.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "kvcast/stream/publisher.h"
+#include "kvcast/stream/subscriber.h"
+
+namespace kvcast::stream {
+
+using Bytes = std::vector<uint8_t>;
+
+// A payload that names its number and the life of the publisher, at least `size` bytes long.
+Bytes TestPayload(uint64_t seq, int epoch = 0, size_t size = 0);
+std::string TestText(uint64_t seq, int epoch = 0);
+
+// True as soon as `condition` holds, false after ten seconds.
+bool Eventually(const std::function<bool()>& condition);
+
+// Remembers what a subscriber delivers: "0.5" is batch 5 of publisher life 0, as TestPayload names
+// it, with "w<worker> " before it for workers other than 0; "reset restart", "reset lost_batches".
+class RecordingSink {
+ public:
+  SubscriberSink sink();
+  std::vector<std::string> deliveries() const;
+  // False if that many deliveries have not come after ten seconds.
+  bool WaitFor(size_t deliveries) const;
+
+ private:
+  void Add(WorkerId worker, std::string what);
+
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  std::vector<std::string> deliveries_;
+};
+
+// "0.<begin>" ... "0.<end - 1>".
+std::vector<std::string> Batches(uint64_t begin, uint64_t end, int epoch = 0);
+
+PublisherConfig TestPublisherConfig();
+std::unique_ptr<Publisher> MakePublisher(const PublisherConfig& config);
+// Publishes TestPayload from the next number up to `end`.
+void PublishUpTo(Publisher& publisher, uint64_t end, int epoch = 0, size_t size = 0);
+
+}  // namespace kvcast::stream
