@@ -361,10 +361,18 @@ PlaceId PrefixIndex::Impl::OpenPlace(WorkerState& worker, Tier tier, uint8_t gro
   return places[group];
 }
 
-std::vector<size_t> PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
+ApplyResult PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
+  ApplyResult result;
   WatchedLock lock(mutex_);
   const auto it = slot_of_.find(id);
-  return it == slot_of_.end() ? std::vector<size_t>() : ApplyTo(*slots_[it->second], batch);
+  if (it == slot_of_.end()) return result;
+  WorkerState& worker = *slots_[it->second];
+  const uint64_t unknown_removes = worker.counters.unknown_removes;
+  result.left_out = ApplyTo(worker, batch);
+  result.unknown_removes = worker.counters.unknown_removes - unknown_removes;
+  result.counters = CountersOf(worker);
+  if (worker.digest) result.digests = worker.digest->Totals();
+  return result;
 }
 
 std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventBatch& batch) {
@@ -559,7 +567,8 @@ PromptShape PrefixIndex::Impl::ShapeOf(WorkerId id) const {
   return {.unit = rules.unit,
           .lookahead = rules.lookahead,
           .has_unnamed = view->has_unnamed.load(std::memory_order_acquire),
-          .has_named = view->has_named.load(std::memory_order_acquire)};
+          .has_named = view->has_named.load(std::memory_order_acquire),
+          .has_chunks = rules.has_chunks};
 }
 
 ContentKey PrefixIndex::Impl::ContentOf(WorkerId id, const BlockHash& hash) {
@@ -613,7 +622,7 @@ size_t PrefixIndex::NameBlocks(WorkerId worker, std::span<const BlockHash> hashe
                                std::span<const ContentKey> contents) {
   return impl_->NameBlocks(worker, hashes, contents);
 }
-std::vector<size_t> PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) {
+ApplyResult PrefixIndex::Apply(WorkerId worker, const EventBatch& batch) {
   return impl_->Apply(worker, batch);
 }
 void PrefixIndex::BeginHidden(WorkerId worker) { impl_->BeginHidden(worker); }
@@ -679,20 +688,24 @@ int64_t PrefixIndex::hash_block_size(WorkerId worker) const {
                            [](const WorkerState& state) { return state.catalogue.unit(); });
 }
 
-IndexCounters PrefixIndex::counters(WorkerId worker) const {
-  return impl_->ReadWorker(worker, IndexCounters(), [](const WorkerState& state) {
-    IndexCounters counters = state.counters;
-    counters.residencies = state.total();
-    if (state.catalogue.one_hash_per_block()) {
-      counters.whole_gpu_blocks = state.residencies[static_cast<size_t>(Tier::kGpu)];
-    }
-    counters.unnamed = state.total_unnamed();
-    counters.dropped_stores = state.parked.dropped();
-    counters.unnamed_gpu = state.unnamed[static_cast<size_t>(Tier::kGpu)];
-    counters.forgotten_names = state.idle.forgotten();
-    return counters;
-  });
+IndexCounters PrefixIndex::Impl::CountersOf(const WorkerState& state) {
+  IndexCounters counters = state.counters;
+  counters.residencies = state.total();
+  if (state.catalogue.one_hash_per_block()) {
+    counters.whole_gpu_blocks = state.residencies[static_cast<size_t>(Tier::kGpu)];
+  }
+  counters.unnamed = state.total_unnamed();
+  counters.dropped_stores = state.parked.dropped();
+  counters.unnamed_gpu = state.unnamed[static_cast<size_t>(Tier::kGpu)];
+  counters.forgotten_names = state.idle.forgotten();
+  return counters;
 }
+
+IndexCounters PrefixIndex::counters(WorkerId worker) const {
+  return impl_->ReadWorker(worker, IndexCounters(), &Impl::CountersOf);
+}
+
+uint64_t PrefixIndex::writer_locks() const { return impl_->writer_locks(); }
 
 std::string_view UntoldName(Untold property) {
   switch (property) {

@@ -179,7 +179,9 @@ class PrefixIndex::Impl {
   void NoteMissedBlocks(WorkerId id);
   size_t NameBlocks(WorkerId id, std::span<const BlockHash> hashes,
                     std::span<const ContentKey> contents);
-  std::vector<size_t> Apply(WorkerId id, const EventBatch& batch);
+  ApplyResult Apply(WorkerId id, const EventBatch& batch);
+  static IndexCounters CountersOf(const router::WorkerState& state);
+  uint64_t writer_locks() const { return mutex_.taken(); }
   void BeginHidden(WorkerId id);
   void ApplyHidden(WorkerId id, const EventBatch& batch);
   void SwapHidden(WorkerId id);

@@ -84,6 +84,7 @@ WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
       shortest_hit(shown.shortest_hit) {
   for (GroupSpec& group : groups) {
     const bool chunked = group.kind == SpecKind::kChunkedLocalAttention;
+    has_chunks |= chunked;
     if (chunked && group.chunk_size == 0) group.chunk_size = config.chunk_size;
     if (config.groups.empty() && config.eagle) group.eagle = *config.eagle;
     // The hash of a block says what follows it, so that the block need not be dropped.

@@ -42,6 +42,7 @@ struct alignas(64) WorkerRules {
   int64_t lookahead = 0;
   int64_t shortest_hit = 0;      // tokens; hits from there on are not taken for none. 0: not known
   uint32_t untold_with_cpu = 0;  // Untold bits, of loads behind the hit
+  bool has_chunks = false;       // a group of chunked local attention
 };
 
 }  // namespace kvcast::router

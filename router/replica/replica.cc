@@ -2,18 +2,19 @@
 #include "router/replica/replica.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace kvcast::router {
 
-std::vector<size_t> Replica::Apply(uint64_t seq, const EventBatch& batch) {
-  std::vector<size_t> left_out = index_.Apply(worker_, batch);
-  left_out_ |= !left_out.empty();
-  Remember(seq + 1);
-  return left_out;
+ApplyResult Replica::Apply(uint64_t seq, const EventBatch& batch) {
+  ApplyResult result = index_.Apply(worker_, batch);
+  left_out_ |= !result.left_out.empty();
+  Remember(seq + 1, std::move(result.digests));
+  return result;
 }
 
-void Replica::Remember(uint64_t next_seq) {
-  remembered_[next_seq % kRemembered] = {true, next_seq, index_.Digests(worker_)};
+void Replica::Remember(uint64_t next_seq, ResidencyTotals totals) {
+  remembered_[next_seq % kRemembered] = {true, next_seq, std::move(totals)};
   last_ = next_seq;
 }
 

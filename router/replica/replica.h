@@ -28,8 +28,8 @@ class Replica {
   // `index` must outlive it.
   Replica(WorkerId worker, PrefixIndex& index) : worker_(worker), index_(index) {}
 
-  // Gives back what PrefixIndex::Apply does.
-  std::vector<size_t> Apply(uint64_t seq, const EventBatch& batch);
+  // The result of PrefixIndex::Apply, without its digests: the replica keeps them.
+  ApplyResult Apply(uint64_t seq, const EventBatch& batch);
   // The batch brought nothing that can be applied.
   void Skip(uint64_t seq) { Remember(seq + 1); }
   // Forgets what the worker holds, and with `restart` its groups.
@@ -64,7 +64,8 @@ class Replica {
     ResidencyTotals totals;
   };
   bool CommitRepair(const residency::PublisherStatus& status);
-  void Remember(uint64_t next_seq);
+  void Remember(uint64_t next_seq) { Remember(next_seq, index_.Digests(worker_)); }
+  void Remember(uint64_t next_seq, ResidencyTotals totals);
   void Forget() {
     remembered_.fill({});
     left_out_ = false;

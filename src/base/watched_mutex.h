@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 
 #include "src/base/mutex.h"
 
@@ -15,14 +16,18 @@ class KV_CAPABILITY("mutex") WatchedMutex {
     waiting_.fetch_add(1, std::memory_order_relaxed);
     mutex_.lock();
     waiting_.fetch_sub(1, std::memory_order_relaxed);
+    taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   void unlock() KV_RELEASE() { mutex_.unlock(); }
   // Thread-safe; a moment later it may be otherwise.
   bool awaited() const { return waiting_.load(std::memory_order_relaxed) > 0; }
+  // Times that it was locked. Thread-safe.
+  uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
 
  private:
   std::mutex mutex_;
   std::atomic<int> waiting_{0};
+  std::atomic<uint64_t> taken_{0};  // written by the owner of the mutex
 };
 
 using WatchedLock = ScopedLock<WatchedMutex>;

@@ -157,6 +157,16 @@ struct IndexCounters {
   uint64_t forgotten_names = 0;  // names of evicted blocks that had to make room
 };
 
+// What one batch did to a worker.
+struct ApplyResult {
+  // Positions in the batch of the events that were left out, because they only repeat blocks that
+  // the index has (IndexCounters::reannounced_blocks).
+  std::vector<size_t> left_out;
+  uint64_t unknown_removes = 0;  // removes of this batch whose hash the worker does not hold
+  IndexCounters counters;        // of the worker, after the batch
+  ResidencyTotals digests;       // after the batch; empty without WorkerConfig::digests
+};
+
 // How much of what a prompt could hit at most is on the GPU.
 enum class HitKind : uint8_t { kMiss, kPartial, kFull };
 
@@ -230,6 +240,8 @@ struct PromptShape {
   int64_t lookahead = 0;     // tokens behind a block that its hash covers
   bool has_unnamed = false;  // it holds blocks whose content is not known
   bool has_named = false;    // it has said what some hash names
+  // A group of chunked local attention: the worker may have hits without blocks.
+  bool has_chunks = false;
 };
 
 // A prompt, as the index is asked for it. Borrows what it names.
@@ -306,9 +318,8 @@ class PrefixIndex {
   // Applies one decoded batch; events of an unknown worker are dropped. A query sees all of the
   // batch or nothing of it. Copies are counted: n stores of a (tier, group, hash) take n removes.
   // AllBlocksCleared empties one tier: the one that it names, else the GPU.
-  // Gives back the events, by their position in the batch, that were left out because they only
-  // repeat what is there (IndexCounters::reannounced_blocks).
-  std::vector<size_t> Apply(WorkerId worker, const EventBatch& batch);
+  // Takes the writers' lock once. All that a caller may ask about the batch is in the result.
+  ApplyResult Apply(WorkerId worker, const EventBatch& batch);
 
   // Gives blocks of the worker whose content is not known their names: hashes[i] is that of the
   // prefix contents[i]. Others are left as they are; a block that has another name becomes
@@ -346,6 +357,9 @@ class PrefixIndex {
   // Tokens per hash of the worker's chain; 0: not known yet, or no such worker.
   int64_t hash_block_size(WorkerId worker) const;
   IndexCounters counters(WorkerId worker) const;
+  // Times that a call took the writers' lock, so far. Match and ShapeOf take it only where a query
+  // has read a worker four times while batches of it were shown.
+  uint64_t writer_locks() const;
 
  private:
   class Impl;

@@ -252,7 +252,7 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     if (!decoded) ++counters_.undecodable_batches;
     if (!decoded) tally_.Clear();
   }
-  if (counts.wide_stores > 0) index_.LearnRules(id_, EngineRules::kV033);
+  NoteWideStores(counts);
   if (counts.component_fields > 0) has_components_ = true;
   const bool doubtful = LosesTruth(counts) || !tagged;
   // TensorRT-LLM's decoder takes back what a lost event may have removed.
@@ -260,6 +260,7 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   if (!decoded) {
     // Removes may have been among it: what stays could be promised for ever.
     replica_.Reset(/*restart=*/false);
+    NoteIndexCounters(index_.counters(id_));
     return BatchResult::kUndecodable;
   }
   if (!std::exchange(began_, true) && (seq.value > 0 || (trtllm_ && trtllm_->lacks_events()))) {
@@ -271,21 +272,36 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   detector_.Observe(batch_);
   NoteScheme();
   NameFound();
-  const uint64_t unknown_removes = index_.counters(id_).unknown_removes;
-  const std::vector<size_t> left_out = replica_.Apply(seq.value, batch_);
+  const ApplyResult applied = replica_.Apply(seq.value, batch_);
   {
     MutexLock lock(mutex_);
     if (!trtllm_) last_batch_ts_ = batch_.ts;
-    tally_.Apply(batch_, left_out);
+    tally_.Apply(batch_, applied.left_out);
+    index_counters_ = applied.counters;
   }
-  if (observer_) observer_({seq, batch_, left_out});
+  if (observer_) observer_({seq, batch_, applied.left_out});
   if (replica_.Exceeds(gpu_blocks_)) return BatchResult::kRefuted;
   if (doubtful && !trtllm_) return BatchResult::kDoubtful;
-  const IndexCounters now = index_.counters(id_);
-  if (now.unknown_removes != unknown_removes) return BatchResult::kImpossible;
-  if (IsComplete(now)) return BatchResult::kComplete;
+  if (applied.unknown_removes > 0) return BatchResult::kImpossible;
+  if (IsComplete(applied.counters)) return BatchResult::kComplete;
   if (!trtllm_) return BatchResult::kApplied;
   return trtllm_->lacks_events() ? BatchResult::kIncomplete : BatchResult::kComplete;
+}
+
+// The index keeps this until the worker is restarted.
+void Source::NoteWideStores(const DecodeCounts& counts) {
+  if (counts.wide_stores == 0 || std::exchange(is_wide_, true)) return;
+  index_.LearnRules(id_, EngineRules::kV033);
+}
+
+void Source::NoteIndexCounters(const IndexCounters& now) {
+  MutexLock lock(mutex_);
+  index_counters_ = now;
+}
+
+IndexCounters Source::index_counters() const {
+  MutexLock lock(mutex_);
+  return index_counters_;
 }
 
 void Source::NameFound() {
@@ -339,6 +355,7 @@ bool Source::CommitSnapshot(const PublisherStatus& status) {
   BlockTally held;
   index_.ForEachResidency(id_, [&held](Tier tier, uint8_t group, const BlockHash&,
                                        uint32_t copies) { held.Hold(tier, group, copies); });
+  NoteIndexCounters(index_.counters(id_));
   MutexLock lock(mutex_);
   tally_.Replace(held);
   return true;
@@ -354,6 +371,7 @@ void Source::OnReset(ResetReason reason) {
   if (trtllm_) trtllm_->Forget();
   if (reason == ResetReason::kRestart) {
     replica_.Reset(/*restart=*/true);
+    is_wide_ = false;
     inexact_ = false;
     has_components_ = false;
     began_ = false;
@@ -362,6 +380,7 @@ void Source::OnReset(ResetReason reason) {
   } else {
     replica_.Reset(/*restart=*/false);
   }
+  NoteIndexCounters(index_.counters(id_));
 }
 
 void Source::NoteHashForm() {
@@ -389,7 +408,10 @@ void Source::NoteScheme() {
 void Source::LearnUnit(int64_t unit) {
   if (index_.LearnHashBlockSize(id_, unit).ok()) return;
   // Blocks that the new unit does not divide are those of an engine that is gone.
-  if (!unit_registered_) index_.RestartWorker(id_);
+  if (!unit_registered_) {
+    index_.RestartWorker(id_);
+    is_wide_ = false;
+  }
   (void)index_.LearnHashBlockSize(id_, unit);
 }
 

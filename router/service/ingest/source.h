@@ -160,6 +160,8 @@ class Source {
   // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
   // nullopt: none yet, or the format has none.
   std::optional<double> last_batch_ts() const;
+  // Those of the index after the last batch, snapshot or reset.
+  IndexCounters index_counters() const;
   // The stream's state; kSuspect if batches or events came that could not be decoded, because the
   // index may then hold what the engine does not.
   SourceState State(SourceState stream) const;
@@ -174,6 +176,8 @@ class Source {
   void ClearHostMemoryToo();
   void LeaveContentOfConnector();
   bool IsComplete(const IndexCounters& now) const;
+  void NoteWideStores(const DecodeCounts& counts);
+  void NoteIndexCounters(const IndexCounters& now);
   void NameFound();
   void NoteHashForm();
   void NoteScheme();
@@ -199,6 +203,7 @@ class Source {
   bool began_ = false;       // the engine's present life: a batch or a snapshot of it was applied
   bool has_keys_ = false;    // a store of it had extra keys
   bool is_hicache_ = false;  // it has stored in SGLang's host memory
+  bool is_wide_ = false;     // the index knows that its stores have lookahead
   SchemeDetector detector_;
   std::optional<MooncakeEvents> mooncake_;  // if that is the format
   std::optional<TrtllmEvents> trtllm_;      // if that is the format
@@ -212,6 +217,7 @@ class Source {
   SchemeVerdict verdict_ KV_GUARDED_BY(mutex_);
   SchemeCounters scheme_counters_ KV_GUARDED_BY(mutex_);
   ReuseFeedback feedback_ KV_GUARDED_BY(mutex_);
+  IndexCounters index_counters_ KV_GUARDED_BY(mutex_);
 };
 
 using SourceList = std::vector<std::shared_ptr<Source>>;

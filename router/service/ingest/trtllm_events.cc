@@ -8,12 +8,11 @@
 #include <utility>
 
 #include "kvcast/router/prefix_index.h"
+#include "router/service/json/json_fields.h"
 #include "src/hash/seeded_hash.h"
 
 namespace kvcast::router {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr int kMaxNesting = 16;
 constexpr size_t kMaxHashText = 128;

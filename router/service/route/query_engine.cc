@@ -108,12 +108,6 @@ std::string WhyContradicted(int64_t difference, int64_t block) {
   return text;
 }
 
-bool HasChunks(const std::vector<GroupSpec>& groups) {
-  return std::ranges::any_of(groups, [](const GroupSpec& group) {
-    return group.kind == SpecKind::kChunkedLocalAttention;
-  });
-}
-
 // The form of extra keys that any kind of them has proven: engines hash all kinds in one form.
 std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
   for (const KeyKindState& kind : verdict.kinds) {
@@ -244,7 +238,7 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
   if (answer.state != SourceState::kSynced) {
     answer.reason = "the stream is " + std::string(SourceStateName(answer.state));
     if (answer.state == SourceState::kCleared && source.gpu_blocks() > 0) {
-      const IndexCounters counters = index_.counters(source.id());
+      const IndexCounters counters = source.index_counters();
       answer.reason += ": " + std::to_string(counters.whole_gpu_blocks) + " of " +
                        std::to_string(source.gpu_blocks()) + " GPU blocks are known";
     }
@@ -417,7 +411,7 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
       answer.reason = "budget: the engines that were asked hash in too many ways";
     }
     // Chunked attention has hits without blocks.
-    const bool found = answer.match.gpu_tokens > 0 && !HasChunks(index_.Groups(source.id()));
+    const bool found = answer.match.gpu_tokens > 0 && !index_.ShapeOf(source.id()).has_chunks;
     ContentHits hidden{.gpu = false, .with_cpu = false};
     if (answer.reason.empty() && plans[i].proven_by_hit && !found) {
       hidden = HitsByContent(source, plans[i].cohort, query, names);
@@ -425,7 +419,7 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     if (hidden.gpu) answer.reason = kOtherHashes;
     if (answer.reason.empty()) {
       const IndexCounters counters =
-          answer.match.unnamed_gpu > 0 ? index_.counters(source.id()) : IndexCounters();
+          answer.match.unnamed_gpu > 0 ? source.index_counters() : IndexCounters();
       answer.reason = WhyNoProof(answer, answer.match, plans[i].cohort.chain.has_value(), counters);
     }
     const auto difference = source.reuse_contradiction();
