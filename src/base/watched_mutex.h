@@ -1,5 +1,6 @@
-// WatchedMutex: a mutex that tells whether anybody waits for it, so that who takes it again and
-// again can let others through. std::mutex is not fair: its last owner gets it back.
+// WatchedMutex: a mutex that reports whether a thread waits for it. A thread that takes the mutex
+// repeatedly can then let other threads take it. std::mutex is not fair: its last owner usually
+// gets it back.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +18,7 @@ class KV_CAPABILITY("mutex") WatchedMutex {
     waiting_.fetch_sub(1, std::memory_order_relaxed);
   }
   void unlock() KV_RELEASE() { mutex_.unlock(); }
-  // Thread-safe; a moment later it may be otherwise.
+  // Thread-safe. The result may be outdated when the call returns.
   bool awaited() const { return waiting_.load(std::memory_order_relaxed) > 0; }
 
  private:
