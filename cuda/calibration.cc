@@ -12,12 +12,12 @@ namespace {
 
 constexpr size_t kKiB = 1024;
 constexpr size_t kSmallCopies = 2048;
-// So few that the link has next to nothing to do.
+// So few bytes that the link is almost idle.
 constexpr size_t kSmallBytes = kKiB;
 constexpr uint32_t kRows = 32;
 constexpr size_t kSmallPieces = 8192;
 constexpr std::array kBlocks = {1, 2, 4, 6, 8};
-// Fewer multiprocessors are worth so much of the rate.
+// A smaller number of multiprocessors is chosen if it reaches this part of the full rate.
 constexpr double kFullRate = 0.97;
 
 double d(size_t n) { return static_cast<double>(n); }
@@ -26,7 +26,7 @@ class Calibrator {
  public:
   explicit Calibrator(const MeasureProbe& measure) : measure_(measure) {}
 
-  // 0 once something failed.
+  // Returns 0 after the first failure.
   double Seconds(const Probe& probe) {
     if (!status_.ok()) return 0;
     const auto seconds = measure_(probe);
@@ -79,7 +79,7 @@ class Calibrator {
             .blocks = blocks};
   }
 
-  // What is left of a time without its start; never nothing.
+  // The time without the start cost. At least a tenth of the time, so that it is never 0.
   static double Above(double seconds, double start) {
     return std::max(seconds - start, seconds / 10);
   }

@@ -1,4 +1,4 @@
-// Calibration: finds out what copies cost in one direction, from a few that are timed.
+// Calibration: determines the costs of copies in one direction from a few timed copies.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,33 +13,34 @@ namespace kvcast::cuda {
 
 enum class ProbeKind : uint8_t {
   kEngine,        // one descriptor for each row
-  kEngineRows,    // one for each copy
+  kEngineRows,    // one descriptor for each copy
   kKernel,        // between host memory and the GPU
   kDeviceKernel,  // within the GPU
 };
 
-// `copies` copies of `rows` rows, none next to another, with addresses that are not the same twice.
+// `copies` copies of `rows` rows. The copies are not next to each other, and no address occurs
+// twice.
 struct Probe {
   ProbeKind kind = ProbeKind::kEngine;
   size_t copies = 1;
   uint32_t rows = 1;
   size_t row_bytes = 0;
-  int blocks = 1;  // of a kernel
+  int blocks = 1;  // thread blocks of a kernel
 
   size_t bytes() const { return copies * rows * row_bytes; }
 };
 inline constexpr size_t kMaxProbeBytes = size_t{64} << 20;
 
-// Seconds from the first call until the bytes are there; the best of a few tries.
+// Returns the seconds from the first call until the bytes are there: the best of several tries.
 using MeasureProbe = std::function<Result<double>(const Probe&)>;
 
 struct CalibrationOptions {
   bool has_rows = true;  // the driver takes rows as one descriptor
   bool has_kernel = true;
-  int kernel_blocks = 0;  // 0: to be found out
+  int kernel_blocks = 0;  // 0: Calibrate determines the number
 };
 
-// `measured` is true in what comes back. Not ok: a probe failed, or took no time.
+// In the result `measured` is true. Not ok: a probe failed, or took no time.
 Result<CudaCopyCosts> Calibrate(const CalibrationOptions& options, const MeasureProbe& measure);
 
 }  // namespace kvcast::cuda

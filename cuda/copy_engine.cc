@@ -34,7 +34,7 @@ CUDA_MEMCPY3D_BATCH_OP RowsOf(const CopyOp& op, const CopyEngineOptions& options
   return rows;
 }
 
-// Drivers before 13.0 name the copy at fault.
+// Drivers before 13.0 report the copy that failed.
 Status AtCopy(Status status, size_t failed, size_t count) {
   if (status.ok() || failed >= count) return status;
   return {status.code(), status.message() + ", copy " + std::to_string(failed)};
@@ -68,7 +68,7 @@ Status CopyEngine::Enqueue(CopyDirection direction, std::span<const CopyOp> ops,
   descriptors.rows.clear();
   const bool rows_as_one = options.rows_as_one && HasRows(device_->api(), options.call);
   for (const CopyOp& op : ops) {
-    if (op.bytes() == 0) continue;  // drivers refuse them
+    if (op.bytes() == 0) continue;  // drivers refuse empty copies
     if (op.rows > 1 && rows_as_one && !CrossesRegistrations(direction, op)) {
       descriptors.rows.push_back(RowsOf(op, options));
       continue;
@@ -113,7 +113,7 @@ Status CopyEngine::CopyRuns(const CopyEngineOptions& options, CopyDescriptors& d
   const DriverApi& api = device_->api();
   const size_t count = descriptors.sizes.size();
   counts.descriptors += count;
-  // One set of attributes, from the first copy on.
+  // One set of attributes, which applies from the first copy on.
   CUmemcpyAttributes attributes{};
   attributes.srcAccessOrder = OrderOf(options);
   attributes.flags = FlagsOf(options);

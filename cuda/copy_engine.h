@@ -1,4 +1,4 @@
-// CopyEngine: copies by the GPU's DMA engines, as few calls of the driver as possible.
+// CopyEngine: copies by the GPU's DMA engines, with as few driver calls as possible.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,20 +13,21 @@
 
 namespace kvcast::cuda {
 
-// The call that copies: the newest that the driver has, or an older one on request.
+// The driver call that copies: the newest one that the driver has, or an older one on request.
 enum class CopyCall : uint8_t { kBatch13000, kBatch12080, kLoop };
 
 struct CopyEngineOptions {
   CopyCall call = CopyCall::kLoop;
-  // One descriptor for the rows of a copy, where the call has such; else one for each row.
+  // Use one descriptor for the rows of a copy if the call has such descriptors; otherwise use one
+  // descriptor for each row.
   bool rows_as_one = false;
   // See CU_MEMCPY_SRC_ACCESS_ORDER_ANY.
   bool unordered = false;
   bool prefer_overlap = false;
 };
 
-// The arguments of the calls of one batch. Drivers do not say when they have read them, so they
-// stay until the copies are done.
+// The arguments of the calls of one batch. Drivers do not report when they have read the arguments,
+// so the arguments must stay until the copies are done.
 struct CopyDescriptors {
   std::vector<CUdeviceptr> dsts;
   std::vector<CUdeviceptr> srcs;
@@ -41,14 +42,14 @@ struct CopyEngineCounts {
 
 class CopyEngine {
  public:
-  // `host`, which outlives the engine, may be nullptr: nothing is cut then.
+  // `host` may be nullptr; no copy is cut then. It must outlive the engine.
   CopyEngine(CudaDevice device, const PinnedPool* host) : device_(std::move(device)), host_(host) {}
 
   static CopyCall NewestCall(const DriverApi& api);
   static bool HasRows(const DriverApi& api, CopyCall call);
 
-  // Puts the copies behind what `stream` has to do. `descriptors` are overwritten, and kept by the
-  // caller until the copies are done. Not ok: any of the copies may happen.
+  // Enqueues the copies after the work of `stream`. Overwrites `descriptors`, which the caller must
+  // keep until the copies are done. Not ok: any of the copies may still run.
   Status Enqueue(CopyDirection direction, std::span<const CopyOp> ops,
                  const CopyEngineOptions& options, CopyDescriptors& descriptors, CUstream stream,
                  CopyEngineCounts& counts) const;

@@ -1,4 +1,4 @@
-// The copy kernels. What they take is said in copy_kernels.h.
+// The copy kernels. copy_kernels.h describes their arguments.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
 
@@ -10,7 +10,7 @@ struct Entry {
   uint32_t bytes;
 };
 
-// The table may be host memory: its entries are read well before they are needed.
+// The table may be in host memory, so its entries are read well before they are needed.
 __device__ Entry ReadEntry(const uint64_t* src, const uint64_t* dst, const uint32_t* bytes,
                            uint32_t i, uint32_t end) {
   return i < end ? Entry{src[i], dst[i], bytes[i]} : Entry{0, 0, 0};
@@ -20,7 +20,7 @@ __device__ Entry ReadEntry(const uint64_t* src, const uint64_t* dst, const uint3
 
 constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
 constexpr uint32_t kMaxStages = 64;
-// Stores that may still be reading their stage when the stage behind them is filled again.
+// Number of stores that may still read their stages when the stage before them is filled again.
 constexpr uint32_t kFewStores = 4;
 constexpr uint32_t kManyStores = 16;
 constexpr uint32_t kManyStages = 48;
@@ -76,7 +76,7 @@ __device__ void WaitUntilRead() {
 
 __device__ void WaitUntilWritten() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 
-// The first lane does everything; the others hold the entries that come next.
+// The first lane does all the work. The other lanes hold the next entries.
 class Ring {
  public:
   __device__ Ring(unsigned char* stages, uint64_t* full, Entry* pieces, uint32_t stage_bytes,
@@ -116,13 +116,13 @@ class Ring {
 
 #endif
 
-// 16, 8, 4 or 1: what divides both addresses and the size.
+// 16, 8, 4 or 1: the largest of these that divides both addresses and the size.
 __device__ uint32_t WidthOf(const Entry& entry) {
   const uint64_t all = entry.src | entry.dst | entry.bytes;
   return all % 16 == 0 ? 16 : all % 8 == 0 ? 8 : all % 4 == 0 ? 4 : 1;
 }
 
-// Eight words of each lane are under way at once.
+// Each lane has eight words in flight.
 template <typename Word>
 __device__ void CopyWords(const Entry& entry, uint32_t lane) {
   constexpr uint32_t kUnroll = 8;
@@ -198,7 +198,8 @@ extern "C" __global__ void __launch_bounds__(512)
                       uint32_t count) {
   const uint32_t lane = threadIdx.x % 32;
   const uint32_t warps = gridDim.x * (blockDim.x / 32);
-  // Neighbouring pieces go to different thread blocks, so that all have work however few they are.
+  // Neighbouring pieces go to different thread blocks, so that all blocks have work even if there
+  // are few pieces.
   uint32_t i = threadIdx.x / 32 * gridDim.x + blockIdx.x;
   Entry next = ReadEntry(src, dst, bytes, i, count);
   for (; i < count; i += warps) {

@@ -6,7 +6,7 @@
 namespace kvcast::cuda {
 namespace {
 
-// Beyond it, asking for overlap costs rate on some links.
+// For larger copies, the request for overlap lowers the rate on some links.
 constexpr size_t kMaxOverlapBytes = size_t{128} << 10;
 
 }  // namespace
@@ -45,7 +45,7 @@ Status CopyLane::Start(std::span<const CopyOp> ops, CUevent after, LaneBatch& ba
                             "cuStreamWaitEvent");
     };
     KVCAST_RETURN_IF_ERROR(wait(stream_.get()));
-    // A store's gathering does not wait for the lane.
+    // The gathering of a store is not ordered after the lane's stream, so it must wait too.
     if (staged_) KVCAST_RETURN_IF_ERROR(wait(staged_->stream()));
   }
   ++batches_;
@@ -126,7 +126,7 @@ CopyEngineOptions CopyLane::OptionsFor(const CopyShape& shape, bool ordered) con
   return {
       .call = call_,
       .rows_as_one = config_.costs.measured && RowsAsOneIsCheaper(config_.costs, shape),
-      // A source may be read early only if nothing before could write it.
+      // A source may be read early only if no earlier work can write it.
       .unordered = load && config_.unordered_loads && !ordered,
       .prefer_overlap = config_.prefer_overlap && shape.bytes / shape.copies <= kMaxOverlapBytes};
 }

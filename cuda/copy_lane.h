@@ -18,12 +18,13 @@
 
 namespace kvcast::cuda {
 
-// One batch under way: what ends it, and what has to stay as it is until then. Kept for its memory.
+// One batch under way: the events that end it, and the data that must not change until then. Reused
+// for its memory.
 struct LaneBatch {
   CopyTicket ticket;
   Event done;
   Event staged_done;
-  bool staged = false;  // staged_done counts too
+  bool staged = false;  // the batch also waits for staged_done
   bool failed = false;
   DescriptorSets descriptors;
   uint64_t tables = 0;  // see KernelCopier::position
@@ -43,15 +44,16 @@ struct LaneConfig {
 
 class CopyLane {
  public:
-  // `kernels` is nullptr if there are none, and outlives the lane.
+  // `kernels` is nullptr if there are none. It must outlive the lane.
   static Result<std::unique_ptr<CopyLane>> Create(const CudaDevice& device,
                                                   const CopyKernels* kernels,
                                                   const LaneConfig& config);
 
-  // Fills `batch`. Not ok: nothing was started. A batch that could not be started as a whole is
-  // `failed`, and the lane has run empty. Sets `poison` if it is not known to have.
+  // Starts a batch and fills `batch`. Not ok: nothing was started. If only a part of a batch was
+  // started, the batch is `failed`, and the lane has drained. Sets `poison` if the lane may not
+  // have drained.
   Status Start(std::span<const CopyOp> ops, CUevent after, LaneBatch& batch, std::string& poison);
-  // Sets `poison` if the driver cannot say.
+  // Sets `poison` if the driver cannot report the state.
   CopyState Poll(LaneBatch& batch, std::string& poison);
   CopyState Wait(LaneBatch& batch, std::string& poison);
   Status HoldBack(CUstream stream, const LaneBatch& batch) const;
@@ -84,9 +86,9 @@ class CopyLane {
   std::optional<KernelCopier> kernel_;
   std::optional<StagedCopier> staged_;
   PathChooser chooser_;
-  std::array<Class, PathChooser::kClasses> classes_;  // scratch
-  Pieces aligned_;                                    // scratch
-  Pieces odd_;                                        // scratch
+  std::array<Class, PathChooser::kClasses> classes_;  // scratch memory
+  Pieces aligned_;                                    // scratch memory
+  Pieces odd_;                                        // scratch memory
   CopyEngineCounts engine_counts_;
   KernelCounts kernel_counts_;
   uint64_t batches_ = 0;

@@ -188,7 +188,7 @@ class CudaCopyBackend::Impl {
 
   const CudaDevice device_;
   const CopyKernels kernels_;
-  // Lanes are driven by one thread; statistics may be asked for by another.
+  // One thread drives the lanes, but another thread may read the statistics.
   mutable Mutex mutex_;
   std::array<std::unique_ptr<CopyLane>, kDirections.size()> lanes_;  // by direction
   std::array<std::string, kDirections.size()> calibration_errors_;

@@ -1,4 +1,4 @@
-// Device: a GPU's primary context, and what is known of the GPU.
+// Device: the primary context of a GPU, and the known facts about the GPU.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@ namespace kvcast::cuda {
 
 class Device {
  public:
-  // `api` outlives the device.
+  // `api` must outlive the device.
   static Result<CudaDevice> Open(const DriverApi& api, int ordinal);
   ~Device();
   Device(const Device&) = delete;
@@ -21,9 +21,9 @@ class Device {
   const CudaDeviceInfo& info() const { return info_; }
   CUdevice number() const { return device_; }
   CUcontext context() const { return context_; }
-  // Every thread must, before it calls anything that works on the GPU. Cheap.
+  // Every thread must call this before any other call that works on the GPU. The call is cheap.
   Status MakeCurrent() const;
-  // 0 if this driver does not know it.
+  // Returns 0 if this driver does not know the attribute.
   int Attribute(CUdevice_attribute attribute) const;
 
   Status Check(CUresult result, const char* call) const { return ToStatus(api_, result, call); }

@@ -8,7 +8,7 @@
 namespace kvcast::cuda {
 namespace {
 
-// The forms that this code is written for are those of the oldest toolkit that it builds with.
+// This code uses the function forms of the oldest toolkit that it builds with.
 constexpr int kForms = 12080;
 
 Status Unavailable(std::string text) { return {StatusCode::kUnavailable, std::move(text)}; }
@@ -24,7 +24,7 @@ void* LookUp(const char* name, int version) {
 }
 
 Status Load(DriverApi& api) {
-  // Never closed: the driver has threads of its own.
+  // The library is never closed, because the driver has its own threads.
   void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return Unavailable("no CUDA driver: libcuda.so.1 is not there");
   g_get_proc_address =
@@ -48,7 +48,7 @@ Status FillDriverApi(DriverLookup lookup, DriverApi& api) {
 #undef KVCAST_FILL
   int version = 0;
   if (api.DriverGetVersion(&version) != CUDA_SUCCESS) version = 0;
-  // A driver answers an unknown version with the newest form that it knows.
+  // If the driver does not know a version, it returns the newest form that it knows.
   if (version >= 13000) {
     api.MemcpyBatchAsync13000 =
         reinterpret_cast<MemcpyBatch13000>(lookup("cuMemcpyBatchAsync", 13000));

@@ -1,6 +1,6 @@
-// DriverApi: the functions of the CUDA driver that this code calls, as a table that is filled when
-// the program runs. So one program serves machines with and without a GPU, and drivers of several
-// versions; and a test can put a driver of its own in the table.
+// DriverApi: a table of the CUDA driver functions that this code calls. The table is filled at run
+// time. One program therefore works on machines with and without a GPU, and with drivers of several
+// versions. A test can put its own driver into the table.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace kvcast::cuda {
 
-// member, function: every driver has these.
+// Pairs (member, function). Every driver has these functions.
 #define KVCAST_DRIVER_FUNCTIONS(X)                        \
   X(Init, cuInit)                                         \
   X(DriverGetVersion, cuDriverGetVersion)                 \
@@ -48,7 +48,8 @@ namespace kvcast::cuda {
   X(FuncSetAttribute, cuFuncSetAttribute)                 \
   X(LaunchKernel, cuLaunchKernel)
 
-// member, function: nullptr in the table if this driver does not have it. Only measured.
+// Pairs (member, function). A member is nullptr if this driver does not have the function. These
+// functions are only used for measurements.
 #define KVCAST_OPTIONAL_DRIVER_FUNCTIONS(X)                       \
   X(MemHostAlloc, cuMemHostAlloc)                                 \
   X(MemFreeHost, cuMemFreeHost)                                   \
@@ -68,7 +69,8 @@ namespace kvcast::cuda {
   X(GraphExecDestroy, cuGraphExecDestroy)                         \
   X(GraphLaunch, cuGraphLaunch)
 
-// Batched copies: drivers from 13.0 on, and from 12.8 on, where `failed` is the copy at fault.
+// Batched copies. The forms 13000 exist in drivers from 13.0 on, the forms 12080 in drivers from
+// 12.8 on. `failed` is the index of the copy that failed.
 using MemcpyBatch13000 = CUresult(CUDAAPI*)(CUdeviceptr* dsts, CUdeviceptr* srcs, size_t* sizes,
                                             size_t count, CUmemcpyAttributes* attributes,
                                             size_t* attribute_starts, size_t num_attributes,
@@ -88,27 +90,29 @@ struct DriverApi {
   KVCAST_DRIVER_FUNCTIONS(KVCAST_MEMBER)
   KVCAST_OPTIONAL_DRIVER_FUNCTIONS(KVCAST_MEMBER)
 #undef KVCAST_MEMBER
-  // nullptr: this driver does not have it.
+  // nullptr: this driver does not have the function.
   MemcpyBatch13000 MemcpyBatchAsync13000 = nullptr;
   MemcpyBatch12080 MemcpyBatchAsync12080 = nullptr;
   Memcpy3DBatch13000 Memcpy3DBatchAsync13000 = nullptr;
   Memcpy3DBatch12080 Memcpy3DBatchAsync12080 = nullptr;
 };
 
-// Finds a function by name, in the form that it has in `version` of CUDA; nullptr: there is none.
+// Finds a function by name, in the form that it has in CUDA `version`; nullptr: there is none.
 using DriverLookup = void* (*)(const char* name, int version);
-// Not ok, kUnavailable: names the function that is missing.
+// Not ok, kUnavailable: the message names the missing function.
 Status FillDriverApi(DriverLookup lookup, DriverApi& api);
 
-// The table of this machine's driver, initialised. Not ok, kUnavailable, says what is missing.
+// The initialised table of this machine's driver. Not ok, kUnavailable: the message names the
+// missing part.
 Result<const DriverApi*> LoadDriver();
 
-// "call: CUDA_ERROR_...". Ok if `result` is; kExhausted if memory is short, else kUnavailable.
+// The message is "call: CUDA_ERROR_...". Ok if `result` is ok; kExhausted if memory is short;
+// otherwise kUnavailable.
 Status ToStatus(const DriverApi& api, CUresult result, const char* call);
 
 }  // namespace kvcast::cuda
 
-// Returns from a function with the Status of a driver's call that fails.
+// Returns from the calling function if a driver call fails, with the Status of that call.
 #define KVCAST_RETURN_IF_ERROR(status_expression)                                      \
   do {                                                                                 \
     if (::kvcast::Status status_ = (status_expression); !status_.ok()) return status_; \

@@ -1,4 +1,4 @@
-// Streams, events, modules and device memory that are given back by themselves.
+// Streams, events, modules and device memory that are released automatically.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace kvcast::cuda {
 
-// Owns one handle of the driver. `kDestroy` is the member of DriverApi that gives it back.
+// Owns one handle of the driver. `kDestroy` is the member of DriverApi that releases it.
 template <typename Handle, auto kDestroy>
 class Unique {
  public:
@@ -16,7 +16,7 @@ class Unique {
   Unique(CudaDevice device, Handle handle) : device_(std::move(device)), handle_(handle) {}
   ~Unique() {
     if (device_ == nullptr) return;
-    // There is nobody to tell.
+    // A destructor cannot report errors.
     (void)device_->MakeCurrent();
     (void)(device_->api().*kDestroy)(handle_);
   }
@@ -39,9 +39,9 @@ using Stream = Unique<CUstream, &DriverApi::StreamDestroy>;
 using Event = Unique<CUevent, &DriverApi::EventDestroy>;
 using Module = Unique<CUmodule, &DriverApi::ModuleUnload>;
 
-// Copies ignore priorities; kernels of this stream yield to those of any other.
+// Copies ignore priorities. Kernels of this stream yield to kernels of all other streams.
 Result<Stream> MakeStream(const CudaDevice& device);
-// For ordering and for the end of work. With times it costs more to record.
+// An event for ordering and for the end of work. Recording costs more with times.
 enum class EventTimes { kOff, kOn };
 Result<Event> MakeEvent(const CudaDevice& device, EventTimes times = EventTimes::kOff);
 

@@ -1,4 +1,4 @@
-// KernelCopier: copies by a few multiprocessors, told what to move by a table in pinned memory.
+// KernelCopier: copies with a few multiprocessors. A table in pinned memory lists the moves.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,23 +27,25 @@ struct KernelCounts {
   uint64_t table_waits = 0;
 };
 
-// Launches behind each other in one stream. A launch stays short, so that the model's kernels get
-// their turn.
+// Runs launches one after the other in one stream. A launch is short, so that the model's kernels
+// get their turn.
 class KernelCopier {
  public:
   static constexpr size_t kLaunchBytes = size_t{32} << 20;
   static constexpr size_t kLaunchPieces = size_t{1} << 15;
-  static constexpr size_t kTableBytes = size_t{4} << 20;  // several launches
+  static constexpr size_t kTableBytes = size_t{4} << 20;  // room for several launches
 
-  // `kernels` outlives the copier.
+  // `kernels` must outlive the copier.
   static Result<KernelCopier> Create(const CudaDevice& device, const CopyKernels& kernels);
 
-  // Puts the copies behind what `stream`, always the same one, has to do. Where the tables of
-  // earlier launches leave no room, waits for them. Not ok: any of the copies may happen.
+  // Enqueues the copies after the work of `stream`, which must be the same stream in all calls. If
+  // the tables of earlier launches leave no room, waits for these launches. Not ok: any of the
+  // copies may still run.
   Status Enqueue(const Pieces& aligned, const Pieces& odd, int blocks, CUstream stream,
                  KernelCounts& counts);
 
-  // Behind the tables of all launches so far; Release when those have ended.
+  // The position after the tables of all launches so far. Call Release with it when these launches
+  // have ended.
   uint64_t position() const { return tables_.position(); }
   void Release(uint64_t position) { tables_.Release(position); }
 

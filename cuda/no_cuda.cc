@@ -1,4 +1,4 @@
-// What a build without a CUDA toolkit has instead of the CUDA backend.
+// Replaces the CUDA backend in a build without a CUDA toolkit.
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
@@ -13,7 +13,7 @@ Status NoCuda() { return {StatusCode::kUnavailable, "this build has no CUDA"}; }
 
 }  // namespace
 
-// Without a device, nothing below ever holds anything.
+// Without a device, the objects below are always empty.
 Result<CudaDevice> OpenCudaDevice(int) { return NoCuda(); }
 CudaDeviceInfo InfoOf(const CudaDevice&) { return {}; }
 

@@ -10,7 +10,7 @@
 namespace kvcast::cuda {
 namespace {
 
-// Between the two the last choice stays.
+// Another path must cost less than this part of the last choice; otherwise the last choice stays.
 constexpr double kClearlyBetter = 0.9;
 constexpr size_t kEngineFromBytes = size_t{32} << 10;
 constexpr size_t kKernelFromRows = 32;
@@ -51,8 +51,8 @@ double KernelSeconds(const CudaCopyCosts& costs, const CopyShape& shape) {
          std::max(d(pieces) * costs.kernel_per_piece, d(shape.bytes) / costs.kernel_rate);
 }
 
-// The halves of all grains but one overlap; the kernel on the GPU has the costs of small pieces
-// too.
+// The two halves overlap in all grains except one. The kernel on the GPU also has the costs of
+// small pieces.
 double StagedSeconds(const CudaCopyCosts& costs, const CopyShape& shape) {
   const size_t pieces = std::max(shape.rows, shape.bytes / kMaxPieceBytes);
   const double link =
@@ -87,7 +87,7 @@ CudaCopyPath PathChooser::ByRuleOfThumb(const CopyShape& shape) const {
 CudaCopyPath PathChooser::Cheapest(const CopyShape& shape,
                                    const CudaCopyStats::SizeClass& last) const {
   const double margin = 1 + rules_.kernel_margin;
-  // Staging takes multiprocessors as well, for the time of the GPU's own memory only.
+  // Staging uses multiprocessors too, but only for the time of the GPU's own memory.
   const std::array<double, kNumCudaCopyPaths> weights = {1, margin, 1 + rules_.kernel_margin / 3};
   CudaCopyPath best = CudaCopyPath::kCopyEngine;
   const auto cost = [&](CudaCopyPath path) { return last.expected[At(path)] * weights[At(path)]; };

@@ -1,6 +1,6 @@
-// PathChooser: by which path the copies of one size go, in one direction.
+// PathChooser: chooses the path for copies of one size, in one direction.
 //
-// A group's layout fixes the size of its fragments, so that groups are told apart by size; a batch
+// A group's layout fixes the size of its fragments, so groups are distinguished by size. A batch
 // with copies of several groups is divided.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,14 +14,14 @@
 
 namespace kvcast::cuda {
 
-// What a batch holds of one size class.
+// The copies of one size class in a batch.
 struct CopyShape {
   size_t fragment_bytes = 0;  // of the smallest row
   size_t copies = 0;
   size_t rows = 0;  // of all copies
   size_t bytes = 0;
-  size_t host_runs = 0;           // copies that follow each other in host memory count as one
-  bool one_host_run_each = true;  // no copy's rows lie apart in host memory
+  size_t host_runs = 0;           // copies that are adjacent in host memory count as one
+  bool one_host_run_each = true;  // every copy's rows are contiguous in host memory
 
   void Add(CopyDirection direction, const CopyOp& op);
 
@@ -29,11 +29,11 @@ struct CopyShape {
   const std::byte* host_end_ = nullptr;
 };
 
-// Seconds from the call until the bytes are there, nothing else under way.
+// Seconds from the call until the bytes are there, if no other copies run.
 double EngineSeconds(const CudaCopyCosts& costs, const CopyShape& shape);
 double KernelSeconds(const CudaCopyCosts& costs, const CopyShape& shape);
 double StagedSeconds(const CudaCopyCosts& costs, const CopyShape& shape);
-// True: one descriptor for all rows of a copy is cheaper than one for each.
+// True if one descriptor for all rows of a copy is cheaper than one descriptor for each row.
 bool RowsAsOneIsCheaper(const CudaCopyCosts& costs, const CopyShape& shape);
 
 struct PathRules {
@@ -45,22 +45,23 @@ struct PathRules {
 
 class PathChooser {
  public:
-  static constexpr size_t kClasses = 48;  // powers of 2
+  static constexpr size_t kClasses = 48;  // by powers of 2
 
   PathChooser(const PathRules& rules, CudaCopyCosts costs) : rules_(rules), costs_(costs) {}
 
   static size_t ClassOf(size_t fragment_bytes);
 
-  // A choice is kept until another path is clearly better. Counts the copies as done by it.
+  // Keeps an earlier choice until another path is clearly better. Counts the copies for the chosen
+  // path.
   CudaCopyPath Choose(const CopyShape& shape);
 
   const CudaCopyCosts& costs() const { return costs_; }
-  // Those that have been seen, by size.
+  // The classes that have occurred, by size.
   std::vector<CudaCopyStats::SizeClass> classes() const;
 
  private:
   CudaCopyPath Cheapest(const CopyShape& shape, const CudaCopyStats::SizeClass& last) const;
-  // What is chosen where nothing was measured.
+  // The choice if nothing was measured.
   CudaCopyPath ByRuleOfThumb(const CopyShape& shape) const;
   bool Has(CudaCopyPath path, const CopyShape& shape) const;
 

@@ -1,5 +1,5 @@
-// Pieces: what a copy kernel is told to move, so that every thread block has the same to do
-// whatever the blocks of the pool look like.
+// Pieces: the moves of a copy kernel. Every thread block has the same amount of work, regardless of
+// the layout of the pool's blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,11 +11,12 @@
 
 namespace kvcast::cuda {
 
-// Kernels move 16 bytes at a time where addresses and sizes are multiples of it.
+// Kernels move 16 bytes at a time if the addresses and the size are multiples of 16.
 inline constexpr size_t kPieceAlignment = 16;
 inline constexpr size_t kMaxPieceBytes = size_t{16} << 10;
 
-// Lists of one length: a kernel reads neighbours of each at once. Addresses are the GPU's.
+// Three lists of equal length: a kernel reads neighbouring elements of each list together. The
+// addresses are GPU addresses.
 struct Pieces {
   std::vector<uint64_t> src;
   std::vector<uint64_t> dst;
@@ -34,10 +35,10 @@ struct Pieces {
   }
 };
 
-// Appends the rows of `op`, whose addresses are `src` and `dst` for the GPU, in pieces of at most
-// kMaxPieceBytes: `aligned` gets those of which both addresses and the size are multiples of
-// kPieceAlignment, `odd` the bytes before and behind them, and rows that are never aligned on both
-// sides at once.
+// Appends the rows of `op`, whose GPU addresses are `src` and `dst`, in pieces of at most
+// kMaxPieceBytes. `aligned` gets the pieces whose addresses and size are multiples of
+// kPieceAlignment. `odd` gets the bytes before and after them, and rows whose two sides can never
+// be aligned together.
 void CutIntoPieces(const CopyOp& op, uint64_t src, uint64_t dst, Pieces& aligned, Pieces& odd);
 
 }  // namespace kvcast::cuda

@@ -7,7 +7,7 @@ namespace kvcast::cuda {
 namespace {
 
 constexpr int kTries = 3;
-// Odd, so that multiples of it pass through all places of a power of 2.
+// Odd, so that its multiples visit all places modulo a power of 2.
 constexpr size_t kStride = 1543;
 
 }  // namespace
@@ -31,7 +31,7 @@ Result<std::unique_ptr<ProbeRunner>> ProbeRunner::Create(const CudaDevice& devic
       std::move(begin).value(), std::move(end).value(), std::move(kernel).value()));
 }
 
-// Copy i goes from place i to a place far from that of copy i - 1.
+// Copy i goes from place i to a place far from the place of copy i - 1.
 void ProbeRunner::Plan(CopyDirection direction, const Probe& probe) {
   ops_.clear();
   aligned_.Clear();
@@ -46,7 +46,8 @@ void ProbeRunner::Plan(CopyDirection direction, const Probe& probe) {
                                                             : host_.base();
   for (size_t i = 0; i < probe.copies; ++i) {
     const size_t place = i * kStride % probe.copies;
-    // The rows of all copies lie side by side on the GPU, those of one copy in host memory.
+    // On the GPU, the same row of all copies lies side by side. In host memory, the rows of one
+    // copy lie side by side.
     const size_t packed = i * copy_bytes;
     const size_t spread = place * probe.row_bytes;
     const size_t spread_pitch = probe.copies * probe.row_bytes;
@@ -76,8 +77,8 @@ Status ProbeRunner::Start(CopyDirection direction, const Probe& probe) {
   return engine_.Enqueue(direction, ops_, options, descriptors_, stream_.get(), counts);
 }
 
-// The GPU's own clock: it stands idle from the first event on until the calls have told it what to
-// do, so that the time of the calls is in it.
+// Uses the GPU's own clock. The GPU is idle from the first event until the calls have given it
+// work, so the result includes the time of the calls.
 Result<double> ProbeRunner::TimeOnce(CopyDirection direction, const Probe& probe) {
   const DriverApi& api = device_->api();
   KVCAST_RETURN_IF_ERROR(

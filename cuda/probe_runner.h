@@ -1,4 +1,4 @@
-// ProbeRunner: times copies on the GPU, between memory of its own.
+// ProbeRunner: times copies on the GPU, between memory areas of its own.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@ namespace kvcast::cuda {
 
 class ProbeRunner {
  public:
-  // `kernels` outlives the runner. Not ok: no room for kMaxProbeBytes on either side.
+  // `kernels` must outlive the runner. Not ok: there is no room for kMaxProbeBytes on both sides.
   static Result<std::unique_ptr<ProbeRunner>> Create(const CudaDevice& device,
                                                      const CopyKernels& kernels);
 

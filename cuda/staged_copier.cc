@@ -9,12 +9,12 @@ namespace kvcast::cuda {
 namespace {
 
 constexpr size_t kMinGrainBytes = size_t{64} << 10;
-// So that a fragment that is aligned in the pool is aligned in the ring.
+// With this alignment, a fragment that is aligned in the pool is aligned in the ring too.
 constexpr size_t kRunAlignment = 256;
 
 uint64_t Address(const std::byte* p) { return reinterpret_cast<uint64_t>(p); }
 
-// `bytes` of a copy's rows, from byte `at` of all of them on, as copies to or from one run.
+// Splits `bytes` of a copy's rows, from byte `at` of all rows on, into copies to or from one run.
 template <typename Add>
 void ForEachStretch(size_t row_bytes, size_t at, size_t bytes, const Add& add) {
   while (bytes > 0) {
@@ -127,7 +127,7 @@ void StagedCopier::FillGrain(CopyDirection direction, std::span<const CopyOp>& o
     if (done < op.bytes()) break;
     done = 0;
     ops = ops.subspan(1);
-    // Runs that follow each other in host memory stay side by side, so that they are one copy.
+    // Runs that are adjacent in host memory stay adjacent in the grain, so that they are one copy.
     const bool follows = !ops.empty() && (load ? ops.front().src : ops.front().dst) == host + bytes;
     if (!follows) used = (used + kRunAlignment - 1) / kRunAlignment * kRunAlignment;
   }

@@ -1,6 +1,6 @@
-// StagedCopier: a copy engine moves whole runs of host memory to or from a ring on the GPU, a
-// kernel gathers or scatters there. The link sees large copies whatever the pool looks like, and
-// the kernel is done in the time of the GPU's own memory.
+// StagedCopier: a copy engine moves whole runs of host memory to or from a ring on the GPU, and a
+// kernel gathers or scatters there. The link transfers large copies for every layout of the pool.
+// The kernel needs only the time of the GPU's own memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace kvcast::cuda {
 
-// Arguments of the driver's calls of one batch, kept for their memory.
+// The arguments of the driver calls of one batch. Reused for their memory.
 class DescriptorSets {
  public:
   CopyDescriptors& Next() {
@@ -30,23 +30,25 @@ class DescriptorSets {
   size_t used_ = 0;
 };
 
-// True: the rows of a copy are one run on the host's side.
+// True if the rows of a copy are contiguous on the host's side.
 bool IsOneHostRun(CopyDirection direction, const CopyOp& op);
 
-// Two streams: the lane's, where the copy engine works, and its own for the kernel.
+// Uses two streams: the lane's stream for the copy engine, and its own stream for the kernel.
 //   load:  lane: copy into a grain of the ring | own: scatter it
 //   store: own: gather into a grain            | lane: copy out of it
-// A grain is filled again once the second half is done with it, which only the GPU waits for.
+// A grain is filled again when the second half is done with it. Only the GPU waits for that.
 class StagedCopier {
  public:
   static constexpr size_t kGrains = 8;
 
-  // `kernels` and `engine` outlive the copier. Not ok: kInvalidArgument naming staging_bytes.
+  // `kernels` and `engine` must outlive the copier. Not ok, kInvalidArgument: the message names
+  // staging_bytes.
   static Result<StagedCopier> Create(const CudaDevice& device, size_t bytes,
                                      const CopyKernels& kernels, const CopyEngine& engine);
 
-  // REQUIRES: IsOneHostRun for each of the copies. A load's copies are done when both streams are;
-  // a store's when the lane's is. Not ok: any of the copies may happen.
+  // REQUIRES: IsOneHostRun for each copy. The copies of a load are done when both streams are done;
+  // the copies of a store are done when the lane's stream is done. Not ok: any of the copies may
+  // still run.
   Status Enqueue(CopyDirection direction, std::span<const CopyOp> ops,
                  const CopyEngineOptions& options, int blocks, DescriptorSets& descriptors,
                  CUstream lane, CopyEngineCounts& engine_counts, KernelCounts& kernel_counts);
@@ -71,7 +73,8 @@ class StagedCopier {
         kernel_(std::move(kernel)),
         engine_(&engine) {}
 
-  // Takes of `ops`, from row `row` of the first on, what a grain has room for: runs_ and pieces.
+  // Moves the part of `ops` that fits in a grain to runs_ and to the pieces. Starts at byte `done`
+  // of the first op.
   void FillGrain(CopyDirection direction, std::span<const CopyOp>& ops, size_t& done,
                  std::byte* grain);
   Status Wait(CUstream stream, const Event& event) const;

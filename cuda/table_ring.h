@@ -1,5 +1,5 @@
-// TableRing: which part of a ring of memory the next launch's table may take, while those of
-// launches under way stay as they are.
+// TableRing: allocates the tables of launches in a ring of memory. The tables of launches under way
+// stay unchanged.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,11 +13,11 @@ class TableRing {
  public:
   explicit TableRing(size_t bytes) : bytes_(bytes) {}
 
-  // The offset of so many bytes in a row; nothing if there is no room.
+  // Returns the offset of `bytes` contiguous bytes; nullopt if there is no room.
   std::optional<size_t> Take(size_t bytes);
-  // Behind all that was taken, as a number that grows.
+  // The position after all taken bytes, as a number that only grows.
   uint64_t position() const { return head_; }
-  // What was taken before `position` is free.
+  // Frees all bytes that were taken before `position`.
   void Release(uint64_t position) {
     if (position > tail_) tail_ = position;
   }

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kMemcpyTargetFrom = 32768;  // fragment
+constexpr size_t kMemcpyTargetFrom = 32768;  // fragment size in bytes
 constexpr double kMemcpyTarget = 1.5;
 constexpr double kPlannerTargetNs = 2;
 
@@ -50,7 +50,7 @@ std::string NameOf(size_t bytes) {
                              : std::to_string(bytes >> 10) + " KiB";
 }
 
-// Nothing: it is the host backend's turn.
+// nullopt: the host backend must run.
 std::optional<int> RunOnGpu(const CopyBenchOptions& options) {
   if (options.device == "host") return std::nullopt;
   const auto device = OpenCudaDevice();

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 using cuda::CopyBenchCell;
 using cuda::CopyBenchMethod;
 
-// A quick run keeps these.
+// The fragment sizes of a quick run.
 constexpr size_t kQuickFragments[] = {4096, 16384, 32768, 65536, 262144, 2097152};
 constexpr int kQuickLaunches = 100;
 constexpr int kLaunches = 400;
@@ -112,7 +112,7 @@ class CudaReport {
     }
   }
 
-  // The shortest summary there is.
+  // Prints the shortest possible summary.
   void PrintSummary() const {
     const auto met = std::ranges::count_if(targets_, [](const Json& t) { return t["met"]; });
     double ours = 0;
@@ -250,7 +250,7 @@ int RunCudaBenchCommand(const CudaDevice& device, const CopyBenchOptions& option
   std::printf("# %s, driver %d, copies by %s; %lld MiB of blocks in pinned host memory\n",
               info.name.c_str(), info.driver_version, info.copy_call.c_str(),
               static_cast<long long>(options.mib));
-  std::printf("# ratio: to a plain pinned copy of the same bytes, before and behind each\n");
+  std::printf("# ratio: to a plain pinned copy of the same bytes, before and after each\n");
   CudaReport report;
   if (const Status status = Measure(device, options, report); !status.ok()) return Fail(status);
   if (!options.svg.empty()) {

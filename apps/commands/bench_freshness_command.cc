@@ -38,7 +38,7 @@ json JsonOf(const QueryFigures& figures) {
           {"any_s", JsonOf(figures.any_prompts)}};
 }
 
-// Of what a query costs beside the load; 0 where nothing was asked.
+// The ratio of a query's duration with load to that without load; 0 if no query was measured.
 double Ratio(double busy, double idle) { return idle > 0 ? busy / idle : 0; }
 
 void PrintFigures(const FreshnessConfig& config, const FreshnessResult& result) {
@@ -70,7 +70,7 @@ struct Target {
   const char* unit;
 };
 
-// Without a burst.
+// The targets of a run without a burst.
 std::vector<Target> SteadyTargets(const FreshnessResult& result) {
   const QueryFigures& busy = result.busy;
   const QueryFigures& idle = result.idle;

@@ -19,13 +19,13 @@ int RunEngine(const EngineOptions& options);
 int RunDemo(const DemoOptions& options);
 
 struct RouterCommandOptions {
-  std::string http;                  // empty: the configuration's, or 127.0.0.1:8080
+  std::string http;                  // empty: from the configuration, or 127.0.0.1:8080
   std::string config;                // see config_json.h; empty: none
   std::vector<std::string> sources;  // see source_json.h
-  std::string relay;                 // PUB endpoint; empty: the configuration's, or none
+  std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay
   bool relay_redact = false;
-  bool allow_remote = false;  // or the configuration's
-  // Registered for every source, and verified; empty: found out.
+  bool allow_remote = false;  // true if set here or in the configuration
+  // Registered for every source, and verified. Empty: detected.
   std::string hash_algorithm;
   std::string hash_seed;
   std::vector<std::string> candidate_seeds;
@@ -36,7 +36,7 @@ int RunRouter(const RouterCommandOptions& options);
 struct TailOptions {
   std::vector<std::string> endpoints = {"tcp://127.0.0.1:5557"};
   std::string topic;
-  int64_t count = 0;  // stop after so many batches; 0: never
+  int64_t count = 0;  // stop after so many batches; 0: no limit
   bool json = false;
   // See TailFilter.
   std::string model;
@@ -46,55 +46,55 @@ struct TailOptions {
   std::optional<int64_t> group;
   bool stats = false;
   std::string record;   // file; empty: none
-  bool redact = false;  // no token ids and extra keys, neither shown nor recorded
+  bool redact = false;  // remove token ids and extra keys from output and recording
 };
 int RunTail(const TailOptions& options);
 
 struct ReplayOptions {
   std::string file;
   std::string endpoint = "tcp://127.0.0.1:5557";
-  double speed = 1;    // recorded seconds per second; 0: as fast as it goes
-  double delay = 0.5;  // seconds for subscribers to come
+  double speed = 1;    // recorded seconds per second; 0: as fast as possible
+  double delay = 0.5;  // seconds to wait for subscribers
 };
 int RunReplay(const ReplayOptions& options);
 
 struct ConformanceOptions {
   std::string kind;
-  bool compatible = true;  // offload: the engine's rules, else our own where they differ
+  bool compatible = true;  // offload: the engine's rules; false: our own where they differ
   std::vector<std::string> paths;
   // Router class; see RouterConformanceOptions.
   std::string policy = "exact";
   std::string feed = "recorded";
   uint64_t seed = 1;
-  bool table = false;            // the policies as a Markdown table
-  std::string told = "all";      // router
-  std::string scheme = "found";  // router
+  bool table = false;            // print all policies as a Markdown table
+  std::string told = "all";      // router; see RouterConformanceOptions
+  std::string scheme = "found";  // router; see RouterConformanceOptions
   uint64_t joins = 0;
   bool json = false;
 };
 int RunConformance(const ConformanceOptions& options);
 
 struct CopyBenchOptions {
-  bool list = false;  // name the backends, copy nothing
-  int64_t mib = 512;  // payload
+  bool list = false;  // print the backends and exit
+  int64_t mib = 512;  // payload of each copy
   int64_t spread = 1;
-  int64_t threads = 0;  // 0: half of the processors, 1 to 4
+  int64_t threads = 0;  // 0: half of the processors, from 1 to 4
   int64_t cycles = 7;
-  std::string device = "auto";  // cuda, host; auto: cuda where a GPU is
-  bool quick = false;           // cuda: few sizes of fragments
-  bool questions = false;       // cuda: ask the machine, instead
-  std::string svg;              // cuda: file for a picture of the ratios; empty: none
+  std::string device = "auto";  // cuda, host; auto: cuda if a GPU exists
+  bool quick = false;           // cuda: only some fragment sizes
+  bool questions = false;       // cuda: measure the machine's copy costs instead
+  std::string svg;              // cuda: file for a chart of the ratios; empty: none
   bool json = false;
 };
 int RunCopyBenchCommand(const CopyBenchOptions& options);
-// On a GPU.
+// Runs the copy benchmark on a GPU.
 int RunCudaBenchCommand(const CudaDevice& device, const CopyBenchOptions& options);
 
 struct FreshnessBenchOptions {
   int64_t sources = 64;
-  int64_t rate = 256;  // batches per second of each
+  int64_t rate = 256;  // batches per second of each source
   int64_t seconds = 10;
-  int64_t burst = 1;  // times the rate, for a second; 1: none
+  int64_t burst = 1;  // factor of the rate during one second; 1: no burst
   int64_t publishers_nice = 5;
   bool json = false;
 };
@@ -102,9 +102,9 @@ int RunFreshnessBenchCommand(const FreshnessBenchOptions& options);
 
 struct ServiceBenchOptions {
   int64_t rate = 2000;          // decisions per second
-  int64_t block_ops = 100'000;  // per second, of all workers
+  int64_t block_ops = 100'000;  // block operations per second, over all workers
   int64_t workers = 8;
-  int64_t blocks = 625;  // of a prompt
+  int64_t blocks = 625;  // blocks of a prompt
   int64_t connections = 64;
   int64_t seconds = 10;
   bool tokens = false;
@@ -116,7 +116,7 @@ int RunServiceBenchCommand(const ServiceBenchOptions& options);
 struct SimOptions {
   std::string seeds = "1..1000";  // A..B, both included
   int64_t threads = 2;
-  int64_t max_failed = 1;  // seeds; then the run ends
+  int64_t max_failed = 1;  // failed seeds after which the run ends
   bool json = false;
 };
 int RunSim(const SimOptions& options);

@@ -1,5 +1,5 @@
-// `kvcast demo`: the same real trace through the same engines, routed three ways, and the check
-// that the index says what the engines say.
+// `kvcast demo`: runs one real trace with the same engines under three routing policies, and checks
+// that the index agrees with the engines' own lookups.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
@@ -21,7 +21,7 @@ namespace {
 constexpr double kRunSeconds = 12;
 constexpr double kServedSeconds = 120;
 
-// Flags that the engines would refuse are refused here, before anything starts.
+// Flags that the engines would refuse are refused here, before a process starts.
 Status CheckOptions(const DemoOptions& options) {
   if (options.engines < 1 || options.engines > 64) {
     return {StatusCode::kInvalidArgument, "--engines: must be 1 to 64"};
@@ -81,7 +81,7 @@ int RunDemo(const DemoOptions& given) {
     runs.push_back(std::move(run).value());
   }
   PrintDemoReport(options, runs);
-  // A dialect that nothing was compared of is not shown to be exact.
+  // If no answer of a dialect was compared, the dialect is not shown to be exact.
   const bool exact = std::ranges::all_of(ResultsByDialect(runs), [](const EngineResult& dialect) {
     return dialect.audit.compared > 0 && dialect.audit.equal == dialect.audit.compared;
   });

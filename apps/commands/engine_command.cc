@@ -1,5 +1,5 @@
-// `kvcast engine`: one simulated engine. Its requests come from a trace, or from a demo over its
-// control line; its blocks, hits and events are real.
+// `kvcast engine`: one simulated engine. Its requests come from a trace, or from a demo over the
+// control connection. Its blocks, hits and events are real.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <chrono>
@@ -24,14 +24,14 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr double kMaxBacklogSeconds = 1.0;  // model time that a slow machine may catch up on
+constexpr double kMaxBacklogSeconds = 1.0;  // the most model time that a slow machine may catch up
 constexpr double kIdleWaitSeconds = 0.05;
 
 double WallClockSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Model time: real time since the start, times `speed`.
+// Model time: real time since the start, multiplied by `speed`.
 class ModelClock {
  public:
   explicit ModelClock(double speed) : speed_(speed), start_(Clock::now()) {}
@@ -63,7 +63,7 @@ json TotalsJson(const SimEngine& engine, const Publisher& publisher) {
           {"bytes", publisher.counters().bytes}};
 }
 
-// Steps the engine when its model time has come.
+// Runs the engine's steps at their model time.
 class Pacer {
  public:
   Pacer(SimEngine& engine, const ModelClock& clock) : engine_(engine), clock_(clock) {}
@@ -93,7 +93,7 @@ class Pacer {
   double next_step_ = 0;
 };
 
-// `writer`: nullptr: the publisher encodes.
+// If `writer` is nullptr, the publisher encodes the batch.
 Result<Seq> PublishBatch(Publisher& publisher, PeerWriter* writer, EventBatch batch) {
   if (writer == nullptr) return publisher.Publish(std::move(batch));
   std::vector<uint8_t> payload;
@@ -107,7 +107,7 @@ SimHooks PublishingHooks(Publisher& publisher, PeerWriter* writer) {
     EventBatch batch;
     batch.ts = WallClockSeconds();
     batch.events = std::move(events);
-    // Not ok means that the batch cannot be encoded, which events of our own pool always can.
+    // Not ok: the batch could not be encoded. Events of our own pool can always be encoded.
     if (const auto seq = PublishBatch(publisher, writer, std::move(batch)); !seq.ok()) {
       std::fprintf(stderr, "kvcast: %s\n", seq.status().ToString().c_str());
     }
@@ -148,7 +148,7 @@ SimHooks ReportingHooks(Publisher& publisher, PeerWriter* writer, ControlClient&
   return hooks;
 }
 
-// False: the demo says stop.
+// False: the demo asked the engine to stop.
 bool HandleControl(const ControlMessage& message, SimEngine& engine) {
   const json header = json::parse(message.header, nullptr, false);
   const std::string type = header.is_object() ? header.value("type", "") : "";
@@ -254,7 +254,7 @@ int RunEngine(const EngineOptions& given) {
                            ? std::optional(PeerDialect{.dialect = DialectOf(rules)})
                            : ParsePeerDialect(options.dialect);
   if (!dialect) return Fail("--dialect: unknown dialect '" + options.dialect + "'", 2);
-  // As the other peers announce blocks.
+  // Engines of the other formats announce each block once.
   options.cache.announce_once |= !dialect->of_engine();
   options.cache.exact_spans |= !dialect->of_engine();
   auto cache = MakeCacheManager(options.cache);
@@ -272,7 +272,7 @@ int RunEngine(const EngineOptions& given) {
   config.dialect = dialect->dialect;
   const auto writer = MakePeerWriter(*dialect, (*cache)->config());
   if (writer) {
-    // Both would be batches of an engine.
+    // Heartbeats and snapshots are batches of the engine format.
     config.heartbeat_ms = 0;
     config.extension = false;
   }

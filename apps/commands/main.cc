@@ -1,4 +1,4 @@
-// The `kvcast` program: one subcommand each for what users run.
+// The `kvcast` program with its subcommands.
 // SPDX-License-Identifier: Apache-2.0
 #include <CLI/CLI.hpp>
 #include <functional>
@@ -37,9 +37,9 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
   app.add_option("--hash-form", options.hash_form, "hashes in events: int64 or bytes")
       ->capture_default_str();
   app.add_flag("--announce-once", options.announce_once,
-               "a hash is stored with its first copy and removed with its last");
+               "announce a hash with its first copy and remove it with its last copy");
   app.add_flag("--exact-spans", options.exact_spans,
-               "stored events cover the tokens of the blocks they name, no others");
+               "store events contain only the tokens of the blocks that they name");
   app.add_option("--max-batched-tokens", options.max_batched_tokens, "tokens scheduled in one step")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
@@ -61,8 +61,9 @@ void AddCacheFlags(CLI::App& app, CacheOptions& options) {
                  "with --offload connector: blocks of a group that host memory holds under one key")
       ->check(CLI::Range(int64_t{1}, kMaxBlocksPerChunk))
       ->capture_default_str();
-  app.add_option("--device", options.device,
-                 "with --cpu-blocks: the pools' bytes are in host memory, or on a GPU (cuda)")
+  app.add_option(
+         "--device", options.device,
+         "with --cpu-blocks: the memory of the engines' pools: host memory, or a GPU (cuda)")
       ->check(CLI::IsMember({"host", "cuda"}))
       ->capture_default_str();
   app.add_option("--load-rate", options.load_rate,
@@ -88,7 +89,7 @@ void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
                   "(default: the layout of --engine-rules)");
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
-  sub->add_option("--requests", options.requests, "stop after so many requests of the trace");
+  sub->add_option("--requests", options.requests, "stop after this number of requests");
   sub->add_option("--speed", options.speed, "trace seconds per second")->capture_default_str();
   sub->add_option("--control", options.control,
                   "take requests from a demo at this endpoint instead");
@@ -107,10 +108,11 @@ void AddDemo(CLI::App& app, DemoOptions& options, Command& command) {
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
   sub->add_option("--dialect", options.dialects,
                   "event dialects, comma-separated: the engines take them in turn; all: an engine "
-                  "for each that can tell the model's events (default: the layout of "
-                  "--engine-rules)");
-  sub->add_option("--serve", options.serve,
-                  "ADDR:PORT: route by a router service with its dashboard there, until Ctrl-C");
+                  "for each dialect that can represent the model's events (default: the layout "
+                  "of --engine-rules)");
+  sub->add_option(
+      "--serve", options.serve,
+      "ADDR:PORT: route with a router service that serves its dashboard there, until Ctrl-C");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunDemo(options); }; });
 }
@@ -134,11 +136,11 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
       "--allow-remote", options.allow_remote,
       "--http, --relay and bound sources may listen beyond loopback; there is no authentication");
   sub->add_option("--hash-algo", options.hash_algorithm,
-                  "the engines' hash algorithm (default: found out; verified if given)");
+                  "the engines' hash algorithm (default: detected; verified if given)");
   sub->add_option("--hash-seed", options.hash_seed,
-                  "the engines' NONE_HASH seed text (default: found out; verified if given)");
+                  "the engines' NONE_HASH seed text (default: detected; verified if given)");
   sub->add_option("--candidate-seed", options.candidate_seeds,
-                  "seed text to try, besides vllm-none-hash, 0 and 42; may be repeated");
+                  "seed text to try, in addition to vllm-none-hash, 0 and 42; may be repeated");
   sub->add_option("--candidate-none-hash", options.candidate_none_hashes,
                   "NONE_HASH to try, as hex digits; may be repeated");
   sub->callback([&] { command = [&] { return RunRouter(options); }; });
@@ -148,16 +150,17 @@ void AddTail(CLI::App& app, TailOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("tail", "follow event streams and print them");
   sub->add_option("endpoint", options.endpoints, "PUB endpoints")->capture_default_str();
   sub->add_option("--topic", options.topic, "topic prefix");
-  sub->add_option("--count", options.count, "stop after so many batches");
-  sub->add_flag("--json", options.json, "one JSON object a batch");
-  sub->add_option("--model", options.model, "only this model's (of a router's relay)");
-  sub->add_option("--worker", options.worker, "only this worker's (of a router's relay)");
-  sub->add_option("--rank", options.rank, "only this data-parallel rank's");
-  sub->add_option("--tier", options.tier, "only this tier: GPU, CPU or STORAGE")
+  sub->add_option("--count", options.count, "stop after this number of batches");
+  sub->add_flag("--json", options.json, "one JSON object per batch");
+  sub->add_option("--model", options.model, "only events of this model (on a router's relay)");
+  sub->add_option("--worker", options.worker, "only events of this worker (on a router's relay)");
+  sub->add_option("--rank", options.rank, "only events of this data-parallel rank");
+  sub->add_option("--tier", options.tier, "only events of this tier: GPU, CPU or STORAGE")
       ->check(CLI::IsMember({"GPU", "CPU", "STORAGE"}, CLI::ignore_case));
-  sub->add_option("--group", options.group, "only this KV-cache group");
-  sub->add_flag("--stats", options.stats, "counts by topic once a second instead of events");
-  sub->add_option("--record", options.record, "write what matches to this file, for kvcast replay");
+  sub->add_option("--group", options.group, "only events of this KV-cache group");
+  sub->add_flag("--stats", options.stats, "print counts by topic once a second instead of events");
+  sub->add_option("--record", options.record,
+                  "write the matching events to this file, for kvcast replay");
   sub->add_flag("--redact", options.redact,
                 "leave out token ids, LoRA names, salts and extra keys");
   sub->callback([&] { command = [&] { return RunTail(options); }; });
@@ -168,7 +171,7 @@ void AddReplay(CLI::App& app, ReplayOptions& options, Command& command) {
   sub->add_option("file", options.file, "the capture")->required();
   sub->add_option("--endpoint", options.endpoint, "PUB endpoint; port 0 takes a free port")
       ->capture_default_str();
-  sub->add_option("--speed", options.speed, "recorded seconds per second; 0: as fast as it goes")
+  sub->add_option("--speed", options.speed, "recorded seconds per second; 0: as fast as possible")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
   sub->add_option("--delay", options.delay, "seconds to wait for subscribers")
@@ -190,9 +193,10 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
       ->capture_default_str();
   sub->add_option("--seed", options.seed, "router: order of the interleaved feed")
       ->capture_default_str();
-  sub->add_option("--told", options.told,
-                  "router: what the service is told of the engine: all, or nothing but where to "
-                  "listen; with nothing, only answers that are exact and wrong fail the run")
+  sub->add_option(
+         "--told", options.told,
+         "router: the properties of the engine that are configured in the service: all, or "
+         "nothing but the endpoint; with nothing, only wrong exact answers fail the run")
       ->check(CLI::IsMember({"all", "nothing"}))
       ->capture_default_str();
   sub->add_option("--scheme", options.scheme,
@@ -201,34 +205,35 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
       ->capture_default_str();
   sub->add_option(
          "--joins", options.joins,
-         "router: join late, at so many random steps of each file, without and with a "
-         "snapshot; only answers that are exact and wrong, and after a snapshot those that "
-         "differ under a proven scheme, fail the run")
+         "router: join late, at this number of random steps of each file, without and with a "
+         "snapshot; only wrong exact answers fail the run, and after a snapshot also answers "
+         "that differ under a proven scheme")
       ->capture_default_str();
   sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
   sub->add_flag("--compatible,!--no-compatible", options.compatible,
-                "offload: the engine's rules (default), or our own where they are better");
+                "offload: use the engine's rules (default), or our own where they are better");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }
 
 void AddFreshnessBench(CLI::App& bench, FreshnessBenchOptions& options, Command& command) {
-  CLI::App* sub =
-      bench.add_subcommand("freshness", "from publish() to what a query sees, over TCP");
-  sub->add_option("--sources", options.sources, "publishers, in one process of their own")
+  CLI::App* sub = bench.add_subcommand(
+      "freshness", "time from publish() until a query sees the block, over TCP");
+  sub->add_option("--sources", options.sources, "publishers, in one separate process")
       ->check(CLI::Range(int64_t{1}, int64_t{256}))
       ->capture_default_str();
-  sub->add_option("--rate", options.rate, "batches per second of each")
+  sub->add_option("--rate", options.rate, "batches per second of each publisher")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
       ->capture_default_str();
-  sub->add_option("--seconds", options.seconds, "that are measured")
+  sub->add_option("--seconds", options.seconds, "seconds to measure")
       ->check(CLI::Range(int64_t{1}, int64_t{3600}))
       ->capture_default_str();
-  sub->add_option("--burst", options.burst, "times the rate, for a second in the middle; 1: none")
+  sub->add_option("--burst", options.burst,
+                  "factor of the rate for one second in the middle; 1: none")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();
   sub->add_option("--publishers-nice", options.publishers_nice,
-                  "of the publishers, which elsewhere would not take the router's cores")
+                  "nice value of the publishers, which would run on other machines in production")
       ->check(CLI::Range(int64_t{0}, int64_t{19}))
       ->capture_default_str();
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
@@ -240,16 +245,18 @@ void AddServiceBench(CLI::App& bench, ServiceBenchOptions& options, Command& com
   const auto number = [sub](const char* flag, int64_t& value, const char* help, int64_t most) {
     sub->add_option(flag, value, help)->check(CLI::Range(int64_t{1}, most))->capture_default_str();
   };
-  number("--rate", options.rate, "POST /v1/route a second, on a fixed schedule", 1'000'000);
-  number("--block-ops", options.block_ops, "stores and removes a second, of all workers",
+  number("--rate", options.rate, "POST /v1/route requests per second, on a fixed schedule",
+         1'000'000);
+  number("--block-ops", options.block_ops, "stores and removes per second, over all workers",
          10'000'000);
-  number("--workers", options.workers, "that publish, in one process of their own", 256);
-  number("--blocks", options.blocks, "of a prompt, 16 tokens each", 100'000);
-  number("--connections", options.connections, "kept alive", 10'000);
-  number("--seconds", options.seconds, "of each phase", 3600);
-  sub->add_flag("--tokens", options.tokens, "ask by token ids instead of block hashes");
-  sub->add_option("--observers", options.observers,
-                  "a second phase beside so many clients of each kind that ask and never read")
+  number("--workers", options.workers, "workers that publish, in one separate process", 256);
+  number("--blocks", options.blocks, "blocks of a prompt, 16 tokens each", 100'000);
+  number("--connections", options.connections, "connections that are kept alive", 10'000);
+  number("--seconds", options.seconds, "seconds of each phase", 3600);
+  sub->add_flag("--tokens", options.tokens, "query by token ids instead of block hashes");
+  sub->add_option(
+         "--observers", options.observers,
+         "run a second phase with this number of clients of each kind that never read replies")
       ->check(CLI::Range(int64_t{0}, int64_t{1000}))
       ->capture_default_str();
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
@@ -258,8 +265,8 @@ void AddServiceBench(CLI::App& bench, ServiceBenchOptions& options, Command& com
 
 void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
   CLI::App* sub = bench.add_subcommand("copy", "block copies against the speed of the memory");
-  sub->add_flag("--list", copy.list, "name the copy backends that can run here, and end");
-  sub->add_option("--mib", copy.mib, "payload of every copy that is timed, in MiB")
+  sub->add_flag("--list", copy.list, "list the copy backends that can run here, and exit");
+  sub->add_option("--mib", copy.mib, "payload of every measured copy, in MiB")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 16))
       ->capture_default_str();
   sub->add_option("--spread", copy.spread, "the pools' size as a multiple of the payload")
@@ -267,13 +274,13 @@ void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
       ->capture_default_str();
   sub->add_option("--threads", copy.threads, "copying threads (default: half of the processors)")
       ->check(CLI::Range(int64_t{0}, int64_t{256}));
-  sub->add_option("--device", copy.device, "auto, cuda or host; auto: cuda where a GPU is")
+  sub->add_option("--device", copy.device, "auto, cuda or host; auto: cuda if there is a GPU")
       ->check(CLI::IsMember({"auto", "cuda", "host"}))
       ->capture_default_str();
-  sub->add_flag("--quick", copy.quick, "cuda: the main sizes of fragments alone");
+  sub->add_flag("--quick", copy.quick, "cuda: only the main fragment sizes");
   sub->add_flag("--questions", copy.questions,
-                "cuda: what copies of all kinds cost on this machine, instead");
-  sub->add_option("--svg", copy.svg, "cuda: write a picture of the ratios to this file");
+                "cuda: measure the cost of all kinds of copies on this machine instead");
+  sub->add_option("--svg", copy.svg, "cuda: write a chart of the ratios to this SVG file");
   sub->add_option("--cycles", copy.cycles, "copies of each kind")
       ->check(CLI::Range(int64_t{1}, int64_t{1000}))
       ->capture_default_str();
@@ -283,13 +290,14 @@ void AddCopyBench(CLI::App& bench, CopyBenchOptions& copy, Command& command) {
 
 void AddSim(CLI::App& app, SimOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand(
-      "sim", "simulate publishers, a bad network and an index, and check what the stream promises");
-  sub->add_option("--seeds", options.seeds, "A..B: one run for each number, both included")
+      "sim",
+      "simulate publishers, a faulty network and an index, and check the stream's guarantees");
+  sub->add_option("--seeds", options.seeds, "A..B: one run for each number from A to B")
       ->capture_default_str();
   sub->add_option("--threads", options.threads, "runs at a time")
       ->check(CLI::Range(int64_t{1}, int64_t{256}))
       ->capture_default_str();
-  sub->add_option("--max-failed", options.max_failed, "end after so many failed runs")
+  sub->add_option("--max-failed", options.max_failed, "stop after this number of failed runs")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40))
       ->capture_default_str();
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");

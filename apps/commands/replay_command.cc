@@ -14,7 +14,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// False: told to stop.
+// False: a stop signal arrived.
 bool SleepUntil(Clock::time_point due) {
   while (StopSignal() == 0 && Clock::now() < due) {
     const auto left = due - Clock::now();

@@ -1,4 +1,4 @@
-// `kvcast router`: follows engines and answers queries over HTTP until it is told to stop.
+// `kvcast router`: follows engines and answers queries over HTTP until a stop signal.
 // SPDX-License-Identifier: Apache-2.0
 #include <sys/resource.h>
 
@@ -26,7 +26,7 @@ constexpr size_t kMaxConfigBytes = 16 << 20;
 
 Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
-// Flags about hashing say it for every source that does not say it itself.
+// A hashing flag applies to every source that does not set the same property.
 Status FillIn(const RouterCommandOptions& options, RouterSource& source) {
   const auto algorithm = ParseHashAlgorithm(options.hash_algorithm);
   if (!algorithm && !options.hash_algorithm.empty()) {
@@ -44,7 +44,7 @@ Status FillIn(const RouterCommandOptions& options, RouterSource& source) {
   return {};
 }
 
-// The file first: flags say it over.
+// Read the file first, because flags override it.
 Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   RouterOptions router;
   router.http.port = kDefaultPort;
@@ -73,7 +73,7 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   return router;
 }
 
-// As many connections as the system lets this process have.
+// Raises the limit of open files, which bounds the number of connections.
 void RaiseOpenFiles() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;

@@ -18,7 +18,7 @@ struct Range {
   uint64_t last = 0;
 };
 
-// "A..B", both included, or one number.
+// Accepts "A..B", both included, or one number.
 std::optional<Range> ParseRange(std::string_view text) {
   const size_t dots = text.find("..");
   const std::string_view first = text.substr(0, dots);

@@ -1,4 +1,4 @@
-// `kvcast sim` as a program of its own.
+// `kvcast sim` as a separate program.
 //
 // usage: kvcast_sim_main SEEDS [THREADS]
 // SPDX-License-Identifier: Apache-2.0

@@ -1,4 +1,4 @@
-// `kvcast tail`: follows event streams, one line (or one JSON object) a batch.
+// `kvcast tail`: follows event streams and prints one line (or one JSON object) per batch.
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
@@ -60,7 +60,7 @@ void PrintEvents(const Message& message, const EventBatch& batch, const DecodeCo
   }
 }
 
-// Everything that happens to a message, in order: decode, filter, redact, record, show.
+// Processes each message in this order: decode, filter, redact, record, show.
 class Tail {
  public:
   explicit Tail(const TailOptions& options) : options_(options) {
@@ -78,9 +78,9 @@ class Tail {
     return Status();
   }
   std::string Prefix() const { return options_.topic.empty() ? filter_.Prefix() : options_.topic; }
-  // Whether the message counts.
+  // Returns whether the message counts.
   Result<bool> Take(Message& message);
-  // Repaints once a second, and at the end.
+  // Repaints the statistics once a second, and at the end.
   void Repaint(bool last);
 
  private:
@@ -115,7 +115,7 @@ Result<bool> Tail::Take(Message& message) {
   return true;
 }
 
-// What came, unless something was taken out of it.
+// Records the received payload. With a filter or redaction, records the encoded rest of the batch.
 Status Tail::Record(Message& message, const EventBatch& batch) {
   if (!writer_) return Status();
   if (options_.redact || !filter_.empty()) {
@@ -136,7 +136,7 @@ void Tail::Repaint(bool last) {
   if (options_.json) {
     std::printf("%s\n", stats_.Json().c_str());
   } else {
-    // On a terminal over the last one; into a file one after the other.
+    // A terminal shows only the last table; a file gets all tables.
     if (isatty(STDOUT_FILENO) != 0) std::printf("\x1b[H\x1b[2J");
     std::printf("%s", stats_.Table(since.count()).c_str());
   }

@@ -1,4 +1,4 @@
-// TailFilter: which of the events on a stream a person asked for.
+// TailFilter: selects the events of a stream that a user asked for.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,19 +12,19 @@
 
 namespace kvcast::tools {
 
-// What is not given matches everything. Model and worker are read from the relay's topics (see
-// relay_topic.h), so that they match nothing on a stream of other topics.
+// A field without a value matches everything. Model and worker are read from the relay's topics
+// (relay_topic.h), so they match nothing on a stream with other topics.
 struct TailFilter {
   std::string model;
   std::string worker;
   std::optional<int64_t> rank;
-  std::string tier;  // GPU, CPU or STORAGE, in any case
+  std::string tier;  // GPU, CPU or STORAGE; case does not matter
   std::optional<int64_t> group;
 
   bool empty() const { return model.empty() && worker.empty() && !rank && tier.empty() && !group; }
-  // Topic prefix that lets through all that can match.
+  // Returns a topic prefix that lets all possible matches through.
   std::string Prefix() const;
-  // Takes out what does not match; false: nothing is left. Clears are of all groups.
+  // Removes the events that do not match. False: no event is left. A clear matches every group.
   bool Keep(std::string_view topic, EventBatch& batch) const;
 };
 

@@ -15,7 +15,7 @@ void TailStats::Note(std::string_view topic, uint64_t seq, const EventBatch& bat
     it = rows_.emplace(rows_.size() < kTopicsMax ? std::string(topic) : "(others)", Row()).first;
   }
   Row& row = it->second;
-  // Of the relay's topics each has only the batches that it has events of: numbers may be left out.
+  // A relay topic has only the batches with events for it, so missing numbers are no gap.
   if (row.batches > 0 && seq > row.next_seq && !topic.starts_with("kv.")) ++row.gaps;
   row.next_seq = seq + 1;
   ++row.batches;

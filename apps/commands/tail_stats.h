@@ -1,4 +1,4 @@
-// TailStats: what `kvcast tail --stats` repaints.
+// TailStats: the counts that `kvcast tail --stats` repaints.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,13 +11,13 @@
 
 namespace kvcast::tools {
 
-// Per topic and in total. Thread-compatible.
+// Counts per topic and in total. Thread-compatible.
 class TailStats {
  public:
   void Note(std::string_view topic, uint64_t seq, const EventBatch& batch, size_t payload_bytes);
-  // A table for people; `seconds`: since the last one, for the rates.
+  // Returns a table for people. `seconds` since the last table, for the rates.
   std::string Table(double seconds);
-  // One JSON object: {"topics": {topic: {...}}, "batches": n, ...}.
+  // Returns one JSON object: {"topics": {topic: {...}}, "batches": n, ...}.
   std::string Json() const;
 
  private:
@@ -27,7 +27,8 @@ class TailStats {
     uint64_t removed_blocks = 0;
     uint64_t clears = 0;
     uint64_t bytes = 0;
-    uint64_t gaps = 0;  // jumps of the sequence numbers; on a stream of one source
+    // Jumps of the sequence numbers; only meaningful if one source sends the topic.
+    uint64_t gaps = 0;
     uint64_t next_seq = 0;
     uint64_t shown_batches = 0;  // at the last table
   };

@@ -8,7 +8,7 @@
 namespace kvcast::tools {
 namespace {
 
-constexpr WorkerId kOnlyWorker{0};  // each audited worker has an index of its own
+constexpr WorkerId kOnlyWorker{0};  // each audited worker has its own index
 
 }  // namespace
 
@@ -23,8 +23,8 @@ ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64
 void ExactnessAudit::OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch) {
   const MutexLock lock(mutex_);
   Worker& state = *workers_[worker];
-  // After a loss the numbers no longer match and its admissions stay pending: never counted as
-  // equal.
+  // After a loss the numbers do not match, and the admissions of the worker stay pending. Pending
+  // admissions never count as equal.
   if (seq != state.applied + state.batches.size()) return;
   state.batches.push_back(std::move(batch));
   Advance(state);

@@ -1,9 +1,9 @@
-// ExactnessAudit: does the index say what the engine's own lookup said?
+// ExactnessAudit: checks that the index and the engine's own lookup agree.
 //
-// An engine reports each admission with its own hit length and the count of batches it had
-// published before the lookup. The audit keeps an index of its own per engine, feeds it exactly
-// that many batches, and asks it for the same prompt. Lag cannot blur the comparison: what differs
-// is wrong.
+// An engine reports each admission with its own hit length and the number of batches that it had
+// published before the lookup. The audit keeps one index per engine, applies exactly that many
+// batches, and matches the same prompt. Lag has no influence on the comparison: every difference is
+// an error.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,34 +21,35 @@
 
 namespace kvcast::tools {
 
-// An admission as the audit needs it.
+// An admission with the facts that the audit needs.
 struct AuditedAdmission {
   int64_t request = 0;
   int64_t hit_tokens = 0;     // on the GPU
-  int64_t loaded_tokens = 0;  // behind them, from host memory
-  int64_t total_tokens = 0;   // prompt, and what was sampled before a preemption
+  int64_t loaded_tokens = 0;  // after the hit, from host memory
+  int64_t total_tokens = 0;   // the prompt, and the tokens sampled before a preemption
   uint64_t published = 0;
   std::shared_ptr<const std::vector<BlockHash>> chain;
-  // Instead of the chain, of an engine whose hashes cannot be computed; nullptr: the chain.
+  // The content keys of the prompt, for an engine whose hashes cannot be computed; nullptr: use the
+  // chain.
   std::shared_ptr<const std::vector<ContentKey>> contents;
 };
 
 struct AuditTotals {
   int64_t compared = 0;
-  int64_t equal = 0;         // on the GPU, and with loads
-  int64_t over_tokens = 0;   // promised beyond the engine's hit
-  int64_t under_tokens = 0;  // missing from the engine's hit
+  int64_t equal = 0;         // equal hits on the GPU and with loads
+  int64_t over_tokens = 0;   // tokens promised beyond the engine's hit
+  int64_t under_tokens = 0;  // tokens of the engine's hit that were not promised
   std::string first_difference;
 };
 
-// Thread-safe: batches come from the subscriber's thread, admissions from the demo's.
+// Thread-safe: the subscriber's thread adds batches, and the demo's thread adds admissions.
 class ExactnessAudit {
  public:
   ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t unit);
 
   void OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch);
   void OnAdmission(size_t worker, AuditedAdmission admission);
-  // Admissions whose batches have not come yet.
+  // Admissions that wait for batches.
   int64_t pending() const;
   AuditTotals totals() const;
   AuditTotals totals(size_t worker) const;
@@ -57,8 +58,8 @@ class ExactnessAudit {
   struct Worker {
     PrefixIndex index;
     uint64_t applied = 0;                                   // batches in the index
-    std::deque<std::shared_ptr<const EventBatch>> batches;  // from number `applied` on
-    std::deque<AuditedAdmission> admissions;                // published counts never fall
+    std::deque<std::shared_ptr<const EventBatch>> batches;  // the first has the number `applied`
+    std::deque<AuditedAdmission> admissions;  // ordered: the published counts never fall
     AuditTotals totals;
   };
   void Advance(Worker& worker) KV_REQUIRES(mutex_);

@@ -143,7 +143,7 @@ void EngineFleet::Stop(double deadline_s,
                        const std::function<void(const ControlMessage&)>& on_message) {
   const auto start = Clock::now();
   for (const EngineEndpoints& engine : engines_) {
-    // An engine that is gone already has nothing to stop.
+    // An error is ignored: the engine has exited and needs no stop message.
     (void)control_->Send(engine.name, R"({"type":"stop"})");
   }
   const auto all_exited = [this] {
@@ -153,7 +153,7 @@ void EngineFleet::Stop(double deadline_s,
   };
   bool exited = false;
   while (!exited && SecondsSince(start) < deadline_s) {
-    exited = all_exited();  // before the last look at the line, so that no message is missed
+    exited = all_exited();  // before the last receive, so that no message is missed
     while (const auto message = control_->Receive(exited ? 0 : 20)) on_message(*message);
   }
   children_.clear();

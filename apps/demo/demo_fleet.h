@@ -1,4 +1,4 @@
-// EngineFleet: the engine processes of a demo run, from start to the last exit.
+// EngineFleet: the engine processes of a demo run, from their start to the last exit.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace kvcast::tools {
 
-// One child process that runs this same program. Killed when the object goes, and by the kernel
-// should this process die first.
+// One child process that runs the same program. The destructor kills the child. If this process
+// dies first, the kernel kills the child.
 class ChildProcess {
  public:
   static Result<std::unique_ptr<ChildProcess>> Start(const std::vector<std::string>& arguments);
@@ -25,7 +25,7 @@ class ChildProcess {
   ChildProcess& operator=(const ChildProcess&) = delete;
 
   pid_t pid() const { return pid_; }
-  // True once the process has ended; `how` then says how ("exit code 1", "signal 9").
+  // True if the process has ended. `how` then describes the end ("exit code 1", "signal 9").
   bool HasExited(std::string* how);
   void Signal(int signal);
 
@@ -44,8 +44,9 @@ struct EngineEndpoints {
 
 class EngineFleet {
  public:
-  // Starts one engine ("engine-0" ...) for each element of `arguments`, and waits until all have
-  // said hello. The arguments are those of `kvcast engine`, without name, endpoints and control.
+  // Starts one engine ("engine-0" ...) for each element of `arguments`, and waits for the hello
+  // message of each engine. The arguments are those of `kvcast engine`, without name, endpoints and
+  // control.
   static Result<std::unique_ptr<EngineFleet>> Start(
       const std::vector<std::vector<std::string>>& arguments);
 
@@ -53,10 +54,10 @@ class EngineFleet {
   ControlServer& control() { return *control_; }
   pid_t pid(size_t engine) const { return children_[engine]->pid(); }
 
-  // Not ok: an engine process ended; the message names it and says how.
+  // Not ok: an engine process ended; the message names the engine and describes the end.
   Status CheckAlive();
-  // Asks all engines to stop and waits up to `deadline_s` for them; `on_message` gets what they
-  // still say. What has not ended by then is killed.
+  // Asks all engines to stop and waits up to `deadline_s` for them. `on_message` gets the messages
+  // that arrive meanwhile. An engine that has not ended at the deadline is killed.
   void Stop(double deadline_s, const std::function<void(const ControlMessage&)>& on_message);
 
  private:

@@ -13,11 +13,12 @@ struct DemoOptions {
   CacheOptions cache;
   int64_t engines = 4;
   int64_t requests = 1000;
-  double speed = 0;      // 0: chosen so that one run takes about 12 s
-  std::string trace;     // empty: the bundled slice
-  std::string dialects;  // comma-separated; engines take them in turn; empty: the release's
-  // ADDR:PORT of a router service that decides, with its dashboard; stays up until interrupted.
-  // Empty: none.
+  double speed = 0;   // trace seconds per second; 0: a run takes about 12 s
+  std::string trace;  // empty: the bundled slice
+  // Comma-separated; the engines take them in turn; empty: the default of the release.
+  std::string dialects;
+  // ADDR:PORT of a router service that routes the requests and serves its dashboard until it is
+  // interrupted. Empty: none.
   std::string serve;
   bool json = false;
 };

@@ -17,7 +17,7 @@ double Percent(int64_t part, int64_t whole) {
 long long Print(int64_t value) { return static_cast<long long>(value); }
 
 struct SchemeTotals {
-  int64_t engines = 0;  // whose hashes can be computed
+  int64_t engines = 0;  // engines whose hashes can be computed
   int64_t matched = 0;
 };
 SchemeTotals SchemesOf(const RunResult& run) {
@@ -96,7 +96,7 @@ void PrintExactness(FILE* out, const RunResult& run) {
                Print(schemes.matched), Print(schemes.engines));
 }
 
-// Reuse from the GPU and from host memory apart, by policy.
+// Prints the reuse from the GPU and from host memory separately, by policy.
 void PrintHostTier(FILE* out, const DemoOptions& options, const std::vector<RunResult>& runs) {
   std::fprintf(out, "\n%-28s %18s %20s %14s %12s\n", "host memory, routed by", "reused on the GPU",
                "loaded from the host", "blocks checked", "wrong bytes");
@@ -111,7 +111,7 @@ void PrintHostTier(FILE* out, const DemoOptions& options, const std::vector<RunR
                options.cache.prefill_rate);
 }
 
-// Round robin promises nothing.
+// Round robin makes no promise.
 std::string WrongPromises(const RunResult& run) {
   if (run.policy == RoutingPolicy::kRoundRobin) return "-";
   return std::to_string(run.live.over_tokens + run.live.under_tokens);

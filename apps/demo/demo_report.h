@@ -1,4 +1,4 @@
-// What a demo prints at its end: tables for people, one JSON object for programs.
+// The final report of a demo: tables for people, one JSON object for programs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,12 +8,12 @@
 
 namespace kvcast::tools {
 
-// Totals of the engines of each dialect over all runs, in the order of the engines; named by
-// dialect.
+// Returns the totals of the engines by dialect over all runs. The entries are named by dialect and
+// have the order of the engines.
 std::vector<EngineResult> ResultsByDialect(const std::vector<RunResult>& runs);
 
-// REQUIRES: runs.front() is the kvcast run. Tables go to stdout; with options.json to stderr, and
-// the JSON object is the only line of stdout.
+// REQUIRES: runs.front() is the kvcast run. Prints the tables to stdout. With options.json, prints
+// the tables to stderr and the JSON object as the only line of stdout.
 void PrintDemoReport(const DemoOptions& options, const std::vector<RunResult>& runs);
 
 }  // namespace kvcast::tools

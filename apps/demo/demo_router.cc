@@ -15,9 +15,9 @@
 namespace kvcast::tools {
 namespace {
 
-// A decode step costs little beside a prefill: a running request's KV block weighs a tenth of a
-// token to compute. A prefix that only one group still holds is worth a little less than a real
-// hit.
+// A decode step costs little compared with a prefill, so the KV block of a running request counts
+// as a tenth of a token to compute. A prefix that only one group still holds counts a little less
+// than a hit.
 CostWeights WeightsFor(const CacheOptions& options) {
   return {.recompute_token = 1.0,
           .load_token = options.load_rate > 0 ? options.prefill_rate / options.load_rate : 0.0,
@@ -26,7 +26,7 @@ CostWeights WeightsFor(const CacheOptions& options) {
           .affinity_token = 0.9};
 }
 
-// What a routed request adds to its engine's load.
+// The load that a routed request adds to its engine.
 struct Booking {
   size_t engine = 0;
   int64_t prefill_tokens = 0;
@@ -67,7 +67,7 @@ struct DemoRouter::Impl {
   ExactnessAudit& audit;
   PrefixIndex index;
   std::vector<std::unique_ptr<PeerReader>> readers;  // by worker
-  // Workers that are asked by the chain, and those whose hashes cannot be computed.
+  // Workers that are matched by the hash chain, and workers whose hashes cannot be computed.
   std::vector<WorkerId> by_chain;
   std::vector<WorkerId> by_content;
   Mutex speculative_mutex;
@@ -78,7 +78,7 @@ struct DemoRouter::Impl {
   RoundRobin round_robin;
   std::vector<WorkerLoad> loads;
   std::unordered_map<int64_t, Booking> bookings;
-  std::unique_ptr<Subscriber> subscriber;  // last: its thread uses the rest
+  std::unique_ptr<Subscriber> subscriber;  // destroyed first: its thread uses the other members
 };
 
 Status DemoRouter::Impl::AddDetectors(const CacheOptions& options, size_t engines) {
@@ -97,7 +97,7 @@ Status DemoRouter::Impl::AddDetectors(const CacheOptions& options, size_t engine
 
 void DemoRouter::Impl::OnBatch(WorkerId worker, Seq seq, std::span<const uint8_t> payload) {
   auto batch = std::make_shared<EventBatch>();
-  // A batch that cannot be read is missing in the audit, which then cannot call the run exact.
+  // An unreadable batch is missing in the audit, so the audit cannot report the run as exact.
   if (!readers[worker.value]->Read(payload, *batch)) return;
   {
     const MutexLock lock(scheme_mutex);

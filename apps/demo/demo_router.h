@@ -1,5 +1,5 @@
-// DemoRouter: the router of a demo run, put together from the library's parts: subscriber, decoder,
-// prefix index, selector.
+// DemoRouter: the router of a demo run, composed of the library's subscriber, decoder, prefix index
+// and selector.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +22,7 @@
 
 namespace kvcast::tools {
 
-// Names of a prompt's blocks: the chain of the engines' scheme, and content keys.
+// The names of a prompt's blocks: hash chain of the engines' scheme, and content keys.
 struct PromptNames {
   std::shared_ptr<const std::vector<BlockHash>> chain;
   std::shared_ptr<const std::vector<ContentKey>> contents;
@@ -32,11 +32,11 @@ class DemoRouter {
  public:
   struct Decision {
     size_t engine = 0;
-    int64_t predicted_tokens = 0;  // reusable prefix by the policy's rule
+    int64_t predicted_tokens = 0;  // reusable prefix by the rule of the policy
     PromptNames names;
   };
 
-  // Follows all engines, which speak the dialects in turn. `audit` gets every batch and must
+  // Follows all engines; the engines use the dialects in turn. `audit` gets every batch and must
   // outlive this object.
   static Result<std::unique_ptr<DemoRouter>> Create(const DemoOptions& options,
                                                     const std::vector<EngineEndpoints>& engines,
@@ -44,18 +44,18 @@ class DemoRouter {
                                                     RoutingPolicy policy, ExactnessAudit& audit);
   ~DemoRouter();
 
-  // Chooses an engine for request `number` and books its load there. `now_s`: any steady clock.
-  // `given`: the engine that someone else chose.
+  // Chooses an engine for request `number` and books its load there. `now_s`: seconds of any steady
+  // clock. `given`: an engine that the caller has chosen.
   Decision Route(int64_t number, std::span<const TokenId> prompt, double now_s,
                  std::optional<size_t> given = std::nullopt);
-  // The request's prefill is done: from here on it decodes.
+  // Call when the request's prefill is done: the request then counts as decoding.
   void OnFirstToken(int64_t number);
-  // The request is done or refused: its load is gone.
+  // Call when the request is done or refused: its load is removed.
   void OnFinished(int64_t number);
   PromptNames NamesOf(std::span<const TokenId> tokens);
-  // What the events of each engine say of its hash scheme, the configured one being registered.
+  // The hash scheme that the events of each engine show. The configured scheme is registered.
   std::vector<SchemeVerdict> schemes() const;
-  // Batches that no source could deliver.
+  // Batches that were lost and not recovered, over all sources.
   uint64_t lost_batches() const;
 
  private:

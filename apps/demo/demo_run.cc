@@ -22,7 +22,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
-constexpr double kStallSeconds = 30;  // no message from any engine while requests are open
+constexpr double kStallSeconds = 30;  // the run fails if no engine sends a message for so long
 constexpr double kStopDeadlineSeconds = 10;
 constexpr double kAuditStallSeconds = 10;
 
@@ -52,7 +52,7 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   if (cache.blocks > 0) {
     arguments.insert(arguments.end(), {"--blocks", std::to_string(cache.blocks)});
   }
-  // The router is not told this seed: it cannot compute the hashes of such an engine.
+  // Do not give the router this seed: the hashes of such an engine cannot be computed.
   const std::string seed = dialect.of_engine() ? cache.hash_seed : "of another engine";
   if (!seed.empty()) arguments.insert(arguments.end(), {"--hash-seed", seed});
   if (cache.cpu_blocks > 0) {
@@ -66,7 +66,7 @@ std::vector<std::string> EngineArguments(const DemoOptions& options, double spee
   return arguments;
 }
 
-// One engine after the other takes the next of the dialects.
+// The engines take the dialects in turn.
 std::vector<std::vector<std::string>> FleetArguments(const DemoOptions& options, double speed,
                                                      const std::vector<PeerDialect>& dialects) {
   std::vector<std::vector<std::string>> arguments;
@@ -119,8 +119,8 @@ class RoutedRun {
   double last_message_s_ = 0;
   ExactnessAudit audit_;
   std::unique_ptr<EngineFleet> fleet_;
-  std::unique_ptr<DemoRouter> router_;              // after audit_: its thread feeds the audit
-  std::unique_ptr<router::RouterService> service_;  // if options_.serve
+  std::unique_ptr<DemoRouter> router_;  // destroyed before audit_: its thread feeds the audit
+  std::unique_ptr<router::RouterService> service_;  // only with options_.serve
   std::vector<int64_t> predicted_;
   std::vector<double> routed_at_;
   double first_token_sum_s_ = 0;
@@ -187,14 +187,14 @@ Status RoutedRun::AwaitAll(Progress& progress) {
     if (const Status status = Listen(0.1); !status.ok()) return status;
     progress.Update(done_);
     if (now() - last_message_s_ > kStallSeconds) {
-      return {StatusCode::kUnavailable, "no engine said anything for " +
+      return {StatusCode::kUnavailable, "no engine sent a message for " +
                                             std::to_string(static_cast<int>(kStallSeconds)) + " s"};
     }
   }
   return {};
 }
 
-// The last batches may still be on their way when the last request is done.
+// The last batches may still be under way when the last request is done.
 Status RoutedRun::AwaitAudit() {
   double last_change = now();
   for (int64_t pending = audit_.pending(); pending > 0;) {
@@ -210,7 +210,7 @@ Status RoutedRun::AwaitAudit() {
   return {};
 }
 
-// Handles what the engines say for up to `seconds`.
+// Handles messages of the engines for up to `seconds`.
 Status RoutedRun::Listen(double seconds) {
   if (StopSignal() != 0) return {StatusCode::kUnavailable, "interrupted"};
   if (const Status alive = fleet_->CheckAlive(); !alive.ok()) return alive;
@@ -259,7 +259,7 @@ Status RoutedRun::ServeUntilStopped() {
   return status;
 }
 
-// nullopt: there is no service, or it cannot say.
+// nullopt: there is no service, or the service refuses.
 std::optional<size_t> RoutedRun::AskService(size_t number, const std::vector<TokenId>& prompt) {
   if (!service_) return std::nullopt;
   router::Query query;
@@ -274,7 +274,7 @@ std::optional<size_t> RoutedRun::AskService(size_t number, const std::vector<Tok
 
 void RoutedRun::Tell(router::Feedback::Event event, int64_t number, int64_t reused) {
   if (!service_) return;
-  // The booking may have expired.
+  // An error is ignored: the booking may have expired.
   (void)service_->TakeFeedback(
       {.event = event, .request_id = "request " + std::to_string(number), .reused_tokens = reused});
 }
@@ -288,7 +288,7 @@ void RoutedRun::RouteOne(size_t number) {
   names_[number] = decision.names;
   const json header = {
       {"type", "request"}, {"number", number}, {"output", trace_[number].output_length}};
-  // An engine that is gone is found by CheckAlive.
+  // CheckAlive detects an engine that has exited.
   (void)fleet_->control().Send(fleet_->engines()[decision.engine].name, header.dump(),
                                PackTokens(prompt));
 }
@@ -340,7 +340,7 @@ void RoutedRun::OnAdmitted(size_t engine, const json& report) {
     result_.live.over_tokens += std::max<int64_t>(error, 0);
     result_.live.under_tokens += std::max<int64_t>(-error, 0);
   } else {
-    // The request was preempted and came back with the tokens that it had sampled.
+    // The request was preempted, and its prompt includes the tokens sampled before.
     auto tokens = PromptTokens(trace_[static_cast<size_t>(number)], options_.cache.vocabulary);
     for (int64_t k = 0; k < sampled; ++k) {
       tokens.push_back(OutputToken(number, k, options_.cache.vocabulary));

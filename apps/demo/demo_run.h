@@ -1,4 +1,4 @@
-// One routed run of the demo: a fleet of engine processes, a router, a trace, one routing policy.
+// One routed run of the demo: engine processes, a router, a trace and one routing policy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@ namespace kvcast::tools {
 
 enum class RoutingPolicy : uint8_t {
   kKvcast,    // exact reusable prefix over all groups, and load
-  kFullOnly,  // an index of full-attention blocks alone, and load: the field's rule
+  kFullOnly,  // an index of full-attention blocks only, and load: the rule of other routers
   kRoundRobin,
 };
 const char* RoutingPolicyName(RoutingPolicy policy);   // "kvcast", "full_only", "round_robin"
@@ -35,7 +35,8 @@ struct EngineResult {
   int64_t recomputed_after_preemption = 0;
 };
 
-// What routing promised against what the engine found at admission; differs by lag alone.
+// Compares the routing decision's promise with the engine's hit at admission. Only lag causes a
+// difference.
 struct LiveError {
   int64_t compared = 0;
   int64_t equal = 0;
@@ -50,15 +51,16 @@ struct RunResult {
   int64_t prompt_tokens = 0;
   int64_t reused_tokens = 0;   // on the GPU
   int64_t loaded_tokens = 0;   // from host memory
-  int64_t checked_blocks = 0;  // reused blocks whose bytes were looked at
-  int64_t wrong_blocks = 0;    // of them, with other bytes than they should have
+  int64_t checked_blocks = 0;  // reused blocks whose bytes were checked
+  int64_t wrong_blocks = 0;    // checked blocks with wrong bytes
   int64_t refused = 0;
   AuditTotals audit;
   LiveError live;
   uint64_t batches = 0;
   uint64_t event_bytes = 0;
   uint64_t lost_batches = 0;
-  std::vector<SchemeVerdict> schemes;  // by engine; of a format with hashes of its own no verdict
+  // By engine; no verdict for a format whose hashes cannot be computed.
+  std::vector<SchemeVerdict> schemes;
   double seconds = 0;
   double first_token_s = 0;  // mean time from routing to the first token, in trace seconds
 
@@ -66,7 +68,8 @@ struct RunResult {
 };
 
 // Starts the engines, routes the whole trace by arrival time, waits for the last answer and stops
-// the engines. Not ok: an engine died, the run was interrupted, or it made no progress.
+// the engines. Not ok: an engine died, the run was interrupted, or no engine sent a message for too
+// long.
 Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
                             RoutingPolicy policy, double speed);
 

@@ -23,7 +23,7 @@ std::optional<int64_t> ConnectorTier::Match(const CacheRequest& request, int64_t
   return scheduler_->MatchedTokens(Of(request).id, local_tokens, now_ms).tokens;
 }
 
-// The blocks of the request's table that the scheduler does not know.
+// Returns the blocks of the request's table that the scheduler does not know.
 std::vector<std::vector<BlockId>> ConnectorTier::NewBlocks(const CacheRequest& request,
                                                            Known& known) const {
   std::vector<std::vector<BlockId>> blocks;
@@ -43,7 +43,7 @@ Status ConnectorTier::AfterAlloc(const CacheRequest& request, int64_t external_t
   if (external_tokens == 0) return Status();
   const Status status =
       scheduler_->UpdateAfterAlloc(known.id, external_tokens, NewBlocks(request, known));
-  // The first step of the request tells the whole table again.
+  // In the first step of a request, the scheduler gets its whole table again.
   std::ranges::fill(known.blocks, 0);
   if (status.ok()) loading_.emplace(known.id, request.id);
   return status;
@@ -71,7 +71,7 @@ void ConnectorTier::StartStores(const OffloadPlan& plan) {
   }
 }
 
-// The step gives their blocks to other requests.
+// Ends the stores whose GPU blocks the step gives to other requests.
 void ConnectorTier::EndFlushed(const OffloadPlan& plan) {
   for (const OffloadJobId job : plan.flush) {
     std::optional<bool>& success = stores_.at(job);
@@ -147,7 +147,8 @@ Result<std::unique_ptr<ConnectorTier>> ConnectorTier::Create(
   offload.layout.retention_interval = gpu.retention_interval;
   offload.memory.capacity_bytes = config.cpu_blocks * block_bytes;
   offload.memory.chunk_bytes.assign(gpu.groups.size(), config.blocks_per_chunk * block_bytes);
-  offload.memory.page_bytes = sizeof(uint64_t);  // any chunk is whole pages, and one slot
+  // Any chunk is a whole number of pages, and one slot.
+  offload.memory.page_bytes = sizeof(uint64_t);
   offload.hash_form = config.hash_form;
   auto scheduler = OffloadScheduler::Create(offload);
   if (!scheduler.ok()) return scheduler.status();

@@ -1,5 +1,5 @@
-// ConnectorTier: the scheduler of a HostTier that holds chunks under keys (OffloadScheduler), as
-// vLLM's offloading connector does. No load is late, since the engine chooses when a load ends.
+// ConnectorTier: the scheduler of a HostTier that holds chunks under keys (OffloadScheduler), like
+// vLLM's offloading connector. No load is late, because the engine chooses when a load ends.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,7 +38,7 @@ class ConnectorTier {
   void Finish(const CacheRequest& request, int64_t computed_tokens);
 
   void BuildStep(std::span<const TierRequest> scheduled);
-  void EndStep() {}  // stores begin with the next step
+  void EndStep() {}  // stores start with the next step
   void CompleteStores();
   bool CompleteLoad(const CacheRequest& request);
 
@@ -50,9 +50,9 @@ class ConnectorTier {
  private:
   struct Known {
     OffloadRequestId id;
-    bool starts = true;                // the next step tells its whole table
-    std::vector<size_t> blocks;        // by group: leading blocks of its table that were told
-    std::optional<OffloadJobId> load;  // under way
+    bool starts = true;          // the next step sends the scheduler the whole table
+    std::vector<size_t> blocks;  // by group: number of leading blocks that the scheduler knows
+    std::optional<OffloadJobId> load;  // the load under way
   };
 
   ConnectorTier(CacheManager& cache, std::unique_ptr<TierCopies> copies,
@@ -69,11 +69,11 @@ class ConnectorTier {
   const std::unique_ptr<TierCopies> copies_;
   const std::unique_ptr<OffloadScheduler> scheduler_;
   std::unordered_map<std::string, Known> known_;
-  std::unordered_map<OffloadRequestId, std::string> loading_;  // since the last BuildStep
+  std::unordered_map<OffloadRequestId, std::string> loading_;  // loads since the last BuildStep
   std::vector<OffloadRequestId> preempted_;                    // since the last BuildStep
-  bool finished_ = false;                                      // a request, since then
-  std::vector<OffloadJob> deferred_;  // stores that begin with the next step
-  // Stores that were started, and their success once it is known.
+  bool finished_ = false;             // true: a request finished since the last BuildStep
+  std::vector<OffloadJob> deferred_;  // stores that start with the next step
+  // The started stores, and their success once it is known.
   std::map<OffloadJobId, std::optional<bool>> stores_;
   TransferLists lists_;
   OffloadRequestId next_id_;

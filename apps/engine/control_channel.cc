@@ -13,12 +13,12 @@ bool WaitReadable(zmq::socket_t& socket, int64_t timeout_ms) {
   zmq::pollitem_t item{socket.handle(), 0, ZMQ_POLLIN, 0};
   try {
     return zmq::poll(&item, 1, std::chrono::milliseconds(timeout_ms)) > 0;
-  } catch (const zmq::error_t&) {  // EINTR: the caller looks at its stop flag
+  } catch (const zmq::error_t&) {  // EINTR: the caller checks its stop flag
     return false;
   }
 }
 
-// All frames of one message; empty when interrupted.
+// Returns all frames of one message. Empty: interrupted.
 std::vector<std::string> ReceiveFrames(zmq::socket_t& socket) {
   std::vector<std::string> frames;
   try {
@@ -126,7 +126,7 @@ void ControlClient::Send(const std::string& header) {
   try {
     impl_->socket.send(zmq::buffer(header), zmq::send_flags::none);
   } catch (const zmq::error_t&) {
-    // The demo is gone; the engine ends by its death signal or by the stop flag.
+    // The demo has exited; the parent-death signal or the stop flag ends the engine.
   }
 }
 

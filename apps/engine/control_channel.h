@@ -1,5 +1,5 @@
-// The line between the demo and its engine processes: small JSON messages with an optional binary
-// body, over ZMQ on loopback.
+// The connection between the demo and its engine processes: small JSON messages with an optional
+// binary body, over ZMQ on loopback.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@
 namespace kvcast::tools {
 
 struct ControlMessage {
-  std::string peer;    // name of the engine; set on what the server receives
+  std::string peer;    // name of the engine; set in messages that the server receives
   std::string header;  // JSON text
   std::string body;    // may be empty
 };
@@ -25,16 +25,17 @@ struct ControlMessage {
 std::string PackTokens(std::span<const TokenId> tokens);
 std::optional<std::vector<TokenId>> UnpackTokens(std::string_view body);
 
-// The demo's side. One owner thread.
+// The demo's side. Only the owner thread may use it.
 class ControlServer {
  public:
   // Binds to a free port of 127.0.0.1.
   static Result<std::unique_ptr<ControlServer>> Create();
   ~ControlServer();
   const std::string& endpoint() const;
-  // Waits up to timeout_ms for one message; nullopt: none came (or a signal).
+  // Waits up to timeout_ms for one message. nullopt: no message arrived, or a signal interrupted
+  // the wait.
   std::optional<ControlMessage> Receive(int64_t timeout_ms);
-  // Not ok: the peer is gone.
+  // Not ok: the peer has disconnected.
   Status Send(const std::string& peer, const std::string& header, const std::string& body = {});
 
  private:
@@ -43,7 +44,7 @@ class ControlServer {
   std::unique_ptr<Impl> impl_;
 };
 
-// The engine's side. One owner thread.
+// The engine's side. Only the owner thread may use it.
 class ControlClient {
  public:
   static Result<std::unique_ptr<ControlClient>> Create(const std::string& endpoint,

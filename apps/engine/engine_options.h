@@ -11,7 +11,7 @@ namespace kvcast::tools {
 struct CacheOptions {
   std::string model = "hybrid";
   std::string rules = "v0.33";      // the release of vLLM that the cache follows
-  int64_t blocks = 0;               // pool of one engine; 0: the model's default
+  int64_t blocks = 0;               // blocks in one engine's pool; 0: the model's default
   std::string retention = "dense";  // dense, or the interval in tokens
   std::string hash_algorithm = "sha256";
   std::string hash_seed;            // empty: the engine's default seed
@@ -20,12 +20,12 @@ struct CacheOptions {
   bool exact_spans = false;
   int64_t vocabulary = 128000;
   int64_t max_batched_tokens = 8192;
-  int64_t draft_tokens = 0;       // of an EAGLE head, verified in each step of a decode
+  int64_t draft_tokens = 0;       // draft tokens of an EAGLE head, verified in each decoding step
   double prefill_rate = 30000;    // tokens per second
-  int64_t cpu_blocks = 0;         // host memory behind each pool, in blocks; 0: none
+  int64_t cpu_blocks = 0;         // blocks of host memory behind each pool; 0: none
   std::string offload = "eager";  // eager, lazy, connector
-  int64_t blocks_per_chunk = 1;   // connector
-  std::string device = "host";    // where the pools' bytes are: host, cuda
+  int64_t blocks_per_chunk = 1;   // kConnector only
+  std::string device = "host";    // where the bytes of the pools are: host, cuda
   double load_rate = 0;           // tokens per second from host memory; 0: measured
 };
 
@@ -36,11 +36,11 @@ struct EngineOptions {
   std::string replay_endpoint = "tcp://127.0.0.1:5657";
   std::string topic;
   int64_t rank = 0;
-  std::string dialect;   // empty: the release's own
+  std::string dialect;   // empty: the default of the release
   std::string trace;     // empty: the bundled slice
-  int64_t requests = 0;  // 0: all of the trace
+  int64_t requests = 0;  // 0: all requests of the trace
   double speed = 1;      // trace seconds per second
-  std::string control;   // endpoint to take requests from instead of a trace
+  std::string control;   // endpoint that sends requests, instead of a trace; empty: none
   bool json = false;
 };
 

@@ -22,8 +22,8 @@ Result<std::optional<int64_t>> ParseRetention(const std::string& text) {
   return value;
 }
 
-// The cache under speculative decoding with an EAGLE head: since v0.33 the hash of a
-// block names the token behind it, but not beside a connector; before, groups give up a block.
+// Configures speculative decoding with an EAGLE head. Since v0.33, the hash of a block covers the
+// token after the block, except with a connector. Before v0.33, the groups drop a block.
 void AddDraftHead(bool connector, CacheConfig& config) {
   config.mtp_lookahead_tokens = 1;
   if (config.rules >= EngineRules::kV033 && !connector) {
@@ -94,7 +94,7 @@ Result<OffloadKind> MakeOffloadKind(const CacheOptions& options) {
     return BadFlag("--offload: expected eager, lazy or connector, got '" + options.offload + "'");
   }
   if (options.blocks_per_chunk > 1 && *kind != OffloadKind::kConnector) {
-    return BadFlag("--blocks-per-chunk: only --offload connector moves blocks in chunks");
+    return BadFlag("--blocks-per-chunk: requires --offload connector");
   }
   return *kind;
 }
@@ -130,9 +130,9 @@ Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& optio
 Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache) {
   const bool cuda = options.device == "cuda";
   if (options.cpu_blocks == 0) {
-    if (cuda) return BadFlag("--device cuda: copies nothing without --cpu-blocks");
+    if (cuda) return BadFlag("--device cuda: requires --cpu-blocks");
     if (options.offload == "connector") {
-      return BadFlag("--offload connector: moves nothing without --cpu-blocks");
+      return BadFlag("--offload connector: requires --cpu-blocks");
     }
     return std::unique_ptr<HostTier>();
   }

@@ -1,4 +1,4 @@
-// From command-line options to the parts of an engine.
+// Creates the parts of an engine from command-line options.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,16 +23,17 @@ Result<CacheConfig> MakeCacheConfig(const CacheOptions& options);
 Result<BlockHasher> MakeHasher(const std::string& algorithm, const std::string& seed);
 Result<EventHashForm> MakeHashForm(const CacheOptions& options);
 Result<OffloadKind> MakeOffloadKind(const CacheOptions& options);
-// The registration of such an engine with a router. REQUIRES: MakeOffloadKind(options) is ok,
-// `cache` is of MakeCacheConfig.
+// Returns the registration of such an engine with a router. REQUIRES: MakeOffloadKind(options) is
+// ok, and `cache` is the result of MakeCacheConfig.
 WorkerConfig MakeWorkerConfig(const CacheOptions& options, const CacheConfig& cache,
                               const std::string& name);
 Result<std::unique_ptr<CacheManager>> MakeCacheManager(const CacheOptions& options);
-// nullptr: the options ask for none. `cache` outlives it.
+// nullptr: the options have no host memory. `cache` must outlive the tier.
 Result<std::unique_ptr<HostTier>> MakeHostTier(const CacheOptions& options, CacheManager& cache);
-// The layout of a release's events.
+// The event layout of a release.
 Dialect DialectOf(EngineRules rules);
-// The dialects that the demo's engines take in turn. "all": each that can tell the model's events.
+// Returns the dialects that the demo's engines take in turn. "all": every dialect that can
+// represent the model's events.
 Result<std::vector<PeerDialect>> DialectsOf(const CacheOptions& options,
                                             const std::string& dialects);
 SimEngineConfig MakeSimConfig(const CacheOptions& options);

@@ -10,12 +10,12 @@
 namespace kvcast::tools {
 namespace {
 
-// The content of a block of the group that ends the prefix with this digest.
+// The content of the group's block that ends the prefix with this digest.
 uint64_t WordOf(const Digest& digest, GroupIdx group) {
   return (digest.low64() ^ (group.value + 1)) * 0x9E3779B97F4A7C15u;
 }
 
-// Calls the scheduler that there is.
+// Calls `call` with the configured scheduler.
 template <typename Scheduler, typename Call>
 auto On(const Scheduler& scheduler, const Call& call) {
   return std::visit([&call](const auto& tier) { return call(*tier); }, scheduler);

@@ -1,8 +1,10 @@
 // HostTier: the host memory behind a simulated engine.
 //
-// An offload scheduler chooses the copies, and the tier carries them out. The bytes of a block name
-// the prefix that it ends, so that Check finds a block with wrong bytes.
-// Calls for a request: Match, allocation on the GPU, AfterAlloc, BuildStep in every step, Finish.
+// An offload scheduler chooses the copies, and the tier executes them. The bytes of a block
+// identify the prefix that it ends, so that Check finds a block with wrong bytes.
+//
+// Order of the calls for a request: Match, allocation on the GPU, AfterAlloc, BuildStep in every
+// step, Finish.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,16 +30,17 @@ class MirrorTier;
 
 class HostTier {
  public:
-  // The GPU's blocks are plain memory too, and copies go through `backend`. `cache` outlives the
-  // tier. Every error names the field.
+  // The GPU pool is ordinary memory too, and copies go through `backend`. `cache` must outlive the
+  // tier. Every error names the wrong field.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
                                                   std::unique_ptr<CopyBackend> backend);
-  // The GPU's blocks are the GPU's.
+  // The GPU pool is memory of the GPU.
   static Result<std::unique_ptr<HostTier>> Create(const HostTierConfig& config, CacheManager& cache,
                                                   const CudaDevice& device);
   ~HostTier();
 
-  // The model computed tokens [begin, end) of a request: blocks that it completed get their bytes.
+  // Call after the model computed tokens [begin, end) of a request: the completed blocks get their
+  // bytes.
   void Compute(const CacheRequest& request, int64_t begin, int64_t end);
   // Reads the request's whole blocks among its first `tokens` tokens, in all groups, and counts
   // those with wrong bytes.
@@ -47,37 +50,38 @@ class HostTier {
   int64_t stored_blocks() const { return copies_.stored_blocks(); }
   int64_t loaded_blocks() const { return copies_.loaded_blocks(); }
 
-  // Tokens that can be loaded behind the `local_tokens` that the GPU has, which may reach the end
-  // of the request: its last token is then computed again. nullopt: not known yet, ask again in the
-  // next step. The request lives until the BuildStep after Finish. `now_ms`: any clock that does
-  // not go back.
+  // Returns how many tokens after the `local_tokens` on the GPU can be loaded. They may reach the
+  // end of the request; its last token is then computed again. nullopt: not known yet; call again
+  // in the next step. The request must exist until the BuildStep after Finish. `now_ms` may be of
+  // any clock that does not go back.
   std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens, int64_t now_ms);
-  // The request has its blocks; the load of its external tokens begins with the next BuildStep. Not
-  // ok: `external_tokens` are not those of the last Match, in this step; nothing is loaded.
+  // Call after the request's blocks are allocated. The load of its external tokens starts with the
+  // next BuildStep. Not ok: `external_tokens` is not the result of the last Match in this step;
+  // nothing is loaded.
   Status AfterAlloc(const CacheRequest& request, int64_t external_tokens);
-  // Both are to be called before the request's GPU blocks are freed. `computed_tokens`: tokens with
-  // KV in these blocks.
+  // Preempt and Finish must be called before the request's GPU blocks are freed. `computed_tokens`:
+  // tokens with KV in these blocks.
   void Preempt(const CacheRequest& request, int64_t computed_tokens);
   void Finish(const CacheRequest& request, int64_t computed_tokens);
 
-  // Ends the scheduling of a step, ends the copies that must not run beside it, and starts its
-  // loads, whose bytes may be there at once or any time later.
+  // Ends the scheduling of a step: waits for the copies that must not run beside the step, and
+  // starts its loads. The bytes of a load arrive immediately or at any later time.
   void BuildStep(std::span<const TierRequest> scheduled);
-  // The step has been computed.
+  // Call after the step has been computed.
   void EndStep();
-  // Waits for the stores that were started, and tells the scheduler.
+  // Waits for the started stores and reports them to the scheduler.
   void CompleteStores();
-  // Waits for a request's load and tells the scheduler. False: it failed.
+  // Waits for a request's load and reports it to the scheduler. False: the load failed.
   bool CompleteLoad(const CacheRequest& request);
 
-  // True: copies are under way, or BuildStep must be called although no request is scheduled.
+  // True: copies are under way, or BuildStep must be called even if no request is scheduled.
   bool has_pending_work() const;
   // Events since the last call, in order of occurrence.
   std::vector<Event> TakeEvents();
 
   // For tests: blocks of host memory that copies and matches hold (connector: slots).
   int64_t held_blocks() const;
-  // Not ok: a bug in kvcast; names the two sides that differ.
+  // Not ok: a bug in kvcast; the message names the two sides that differ.
   Status CheckInvariants() const;
 
  private:
@@ -92,7 +96,7 @@ class HostTier {
 
   CacheManager& cache_;
   const Scheduler scheduler_;
-  TierCopies& copies_;           // of the scheduler
+  TierCopies& copies_;           // owned by the scheduler
   std::vector<BlockId> blocks_;  // scratch
   std::vector<uint64_t> words_;  // scratch
   int64_t checked_blocks_ = 0;

@@ -1,4 +1,4 @@
-// The configuration of the host memory behind a simulated engine, and the requests of its steps.
+// The configuration of the host memory behind a simulated engine, and the requests of a step.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,18 +21,18 @@ enum class OffloadKind : uint8_t {
 };
 // "eager", "lazy", "connector".
 std::optional<OffloadKind> ParseOffloadKind(std::string_view name);
-// The rule of the scheduler's loads, for a router's index.
+// The rule by which the scheduler chooses loads, for a router's index.
 OffloadRule OffloadRuleOf(OffloadKind kind);
 
 struct HostTierConfig {
-  int64_t cpu_blocks = 0;  // capacity; a mirror's null block is one of them
+  int64_t cpu_blocks = 0;  // capacity; includes a mirror's null block
   OffloadKind kind = OffloadKind::kMirrorEager;
-  int64_t blocks_per_chunk = 1;  // connector
-  size_t block_bytes = 256;      // of a simulated block, on both sides: whole words of 8 bytes
+  int64_t blocks_per_chunk = 1;  // kConnector only
+  size_t block_bytes = 256;      // size of a simulated block on both sides; a multiple of 8 bytes
   EventHashForm hash_form = EventHashForm::kInt64;
 };
 
-// A request of a step.
+// A request that is scheduled in a step.
 struct TierRequest {
   const CacheRequest* request = nullptr;
   int64_t computed_tokens = 0;   // before the step

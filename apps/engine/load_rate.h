@@ -1,4 +1,4 @@
-// What loads from host memory cost on this machine, measured.
+// Measures the speed of loads from host memory on this machine.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,12 +9,14 @@
 
 namespace kvcast::tools {
 
-// Bytes per second of loads of random blocks of so many bytes, through a TransferEngine with one
-// copying thread; the median of a few, some 50 ms. Not ok: no memory.
+// Returns the bytes per second of loads of random blocks of `block_bytes` bytes through a
+// TransferEngine with one copying thread. The result is the median of a few runs; the call takes
+// about 50 ms. Not ok: no memory.
 Result<double> MeasureLoadBandwidth(size_t block_bytes);
 
-// Sets load_rate to what was measured, if the options name no rate and have host memory. A window
-// group's share ends with its window, so a token costs what the other groups hold of it.
+// Sets load_rate to the measured rate, if the options have host memory and no rate. The cost of a
+// token is the bytes that all groups except window groups hold of it: the share of a window group
+// ends with its window.
 Status ResolveLoadRate(CacheOptions& options);
 
 }  // namespace kvcast::tools

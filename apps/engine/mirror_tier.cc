@@ -25,7 +25,7 @@ void MirrorTier::BuildStep(std::span<const TierRequest> scheduled) {
     scheduled_.push_back({entry.request, entry.computed_tokens});
   }
   offload_->BuildStep(scheduled_, step_);
-  // Loads first: a request waits for them.
+  // Submit the loads first, because a request waits for them.
   if (step_.load_event) {
     const TransferJobId job = Submit(CopyDirection::kLoad, step_.load);
     for (std::string& request : new_loads_) loads_.push_back({std::move(request), job, {}});
@@ -33,8 +33,8 @@ void MirrorTier::BuildStep(std::span<const TierRequest> scheduled) {
   }
 }
 
-// The stores begin here, not in BuildStep: a request may have hit blocks that another one computes
-// in the same step.
+// The stores start here and not in BuildStep, because a request may hit blocks that another request
+// computes in the same step.
 void MirrorTier::EndStep() {
   if (!step_.store_event) return;
   stores_.push_back({*step_.store_event, Submit(CopyDirection::kStore, step_.store)});
@@ -75,7 +75,7 @@ Result<std::unique_ptr<MirrorTier>> MirrorTier::Create(const HostTierConfig& con
   offload_config.events.hash_form = config.hash_form;
   auto offload = SimpleOffload::Create(offload_config, cache.gpu_blocks());
   if (!offload.ok()) return offload.status();
-  // One group stands for all, since their blocks have one size and ids of one pool.
+  // One group represents all groups: their blocks have one size, and ids of one pool.
   auto copies = TierCopies::Create(
       {.memory = {config.block_bytes, cache.config().num_blocks, config.cpu_blocks},
        .slot_bytes = config.block_bytes},

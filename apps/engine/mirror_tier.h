@@ -61,7 +61,7 @@ class MirrorTier {
   struct Load {
     std::string request;
     TransferJobId job;
-    std::optional<bool> success;  // once the job has ended
+    std::optional<bool> success;  // set when the job has ended
   };
 
   MirrorTier(std::unique_ptr<TierCopies> copies, std::unique_ptr<SimpleOffload> offload)
@@ -74,8 +74,8 @@ class MirrorTier {
   std::vector<StepRequest> scheduled_;  // scratch
   TransferStep step_;
   TransferLists lists_;
-  std::vector<Store> stores_;  // under way
-  std::vector<Load> loads_;    // those of one step are one job
+  std::vector<Store> stores_;  // stores under way
+  std::vector<Load> loads_;    // loads under way; those of one step are one job
   std::vector<std::string> new_loads_;
   uint64_t next_job_ = 0;
 };

@@ -18,7 +18,7 @@ using router::EventFormat;
 constexpr std::pair<std::string_view, EventFormat> kPeers[] = {
     {"trtllm", EventFormat::kTrtllm}, {"mooncake", EventFormat::kMooncake}};
 
-// By group_idx. Full attention has the longest window.
+// By group_idx. Full attention counts as the longest window.
 std::vector<int64_t> WindowsOf(const std::vector<GroupSpec>& groups, int64_t max_model_len) {
   std::vector<int64_t> windows;
   for (const GroupSpec& group : groups) {
@@ -147,11 +147,12 @@ Status CanTell(const PeerDialect& dialect, const CacheConfig& cache, bool host_m
     }
   }
   if (dialect.format != EventFormat::kTrtllm) return Status();
-  if (host_memory) return refused("tells one tier of a block, and host memory makes two");
+  if (host_memory) return refused("represents one tier of a block, but host memory needs two");
   std::vector<int64_t> windows = WindowsOf(groups, kMaxWindow);
   std::ranges::sort(windows);
   if (std::ranges::adjacent_find(windows) != windows.end()) {
-    return refused("tells groups by their windows, and two groups of the model have the same");
+    return refused(
+        "identifies groups by their windows, but two groups of the model have the same window");
   }
   return Status();
 }

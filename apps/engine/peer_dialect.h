@@ -1,5 +1,5 @@
 // The format of a simulated engine's batches: a dialect of kvcast/wire.h, or the format of another
-// peer. The latter are read by content, since their hashes cannot be computed.
+// peer. A router matches the other formats by content, because their hashes cannot be computed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,38 +21,38 @@ namespace kvcast::tools {
 
 struct PeerDialect {
   router::EventFormat format = router::EventFormat::kEngine;
-  Dialect dialect = kDefaultDialect;  // kEngine
+  Dialect dialect = kDefaultDialect;  // for kEngine
 
   bool of_engine() const { return format == router::EventFormat::kEngine; }
   std::string_view name() const;
   friend bool operator==(const PeerDialect&, const PeerDialect&) = default;
 };
 
-// Of ParseDialect, "trtllm" or "mooncake".
+// Accepts the names of ParseDialect, "trtllm" and "mooncake".
 std::optional<PeerDialect> ParsePeerDialect(std::string_view name);
 std::vector<PeerDialect> AllPeerDialects();
-// Not ok: the dialect cannot tell the cache's groups apart, the tokens that a hash covers behind
-// its block, or blocks in two tiers; the message says why. `cache`: of MakeCacheConfig.
+// Not ok: the dialect cannot represent the cache's groups, the lookahead tokens of a hash, or
+// blocks in two tiers; the message names the reason. `cache` must be the result of MakeCacheConfig.
 Status CanTell(const PeerDialect& dialect, const CacheConfig& cache, bool host_memory);
-// Sets format and members; the source's groups are known.
+// Sets the format and its members in `source`, whose groups must be set.
 void RegisterPeer(const PeerDialect& dialect, const CacheConfig& cache,
                   router::RouterSource& source);
 
-// Of a format that is not of_engine(). One publisher's batches, in order.
+// Encodes one publisher's batches, in order, in a format that is not of_engine().
 class PeerWriter {
  public:
   virtual ~PeerWriter() = default;
-  // Not ok: the format cannot tell the batch.
+  // Not ok: the format cannot represent the batch.
   virtual Status Write(const EventBatch& batch, std::vector<uint8_t>& payload) = 0;
 };
-// nullptr: of_engine().
+// nullptr: the dialect is of_engine().
 std::unique_ptr<PeerWriter> MakePeerWriter(const PeerDialect& dialect, const CacheConfig& cache);
 
-// The payloads of one publisher, in order.
+// Decodes one publisher's payloads, in order.
 class PeerReader {
  public:
   virtual ~PeerReader() = default;
-  // False: it is no batch, or an event of it could not be read.
+  // False: the payload is no batch, or one of its events could not be decoded.
   virtual bool Read(std::span<const uint8_t> payload, EventBatch& batch) = 0;
 };
 std::unique_ptr<PeerReader> MakePeerReader(const PeerDialect& dialect, const CacheConfig& cache);

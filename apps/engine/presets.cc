@@ -6,7 +6,7 @@ namespace {
 
 constexpr int64_t kBlockSize = 16;
 
-// K and V of 2 bytes a value, for every layer of a group.
+// K and V with 2 bytes per value, for every layer of a group.
 constexpr size_t BlockBytes(size_t layers, size_t kv_heads, size_t head_size) {
   return layers * kBlockSize * kv_heads * head_size * 2 * 2;
 }

@@ -1,5 +1,5 @@
-// Model presets: the KV-cache groups of typical models, with a pool size that makes a chat trace
-// evict.
+// Model presets: the KV-cache groups of typical models, each with a pool size so small that a chat
+// trace causes evictions.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,14 +17,14 @@ struct ModelPreset {
   std::string_view name;
   std::string_view what;
   std::vector<GroupSpec> groups;
-  int64_t default_blocks;  // pool of one engine, null block included
-  // Of a KV block of any group, at 2 bytes a value: as in a model of this kind.
+  int64_t default_blocks;  // blocks in one engine's pool, with the null block
+  // Size of a KV block of any group, as in a model of this kind with 2 bytes per value.
   size_t block_bytes;
 };
 
 const std::vector<ModelPreset>& ModelPresets();
 
-// Error: lists the names there are.
+// Error: the message lists the known names.
 Result<ModelPreset> FindModelPreset(std::string_view name);
 
 }  // namespace kvcast::tools

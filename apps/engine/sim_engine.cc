@@ -16,12 +16,12 @@ struct SimEngine::Running {
   int64_t number = 0;
   int64_t output_tokens = 1;
   int64_t computed = 0;         // tokens whose KV exists
-  int64_t scheduled = 0;        // of the step under way, drafts included
-  bool drafts = false;          // its last step sampled a token: the next one verifies drafts
-  int64_t to_check = 0;         // tokens that were reused: their bytes are checked after the step
-  int64_t load_end = 0;         // of the load under way, tokens
+  int64_t scheduled = 0;        // tokens of the current step, with drafts
+  bool drafts = false;          // the last step sampled a token, so the next one verifies drafts
+  int64_t to_check = 0;         // reused tokens whose bytes are checked after the step
+  int64_t load_end = 0;         // last token of the load under way
   double loaded_at_s = 0;       // model time
-  int64_t had = 0;              // tokens whose KV it had when it was preempted
+  int64_t had = 0;              // tokens whose KV the request had at its preemption
   int64_t reported_loaded = 0;  // counted in the totals
   bool came_before = false;
 
@@ -63,11 +63,11 @@ double SimEngine::Step() {
   CompleteCopies();
   cache_->BeginStep();
   ScheduleRunning(budget);
-  // A step that had to preempt admits nobody: the pool is full.
+  // After a preemption the pool is full, so the step admits no request.
   if (!preempted_in_step_) ScheduleWaiting(budget);
   ScheduleCopies();
   PublishPending();
-  // The model would copy here; blocks of one request that share bytes need no copy.
+  // A model would copy here. Blocks of one request that share bytes need no copy.
   cache_->ReleaseCopies(cache_->TakeCopies());
   const bool computes = budget < config_.max_batched_tokens;
   const bool copies = tier_ != nullptr && tier_->has_pending_work();
@@ -82,7 +82,7 @@ double SimEngine::Step() {
   return seconds;
 }
 
-// Ends the stores that were started, and the loads whose time has come.
+// Finishes the started stores, and the loads whose end time has passed.
 void SimEngine::CompleteCopies() {
   if (tier_ == nullptr) return;
   tier_->CompleteStores();
@@ -136,7 +136,7 @@ void SimEngine::ScheduleRunning(int64_t& budget) {
   }
 }
 
-// False: the request itself had to go.
+// False: the request itself was preempted.
 bool SimEngine::AllocateOrPreempt(size_t index, int64_t tokens) {
   while (true) {
     Running& entry = *running_[index];
@@ -180,7 +180,7 @@ void SimEngine::ScheduleWaiting(int64_t& budget) {
     const Admitted admitted = Admit(entry, budget);
     if (admitted == Admitted::kNot) return;
     if (admitted == Admitted::kPending) {
-      ++next;  // it keeps its place in the queue, and is asked for again in the next step
+      ++next;  // the request keeps its place in the queue; the next step tries it again
       continue;
     }
     (admitted == Admitted::kRunning ? running_ : loading_).push_back(std::move(*at));
@@ -189,7 +189,7 @@ void SimEngine::ScheduleWaiting(int64_t& budget) {
 }
 
 SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
-  // Whoever replays the stream up to published_ must see what this lookup sees.
+  // A subscriber that replays the stream up to published_ must see the same blocks as this lookup.
   PublishPending();
   CacheRequest& request = entry.request;
   const PrefixHit hit = cache_->GetComputedBlocks(request);
@@ -203,9 +203,9 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   const auto length = static_cast<int64_t>(request.tokens.size());
   const int64_t tokens =
       loadable > 0 ? 0 : split_.ChunkTokens(request, reused, std::min(length - reused, budget));
-  // The rest of the budget reaches no place where a state could be kept.
+  // The rest of the budget reaches no position at which a state could be kept.
   if (loadable == 0 && tokens == 0) return Admitted::kNot;
-  // Tokens that are computed again have their slots from the hit.
+  // Tokens that are computed again already have their slots from the hit.
   const int64_t held = reused > 0 ? hit.tokens : 0;
   const int64_t new_tokens = loadable > 0 ? 0 : std::max<int64_t>(0, reused + tokens - held);
   const AllocateArgs args{.new_tokens = new_tokens,
@@ -219,15 +219,15 @@ SimEngine::Admitted SimEngine::Admit(Running& entry, int64_t& budget) {
   entry.scheduled = tokens;
   entry.to_check = reused;
   budget -= tokens;
-  // All that was matched is asked for, which is never refused.
+  // AfterAlloc never refuses all matched tokens.
   if (tier_ != nullptr) KV_CHECK(tier_->AfterAlloc(request, loadable).ok());
-  // A request that loads all of its tokens computes the last one again.
+  // A request that loads all of its tokens must compute the last one again.
   const int64_t reusable = std::min(reused + loadable, length - 1);
   Report(entry, held, reusable - reused);
   if (loadable == 0) return Admitted::kRunning;
   entry.computed = reusable;
   entry.load_end = reused + loadable;
-  // A load that ends inside a block brings all of it.
+  // A load that ends inside a block copies the whole block.
   const int64_t unit = cache_->config().hash_block_size;
   entry.to_check = CeilDiv(entry.load_end, unit) * unit;
   loads_end_s_ =
@@ -275,7 +275,7 @@ double SimEngine::StepSeconds() const {
          static_cast<double>(decoded) * config_.decode_token_s;
 }
 
-// Of the drafts that the step verified; the same for the same request and place.
+// Number of accepted drafts of the step. Deterministic for a request and a position.
 int64_t SimEngine::AcceptedDrafts(const Running& entry) const {
   constexpr int64_t kSteps = 1000;
   const int64_t drafts = entry.scheduled - entry.missing();
@@ -302,7 +302,7 @@ bool SimEngine::Sample(Running& entry) {
   entry.computed = static_cast<int64_t>(entry.request.tokens.size()) - 1;
   entry.drafts = config_.draft_tokens > 0;
   if (tier_ != nullptr) tier_->Compute(entry.request, known, entry.computed);
-  // With drafts, vLLM caches what a step has made known as soon as the step ends.
+  // With drafts, vLLM caches the newly verified tokens when the step ends.
   if (entry.drafts && cache_->config().rules >= EngineRules::kV033) {
     cache_->CacheBlocks(entry.request, entry.computed);
   }
@@ -319,7 +319,8 @@ void SimEngine::FinishStep() {
       tier_->Compute(entry->request, entry->computed,
                      std::min(known, entry->computed + entry->scheduled));
     }
-    // After all have computed: a request may reuse what another one computes in the same step.
+    // After all requests have computed: one request may reuse blocks that another one computes in
+    // the same step.
     for (const RunningPtr& entry : running_) {
       tier_->Check(entry->request, std::exchange(entry->to_check, 0));
     }

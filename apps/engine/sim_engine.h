@@ -1,10 +1,10 @@
-// SimEngine: a scheduler over a real CacheManager, with the model replaced by a clock.
+// SimEngine: a scheduler over a real CacheManager. A clock replaces the model.
 //
 // Every step schedules like vLLM: running requests first (decode or the next chunk of a prefill),
 // then waiting ones; a running request that gets no block preempts the last one. Chunks end where
-// PrefillSplit says. Drafts are verified: some are rejected, and their tokens are computed again.
-// Blocks, hits and events are real; only the time that the model would take is computed, and which
-// drafts it accepts.
+// PrefillSplit puts the ends. Drafts are verified: some are rejected, and their tokens are computed
+// again. Blocks, hits and events are real. Only the model's time and the accepted drafts are
+// simulated.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,60 +25,60 @@ namespace kvcast::tools {
 struct SimEngineConfig {
   int64_t max_batched_tokens = 8192;  // tokens scheduled in one step
   int64_t max_running = 256;          // requests running or loading at a time
-  int64_t draft_tokens = 0;           // verified in each step of a request that decodes
-  double draft_acceptance = 0.7;      // of a draft whose predecessors were accepted
-  // Time of one model step: base + prefill tokens / rate + decoded tokens * cost.
+  int64_t draft_tokens = 0;           // verified in each decoding step of a request
+  double draft_acceptance = 0.7;      // probability for a draft whose predecessors were accepted
+  // Duration of one model step: base + prefill tokens / rate + decoded tokens * cost.
   double step_base_s = 0.008;
   double prefill_tokens_per_s = 30000;
   double decode_token_s = 0.0001;
-  double load_tokens_per_s = 300000;  // from host memory, one load after the other
+  double load_tokens_per_s = 300000;  // from host memory; loads run one after the other
 };
 
 struct SimRequest {
-  int64_t number = 0;  // the caller's; also seeds the sampled tokens
+  int64_t number = 0;  // chosen by the caller; also seeds the sampled tokens
   std::vector<TokenId> prompt;
   int64_t output_tokens = 1;
 };
 
-// What the engine saw when it let a request in.
+// The state at the admission of a request.
 struct Admission {
   int64_t number = 0;
-  int64_t hit_tokens = 0;     // its own lookup
-  int64_t loaded_tokens = 0;  // behind them, from host memory
+  int64_t hit_tokens = 0;     // from the engine's own lookup
+  int64_t loaded_tokens = 0;  // tokens after the hit, from host memory
   int64_t prompt_tokens = 0;
-  int64_t sampled_tokens = 0;  // > 0: it was preempted before
-  bool first = true;           // false: it comes back after a preemption or a failed load
-  Seq published;               // batches published before the lookup, all its events included
+  int64_t sampled_tokens = 0;  // > 0: the request was preempted before
+  bool first = true;           // false: the request returns after a preemption or a failed load
+  Seq published;               // batches published before the lookup; they include all its events
 };
 
 struct SimTotals {
-  int64_t admitted = 0;  // first admissions
+  int64_t admitted = 0;  // number of first admissions
   int64_t finished = 0;
-  int64_t refused = 0;  // can never fit
+  int64_t refused = 0;  // requests that can never fit
   int64_t preempted = 0;
   int64_t prompt_tokens = 0;     // of first admissions
-  int64_t reused_tokens = 0;     // of them, on the GPU
-  int64_t loaded_tokens = 0;     // of them, from host memory, where the load did not fail
-  int64_t failed_loads = 0;      // requests that compute instead what they were to load
-  int64_t recomputed_again = 0;  // tokens that a request had before it was preempted
-  int64_t computed_tokens = 0;   // by all steps, rejected drafts included
+  int64_t reused_tokens = 0;     // of them, reused on the GPU
+  int64_t loaded_tokens = 0;     // of them, loaded from host memory without an error
+  int64_t failed_loads = 0;      // requests whose load failed and that compute those tokens
+  int64_t recomputed_again = 0;  // tokens that a request had before its preemption
+  int64_t computed_tokens = 0;   // by all steps, with rejected drafts
   int64_t drafted = 0;           // draft tokens that were verified
   int64_t drafts_accepted = 0;
   int64_t steps = 0;
 };
 
 struct SimHooks {
-  // Publishes the events of one moment and gives back the count of batches published so far.
+  // Publishes the events that occurred together. Returns the number of batches published so far.
   std::function<Seq(std::vector<Event>)> publish;
   std::function<void(const Admission&)> admitted;
-  std::function<void(int64_t number)> first_token;  // the prompt is computed
+  std::function<void(int64_t number)> first_token;  // called when the prompt is computed
   std::function<void(int64_t number)> finished;
   std::function<void(int64_t number)> refused;
 };
 
 class SimEngine {
  public:
-  // `tier`: nullptr if there is none; its cache is `cache`.
+  // `tier`: nullptr: no host tier; otherwise a tier of `cache`.
   SimEngine(const SimEngineConfig& config, std::unique_ptr<CacheManager> cache, int64_t vocabulary,
             SimHooks hooks, std::unique_ptr<HostTier> tier = nullptr);
   ~SimEngine();
@@ -89,9 +89,9 @@ class SimEngine {
   // One scheduling pass and one model step. Returns the seconds that the step takes; 0 if nothing
   // could be scheduled.
   double Step();
-  // Publishes what is pending and forgets all cached blocks. False: requests are running.
+  // Publishes the pending events and drops all cached blocks. False: requests are running.
   bool ResetPrefixCache();
-  // Publishes the events that the last step left, for an engine that is idle. Step does so too.
+  // Publishes the events that the last step left, for an idle engine. Step publishes them too.
   void PublishPending();
 
   const SimTotals& totals() const { return totals_; }
@@ -106,7 +106,7 @@ class SimEngine {
   void ScheduleWaiting(int64_t& budget);
   bool AllocateOrPreempt(size_t index, int64_t tokens);
   void PreemptLast();
-  // What an admission came to.
+  // The result of an admission.
   enum class Admitted : uint8_t {
     kNot,      // no room: no other request is admitted in this step
     kPending,  // the host tier does not know yet how many tokens it can load
@@ -129,12 +129,12 @@ class SimEngine {
   const int64_t vocabulary_;
   const SimHooks hooks_;
   std::deque<RunningPtr> waiting_;
-  std::vector<RunningPtr> loading_;  // admitted, their loads under way
+  std::vector<RunningPtr> loading_;  // admitted requests whose loads are under way
   std::vector<RunningPtr> running_;
-  std::vector<RunningPtr> ended_;           // until the tier has built the next step
+  std::vector<RunningPtr> ended_;  // ended requests; kept until the tier has built the next step
   std::vector<TierRequest> step_requests_;  // scratch
   double clock_s_ = 0;                      // model time
-  double loads_end_s_ = 0;                  // of all loads begun
+  double loads_end_s_ = 0;                  // model time at which the last load ends
   bool preempted_in_step_ = false;
   Seq published_;
   SimTotals totals_;

@@ -27,7 +27,7 @@ Result<std::unique_ptr<TierCopies>> TierCopies::Create(const TierCopiesConfig& c
       config.memory.gpu_blocks};
   transfer.groups.assign(config.groups, {blocks, config.blocks_per_chunk});
   transfer.host = {copies->memory_.host, copies->memory_.host_bytes, config.slot_bytes};
-  transfer.own_thread = false;  // a step waits for the jobs that it needs
+  transfer.own_thread = false;  // a step waits for its jobs
   auto engine = TransferEngine::Create(std::move(transfer), std::move(backend));
   if (!engine.ok()) return engine.status();
   copies->engine_ = std::move(engine).value();

@@ -17,9 +17,10 @@
 namespace kvcast::tools {
 
 struct TierCopiesConfig {
-  TierMemoryConfig memory;  // host_blocks: of block_bytes, and no less than the slots need
-  size_t slot_bytes = 0;    // of host memory
-  // Groups of the jobs, all with the same blocks: a pool of pages.
+  // host_blocks: blocks of block_bytes, at least as many as the slots need.
+  TierMemoryConfig memory;
+  size_t slot_bytes = 0;  // size of a host-memory slot
+  // Number of groups in a job. All groups share the blocks of one pool of pages.
   size_t groups = 1;
   uint32_t blocks_per_chunk = 1;
 };
@@ -32,13 +33,13 @@ class TierCopies {
 
   // Writes word i to GPU block i of the list.
   void Fill(std::span<const BlockId> blocks, std::span<const uint64_t> words);
-  // Of the GPU blocks of the list, those that do not hold their word.
+  // Returns how many GPU blocks of the list do not hold their word.
   int64_t CountWrong(std::span<const BlockId> blocks, std::span<const uint64_t> words);
 
-  // Starts a job; it copies after the fills before it. The destination is overwritten first, since
-  // it may hold the right bytes already, and a copy that moves none must be found.
+  // Starts a job. The job copies after the earlier fills. First the destination is overwritten: it
+  // may already hold the right bytes, and a job that copies nothing must be detected.
   void Submit(TransferJob job);
-  // Waits for a job. To be called once for each job. False: it failed.
+  // Waits for a job. Must be called once for each job. False: the job failed.
   bool Finish(TransferJobId job);
 
   int64_t stored_blocks() const { return stored_blocks_; }
@@ -47,14 +48,14 @@ class TierCopies {
  private:
   TierCopies(const TierCopiesConfig& config, TierMemory memory)
       : config_(config), memory_(std::move(memory)) {}
-  // Overwrites the destination.
+  // Overwrites the destination of the job.
   void Scribble(const TransferJob& job);
 
   const TierCopiesConfig config_;
   TierMemory memory_;
-  std::unique_ptr<TransferEngine> engine_;  // after the memory
+  std::unique_ptr<TransferEngine> engine_;  // destroyed before the memory
   std::vector<uint64_t> scribble_;          // scratch
-  std::vector<TransferResult> results_;     // of jobs that Finish was not called for
+  std::vector<TransferResult> results_;     // of completed jobs, until their Finish
   int64_t stored_blocks_ = 0;
   int64_t loaded_blocks_ = 0;
 };

@@ -32,7 +32,7 @@ struct PlainPools {
   HostPool host;
 };
 
-// In the order in which they are made; ended in the other.
+// The members are created in this order and destroyed in the reverse order.
 struct CudaPools {
   CudaMemory gpu;
   PinnedPool host;
@@ -95,7 +95,7 @@ Result<TierMemory> MakeCudaTierMemory(const TierMemoryConfig& config, const Cuda
   memory.host = pools->host.base();
   memory.host_bytes = pools->host.bytes();
   memory.backend = std::move(backend).value();
-  // A driver that fails leaves wrong blocks behind, and those are counted.
+  // If the driver fails, blocks have wrong bytes, and the check counts them.
   cuda::BlockWriter* const blocks_writer = pools->writer.get();
   memory.fill = [=](std::span<const BlockId> blocks, std::span<const uint64_t> words) {
     (void)blocks_writer->Fill(blocks, words);

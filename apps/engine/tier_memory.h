@@ -1,5 +1,5 @@
-// TierMemory: the two pools behind a simulated engine's host tier, what writes and checks the GPU's
-// blocks in the place of a model, and what copies between the two.
+// TierMemory: the two pools behind a simulated engine's host tier, the functions that write and
+// check the GPU blocks in place of a model, and the backend that copies between the pools.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,21 +16,21 @@
 
 namespace kvcast::tools {
 
-// A block that holds a word w has w + at in the 8 bytes at offset `at`.
+// A block that holds the word w contains the value w + at in the 8 bytes at each offset `at`.
 struct TierMemory {
   std::byte* gpu = nullptr;
   std::byte* host = nullptr;
   size_t host_bytes = 0;
   std::unique_ptr<CopyBackend> backend;
 
-  // Block i of the list gets, or should hold, word i. Fills happen in order, and before what
-  // computed() gives.
+  // Block i of the list gets word i, or must hold it. Fills are executed in order, and before the
+  // event of computed().
   std::function<void(std::span<const BlockId>, std::span<const uint64_t>)> fill;
   std::function<int64_t(std::span<const BlockId>, std::span<const uint64_t>)> count_wrong;
-  // For TransferJob::after.
+  // The value for TransferJob::after.
   std::function<void*()> computed;
 
-  std::shared_ptr<void> owner;  // of the pools
+  std::shared_ptr<void> owner;  // owns the pools
 };
 
 struct TierMemoryConfig {
@@ -39,10 +39,10 @@ struct TierMemoryConfig {
   int64_t host_blocks = 0;
 };
 
-// Both pools are plain memory.
+// Both pools are ordinary memory.
 Result<TierMemory> MakePlainTierMemory(const TierMemoryConfig& config,
                                        std::unique_ptr<CopyBackend> backend);
-// One is the GPU's, the other pinned.
+// One pool is GPU memory, the other is pinned host memory.
 Result<TierMemory> MakeCudaTierMemory(const TierMemoryConfig& config, const CudaDevice& device);
 
 }  // namespace kvcast::tools

@@ -87,7 +87,7 @@ class BlockWriter::Impl {
     return device_->Check(device_->api().StreamSynchronize(stream_.get()), "cuStreamSynchronize");
   }
 
-  // Where kernels find the places of the blocks, and behind them the words.
+  // Returns the address of a table for the kernels: the addresses of the blocks, then the words.
   Result<uint64_t> WriteTable(std::span<const BlockId> blocks, std::span<const uint64_t> words) {
     const size_t bytes = 2 * blocks.size() * sizeof(uint64_t);
     auto offset = ring_.Take(bytes);

@@ -1,4 +1,4 @@
-// BlockWriter: writes and checks the blocks of a pool on a GPU, in the place of a model.
+// BlockWriter: writes and checks the blocks of a pool on a GPU, in place of a model.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,21 +13,23 @@
 
 namespace kvcast::cuda {
 
-// One stream of its own, the "computation". Block b is `block_bytes` bytes, whole words of 8, at
-// base + b * block_bytes; a block that holds word w has w + at in the 8 bytes at offset `at`.
+// Uses one stream of its own, which stands for the model's computation. Block b is `block_bytes`
+// bytes, a multiple of 8, at base + b * block_bytes. A block that holds the word w contains the
+// value w + at in the 8 bytes at each offset `at`.
 class BlockWriter {
  public:
-  // `base`, memory of the GPU, outlives the writer.
+  // `base` is memory of the GPU and must outlive the writer.
   static Result<std::unique_ptr<BlockWriter>> Create(const CudaDevice& device, std::byte* base,
                                                      size_t block_bytes);
   ~BlockWriter();
 
-  // Block i of the list gets word i. Returns before it has happened. Blocks are apart.
+  // Block i of the list gets word i. Returns before the write has happened. The blocks must be
+  // different.
   Status Fill(std::span<const BlockId> blocks, std::span<const uint64_t> words);
-  // How many blocks do not hold their word, once all fills so far have happened.
+  // Returns how many blocks do not hold their word after all fills so far.
   Result<int64_t> CountWrong(std::span<const BlockId> blocks, std::span<const uint64_t> words);
-  // An event behind all fills so far, for CopyBackend::Submit. May be recorded anew, later, once
-  // 256 others were. nullptr: the driver refused.
+  // Returns an event after all fills so far, for CopyBackend::Submit. The event is recorded again
+  // after 256 further calls. nullptr: the driver refused.
   void* Event();
 
  private:

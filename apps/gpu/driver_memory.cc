@@ -8,7 +8,8 @@ namespace {
 
 Status NotOffered() { return {StatusCode::kFailedPrecondition, "not offered here"}; }
 
-// A range of addresses with memory behind it. What was reached is undone in the opposite order.
+// A range of addresses with memory mapped to it. On an error, the completed steps are undone in
+// reverse order.
 class Mapping {
  public:
   explicit Mapping(const CudaDevice& device) : device_(device), api_(device->api()) {}

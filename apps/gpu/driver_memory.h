@@ -1,4 +1,4 @@
-// DriverMemory: host memory that the driver makes by itself, to be measured beside PinnedPool's.
+// DriverMemory: host memory allocated by the driver, for comparison with PinnedPool's memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,13 +12,13 @@ namespace kvcast::cuda {
 
 class DriverMemory {
  public:
-  // cuMemHostAlloc's.
+  // Allocates with cuMemHostAlloc.
   static Result<DriverMemory> Allocate(const CudaDevice& device, size_t bytes);
-  // Of the driver's virtual memory management, on the NUMA node next to the GPU: reserved, made and
-  // mapped apart from each other.
+  // Allocates with the driver's virtual memory management, on the NUMA node next to the GPU.
+  // Addresses are reserved, and memory is created and mapped, in separate steps.
   static Result<DriverMemory> Map(const CudaDevice& device, size_t bytes);
-  // Both, not ok: kFailedPrecondition, "not offered here"; else the driver's error, in which case
-  // nothing is kept.
+  // Both are not ok with kFailedPrecondition, "not offered here", or with the driver's error.
+  // Nothing is then allocated.
 
   ~DriverMemory();
   DriverMemory(DriverMemory&& other) noexcept

@@ -1,5 +1,5 @@
-// The block writer of a build without a CUDA toolkit. Nothing here is ever called: there is no
-// device to call it with.
+// The block writer of a build without a CUDA toolkit. No function here is ever called, because no
+// device exists.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/gpu/block_writer.h"
 

@@ -1,4 +1,4 @@
-// What each of them does is said in tool_kernels.h.
+// The kernels that tool_kernels.h describes.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
 
@@ -37,7 +37,7 @@ extern "C" __global__ void __launch_bounds__(1024)
   }
 }
 
-// 32 x 32 of the result by 256 threads, four rows each.
+// 256 threads compute 32 x 32 elements of the result, four rows each.
 extern "C" __global__ void __launch_bounds__(256)
     tool_gemm(float* c, const float* a, const float* b, uint32_t n) {
   constexpr uint32_t kTile = 32;

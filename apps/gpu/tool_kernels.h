@@ -1,4 +1,4 @@
-// Kernels of benchmarks, tests and the simulated engine; no part of the copy backend.
+// Kernels of benchmarks, tests and the simulated engine; not part of the copy backend.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,27 +14,27 @@ extern const unsigned char kToolKernels[];
 
 struct ToolKernels {
   Module module;
-  // How others copy fragments, by the same arguments as kWarpKernel (copy_kernels.h):
-  CUfunction block_per_fragment = nullptr;  // a thread block each, 16 bytes a thread
-  CUfunction warp_per_fragment = nullptr;   // a warp each, 8 bytes a thread
-  // (float* c, const float* a, const float* b, uint32_t n): c = a * b, n x n, n a multiple of 32;
-  // thread blocks of 256, (n / 32) squared of them.
+  // Copy kernels of other projects, with the arguments of kWarpKernel (copy_kernels.h):
+  CUfunction block_per_fragment = nullptr;  // one thread block per fragment, 16 bytes per thread
+  CUfunction warp_per_fragment = nullptr;   // one warp per fragment, 8 bytes per thread
+  // (float* c, const float* a, const float* b, uint32_t n): c = a * b. The matrices are n x n, n a
+  // multiple of 32. Launch (n / 32) squared thread blocks of 256 threads.
   CUfunction gemm = nullptr;
-  // (uint64_t* memory, uint64_t words): reads and writes all of it.
+  // (uint64_t* memory, uint64_t words): reads and writes all words.
   CUfunction touch = nullptr;
-  // (uint64_t nanoseconds): does nothing for so long.
+  // (uint64_t nanoseconds): waits for this time.
   CUfunction stall = nullptr;
   // (const uint64_t* places, const uint64_t* words, uint64_t bytes): block i of the grid fills
-  // `bytes` bytes at places[i] so that the 8 at offset `at` are words[i] + at.
+  // `bytes` bytes at places[i]; the 8 bytes at offset `at` become words[i] + at.
   CUfunction fill = nullptr;
   // (const uint64_t* places, const uint64_t* words, uint64_t bytes, uint32_t* wrong): sets wrong[i]
-  // to 1 if the bytes are not what `fill` writes.
+  // to 1 if the bytes differ from the pattern of `fill`.
   CUfunction check = nullptr;
 
   static Result<ToolKernels> Load(const CudaDevice& device);
 };
 
-// Puts a kernel behind what `stream` has to do; arguments by value, as the kernel takes them.
+// Adds a kernel launch to `stream`. The arguments are values of the kernel's parameter types.
 template <typename... Arguments>
 Status LaunchTool(const CudaDevice& device, CUfunction kernel, unsigned blocks, unsigned threads,
                   CUstream stream, Arguments... arguments) {

@@ -1,9 +1,9 @@
-// Captures of event streams: what `kvcast tail --record` writes and `kvcast replay` publishes.
+// Captures of event streams: `kvcast tail --record` writes them and `kvcast replay` publishes them.
 //
-// File: "kvcast-capture-1\n", then one record a message, numbers little-endian:
+// File: "kvcast-capture-1\n", then one record per message, numbers little-endian:
 //   [f64 seconds since the epoch][u32 topic bytes][u64 sequence number][u32 payload bytes]
 //   [topic][payload]
-// A file that ends inside a record was cut off while it was written; what is before it counts.
+// A file that ends inside a record was cut off during writing; the records before it are valid.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@ struct CapturedMessage {
   std::string payload;
 };
 
-// Both are used by one thread.
+// The writer and the reader must each be used by one thread.
 class CaptureWriter {
  public:
   static Result<CaptureWriter> Create(const std::string& path);
@@ -40,9 +40,9 @@ class CaptureWriter {
 
 class CaptureReader {
  public:
-  // kMalformed: no capture. The whole file is read.
+  // kMalformed: the file is not a capture. Reads the whole file.
   static Result<CaptureReader> Open(const std::string& path);
-  // nullopt: the end.
+  // nullopt: no more records.
   std::optional<CapturedMessage> Next();
 
  private:

@@ -1,4 +1,4 @@
-// How a command reports an error.
+// Error reporting of the commands.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,9 +8,9 @@
 
 namespace kvcast::tools {
 
-// Prints "kvcast: <text>" as one line on stderr; gives back `exit_code`.
+// Prints "kvcast: <text>" as one line on stderr. Returns `exit_code`.
 int Fail(const std::string& text, int exit_code = 1);
-// Fail with a Status: invalid arguments are usage errors (2), everything else failures (1).
+// Calls Fail with a Status. Exit code: 2 (usage error) for an invalid argument, otherwise 1.
 int Fail(const Status& status);
 
 }  // namespace kvcast::tools

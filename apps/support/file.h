@@ -1,4 +1,4 @@
-// Whole-file reading for tools: plain, gzip or zstd, told apart by their first bytes.
+// Reads whole files for tools: plain, gzip or zstd. The first bytes of a file determine its format.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

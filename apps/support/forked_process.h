@@ -1,5 +1,5 @@
-// A child that is a copy of this process, and a pipe to it and from it; for benchmarks whose parts
-// must not share a heap or a scheduler's fair share.
+// A child process that is a copy of this process, with a pipe in each direction. For benchmarks
+// whose parts must not share a heap or the scheduler's share of one process.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace kvcast::tools {
 
-// How long one side waits for the other side's message before it takes it for broken.
+// Time after which one side gives up waiting for the other side's message.
 inline constexpr int kPipePatienceMs = 60'000;
 
 // One end of a pipe, closed with the object.
@@ -26,7 +26,7 @@ class PipeEnd {
   PipeEnd& operator=(const PipeEnd&) = delete;
   ~PipeEnd();
 
-  // False: the other end is closed, or (Read) nothing came for so long.
+  // False: the other end is closed, or (Read) nothing arrived within kPipePatienceMs.
   bool Write(const void* data, size_t bytes) const;
   bool Read(void* data, size_t bytes, int timeout_ms) const;
   template <typename T>
@@ -39,7 +39,7 @@ class PipeEnd {
     static_assert(std::is_trivially_copyable_v<T>);
     return Read(&value, sizeof(value), timeout_ms);
   }
-  // Something can be read, or the other end is closed.
+  // True: data can be read, or the other end is closed.
   bool Ready() const;
 
  private:
@@ -48,15 +48,15 @@ class PipeEnd {
 
 class ForkedProcess {
  public:
-  // What `run` gives back is the child's exit code. Call while this process has one thread. The
-  // child is killed when this process or this object ends.
+  // The result of `run` is the child's exit code. Call while this process has one thread. The child
+  // is killed when this process or this object ends.
   static Result<std::unique_ptr<ForkedProcess>> Start(
       const std::function<int(const PipeEnd& in, const PipeEnd& out)>& run);
   ~ForkedProcess();
 
   const PipeEnd& to() const { return *to_; }
   const PipeEnd& from() const { return *from_; }
-  // Of the child now; 0 if it is gone.
+  // The CPU time of the child so far; 0 if the child has exited.
   double CpuSeconds() const;
   double ResidentMiB() const;
 

@@ -27,7 +27,7 @@ std::string Text(double x, double y, const char* anchor, const std::string& text
          "</text>\n";
 }
 
-// Whole powers of 10 around the values.
+// An axis from power of 10 to power of 10 around the values.
 struct Axis {
   double first = 0;
   double last = 1;

@@ -1,4 +1,4 @@
-// LineChart: curves over logarithmic axes, as a picture.
+// LineChart: draws curves over logarithmic axes as SVG.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,8 +10,8 @@ namespace kvcast::bench {
 
 struct Curve {
   std::string name;
-  std::string color;                              // as SVG says it
-  std::vector<std::pair<double, double>> points;  // x, y; both > 0, by x
+  std::string color;                              // an SVG color
+  std::vector<std::pair<double, double>> points;  // x, y; both > 0, ordered by x
 };
 
 struct ChartPanel {
@@ -19,8 +19,8 @@ struct ChartPanel {
   std::vector<Curve> curves;
 };
 
-// A whole SVG document: panels side by side, each with axes of its own, by powers of 10. Names must
-// be free of what SVG reads as markup.
+// Returns an SVG document with the panels side by side. Each panel has axes of its own, with ticks
+// at powers of 10. Names must not contain SVG markup characters.
 std::string LineChartSvg(const std::vector<ChartPanel>& panels);
 
 }  // namespace kvcast::bench

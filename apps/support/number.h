@@ -1,4 +1,4 @@
-// Numbers in flags.
+// Parses numbers in flags.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace kvcast::tools {
 
-// A whole number of at least 0 that is all of `text`.
+// Accepts an integer of at least 0 that fills the whole `text`.
 inline std::optional<int64_t> ParseNumber(std::string_view text) {
   int64_t value = 0;
   const char* end = text.data() + text.size();

@@ -1,4 +1,4 @@
-// A progress bar on a terminal, a line every 10 % otherwise; both on stderr.
+// A progress bar on a terminal, otherwise a line every 10 %; both on stderr.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@ namespace kvcast::tools {
 class Progress {
  public:
   Progress(std::string label, int64_t total);
-  // Repaints if there is something new to show.
+  // Repaints the bar if its text has changed.
   void Update(int64_t done);
   // Ends the bar's line.
   void Finish();

@@ -1,4 +1,4 @@
-// RatioChart: ratios over the size of fragments, as a picture.
+// RatioChart: draws ratios over the fragment size as SVG.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,18 +11,18 @@ namespace kvcast::tools {
 
 struct RatioLine {
   std::string name;
-  std::string color;  // as SVG says it
+  std::string color;  // an SVG color
   bool dashed = false;
-  std::vector<std::pair<size_t, double>> points;  // fragment in bytes, ratio; by size
+  std::vector<std::pair<size_t, double>> points;  // fragment size in bytes, ratio; ordered by size
 };
 
-// One panel of a picture.
+// One panel of a chart.
 struct RatioPanel {
   std::string title;
   std::vector<RatioLine> lines;
 };
 
-// A whole SVG document: panels side by side, sizes by powers of 2, ratios from 0 to 1.1.
+// Returns an SVG document with the panels side by side; sizes in powers of 2, ratios from 0 to 1.1.
 std::string RatioChartSvg(const std::string& title, const std::vector<RatioPanel>& panels);
 
 }  // namespace kvcast::tools

@@ -54,7 +54,7 @@ bool HasExtension(std::string_view path, std::string_view extension) {
 }
 
 std::string FirstLine(const std::string& path) {
-  // Reads plain files too.
+  // gzopen also reads files that are not compressed.
   std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), &gzclose);
   std::string line;
   char buffer[1 << 12];

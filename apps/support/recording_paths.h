@@ -1,4 +1,4 @@
-// Which files a conformance run reads.
+// Finds the files that a conformance run reads.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,17 +10,17 @@
 
 namespace kvcast::tools {
 
-// The recordings among `paths`: files as they are, and of folders, walked with those in them, the
-// files that `is_recording` accepts, in the order of their names. kNotFound: a path that does not
-// exist, or a folder that cannot be read or holds no `kind` ("wire file").
+// Returns the recordings among `paths`. A file is returned without a check. A folder is walked
+// recursively; the files that `is_recording` accepts are returned, ordered by name. kNotFound: a
+// path that does not exist, or a folder that cannot be read or contains no `kind` ("wire file").
 Result<std::vector<std::string>> RecordingPaths(const std::vector<std::string>& paths,
                                                 bool (*is_recording)(const std::string& path),
                                                 std::string_view kind);
 
-// Whether a name ends with `extension`, as it is or compressed (".gz").
+// True: the name ends with `extension`, plain or compressed (".gz").
 bool HasExtension(std::string_view path, std::string_view extension);
 
-// The first line of a plain or gzip file, without its end; empty if it cannot be read.
+// The first line of a plain or gzip file, without its line end; empty if the file cannot be read.
 std::string FirstLine(const std::string& path);
 
 }  // namespace kvcast::tools

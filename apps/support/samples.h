@@ -22,8 +22,8 @@ class Samples {
     values_.insert(values_.end(), others.values_.begin(), others.values_.end());
   }
   size_t size() const { return values_.size(); }
-  // The smallest sample that at least q of all samples do not pass (nearest rank); 0 <= q <= 1.
-  // 0 if there are none. Costs a pass over the samples.
+  // Returns the smallest sample that is not below at least q of all samples (nearest rank); 0 <= q
+  // <= 1. 0 if there are no samples. O(samples).
   double Quantile(double q) const;
   double median() const { return Quantile(0.5); }
   double sum() const;

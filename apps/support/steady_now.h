@@ -5,7 +5,7 @@
 
 namespace kvcast::tools {
 
-// Seconds of the steady clock, which is the same for all processes of a machine.
+// Seconds of the steady clock. All processes of a machine share this clock.
 inline double SteadyNow() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

@@ -19,7 +19,7 @@ void OnSignal(int signal) {
 
 void InstallStopSignals() {
   struct sigaction action = {};
-  action.sa_handler = OnSignal;  // no SA_RESTART: blocking calls must return
+  action.sa_handler = OnSignal;  // without SA_RESTART, so that blocking calls return
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   std::signal(SIGPIPE, SIG_IGN);

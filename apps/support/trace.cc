@@ -12,7 +12,8 @@ namespace {
 
 using nlohmann::json;
 
-constexpr int64_t kMaxTokens = int64_t{1} << 24;  // a request; the longest recorded one has 124,847
+// Bound for one request; the longest recorded one has 124,847.
+constexpr int64_t kMaxTokens = int64_t{1} << 24;
 
 // SplitMix64's output function: neighbouring inputs give unrelated outputs.
 uint64_t Mix(uint64_t x) {
@@ -30,7 +31,7 @@ std::optional<int64_t> Number(const json& row, const char* key, int64_t max) {
   return value;
 }
 
-// Empty text: fine. Otherwise what is wrong with the row.
+// Empty text: the row is valid. Otherwise the error in the row.
 std::string ParseRow(std::string_view line, TraceRequest& request) {
   const json row = json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (row.is_discarded() || !row.is_object()) return "not a JSON object";
@@ -57,7 +58,8 @@ std::string ParseRow(std::string_view line, TraceRequest& request) {
   return {};
 }
 
-// Recorded times come in steps of about 3 s; the requests of one step are spread up to the next.
+// Recorded arrival times have a resolution of about 3 s; the requests of one time step are spread
+// up to the next step.
 void SpreadSteps(std::vector<TraceRequest>& requests) {
   for (size_t begin = 0; begin < requests.size();) {
     size_t end = begin;

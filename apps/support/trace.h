@@ -1,9 +1,9 @@
-// Request traces: the Mooncake format (one JSON object a line) and the prompts that it stands for.
+// Request traces: the Mooncake format (one JSON object a line) and the prompts of its requests.
 //
-// A trace names blocks of 512 tokens by id; an id stands for a block and everything before it, so
-// two requests that share their first k ids share their first k * 512 tokens. Real token ids are
-// not in the trace: each block's tokens are drawn from its id, which keeps exactly the sharing that
-// was recorded.
+// A trace names blocks of 512 tokens by id. An id identifies a block and all blocks before it, so
+// two requests that share their first k ids share their first k * 512 tokens. The trace has no real
+// token ids: the tokens of each block are drawn from its id. Exactly the recorded prefixes are
+// shared.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,21 +20,21 @@ inline constexpr int64_t kTraceBlockTokens = 512;
 inline constexpr char kBundledTrace[] = "traces/mooncake_conversation_1200.jsonl";
 
 struct TraceRequest {
-  double arrival_s = 0;  // since the trace's start
+  double arrival_s = 0;  // since the start of the trace
   int64_t input_length = 0;
   int64_t output_length = 0;
   std::vector<int64_t> block_ids;  // ceil(input_length / 512)
 };
 
-// Reads up to `limit` requests, in arrival order (0: all). Arrivals that were recorded in steps are
-// spread evenly up to the next step. Errors name the file and the line.
+// Reads up to `limit` requests (0: all), in arrival order. If several arrivals were recorded at one
+// time, they are spread evenly up to the next recorded time. Errors name the file and the line.
 Result<std::vector<TraceRequest>> LoadTrace(const std::string& path, int64_t limit);
 
 // The prompt of a request: input_length token ids below `vocabulary`.
 std::vector<TokenId> PromptTokens(const TraceRequest& request, int64_t vocabulary);
 
-// The k-th sampled token of request number `request`; deterministic, so that a router that sees a
-// preempted request come back can know its tokens.
+// Returns the k-th sampled token of request number `request`. The result is deterministic, so that
+// a router knows the tokens of a preempted request that returns.
 TokenId OutputToken(int64_t request, int64_t k, int64_t vocabulary);
 
 }  // namespace kvcast::tools

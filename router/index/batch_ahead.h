@@ -1,5 +1,5 @@
-// BatchAhead: loads the table lines of a batch's hashes ahead of their use, and what leads to them
-// ahead of that.
+// BatchAhead: prefetches the table lines of a batch's hashes before they are used, and before that
+// the memory that leads to those lines.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@ class HashesOfBatch {
  public:
   explicit HashesOfBatch(std::span<const Event> events) : events_(events) {}
 
-  // nullptr: that was all.
+  // Returns the next hash; nullptr: there is none.
   const BlockHash* Next() {
     while (at_ == hashes_.size()) {
       if (event_ == events_.size()) return nullptr;
@@ -28,7 +28,7 @@ class HashesOfBatch {
     }
     return &hashes_[at_++];
   }
-  // Whether the last one is of a removed block.
+  // True if the last hash is the hash of a removed block.
   bool is_removed() const { return is_removed_; }
 
  private:
@@ -51,10 +51,10 @@ class HashesOfBatch {
   bool is_removed_ = false;
 };
 
-// The map, the events and the idle names outlive it.
+// The map, the events and the idle names must outlive it.
 class BatchAhead {
  public:
-  // Where the names of removed blocks are kept.
+  // The table that keeps the names of removed blocks.
   struct Idle {
     const IdleNames& names;
     const SeededHash& fingerprint;
@@ -70,8 +70,8 @@ class BatchAhead {
   }
 
  private:
-  // Hashes that are asked for at once, so that their walks of the page table overlap. Each takes
-  // two lines, and beyond some 20 under way processors drop prefetches without a word.
+  // Hashes that are prefetched together, so that their walks of the page table overlap. Each hash
+  // takes two lines. With more than about 20 prefetches under way, processors silently drop some.
   static constexpr size_t kGroup = 8;
 
   void Advance() {

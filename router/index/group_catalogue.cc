@@ -9,7 +9,8 @@
 namespace kvcast::router {
 namespace {
 
-// No prompt reaches it; stands for an alignment that no hit can meet. Times a unit it fits 64 bits.
+// An alignment that no hit can meet, because no prompt is so long. Its product with a unit fits 64
+// bits.
 constexpr int64_t kUnreachableUnits = int64_t{1} << 40;
 
 bool InRange(int64_t value, int64_t max) { return value >= 1 && value <= max; }
@@ -105,8 +106,9 @@ bool GroupCatalogue::SizeFits(const Group& group, int64_t block_size) const {
   if (fixed_unit_ > 0 && block_size % fixed_unit_ != 0) return false;
   const int64_t size = group.spec.block_size;
   if (size == 0) return true;
-  // A smaller block is the partial entry of a larger one. A larger one than registered is wrong; a
-  // larger one than learned shows that the first were partial.
+  // A smaller block is a partial entry of a larger block. A block larger than the registered size
+  // is wrong. A block larger than the learned size shows that the first stores were partial
+  // entries.
   return size % block_size == 0 || (!registered_ && block_size % size == 0);
 }
 
@@ -137,7 +139,7 @@ bool GroupCatalogue::LearnKind(Group& group, const BlockStored& event) {
 bool GroupCatalogue::LearnSizes(Group& group, const BlockStored& event) {
   if (!SizeFits(group, event.block_size)) return false;
   group.spec.block_size = std::max(group.spec.block_size, event.block_size);
-  // The end of a prompt inside a block is stored alone.
+  // A block that the end of the prompt cuts is stored alone.
   group.size_shown = group.size_shown || event.block_hashes.size() > 1;
   const std::optional<int64_t>& window = event.kv_cache_spec_sliding_window;
   if (!IsWindowKind(group.spec.kind) || !window) return true;
@@ -148,7 +150,7 @@ bool GroupCatalogue::LearnSizes(Group& group, const BlockStored& event) {
 }
 
 GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& event) {
-  // Learned on a copy: an event that contradicts what is known must teach nothing.
+  // Works on a copy, because an event that contradicts the known facts must not change the group.
   Group group = index < groups_.size() ? groups_[index] : Group{};
   if (!LearnKind(group, event)) return Verdict::kBad;
   const bool indexed = IsCacheableKind(group.spec.kind);
@@ -184,8 +186,9 @@ void GroupCatalogue::NoteBlockSize(int64_t block_size) {
   UpdateAlignment();
 }
 
-// vLLM enables partial hits if some Mamba group has blocks larger than the hash unit (mode "align":
-// in mode "all" the unit is the block) and all other such groups can be looked up finely.
+// vLLM enables partial hits if some Mamba group has blocks larger than the hash unit (mode "align";
+// in mode "all" the unit is the block) and all other groups with larger blocks can be looked up in
+// units.
 bool GroupCatalogue::PartialHitsEnabled() const {
   if (no_partial_hits_) return false;
   bool mamba = false;
@@ -211,8 +214,8 @@ bool GroupCatalogue::assumes_block_sizes() const {
   const auto is_state = [](const Group& group) {
     return group.known() && group.spec.kind == SpecKind::kMamba;
   };
-  // Beside states a hit may end inside a block of full attention, whose end of a prompt is a store
-  // of one unit.
+  // If there is a Mamba group, a hit may end inside a block of full attention. The end of a prompt
+  // is then stored as one unit.
   const auto is_end_alone = [this](const Group& group) {
     return group.known() && IsFullKind(group.spec.kind) && group.spec.block_size == unit_ &&
            !group.size_shown;
@@ -233,7 +236,7 @@ int64_t GroupCatalogue::block_alignment() const {
   const int64_t unreachable = unit_ * kUnreachableUnits;
   int64_t alignment = unit_;
   for (const Group& group : groups_) {
-    // A scheduler aligns to all groups of a cache, those outside prefix caching included.
+    // A scheduler aligns hits to all groups of a cache, including groups outside prefix caching.
     if (!group.known() && group.spec.prefix_cacheable) continue;
     const int64_t factor = group.spec.block_size / std::gcd(alignment, group.spec.block_size);
     if (alignment > unreachable / factor) return unreachable;
@@ -242,7 +245,8 @@ int64_t GroupCatalogue::block_alignment() const {
   return alignment;
 }
 
-// Full attention stores the end of a prompt in part wherever its blocks have several units.
+// Only Mamba counts: full attention stores the end of a prompt as a partial block whenever its
+// blocks have several units.
 void GroupCatalogue::NotePart(SpecKind kind) {
   if (kind == SpecKind::kMamba && !std::exchange(partial_hits_seen_, true)) ++changes_;
 }

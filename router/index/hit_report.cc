@@ -10,13 +10,14 @@
 namespace kvcast::router {
 namespace {
 
-// Tokens of a GPU store that starts at the root and names every block of its span; 0: not such a
-// store.
+// Returns the tokens of a GPU store that starts at the root and names every block of its span; 0:
+// the store is not of that form.
 int64_t RootSpan(const BlockStored& event) {
   if (event.parent_block_hash || !event.token_ids || event.block_hashes.empty()) return 0;
   if (event.tokens_per_position == 0 || TierOf(event.medium) != Tier::kGpu) return 0;
   const int64_t tokens = std::ssize(*event.token_ids) / event.tokens_per_position;
-  // Divided, not multiplied: the block size comes from the network.
+  // Divides instead of multiplying, because the block size comes from the network and a product
+  // could overflow.
   const int64_t blocks = std::ssize(event.block_hashes);
   return tokens % blocks == 0 && tokens / blocks == event.block_size ? tokens : 0;
 }
@@ -30,7 +31,7 @@ PlaceId PlaceOf(std::span<const PlaceId> places, size_t group) {
   return group < places.size() ? places[group] : kNoPlace;
 }
 
-// The leading stores from the root, of one span and each of another group.
+// The leading stores that start at the root and have one span, each of another group.
 class RootRun {
  public:
   RootRun(std::span<const Event> events, const std::vector<GroupSpec>& specs)
@@ -88,15 +89,15 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
   if (first == nullptr || catalogue.alignment() == 0) return {};
   const std::vector<GroupSpec> specs = catalogue.Specs();
-  // The last block of a prefix that a request computed is new in every group. The last block of a
-  // hit is held by every group of full attention.
+  // If a request computed a prefix, its last block is new in every group. If a request hit a
+  // prefix, every group of full attention holds its last block.
   const auto repeats = [&](const BlockStored& stored) {
     const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
     return !stored.block_hashes.empty() &&
            map.Holds(stored.block_hashes.back(), PlaceOf(places, group));
   };
-  // Stores that say where they begin leave out what a window does not hold, and look like those of
-  // a request.
+  // Stores with a token offset leave out the blocks before a window, and look like the stores of a
+  // request.
   if (first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1)) {
     return repeats(*first) ? HitReport{.reading = HitReportReading::kUnclear, .events = 1}
                            : HitReport();
@@ -109,7 +110,7 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
     any = any || (full && run.store(i) != nullptr && repeats(*run.store(i)));
   }
   if (!any) return {};
-  // The prefix that a group of unknown window or chunk could serve is not known.
+  // For a group of unknown window or chunk size, the prefix that it could serve is unknown.
   const bool known = std::all_of(specs.begin(), specs.end(), SizeKnown);
   if (!known) return {.reading = HitReportReading::kUnclear};
   if (!run.Complete(specs)) return {};
@@ -125,10 +126,11 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
     return ReusablePrefix(groups, catalogue.unit(), catalogue.alignment(), max_tokens).tokens;
   };
   const bool shorter = servable(run.span() - 1) > 0;
-  // The block that EAGLE looks at beyond a hit is not in the report.
+  // The report does not contain the block behind the hit that EAGLE looks at.
   for (GroupResidency& group : groups) group.spec.eagle = false;
   if (servable(run.span()) != run.span()) return {};
-  // A hit that is not longer than the replayed tokens is reported, and then computed as a whole.
+  // The engine reports a hit that is not longer than the replayed tokens, and then computes all of
+  // it.
   const bool counts = shorter && run.span() > replay_tokens;
   report.reading = counts ? HitReportReading::kYes : HitReportReading::kMaybe;
   return report;

@@ -1,16 +1,17 @@
-// Hit reports: stores that repeat what a request hit, instead of saying that something new is
-// there.
+// Hit reports: stores that repeat the blocks of a prefix cache hit. They add no residency.
 //
-// With vLLM's `kv_cache_report_mode` "full" an engine answers a prefix cache hit with one store a
-// group, from the start of the prompt to the hit, window blocks that are gone included. Nothing was
-// allocated: to count these as copies would keep blocks in the index that the engine has evicted.
-// On the wire a report looks like a store of second copies. What tells them apart is that an engine
-// which could have hit a prefix does not compute it again: so a store from the root, in every group
-// at once, of a prefix that could be served as it stands, is a report. The readings this can get
-// wrong: a request that was told not to read the prefix cache, and one loaded or computed beside
-// its twin. So only the reports of a worker that is registered to send them are left out. Of a
-// worker that is registered for neither they are counted, and its answers are not certain while a
-// report could decide them.
+// With vLLM's `kv_cache_report_mode` "full", an engine answers a prefix cache hit with one store
+// per group, from the start of the prompt to the hit, including window blocks that it does not hold
+// any more. The engine allocated no block. If the index counted these stores as copies, it would
+// keep blocks that the engine has evicted. On the wire a report looks like a store of second
+// copies. The difference: an engine that could have hit a prefix does not compute it again. A store
+// from the root, in every group together, of a prefix that could be served from the present blocks
+// is therefore a report. This rule is wrong for a request that must not read the prefix cache, and
+// for a request that was loaded or computed beside an equal request.
+//
+// Only the reports of a worker that is registered to send them are left out. If the registration of
+// a worker does not state whether it sends reports, they are counted. The worker's answers are then
+// not certain while a report could change them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,32 +29,33 @@ namespace kvcast::router {
 
 enum class HitReportReading : uint8_t {
   kNo,
-  kMaybe,    // also what a request does whose prompt ends with the span: its last token is computed
-             // anew, and no shorter prefix could be served
-  kUnclear,  // a report, or a copy: nothing tells which
+  // May also be a request whose prompt ends with the span: the engine computes its last token
+  // again, and no shorter prefix could be served.
+  kMaybe,
+  kUnclear,  // a report or a copy; undecidable
   kYes,
 };
 
 struct HitReport {
   HitReportReading reading = HitReportReading::kNo;
-  size_t events = 0;    // leading events that are the report; kUnclear: 0 if that is not known
-  uint64_t blocks = 0;  // hashes in them
+  size_t events = 0;    // leading events of the report; kUnclear: 0 if unknown
+  uint64_t blocks = 0;  // hashes in these events
 };
 
-// What is made of the readings of one worker.
+// The conclusions from the readings of one worker.
 class HitReportState {
  public:
   explicit HitReportState(HitReports reports) : reports_(reports) {}
 
-  // Whether a store may be a report.
+  // True if a store may be a report.
   bool looks() const { return reports_ != HitReports::kNever; }
 
-  // Whether the report is to be left out of the index. A doubtful one is if the engine is known to
-  // send them.
+  // True if the report must be left out of the index. A kMaybe report is left out if the engine is
+  // known to send reports.
   bool Skips(const HitReport& report) {
     if (report.reading == HitReportReading::kNo || contradicted_) return false;
     if (report.reading == HitReportReading::kUnclear) {
-      // Of a worker that sends reports: nothing can be left out.
+      // If the worker sends reports, no event can be left out safely from here on.
       contradicted_ |= reports_ == HitReports::kExpected;
       seen_ |= report.events == 0;
       return false;
@@ -63,8 +65,9 @@ class HitReportState {
     if (report.reading == HitReportReading::kMaybe) doubtful_blocks_ += report.blocks;
     return true;
   }
-  // Of a worker of which nothing is known: a block of a store that is a copy or a report. `block`:
-  // of a hash and a group, well mixed. `held`: its group held it before.
+  // For workers whose registration does not state whether they send reports: notes a block of a
+  // store that is a copy or a report. `block`: a well-mixed value of a hash and a group. `held`:
+  // its group held it before.
   void NoteDoubtful(uint64_t block, bool held) {
     if (reports_ != HitReports::kUnknown) return;
     if (doubtful_.size() == kMaxDoubtful) seen_ = true;
@@ -73,8 +76,8 @@ class HitReportState {
     if (!held) in_doubt_.insert(block);
   }
   bool has_doubtful() const { return !doubtful_.empty(); }
-  // A copy of the block was removed. If it was the last one that is counted, there was none more.
-  // If it was not, the engine may hold none.
+  // A copy of the block was removed. `last`: it was the last counted copy, so the block had no copy
+  // more than counted. Otherwise the engine may hold none.
   void NoteRemoved(uint64_t block, bool last) {
     if (!doubtful_.contains(block)) return;
     if (last) {
@@ -84,8 +87,9 @@ class HitReportState {
       in_doubt_.insert(block);
     }
   }
-  // Under the right reading every removed block is known, but for doubtful ones. More than those,
-  // and the stores that were left out have been copies: they are counted from now on.
+  // If the readings are right, every removed block is known, except blocks of kMaybe reports. If
+  // there are more unknown removes than such blocks, the stores that were left out were copies.
+  // They are counted from then on.
   void NoteUnknownRemove() {
     if (reports_ == HitReports::kUnknown || (!seen_ && doubtful_blocks_ == 0)) return;
     if (doubtful_blocks_ == 0) contradicted_ = true;
@@ -95,8 +99,8 @@ class HitReportState {
   void NoteForeignCopies() { contradicted_ |= reports_ == HitReports::kExpected; }
   // The cache is empty.
   void Clear() { *this = HitReportState(reports_); }
-  // Whether what is counted is what there is. An engine that is known to send reports is believed
-  // until its removes contradict that.
+  // True if the counted copies are the copies that exist. If an engine is known to send reports,
+  // this is assumed until its removes contradict it.
   bool certain() const {
     if (reports_ == HitReports::kUnknown) return !seen_ && in_doubt_.empty();
     return !contradicted_;
@@ -110,13 +114,13 @@ class HitReportState {
   bool contradicted_ = false;
   uint64_t doubtful_blocks_ = 0;
   absl::flat_hash_set<uint64_t> doubtful_;
-  absl::flat_hash_set<uint64_t> in_doubt_;  // of them: the engine may hold none
+  absl::flat_hash_set<uint64_t> in_doubt_;  // subset of doubtful_: the engine may hold no copy
 };
 
-// Whether the leading events are a hit report of the worker whose places on the GPU are `places`,
-// by group (kNoPlace or beyond the end: it holds nothing there). Costs no more than a look at the
-// first events' shape and one probe of the map where they are not.
-// `replay_tokens`: a prefix of no more tokens is no hit (WorkerConfig::replay_tokens).
+// Decides if the leading events are a hit report. `places`: the worker's GPU places by group;
+// kNoPlace or beyond the end: the worker holds no block there. `replay_tokens`: a prefix of at most
+// so many tokens is no hit (WorkerConfig::replay_tokens). If the first events do not have the form
+// of a report, the cost is one probe of the map.
 HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
                         const GroupCatalogue& catalogue, const ResidencyMap& map,
                         int64_t replay_tokens = 0);

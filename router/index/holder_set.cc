@@ -17,6 +17,7 @@ void HolderSet::Append(PlaceId place, uint64_t bits, uint64_t next) {
   const uint32_t at = size_.load(std::memory_order_relaxed);
   places()[at] = place;
   nexts()[at] = next;
+  // I7: size_ shows the holder after its word and place are written.
   words()[at].store(bits, std::memory_order_relaxed);
   size_.store(at + 1, std::memory_order_release);
 }

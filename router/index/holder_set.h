@@ -1,4 +1,4 @@
-// HolderSet: which places hold which keys of a run, as one bitmap a place.
+// HolderSet: the places that hold blocks of a run, with one bitmap per place.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,31 +10,36 @@
 
 namespace kvcast::router {
 
-// 20 bytes a holder and 8. Made, changed and freed (with the arena's Free) by one writer; read
-// beside it. A holder keeps its position. What it holds stands there twice: as readers see it, and
-// as it will be once the batch in work is whole.
+// A set has a header of 8 bytes and 20 bytes per holder: behind the header (`this + 1`) lie
+// `capacity` words of published bits (8 bytes each), `capacity` words of next bits (8 bytes each)
+// and `capacity` places (4 bytes each). The next bits are the state after the current batch.
+// Publish copies them to the published bits.
+//
+// Threads: the writer makes, changes and frees a set (with SlabArena::Free). Readers may call size,
+// place and bits at the same time. A holder keeps its position as long as the set exists (I7).
 class HolderSet {
  public:
   static HolderSet* New(SlabArena& arena, uint32_t capacity);
 
-  uint32_t size() const { return size_.load(std::memory_order_acquire); }
+  uint32_t size() const { return size_.load(std::memory_order_acquire); }  // I7
   uint32_t capacity() const { return capacity_; }
   PlaceId place(uint32_t i) const { return places()[i]; }
+  // I1, I2
   uint64_t bits(uint32_t i) const { return words()[i].load(std::memory_order_acquire); }
 
-  // Writer.
+  // The methods below are for the writer only.
   uint64_t next(uint32_t i) const { return nexts()[i]; }
-  // Where it stands, until the set is freed.
+  // Address of the next bits. Valid until the set is freed.
   uint64_t* next_at(uint32_t i) { return &nexts()[i]; }
-  // Lets readers see what is next.
+  // Shows the next bits to readers. I1, I2.
   void Publish(uint32_t i) { words()[i].store(nexts()[i], std::memory_order_release); }
   // REQUIRES: size() < capacity().
   void Append(PlaceId place, uint64_t bits, uint64_t next);
-  // Position of the place; size(): it is not there.
+  // Returns the position of the place; size() if the set does not have it.
   uint32_t Find(PlaceId place) const;
-  // What is held at all, as readers see it or will.
+  // Returns the keys that any holder has, published or next.
   uint64_t Union() const;
-  // Whether the holder has nothing and will have nothing.
+  // True if the holder has no published bits and no next bits.
   bool Empty(uint32_t i) const { return nexts()[i] == 0 && bits(i) == 0; }
   uint32_t CountHolders() const;
 
@@ -50,6 +55,7 @@ class HolderSet {
   PlaceId* places() { return reinterpret_cast<PlaceId*>(nexts() + capacity_); }
   const PlaceId* places() const { return reinterpret_cast<const PlaceId*>(nexts() + capacity_); }
 
+  // I7
   std::atomic<uint32_t> size_{0};
   uint32_t capacity_;
 };

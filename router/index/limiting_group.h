@@ -1,4 +1,4 @@
-// Which group is to blame for a hit that is shorter than it could be.
+// Finds the group that makes a hit shorter than it could be.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,9 +11,10 @@
 
 namespace kvcast::router {
 
-// The position in `groups` of the group (with those of equal spec) without which the others could
-// serve the longest prefix; the first of equals. nullopt: none of them alone could serve more than
-// the hit. `reuse` is ReusablePrefix of the same arguments.
+// Returns the position in `groups` of the limiting group: without it, and without the groups of
+// equal spec, the others could serve the longest prefix. Of equal results the first is returned.
+// nullopt: no group alone limits the hit. `reuse` must be the result of ReusablePrefix with the
+// same arguments.
 std::optional<size_t> LimitingGroup(std::span<const GroupResidency> groups, const Reuse& reuse,
                                     int64_t unit, int64_t alignment, int64_t max_tokens,
                                     int64_t eagle_limit);

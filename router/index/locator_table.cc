@@ -9,12 +9,13 @@
 namespace kvcast::router {
 namespace {
 
-// Of the entries that fit, in thousandths. Fuller, and too many lookups go on to a second bucket.
+// Maximum fill of a shard, in thousandths of its entries. Above it, too many lookups visit a second
+// bucket.
 constexpr uint64_t kMost = 720;
-constexpr uint64_t kLeast = 360;           // below, a shard shrinks,
-constexpr uint64_t kAfterShrinking = 600;  // to be no fuller than that
+constexpr uint64_t kLeast = 360;           // a shard shrinks below this fill
+constexpr uint64_t kAfterShrinking = 600;  // maximum fill after shrinking
 
-// Aligned to a cache line.
+// Returns memory that is aligned to a cache line.
 void* AllocatePiece(SlabArena& arena, size_t bucket_bytes, size_t filter_bytes) {
   constexpr size_t kLine = 64;
   return arena.Allocate((bucket_bytes + filter_bytes + kLine - 1) / kLine * kLine);
@@ -57,11 +58,12 @@ void LocatorTable::FreeShard(void* arena, uintptr_t word) {
 
 void LocatorTable::AddToFilter(Shard shard, uint64_t fingerprint) const {
   std::atomic<uint64_t>& word = shard.filter_of(HomeOf(fingerprint, shard.size()));
+  // I5
   word.store(word.load(std::memory_order_relaxed) | FilterBitOf(fingerprint, shard.size()),
              std::memory_order_release);
 }
 
-// Of an entry that was erased. Its bit stays where others of that bit may have gone to another
+// Called for an erased entry. The filter bit stays if entries with the same bit may lie in another
 // bucket.
 void LocatorTable::TakeFromFilter(Shard shard, uint64_t fingerprint) const {
   const uint64_t home = HomeOf(fingerprint, shard.size());
@@ -74,11 +76,12 @@ void LocatorTable::TakeFromFilter(Shard shard, uint64_t fingerprint) const {
       bits |= FilterBitOf(other, shard.size());
     }
   }
+  // I2, I5
   shard.filter_of(home).store(bits, std::memory_order_release);
 }
 
-// The filter's bit is set and the counts go up before the entry is there: a reader that sees it
-// will find the way.
+// I5: sets the filter bit and the counters before the entry. A reader that sees the entry therefore
+// also sees the way to it.
 void LocatorTable::Put(Shard shard, uint64_t entry) const {
   const uint64_t fingerprint = entry >> kLocatorBits;
   if (has_filter_) AddToFilter(shard, fingerprint);
@@ -96,6 +99,7 @@ void LocatorTable::Put(Shard shard, uint64_t entry) const {
 }
 
 LocatorTable::Shard LocatorTable::Resize(size_t number, size_t size_number) {
+  // Relaxed loads: I0.
   const Shard old(shards_[number].load(std::memory_order_relaxed));
   const Shard shard = NewShard(size_number);
   for (uint32_t b = 0; b < old.size(); ++b) {
@@ -104,10 +108,10 @@ LocatorTable::Shard LocatorTable::Resize(size_t number, size_t size_number) {
       if (entry != 0) Put(shard, entry);
     }
   }
-  shards_[number].store(shard.word(), std::memory_order_release);
+  shards_[number].store(shard.word(), std::memory_order_release);  // I5
   if (old.size() > 0) {
     epochs_.Retire(FreeShard, &arena_, old.word());
-    // At once if it can be: the next shard that grows takes the pieces.
+    // If no reader is pinned, the next shard that grows can take the freed pieces.
     epochs_.Collect();
   }
   return shard;
@@ -124,7 +128,7 @@ void LocatorTable::Insert(uint64_t hash, Locator locator, Room room) {
   const uint64_t entry = FingerprintOf(hash) << kLocatorBits | locator;
   if (room != nullptr) {
     if (has_filter_) AddToFilter(shard, FingerprintOf(hash));
-    room->store(entry, std::memory_order_release);
+    room->store(entry, std::memory_order_release);  // I5
   } else {
     Put(shard, entry);
   }
@@ -132,7 +136,8 @@ void LocatorTable::Insert(uint64_t hash, Locator locator, Room room) {
   ++size_;
 }
 
-// The place of the entry. With `unpass` the buckets before it are no longer passed by it.
+// Returns the place of the entry. With `unpass`, the counters of the buckets before it are
+// decremented.
 std::atomic<uint64_t>& LocatorTable::EntryOf(uint64_t hash, uint64_t entry, bool unpass) {
   const Shard shard = ShardOf(hash);
   const uint64_t fingerprint = FingerprintOf(hash);
@@ -140,7 +145,7 @@ std::atomic<uint64_t>& LocatorTable::EntryOf(uint64_t hash, uint64_t entry, bool
     Bucket& bucket = shard.at(path.bucket());
     for (uint32_t mask = bucket.fingerprints().Equal(fingerprint); mask != 0; mask &= mask - 1) {
       std::atomic<uint64_t>& slot = bucket.entries[static_cast<size_t>(std::countr_zero(mask))];
-      if (slot.load(std::memory_order_relaxed) == entry) return slot;
+      if (slot.load(std::memory_order_relaxed) == entry) return slot;  // I0
     }
     if (unpass) bucket.Unpass(fingerprint);
     KV_CHECK(path.Advance() && "no such entry");
@@ -149,6 +154,8 @@ std::atomic<uint64_t>& LocatorTable::EntryOf(uint64_t hash, uint64_t entry, bool
 
 void LocatorTable::Erase(uint64_t hash, Locator locator) {
   const uint64_t entry = FingerprintOf(hash) << kLocatorBits | locator;
+  // I5: the counters are decremented before the entry is cleared. In between, readers cannot find
+  // the entry; no place holds its slot (I4).
   EntryOf(hash, entry, true).store(0, std::memory_order_release);
   const size_t number = NumberOf(hash);
   const uint64_t entries = --entries_[number];
@@ -164,6 +171,7 @@ void LocatorTable::Erase(uint64_t hash, Locator locator) {
 void LocatorTable::Replace(uint64_t hash, Locator locator, Locator by) {
   KV_CHECK(by != 0 && by >> kLocatorBits == 0);
   const uint64_t high = FingerprintOf(hash) << kLocatorBits;
+  // I5: one store moves the entry to the new locator.
   EntryOf(hash, high | locator, false).store(high | by, std::memory_order_release);
 }
 

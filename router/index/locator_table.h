@@ -1,16 +1,21 @@
-// LocatorTable: where the key with a hash lies, in 8 bytes a key.
+// LocatorTable: finds the locators of a hash, in 8 bytes per key.
 //
-// Open addressing over buckets of one cache line: seven entries, each a fingerprint of 28 bits and
-// a locator of 36, and counts of the entries that passed this bucket because it was full, by class
-// of fingerprint. What finds its home full goes to a bucket near by of its own choice, and from
-// there on to the next ones. An entry never moves within its bucket array and a lookup that finds a
-// bucket nobody of its class passed is at its end, so readers need no lock: they see every entry
-// that is there for as long as they look. The table is cut into shards, which grow by an eighth
-// each. Whether the key at a locator is the one asked for is the caller's to say.
+// The table uses open addressing over buckets of one cache line. A bucket has seven entries, each a
+// fingerprint of 28 bits and a locator of 36 bits, and 16 counters of 4 bits, one per class of
+// fingerprints. A counter has the number of entries of its class that passed the bucket because it
+// was full. An entry whose home bucket is full goes to a near bucket that its fingerprint selects,
+// and from there to the following buckets.
 //
-// A table may have a filter: a word for each bucket, with a bit for each 64th of the fingerprints
-// that have it for their home. It is an eighth as large as the buckets, and rules out 9 of 10
-// hashes that are not in the table.
+// Readers take no lock. An entry never moves within its bucket array, and a lookup ends at a bucket
+// whose counter of the fingerprint's class is 0. A reader therefore finds every entry that is in
+// the table during the whole lookup (I5). The table is cut into shards. A shard grows by an eighth.
+// The caller must check that the key at a locator is the key that it looks for.
+//
+// A table may have a filter: one word per bucket, with one bit for each 64th of the fingerprints
+// that have the bucket as their home. The filter is an eighth as large as the buckets, and excludes
+// 9 of 10 hashes that are not in the table.
+//
+// Numbers such as I5 in comments are the invariants of README.md in this folder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -32,11 +37,11 @@
 
 namespace kvcast::router {
 
-// Not 0; below 2^36.
+// From 1 to 2^36 - 1.
 using Locator = uint64_t;
 
-// One writer at a time. Find, MayHave and Prefetch: any thread that is pinned in `epochs`, beside
-// the writer.
+// Threads: one writer (I0). Find, MayHave, PrefetchPath and Prefetch may be called by any thread
+// that holds a Pin of `epochs`, while the writer works.
 class LocatorTable {
  public:
   enum class Filter : bool { kNone, kKept };
@@ -47,21 +52,24 @@ class LocatorTable {
   LocatorTable(const LocatorTable&) = delete;
   LocatorTable& operator=(const LocatorTable&) = delete;
 
-  // Where an entry can be put; until the writer's next call. nullptr: that is to be looked for.
+  // A free entry for Insert. Valid until the writer's next call. nullptr: Insert looks for a free
+  // entry.
   using Room = std::atomic<uint64_t>*;
-  // The first locator of an entry with this hash for which `is_key(locator)` holds; 0: none.
-  // `hash` must be well mixed in all 64 bits. The writer may ask for the room that an Insert of
-  // this hash can take if there is none.
+  // Returns the first locator of an entry with this hash for which `is_key(locator)` is true; 0:
+  // none. All 64 bits of `hash` must be well mixed. `room`, for the writer only: is set to the room
+  // for an Insert of this hash if Find returns 0.
   template <typename IsKey>
   Locator Find(uint64_t hash, IsKey&& is_key, Room* room = nullptr) const;
-  // False: no entry has this hash. REQUIRES: a filter is kept.
+  // False: no entry has this hash. REQUIRES: the table has a filter.
   bool MayHave(uint64_t hash) const;
-  // Starts to load what Find of this hash reads first. PrefetchPath: what Prefetch itself reads;
-  // without it, Prefetch may wait for the memory that says where the bucket is.
+  // Prefetch starts to load the memory that Find reads first. PrefetchPath starts to load the
+  // memory that Prefetch itself reads. Without PrefetchPath, Prefetch may wait for the pointer to
+  // the bucket.
   void PrefetchPath(uint64_t hash) const;
   void Prefetch(uint64_t hash) const;
 
-  // Writer. REQUIRES: for Insert no entry with that key is there, for the others it is.
+  // Writer. REQUIRES: Insert: no entry with this hash and locator exists. Erase, Replace: it
+  // exists.
   void Insert(uint64_t hash, Locator locator, Room room = nullptr);
   void Erase(uint64_t hash, Locator locator);
   void Replace(uint64_t hash, Locator locator, Locator by);
@@ -72,11 +80,11 @@ class LocatorTable {
   static constexpr int kEntries = 7;
   static constexpr int kLocatorBits = 36;
   static constexpr int kFingerprintBits = 28;
-  static constexpr int kNearBits = 5;  // of a fingerprint, for where to go from a full home
+  static constexpr int kNearBits = 5;  // bits of a fingerprint that select the near bucket
   static constexpr int kShardBits = 9;
   static constexpr size_t kShards = size_t{1} << kShardBits;
 
-  // Those of a bucket's entries.
+  // The fingerprints of a bucket's entries.
   struct Fingerprints {
 #ifdef KVCAST_SSE2
     __m128i first;
@@ -84,18 +92,20 @@ class LocatorTable {
 #else
     std::array<uint32_t, kEntries> each;
 #endif
-    // Bit i: entry i has that one; 0 asks for free entries.
+    // Bit i is set if entry i has this fingerprint. Fingerprint 0 finds free entries.
     uint32_t Equal(uint64_t fingerprint) const;
   };
   struct alignas(64) Bucket {
-    std::array<std::atomic<uint64_t>, kEntries> entries{};  // 0: free
-    std::atomic<uint64_t> passed{0};                        // four bits a class
+    std::array<std::atomic<uint64_t>, kEntries> entries{};  // I5; 0: free
+    std::atomic<uint64_t> passed{0};                        // I5; 16 counters of four bits
 
     Fingerprints fingerprints() const;
     bool PassedBy(uint64_t fingerprint) const {
+      // I2, I5
       return (passed.load(std::memory_order_acquire) >> ClassShift(fingerprint) & kMostPassed) != 0;
     }
-    // Writer. A count that has reached its most stays there: searches go on in vain, no more.
+    // Writer. A counter that has reached its maximum stays there. Searches of that class then visit
+    // one more bucket than necessary.
     void Pass(uint64_t fingerprint) { CountPassing(fingerprint, 1); }
     void Unpass(uint64_t fingerprint) { CountPassing(fingerprint, ~uint64_t{0}); }
 
@@ -105,15 +115,16 @@ class LocatorTable {
       return static_cast<int>(fingerprint >> kNearBits & 15) * 4;
     }
     void CountPassing(uint64_t fingerprint, uint64_t change) {
+      // I0
       const uint64_t counts = passed.load(std::memory_order_relaxed);
       const int shift = ClassShift(fingerprint);
       if ((counts >> shift & kMostPassed) == kMostPassed) return;
-      passed.store(counts + (change << shift), std::memory_order_release);
+      passed.store(counts + (change << shift), std::memory_order_release);  // I5
     }
   };
-  // A shard in a word, which readers load at once: where the list of its pieces is, and in the
-  // highest byte which of the sizes it has. So that of what leads to a bucket all but that list
-  // stays in the L1 cache.
+  // A shard in one word, which readers load with one load. The low 56 bits are the address of the
+  // list of pieces, the highest byte is the number of the size. All data that lead to a bucket,
+  // except the list of pieces, therefore stay in the L1 cache (4 KiB).
   class Shard {
    public:
     explicit Shard(uint64_t word) : word_(word) {}
@@ -127,7 +138,7 @@ class LocatorTable {
     }
     Bucket** piece_of(uint64_t bucket) const { return pieces() + (bucket >> kPieceBits); }
     Bucket& at(uint64_t bucket) const { return (*piece_of(bucket))[bucket & (kPieceBuckets - 1)]; }
-    // The bucket's word of the filter. REQUIRES: a filter is kept.
+    // The filter word of the bucket. REQUIRES: the table has a filter.
     std::atomic<uint64_t>& filter_of(uint64_t bucket) const {
       Bucket* const behind = *piece_of(bucket) + std::min(size(), kPieceBuckets);
       return reinterpret_cast<std::atomic<uint64_t>*>(behind)[bucket & (kPieceBuckets - 1)];
@@ -139,7 +150,7 @@ class LocatorTable {
   };
 
   static size_t NumberOf(uint64_t hash) { return hash >> (64 - kShardBits); }
-  // Not 0, which is that of a free entry.
+  // Not 0, because 0 marks a free entry.
   static uint64_t FingerprintOf(uint64_t hash) {
     const uint64_t bits =
         hash >> (64 - kShardBits - kFingerprintBits) & ((uint64_t{1} << kFingerprintBits) - 1);
@@ -148,12 +159,12 @@ class LocatorTable {
   static uint64_t HomeOf(uint64_t fingerprint, uint64_t size) {
     return fingerprint * size >> kFingerprintBits;
   }
-  // Which 64th of the fingerprints of its home it belongs to.
+  // The filter bit of the fingerprint: one of 64 equal ranges of the fingerprints of its home.
   static uint64_t FilterBitOf(uint64_t fingerprint, uint64_t size) {
     return uint64_t{1} << ((fingerprint * size >> (kFingerprintBits - 6)) & 63);
   }
-  // The buckets of a shard in the order in which a fingerprint looks for room: its home, one of
-  // those near by, which mostly lie on the same page, then those behind that.
+  // The buckets of a shard in the order in which a fingerprint looks for room: its home, then a
+  // near bucket, mostly on the same page, then the buckets behind the near bucket.
   class Path {
    public:
     Path(uint64_t fingerprint, uint32_t size)
@@ -164,7 +175,7 @@ class LocatorTable {
 
     uint64_t bucket() const { return bucket_; }
     bool at_home() const { return steps_ == 0; }
-    // False: that were all. None comes twice.
+    // False: all buckets were visited. No bucket comes twice.
     bool Advance() {
       if (steps_++ == 0) {
         const uint64_t near = bucket_ ^ ((fingerprint_ & ((1u << kNearBits) - 1)) | 1);
@@ -190,6 +201,7 @@ class LocatorTable {
     uint64_t fingerprint_;
   };
   Shard ShardOf(uint64_t hash) const {
+    // I5
     return Shard(shards_[NumberOf(hash)].load(std::memory_order_acquire));
   }
   Shard NewShard(size_t size_number);
@@ -203,15 +215,17 @@ class LocatorTable {
   SlabArena& arena_;
   EpochDomain& epochs_;
   const bool has_filter_;
+  // I5
   std::array<std::atomic<uint64_t>, kShards> shards_{};
-  std::array<uint32_t, kShards> entries_{};  // writer
+  std::array<uint32_t, kShards> entries_{};  // writer; entries by shard
   uint64_t size_ = 0;
 };
 
 #ifdef KVCAST_SSE2
 inline LocatorTable::Fingerprints LocatorTable::Bucket::fingerprints() const {
-  // Entries are read in halves of 16 bytes. Each is still read at once: x86 does not tear aligned
-  // words within a vector. What is found here is read again by itself.
+  // Loads of 16 bytes read two entries each. Each entry is still read in one piece, because x86
+  // does not tear aligned words within a vector. Find loads a matching entry again with acquire
+  // (I5).
   const auto* const vectors = reinterpret_cast<const __m128i*>(this);
   const auto high_halves = [&](int i) {
     return _mm_castps_si128(_mm_shuffle_ps(_mm_castsi128_ps(_mm_load_si128(vectors + i)),
@@ -234,6 +248,7 @@ inline LocatorTable::Fingerprints LocatorTable::Bucket::fingerprints() const {
   Fingerprints read;
   for (size_t i = 0; i < kEntries; ++i) {
     read.each[i] =
+        // Find loads a matching entry again with acquire (I5).
         static_cast<uint32_t>(entries[i].load(std::memory_order_relaxed) >> kLocatorBits);
   }
   return read;
@@ -257,6 +272,7 @@ Locator LocatorTable::Find(uint64_t hash, IsKey&& is_key, Room* room) const {
     Bucket& bucket = shard.at(path.bucket());
     const Fingerprints fingerprints = bucket.fingerprints();
     for (uint32_t mask = fingerprints.Equal(fingerprint); mask != 0; mask &= mask - 1) {
+      // I5
       const uint64_t entry = bucket.entries[static_cast<size_t>(std::countr_zero(mask))].load(
           std::memory_order_acquire);
       const Locator locator = entry & ((uint64_t{1} << kLocatorBits) - 1);
@@ -275,6 +291,7 @@ inline bool LocatorTable::MayHave(uint64_t hash) const {
   if (shard.size() == 0) return false;
   const uint64_t fingerprint = FingerprintOf(hash);
   const uint64_t word =
+      // I2, I5
       shard.filter_of(HomeOf(fingerprint, shard.size())).load(std::memory_order_acquire);
   return (word & FilterBitOf(fingerprint, shard.size())) != 0;
 }

@@ -19,8 +19,8 @@ int64_t EagleUnits(const WorkerRules& worker, const QueryShape& shape) {
   return EagleLimit(worker.rules, worker.groups.size(), shape.units, shape.prompt_units);
 }
 
-// A window or chunk that the events did not give: to ask for every block promises too little, never
-// too much.
+// True if the events did not give the window or chunk size. The group is then evaluated as if it
+// needed every block: the prediction may be too small, but never too large.
 bool SizeUnknown(const GroupSpec& spec) {
   return (IsWindowKind(spec.kind) && spec.sliding_window == 0) ||
          (spec.kind == SpecKind::kChunkedLocalAttention && spec.chunk_size == 0);
@@ -102,7 +102,7 @@ OffloadReuse MatchPlan::WithOffload(std::span<const GroupResidency> held,
                                     int64_t local_tokens) const {
   if (held.empty()) return {local_tokens};
   if (worker_->offload_rule == OffloadRule::kMirroredPool) {
-    // Whole blocks are copied, so that hits end where blocks of all groups do.
+    // The pool copies whole blocks, so hits end where blocks of all groups end.
     const int64_t blocks = worker_->block_alignment;
     const bool by_blocks = blocks > 0 && worker_->alignment % blocks != 0;
     return {ReusableWithMirroredPool(held, {.unit = shape_.unit,
@@ -123,7 +123,7 @@ OffloadReuse MatchPlan::WithOffload(std::span<const GroupResidency> held,
                                     .rules = worker_->rules});
 }
 
-// Full, partial or miss, and whose fault it is.
+// Sets the hit kind, and for a partial hit or a miss the limiting group.
 void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
   const int64_t max_tokens = shape_.units * shape_.unit;
   const int64_t most = max_tokens / worker_->alignment * worker_->alignment;
@@ -139,7 +139,7 @@ void MatchPlan::Judge(const Reuse& reuse, WorkerMatch& match) const {
   match.limiting_group = static_cast<int64_t>(group_of(*part));
 }
 
-// The prefix that the policy would promise.
+// The prefix that the policy predicts.
 int64_t MatchPlan::Promise(const Reuse& reuse) const {
   switch (shape_.policy) {
     case MatchPolicy::kFullOnly:
@@ -154,7 +154,7 @@ int64_t MatchPlan::Promise(const Reuse& reuse) const {
   return reuse.tokens;
 }
 
-// A hit that would be computed again as a whole is none.
+// A hit that the engine computes again completely is no hit.
 void MatchPlan::Replay(WorkerMatch& match) const {
   if (match.gpu_tokens <= worker_->replay_tokens) match.gpu_tokens = 0;
   match.replay_tokens = std::min(match.gpu_tokens, worker_->replay_tokens);
@@ -165,7 +165,7 @@ WorkerMatch MatchPlan::Evaluate() const {
   match.worker = worker_->id;
   match.recompute_tokens = shape_.prompt_tokens;
   match.per_group_tokens.assign(part_of_group_.size(), 0);
-  // No group to ask is no promise, not the empty AND.
+  // Without cacheable groups the match is 0. An AND over no groups would give max_tokens.
   if (parts_.empty()) return match;
   const Reuse reuse = ReusablePrefix(parts_, shape_.unit, worker_->alignment,
                                      shape_.units * shape_.unit, eagle_units_ * shape_.unit);

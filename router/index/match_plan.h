@@ -1,4 +1,4 @@
-// MatchPlan: one worker's bitmaps for one query, from hash hits to the reusable prefix.
+// MatchPlan: the bitmaps of one worker for one query. It computes the reusable prefix from them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,28 +14,28 @@
 
 namespace kvcast::router {
 
-// The part of a query that is the same for all workers.
+// The part of a query that is equal for all workers.
 struct QueryShape {
-  int64_t unit = 0;           // tokens per hash
+  int64_t unit = 0;           // tokens per block hash
   int64_t units = 0;          // leading hashes that can serve a hit: within prompt tokens - 1
-  int64_t prompt_units = 0;   // leading hashes of the prompt: one more where it ends with a unit
+  int64_t prompt_units = 0;   // leading hashes of the prompt: one more if it ends with a unit
   int64_t prompt_tokens = 0;  // at least 1
   MatchPolicy policy = MatchPolicy::kExact;
 };
 
-// Thread-compatible value.
+// Value type. Thread-compatible.
 class MatchPlan {
  public:
   // Borrows `worker`. REQUIRES: worker.unit is shape.unit or 0.
   MatchPlan(const WorkerRules& worker, const QueryShape& shape);
 
   // The worker holds in `group`, on `tier`, the hashes of the chain whose bits are set. The
-  // position alone tells a block's end from a partial entry, so that both may share one index.
-  // REQUIRES: no bit at or above shape.prompt_units.
+  // position alone decides if a hash is the end of a block or a partial entry. Both may therefore
+  // share one index. REQUIRES: no bit at or above shape.prompt_units.
   void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
 
-  // WorkerMatch::certain and untold are the caller's to set. Of untold_with_cpu only the bits
-  // that the blocks leave open are set.
+  // The caller must set WorkerMatch::certain and untold. In untold_with_cpu this method sets only
+  // the bits of the properties that the blocks leave undecided.
   WorkerMatch Evaluate() const;
 
   // The groups that take part, with their blocks on the GPU.
@@ -54,16 +54,17 @@ class MatchPlan {
   int64_t Promise(const Reuse& reuse) const;
   void Replay(WorkerMatch& match) const;
   void Judge(const Reuse& reuse, WorkerMatch& match) const;
-  // `held`: by part, on lower tiers. Empty: nothing.
+  // `held`: the blocks on lower tiers, by part. Empty: none.
   OffloadReuse WithOffload(std::span<const GroupResidency> held, int64_t local_tokens) const;
 
   QueryShape shape_;
   const WorkerRules* worker_;
-  int64_t eagle_units_;  // leading hashes that a lookup may see: those that can serve a hit or more
+  // Leading hashes that a lookup may see: at least those that can serve a hit.
+  int64_t eagle_units_;
   std::vector<int> part_of_group_;     // index into parts_ by group_idx; -1: takes no part
   std::vector<GroupResidency> parts_;  // the groups that take part
   bool full_kinds_only_ = true;
-  // Blocks on lower tiers by part: on the CPU, and on the CPU or a storage. Empty: none.
+  // Blocks on lower tiers, by part: on the CPU, and on the CPU or a storage. Empty: none.
   std::vector<GroupResidency> on_cpu_;
   std::vector<GroupResidency> on_any_lower_;
 };

@@ -7,8 +7,8 @@
 
 namespace kvcast::router {
 
-// Kept from query to query, so that a query allocates nothing but its answer. The tables by slot
-// and by place are not cleared: an entry counts if it bears the stamp of the reading in work.
+// Kept from query to query, so that a query allocates memory only for its answer. The tables by
+// slot and by place are not cleared. An entry is valid if it has the stamp of the current reading.
 struct MatchQuery::Scratch {
   struct Stamped {
     uint64_t stamp = 0;
@@ -22,7 +22,7 @@ struct MatchQuery::Scratch {
   std::vector<Mark> marks;
   std::vector<uint64_t> words;
   std::vector<ResidencyMap::Piece> pieces;
-  std::vector<uint64_t> seen;  // by asked: positions that an earlier piece has
+  std::vector<uint64_t> seen;  // by asked worker: positions that an earlier piece has
 
   static Stamped& At(std::vector<Stamped>& table, size_t i) {
     if (i >= table.size()) table.resize(std::max(i + 1, 2 * table.size()));
@@ -32,9 +32,11 @@ struct MatchQuery::Scratch {
 
 namespace {
 
-// Batches show themselves in well under a microsecond; one that takes longer was interrupted.
+// Showing a batch takes well under a microsecond. If a version stays odd for longer, the writer was
+// interrupted.
 uint64_t EvenVersion(const WorkerView& view) {
   constexpr int kTries = 100;
+  // I1
   uint64_t version = view.version.load(std::memory_order_acquire);
   for (int i = 0; i < kTries && version % 2 != 0; ++i) {
     version = view.version.load(std::memory_order_acquire);
@@ -80,7 +82,8 @@ std::span<const uint64_t> MatchQuery::WordsOf(uint32_t mark) const {
   return std::span(scratch_.words).subspan(mark * words_, words_);
 }
 
-// Whether nobody who is asked can have use for a block behind the first that no one holds.
+// True if no queried worker can use a block behind the first gap: all of them need the leading run
+// of blocks, with one block per chunk.
 bool MatchQuery::UntilGap() const {
   if (shape_.policy != MatchPolicy::kExact) return false;
   return std::all_of(scratch_.asked.begin(), scratch_.asked.end(), [](const Asked& asked) {
@@ -89,12 +92,14 @@ bool MatchQuery::UntilGap() const {
 }
 
 bool MatchQuery::Read() {
-  // In the first reading Ask's stamps hold.
+  // The first reading uses the stamps that Ask wrote.
   const bool again = std::exchange(has_read_, true);
   if (again) ++scratch_.stamp;
   for (uint32_t i = 0; i < scratch_.asked.size(); ++i) {
     Asked& asked = scratch_.asked[i];
     if (asked.settled) continue;
+    // I1: the acquire load of the version comes before all loads of the worker's data. I2: those
+    // are acquire loads, so they come before the second load of the version below.
     asked.version = EvenVersion(*asked.view);
     asked.rules = asked.view->rules.load(std::memory_order_acquire);
     asked.certain = asked.view->certain.load(std::memory_order_acquire);
@@ -108,7 +113,8 @@ bool MatchQuery::Read() {
   }
   if (!contents_.empty()) CollectContents();
   if (!chain_.empty()) {
-    // Beside contents, what is found by hash may fill the gaps of what is found by content.
+    // If contents are given too, blocks that are found by hash may fill the gaps between blocks
+    // that are found by content.
     const bool until_gap = contents_.empty() && UntilGap();
     map_.WalkHashes(
         chain_, until_gap, !contents_.empty(),
@@ -120,6 +126,7 @@ bool MatchQuery::Read() {
   bool all = true;
   for (Asked& asked : scratch_.asked) {
     if (asked.settled) continue;
+    // I1, I2
     asked.settled = asked.version % 2 == 0 &&
                     asked.view->version.load(std::memory_order_acquire) == asked.version;
     all = all && asked.settled;
@@ -127,7 +134,7 @@ bool MatchQuery::Read() {
   return all;
 }
 
-// The place's mark in this reading; kNone: nobody asked for it.
+// Returns the mark of the place in this reading; kNone: its worker was not asked.
 inline uint32_t MatchQuery::MarkOf(PlaceId place) {
   if (place < scratch_.mark_of_place.size()) {
     const Scratch::Stamped& entry = scratch_.mark_of_place[place];
@@ -180,7 +187,7 @@ void MatchQuery::NoteUnnamed(const HolderSet& holders, uint32_t offset, size_t p
   }
 }
 
-// As Collect, for blocks of several units.
+// Like Collect, for blocks of several units.
 void MatchQuery::CollectSpread(const ResidencyMap::Piece& piece) {
   for (uint32_t i = 0; i < piece.length; ++i) {
     Collect(*piece.holders, i, piece.position + i * size_t{piece.step}, 1);
@@ -191,7 +198,7 @@ void MatchQuery::CollectContents() {
   scratch_.pieces.clear();
   size_t reached = 0;
   bool overlap = false;
-  // Without a chain nothing else fills a gap.
+  // Without a chain no other block fills a gap.
   map_.WalkContents(
       contents_, shape_.unit, chain_.empty() && UntilGap(), [&](const ResidencyMap::Piece& piece) {
         overlap = overlap || piece.position < reached;
@@ -209,10 +216,10 @@ void MatchQuery::CollectContents() {
   DropAmbiguous();
 }
 
-// A worker that is met at one position in two runs has two hashes of that content, unless their
-// blocks have different sizes.
+// If a worker has bits in two runs for one position, it holds two hashes of that content, unless
+// the blocks have different sizes.
 void MatchQuery::FindAmbiguities() {
-  std::vector<std::pair<uint32_t, size_t>> found;  // asked, position
+  std::vector<std::pair<uint32_t, size_t>> found;  // asked worker and position
   std::vector<uint32_t> strides;
   for (const ResidencyMap::Piece& piece : scratch_.pieces) strides.push_back(piece.step);
   std::sort(strides.begin(), strides.end());
@@ -221,10 +228,10 @@ void MatchQuery::FindAmbiguities() {
     scratch_.seen.assign(scratch_.asked.size() * words_, 0);
     struct Word {
       uint32_t asked;
-      size_t index;  // of the prompt's positions in words
+      size_t index;  // word of the prompt's positions
       uint64_t bits;
     };
-    std::vector<Word> own;  // of the piece in work
+    std::vector<Word> own;  // bits of the current piece
     const auto note = [&](uint32_t asked, size_t index, uint64_t bits) {
       if (bits == 0) return;
       own.push_back({asked, index, bits});
@@ -261,7 +268,7 @@ void MatchQuery::FindAmbiguities() {
   for (const auto& [asked, position] : found) Drop(scratch_.asked[asked], position);
 }
 
-// A block with contradicting names is not counted.
+// A block with contradicting names does not count.
 void MatchQuery::Drop(Asked& asked, size_t position) {
   asked.ambiguous = true;
   for (uint32_t mark = asked.first_mark; mark != kNone; mark = scratch_.marks[mark].next) {
@@ -297,15 +304,16 @@ std::vector<WorkerMatch> MatchQuery::Answers() const {
   return answers;
 }
 
-// The unknown properties of the worker that could change the answer.
+// Returns the unknown properties of the worker that could change the answer.
 uint32_t MatchQuery::UntoldOf(const Asked& asked, const WorkerMatch& match) const {
   uint32_t untold = asked.rules->untold;
   if (untold == 0) return 0;
-  // No kind serves a prompt of which nothing is held, but for chunks among known kinds.
+  // If the worker holds no block of the prompt, the answer is 0 for every kind except chunked
+  // attention.
   if (asked.first_mark == kNone && asked.rules->nothing_without_blocks) return 0;
   const auto drop = [&untold](Untold property) { untold &= ~static_cast<uint32_t>(property); };
-  // These only take from a hit, but where the prompt ends with a unit: an engine that drops a block
-  // looks at that unit too.
+  // These properties can only shorten a hit. The exception is a prompt that ends with a unit: an
+  // engine that drops a block then looks at that unit too.
   if (match.gpu_tokens == 0) {
     drop(Untold::kReplay);
     if (shape_.prompt_units == shape_.units) {
@@ -316,31 +324,33 @@ uint32_t MatchQuery::UntoldOf(const Asked& asked, const WorkerMatch& match) cons
   if (asked.rules->shortest_hit > 0 && match.gpu_tokens >= asked.rules->shortest_hit) {
     drop(Untold::kReplay);
   }
-  // A group of unknown size is asked for every block, so that it promises too little.
+  // A group of unknown size is evaluated as if it needed every block. The answer can therefore only
+  // be too small.
   if (match.hit == HitKind::kFull) {
     drop(Untold::kWindow);
     drop(Untold::kChunkSize);
   }
-  // A hit that ends with blocks is one at either alignment, unless a part of it was dropped.
+  // A hit that ends where blocks end is the same with either alignment, unless a part of it was
+  // dropped.
   const bool drops = std::any_of(asked.rules->groups.begin(), asked.rules->groups.end(),
                                  [](const GroupSpec& group) { return group.eagle; });
   const int64_t aligned = asked.rules->block_alignment;
   if (!drops && (match.gpu_tokens == 0 || (aligned > 0 && match.gpu_tokens % aligned == 0))) {
     drop(Untold::kAlignment);
   }
-  // The releases differ where the prompt ends with a unit.
+  // The releases differ only for a prompt that ends with a unit.
   if (shape_.prompt_units == shape_.units) drop(Untold::kRelease);
   return untold;
 }
 
-// The same, of the prefix that is served after loads. `match`: its untold is known.
+// Like UntoldOf, for the prefix that is served after loads. `match`: its untold is set.
 uint32_t MatchQuery::UntoldOfLoads(const Asked& asked, const WorkerMatch& match) const {
   const WorkerRules& rules = *asked.rules;
   if (rules.untold_with_cpu == 0 || rules.untold_with_cpu == uint32_t(Untold::kOffloadRule)) {
     return rules.untold_with_cpu;
   }
   if (!rules.nothing_without_blocks) return rules.untold_with_cpu;
-  // By any rule nothing is loaded of a prompt of which nothing is held there.
+  // If no lower tier holds a block of the prompt, no rule loads any.
   bool lower = false;
   for (uint32_t mark = asked.first_mark; mark != kNone; mark = scratch_.marks[mark].next) {
     lower = lower || scratch_.marks[mark].tier == Tier::kCpu;
@@ -382,8 +392,8 @@ MatchQuery::RunAnswer MatchQuery::AnswerOf(const WorkerRules& rules, int64_t run
   return answer;
 }
 
-// What MatchPlan would say where WorkerRules::leading_run holds. False: something lies on a lower
-// tier.
+// The result of MatchPlan for workers with WorkerRules::leading_run. False: a lower tier holds a
+// block.
 bool MatchQuery::LeadingRun(const Asked& asked, RunAnswer& last, WorkerMatch& match) const {
   const WorkerRules& rules = *asked.rules;
   size_t groups = 0;
@@ -398,7 +408,7 @@ bool MatchQuery::LeadingRun(const Asked& asked, RunAnswer& last, WorkerMatch& ma
     ++groups;
   }
   if (groups < rules.groups.size()) run = 0;
-  // Most workers of a fleet are alike, and divisions are slow.
+  // Most workers of a fleet have equal results, and divisions are slow.
   if (last.run != run || last.unit != rules.unit || last.alignment != rules.alignment) {
     last = AnswerOf(rules, run);
   }

@@ -1,4 +1,4 @@
-// MatchQuery: one query's reading of the index: which workers hold which blocks of a prompt.
+// MatchQuery: one query. It reads from the index which workers hold which blocks of a prompt.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,14 +15,17 @@
 
 namespace kvcast::router {
 
-// What queries see of a registered worker. Lives as long as a reader is pinned that found it.
+// The data of a registered worker that queries read. Freed when no reader is pinned that may have
+// found it (I11). Numbers such as I1 are the invariants of README.md in this folder.
 struct alignas(64) WorkerView {
   WorkerView(WorkerId worker, WorkerSlot number) : id(worker), slot(number) {}
 
   const WorkerId id;
   const WorkerSlot slot;
-  // Odd while a batch is being applied; another number afterwards.
+  // I1: odd while a batch of the worker is being shown, and after the worker was removed. Each
+  // batch adds 2.
   std::atomic<uint64_t> version{0};
+  // The members below change only while the version is odd (I1, I2). I10: the two pointers.
   std::atomic<const WorkerRules*> rules{nullptr};
   std::atomic<bool> certain{true};
   std::atomic<uint64_t> unnamed_gpu{0};
@@ -31,22 +34,25 @@ struct alignas(64) WorkerView {
   std::atomic<const AmbiguousNames*> ambiguous{nullptr};  // nullptr: none
 };
 
-// REQUIRES: the thread is pinned while it lives. Uses memory of the thread: one at a time.
+// REQUIRES: the thread holds a Pin as long as the object exists. A thread may have one MatchQuery
+// at a time, because the object uses thread-local memory.
 class MatchQuery {
  public:
-  // The prompt's names are those of shape.prompt_units.
+  // Uses the first shape.prompt_units contents and hashes of the prompt.
   MatchQuery(const ResidencyMap& map, const PlaceTable& places, const PromptBlocks& prompt,
              const QueryShape& shape);
   ~MatchQuery();
 
-  // No-op if the worker was asked before.
+  // Does nothing if the worker was asked before.
   void Ask(const WorkerView& worker);
-  // Reads what the workers hold who were not settled before. True: all are settled, that is, each
-  // was read between two of its batches.
+  // Reads the blocks of the workers that are not settled. A worker is settled if no batch of it was
+  // shown during the reading. True: all workers are settled.
   bool Read();
-  // In the order of Ask, without workers of another hash unit. REQUIRES: Read said true.
+  // Answers in the order of Ask, without workers of another hash block size. REQUIRES: Read
+  // returned true.
   std::vector<WorkerMatch> Answers() const;
-  // The blocks of the only worker asked. REQUIRES: Read said true, and it has this hash unit.
+  // The blocks of the only worker asked. REQUIRES: Read returned true, and the worker has this hash
+  // block size.
   MatchPlan Plan() const;
 
  private:
@@ -58,15 +64,15 @@ class MatchQuery {
     bool ambiguous = false;
     bool has_unnamed = false;
     uint64_t unnamed_gpu = 0;
-    size_t unnamed_units = 0;  // up to the last block that was found by hash beside contents
+    size_t unnamed_units = 0;  // units up to the last block that was found by hash alone
     const AmbiguousNames* ambiguous_names = nullptr;
     bool settled = false;
     uint32_t first_mark = kNone;
   };
-  // The hashes that one place holds.
+  // The blocks of the prompt that one place holds.
   struct Mark {
     uint32_t asked;
-    uint32_t next;  // of the same worker
+    uint32_t next;  // next mark of the same worker
     uint8_t group;
     Tier tier;
   };
@@ -88,7 +94,7 @@ class MatchQuery {
   MatchPlan PlanOf(const Asked& asked) const;
   uint32_t UntoldOf(const Asked& asked, const WorkerMatch& match) const;
   uint32_t UntoldOfLoads(const Asked& asked, const WorkerMatch& match) const;
-  // What is the same for all workers of one unit and alignment that hold a run of one length.
+  // The part of an answer that is equal for all workers with one unit, alignment and run length.
   struct RunAnswer {
     int64_t unit = 0;
     int64_t alignment = 0;
@@ -97,16 +103,16 @@ class MatchQuery {
     HitKind hit = HitKind::kMiss;
   };
   RunAnswer AnswerOf(const WorkerRules& rules, int64_t run) const;
-  // `last`: of the worker before.
+  // `last`: the result for the worker before.
   void Answer(const Asked& asked, RunAnswer& last, WorkerMatch& match) const;
   bool LeadingRun(const Asked& asked, RunAnswer& last, WorkerMatch& match) const;
 
   const ResidencyMap& map_;
   const PlaceTable& places_;
-  const std::span<const ContentKey> contents_;  // of the prompt's units; empty: by hash alone
-  const std::span<const BlockHash> chain_;      // of the prompt's units; empty: by content alone
+  const std::span<const ContentKey> contents_;  // of the prompt's units; empty: match by hash alone
+  const std::span<const BlockHash> chain_;  // of the prompt's units; empty: match by content alone
   const QueryShape shape_;
-  const size_t words_;  // of a mark
+  const size_t words_;  // words of a mark
   bool has_read_ = false;
   Scratch& scratch_;
 };

@@ -15,14 +15,15 @@ Result<OffloadLayout> LayoutOf(std::span<const GroupResidency> groups, const Off
   config.compatible = query.compatible;
   config.rules = query.rules;
   for (const GroupResidency& group : groups) {
-    // Events do not say the mode. Only one that keeps states for others announces any, and where
-    // blocks are larger than a unit it keeps them at the ends of steps.
+    // Events do not contain the mode. Only a mode that keeps states for other requests announces
+    // any. If blocks are larger than a unit, it keeps states at the ends of steps.
     config.groups.emplace_back(group.spec).mamba_mode = MambaMode::kAlign;
   }
   return OffloadLayout::Derive(config);
 }
 
-// A longer end inside the same block announces each of its units but for states.
+// True if the announced block may belong to a longer end inside the same block: such an end
+// announces each of its units, except for states.
 bool MayBeOfALongerEnd(const OffloadLayout& layout, std::span<const GroupResidency> groups,
                        int64_t boundary) {
   return std::any_of(layout.groups.begin(), layout.groups.end(), [&](const OffloadGroup& group) {
@@ -32,8 +33,8 @@ bool MayBeOfALongerEnd(const OffloadLayout& layout, std::span<const GroupResiden
   });
 }
 
-// A gain below a group's chunk is none if the lookup comes back to that group, as it does where a
-// copy is under way.
+// True if the gain may become 0: a gain below a group's chunk is lost if the lookup visits that
+// group again, and it does so while a copy is under way.
 bool MayBeNothing(const OffloadLayout& layout, int64_t gain) {
   return gain > 0 &&
          std::any_of(layout.groups.begin(), layout.groups.end(),
@@ -47,7 +48,8 @@ OffloadReuse ReusableWithOffload(std::span<const GroupResidency> groups,
   const auto layout = LayoutOf(groups, query);
   if (!layout.ok()) return {query.local_tokens};
   OffloadQuestion question;
-  // A group whose window is not known is asked as a full one, but bounds the prefix as a window.
+  // A group with unknown window is evaluated as a full group, but it limits the prefix as a window
+  // group does.
   const bool window_asked_as_full = !query.full_kinds_only && !layout->has_windows();
   question.num_tokens = query.prompt_tokens - (window_asked_as_full ? 1 : 0);
   question.prompt_tokens = query.prompt_tokens;

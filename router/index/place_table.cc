@@ -13,10 +13,11 @@ void PlaceTable::Grow() {
   const size_t capacity = std::max<size_t>(8, 2 * capacity_);
   Word* const places = new Word[capacity];
   for (size_t i = 0; i < capacity; ++i) {
+    // No reader sees the new array before the release store below (I8).
     places[i].store(i < used_ ? old[i].load(std::memory_order_relaxed) : kClosed,
                     std::memory_order_relaxed);
   }
-  places_.store(places, std::memory_order_release);
+  places_.store(places, std::memory_order_release);  // I8
   capacity_ = capacity;
   if (old == nullptr) return;
   epochs_.Retire([](void*, uintptr_t words) { delete[] reinterpret_cast<Word*>(words); }, nullptr,
@@ -32,11 +33,13 @@ PlaceId PlaceTable::Open(const Place& place) {
   free_.pop_back();
   const uint64_t word =
       uint64_t{place.slot} << 16 | uint64_t{place.group} << 8 | static_cast<uint64_t>(place.tier);
+  // I8: no run has a bit of a place with this number.
   places_.load(std::memory_order_relaxed)[id].store(word, std::memory_order_release);
   return id;
 }
 
 void PlaceTable::Close(PlaceId id) {
+  // I1, I8: the caller has made the worker's version odd.
   places_.load(std::memory_order_relaxed)[id].store(kClosed, std::memory_order_release);
   closed_.push_back(id);
 }

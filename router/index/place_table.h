@@ -1,7 +1,7 @@
-// PlaceTable: numbers for the places that hold blocks, a place being one (worker, tier, group).
+// PlaceTable: numbers for the places that hold blocks. A place is one (worker, tier, group).
 //
-// What a worker loses at once (a cleared tier, its registration) is lost by closing its places:
-// readers pass over a closed one from then on, and what it held is swept away later.
+// A worker loses all blocks of a tier, or all its blocks, in one step: its places are closed.
+// Readers ignore a closed place. A sweep later removes the blocks of closed places from the runs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace kvcast::router {
 
-// Dense number of a registered worker; reused after the worker left.
+// Dense number of a registered worker. It is reused after the worker was removed.
 using WorkerSlot = uint32_t;
 using PlaceId = uint32_t;
 inline constexpr PlaceId kNoPlace = ~uint32_t{0};
@@ -26,7 +26,8 @@ struct Place {
   Tier tier = Tier::kGpu;
 };
 
-// One writer at a time; Read: any thread that is pinned in `epochs`, beside the writer.
+// Threads: one writer (I0). Read may be called by any thread that holds a Pin of `epochs`, while
+// the writer works.
 class PlaceTable {
  public:
   explicit PlaceTable(EpochDomain& epochs) : epochs_(epochs) {}
@@ -34,8 +35,9 @@ class PlaceTable {
   PlaceTable(const PlaceTable&) = delete;
   PlaceTable& operator=(const PlaceTable&) = delete;
 
-  // The place of that number; nullopt: closed.
+  // Returns the place of this number; nullopt: it is closed.
   std::optional<Place> Read(PlaceId id) const {
+    // I8
     const uint64_t word =
         places_.load(std::memory_order_acquire)[id].load(std::memory_order_acquire);
     if (word == kClosed) return std::nullopt;
@@ -44,25 +46,25 @@ class PlaceTable {
   }
 
   PlaceId Open(const Place& place);
-  // Whatever is left at a closed place is nobody's.
+  // The blocks of a closed place belong to no worker.
   void Close(PlaceId id);
 
-  // Places whose blocks are to be swept: BeginSweep takes all that are closed by now, EndSweep says
-  // that nothing lies there any more, so that their numbers may be used again.
+  // BeginSweep selects all places that are closed now. EndSweep states that no run has bits of the
+  // selected places, so that Open may use their numbers again.
   bool sweeping() const { return !swept_.empty(); }
   bool BeginSweep();
   void EndSweep();
   bool any_closed() const { return !closed_.empty() || !swept_.empty(); }
-  size_t size() const { return used_; }  // numbers given out, closed ones included
+  size_t size() const { return used_; }  // numbers given out, closed places included
 
  private:
-  using Word = std::atomic<uint64_t>;  // slot << 16 | group << 8 | tier
+  using Word = std::atomic<uint64_t>;  // slot << 16 | group << 8 | tier; I8
   static constexpr uint64_t kClosed = ~uint64_t{0};
 
   void Grow();
 
   EpochDomain& epochs_;
-  std::atomic<Word*> places_{nullptr};
+  std::atomic<Word*> places_{nullptr};  // I8
   size_t capacity_ = 0;
   size_t used_ = 0;
   std::vector<PlaceId> free_;

@@ -27,13 +27,15 @@ using router::WorkerView;
 
 namespace {
 
-// Runs that a batch looks at for what is left of closed places, beside one for each of its hashes.
+// Runs that a batch sweeps for blocks of closed places, in addition to one run for each of its
+// hashes.
 constexpr size_t kSweepRuns = 16;
-// Runs that Reclaim looks at before it lets batches through.
+// Runs that Reclaim sweeps before it releases the mutex.
 constexpr size_t kReclaimRuns = 256;
-// How often it looks whether they are through; it goes on all the same where they never end.
+// How often Reclaim checks for waiting batches before it goes on although they still wait.
 constexpr int kReclaimPatience = 1000;
-// Readings of a query that found a batch under way before the query waits for the writer.
+// Readings that a query tries without the mutex. After so many conflicts with batches it takes the
+// mutex.
 constexpr int kReadings = 4;
 
 template <typename T>
@@ -44,6 +46,7 @@ void DeleteObject(void* /*context*/, uintptr_t object) {
 }  // namespace
 
 PrefixIndex::Impl::~Impl() {
+  // No reader is left, so relaxed loads suffice here.
   delete roster_.load(std::memory_order_relaxed);
   for (const std::unique_ptr<WorkerState>& worker : slots_) {
     if (!worker) continue;
@@ -65,19 +68,21 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   if (std::exchange(worker.ambiguous_changed, false)) {
     ambiguous = worker.ambiguous.empty() ? nullptr : new AmbiguousNames(worker.ambiguous);
   }
-  // Readers wait from here to the end of the version's change, and for nothing else.
-  const uint64_t version = view.version.load(std::memory_order_relaxed);
-  view.version.store(version + 1, std::memory_order_release);
-  for (const PlaceId place : closing_) places_.Close(place);
-  map_.Publish();
-  view.rules.store(rules, std::memory_order_release);
-  view.certain.store(worker.hit_reports.certain(), std::memory_order_release);
-  view.ambiguous.store(ambiguous, std::memory_order_release);
-  view.has_unnamed.store(worker.total_unnamed() > 0, std::memory_order_release);
-  view.has_named.store(worker.named_blocks > 0, std::memory_order_release);
+  // Queries wait only from here until the second store of the version. I1: the first store needs no
+  // order of its own, because the stores of data are release stores (I2).
+  const uint64_t version = view.version.load(std::memory_order_relaxed);          // I0
+  view.version.store(version + 1, std::memory_order_release);                     // I1
+  for (const PlaceId place : closing_) places_.Close(place);                      // I8
+  map_.Publish();                                                                 // I2
+  view.rules.store(rules, std::memory_order_release);                             // I2, I10
+  view.certain.store(worker.hit_reports.certain(), std::memory_order_release);    // I2
+  view.ambiguous.store(ambiguous, std::memory_order_release);                     // I2, I10
+  view.has_unnamed.store(worker.total_unnamed() > 0, std::memory_order_release);  // I2
+  view.has_named.store(worker.named_blocks > 0, std::memory_order_release);       // I2
+  // I2
   view.unnamed_gpu.store(worker.unnamed[static_cast<size_t>(Tier::kGpu)],
                          std::memory_order_release);
-  view.version.store(version + 2, std::memory_order_release);
+  view.version.store(version + 2, std::memory_order_release);  // I1
   closing_.clear();
   map_.Tidy();
   if (known != nullptr && known != rules) {
@@ -90,8 +95,8 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
 }
 
 void PrefixIndex::Impl::Show(WorkerId id, const WorkerView* view) {
-  const Roster* const old = roster_.load(std::memory_order_relaxed);
-  roster_.store(old->With(id, view).release(), std::memory_order_release);
+  const Roster* const old = roster_.load(std::memory_order_relaxed);        // I0
+  roster_.store(old->With(id, view).release(), std::memory_order_release);  // I10
   epochs_.Retire(DeleteObject<const Roster>, nullptr, reinterpret_cast<uintptr_t>(old));
 }
 
@@ -130,11 +135,11 @@ WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
   return worker;
 }
 
-// REQUIRES: the roster does not name it.
+// REQUIRES: the roster has no view of it.
 void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   WorkerState& worker = *slots_[slot];
   for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
-  // Odd for good: who still asks for it must look for the worker again.
+  // I1: the version stays odd. A reader that still has this view retries with a new roster.
   worker.view->version.fetch_add(1, std::memory_order_release);
   for (const PlaceId place : closing_) places_.Close(place);
   closing_.clear();
@@ -156,7 +161,7 @@ void PrefixIndex::Impl::BeginHidden(WorkerId id) {
   if (it == slot_of_.end()) return;
   ForgetHidden(id);
   const WorkerState& worker = *slots_[it->second];
-  // Entering may move the list of slots, and not the workers.
+  // Enter may move the list of slots, but not the workers.
   WorkerState& hidden = Enter(id, worker.config, worker.catalogue);
   hidden.elder = slots_[it->second].get();
   hidden.rule_refuted = worker.rule_refuted;
@@ -200,7 +205,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
   younger.announced |= elder.announced;
   younger.evidence = std::move(elder.evidence);
   younger.evidence.ForgetBlocks();
-  // How often the blocks that it brought were stored is not known.
+  // It is unknown how often the blocks of the hidden generation were stored.
   if (younger.residencies[static_cast<size_t>(Tier::kGpu)] > 0) younger.evidence.Close();
   younger.catalogue_changes = ~uint64_t{0};
   younger.ambiguous.AddAll(elder.ambiguous);
@@ -237,7 +242,7 @@ bool PrefixIndex::Impl::SweepSome(size_t runs) {
 bool PrefixIndex::Impl::Reclaim() {
   bool any = false;
   for (bool more = true; more;) {
-    // No sleep: who wakes up takes a core from somebody, a query's perhaps.
+    // Does not sleep: the wake-up would take a core from another thread, which may run a query.
     for (int i = 0; i < kReclaimPatience && mutex_.awaited(); ++i) std::this_thread::yield();
     WatchedLock lock(mutex_);
     any = any || places_.any_closed();
@@ -281,7 +286,7 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
     ForgetNames(worker);
   }
   worker.evidence.ForgetBlocks();
-  // The engine may still hold the blocks that are forgotten here.
+  // The engine may still hold the blocks that the index forgets here.
   if (!forget_groups) worker.evidence.Close();
   Commit(worker);
 }
@@ -383,7 +388,7 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
   Removals removals;
   for (size_t i = 0; i < batch.events.size(); ++i) {
     const Event& event = batch.events[i];
-    // No std::visit: the thread-safety analysis does not see a held lock inside a lambda.
+    // Not std::visit, because the thread-safety analysis does not see a held lock inside a lambda.
     if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
       ApplyEvent(worker, *removed, ahead, removals);
     } else if (const auto* stored = std::get_if<BlockStored>(&event)) {
@@ -485,7 +490,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
                      router::HasUsableTokens(event) && !event.block_hashes.empty();
   if (waits) worker.parked.Park(FingerprintOf(*parent), event);
   const ContentKey told_parent = content_.parent;
-  // Naming what waits uses the store's content up.
+  // NameParked overwrites content_.
   std::vector<ContentKey> contents;
   if (!worker.parked.empty()) contents = content_.contents;
   if (parent && told_parent != kUnnamed) {
@@ -530,7 +535,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     --held;
     if (removals.tier == Tier::kGpu && worker.learns_reuse()) {
       worker.evidence.NoteRemoved(FingerprintOf(hash), removals.group);
-      // An unnamed block that was removed is not recognised when it is stored again.
+      // The next store of an unnamed block that was removed cannot be recognised.
       if (!name.named()) worker.evidence.Close();
     }
     if (name.named()) {
@@ -561,11 +566,12 @@ void PrefixIndex::Impl::AskAll(const Roster& roster, std::span<const WorkerId> i
 
 PromptShape PrefixIndex::Impl::ShapeOf(WorkerId id) const {
   const EpochDomain::Pin pin(epochs_);
-  const WorkerView* const view = roster_.load(std::memory_order_acquire)->Find(id);
+  const WorkerView* const view = roster_.load(std::memory_order_acquire)->Find(id);  // I10
   if (view == nullptr) return {};
-  const WorkerRules& rules = *view->rules.load(std::memory_order_acquire);
+  const WorkerRules& rules = *view->rules.load(std::memory_order_acquire);  // I10
   return {.unit = rules.unit,
           .lookahead = rules.lookahead,
+          // Each value is current by itself. No version is checked.
           .has_unnamed = view->has_unnamed.load(std::memory_order_acquire),
           .has_named = view->has_named.load(std::memory_order_acquire),
           .has_chunks = rules.has_chunks};
@@ -585,19 +591,19 @@ std::vector<WorkerMatch> PrefixIndex::Impl::Match(const PromptBlocks& prompt,
                                                   std::span<const WorkerId> ids) const {
   const EpochDomain::Pin pin(epochs_);
   for (int reading = 0; reading < kReadings;) {
-    const Roster* const roster = roster_.load(std::memory_order_acquire);
+    const Roster* const roster = roster_.load(std::memory_order_acquire);  // I10
     MatchQuery query(map_, places_, prompt, shape);
     AskAll(*roster, ids, query);
     while (reading++ < kReadings) {
       if (query.Read()) return query.Answers();
-      // Somebody came or went.
+      // A worker was added or removed (I10).
       if (roster_.load(std::memory_order_acquire) != roster) break;
     }
   }
-  // Between two batches of all writers.
+  // Under the mutex no version is odd.
   WatchedLock lock(mutex_);
   MatchQuery query(map_, places_, prompt, shape);
-  AskAll(*roster_.load(std::memory_order_relaxed), ids, query);
+  AskAll(*roster_.load(std::memory_order_relaxed), ids, query);  // I0
   KV_CHECK(query.Read());
   return query.Answers();
 }

@@ -1,4 +1,5 @@
-// PrefixIndex::Impl: the index as its writers see it. Writers take turns; readers take no lock.
+// PrefixIndex::Impl: the data and the steps of the index's writers. Writers hold a mutex; readers
+// take no lock. README.md in this folder has the invariants.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -39,7 +40,7 @@ namespace kvcast::router {
 
 using Verdict = GroupCatalogue::Verdict;
 
-// A worker, or a hidden generation of one, as writers see it.
+// A worker, or a hidden generation of a worker, as writers see it.
 struct WorkerState {
   WorkerState(WorkerId worker, WorkerSlot slot, const WorkerConfig& with)
       : id(worker),
@@ -53,29 +54,30 @@ struct WorkerState {
   std::unique_ptr<WorkerView> view;
   WorkerConfig config;
   GroupCatalogue catalogue;
-  uint64_t catalogue_changes = 0;  // that the view's rules know of
+  uint64_t catalogue_changes = 0;  // catalogue.changes() of the view's rules
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
   router::HitReportState hit_reports;
   std::optional<ResidencyDigest> digest;
   std::array<std::vector<PlaceId>, kTiers> places;  // by tier and group
-  std::vector<PlaceId> own;                         // all of them
-  uint32_t number = 0;                              // that no other state has, or had
-  // The contents that the worker named.
+  std::vector<PlaceId> own;                         // all places of `places`
+  uint32_t number = 0;                              // unique among all states, past ones included
+  // Counters and stores for the naming of blocks by content.
   std::array<uint64_t, kTiers> unnamed{};  // entries, by tier
   uint64_t named_blocks = 0;               // stored so far
   IdleNames idle;
   router::ParkedStores parked;
   AmbiguousNames ambiguous;
   bool ambiguous_changed = false;
-  bool rule_refuted = false;    // the sparse rule
+  bool rule_refuted = false;    // a store contradicted the sparse rule
   bool has_gpu_copies = false;  // a group stored a block again
-  bool lower_names = false;     // tokens of a store of a lower tier named a block
+  bool lower_names = false;     // the tokens of a store of a lower tier named a block
   WorkerRules::Shown shown;
   router::ReuseEvidence evidence;
   PromptSample sample;
-  uint64_t announced = 0;        // groups that a store has named, by bit
-  WorkerState* elder = nullptr;  // of a hidden generation: the visible one, whose names are its own
+  uint64_t announced = 0;  // groups that a store has named, by bit
+  // Of a hidden generation: the visible generation, whose names it uses. Else nullptr.
+  WorkerState* elder = nullptr;
 
   uint64_t total() const {
     return std::accumulate(residencies.begin(), residencies.end(), uint64_t{0});
@@ -83,20 +85,21 @@ struct WorkerState {
   uint64_t total_unnamed() const {
     return std::accumulate(unnamed.begin(), unnamed.end(), uint64_t{0});
   }
-  // Groups that are registered are all that there are, with all that is to be known of them.
+  // True if stores can still show how the engine reuses blocks. Registered groups are complete and
+  // fully described, so there is nothing to learn.
   bool learns_reuse() const { return config.groups.empty() && evidence.open(); }
-  // Whether it is known that no block, or which block, is dropped for a draft head. Hashes that
-  // cover what follows a block leave nothing to drop.
+  // True if it is known which block, or that no block, is dropped for a draft head. If a hash
+  // covers tokens behind its block, no block needs to be dropped.
   bool drop_is_known() const {
     return config.eagle.has_value() || shown.lookahead > 0 || shown.shortest_hit > 0;
   }
-  // Tokens behind a block that its hash covers.
+  // Tokens behind a block that the hash of the block covers.
   int64_t lookahead() const {
     const WorkerRules::Shown& of = elder == nullptr ? shown : elder->shown;
     return std::max(config.hash_lookahead_tokens, of.lookahead);
   }
-  // Whether the tokens of a store tell which content its hashes name. Connectors leave out the
-  // lookahead tokens of their stores.
+  // True if the tokens of a store show which content its hashes name. Offloading connectors send
+  // stores without the lookahead tokens.
   bool NamesByTokens(const BlockStored& event) const {
     if (TierOf(event.medium) == Tier::kGpu) return true;
     return !event.token_ids || event.token_ids->empty() ||
@@ -106,7 +109,7 @@ struct WorkerState {
     const std::vector<PlaceId>& of_tier = places[static_cast<size_t>(tier)];
     return group < of_tier.size() ? of_tier[group] : router::kNoPlace;
   }
-  // Counts what became of an event; whether it changes residency.
+  // Counts the verdict on an event. True: the event changes residency.
   bool Accept(Verdict verdict) {
     if (verdict == Verdict::kBad) ++counters.bad_events;
     if (verdict == Verdict::kUnknownKind) ++counters.unknown_kinds;
@@ -115,7 +118,7 @@ struct WorkerState {
   }
 };
 
-// A batch's removals since the last event of another kind, and where the last of them took from.
+// The removals of a batch since its last event of another kind, and the place of the last removal.
 struct Removals {
   RemovalCursors cursors;
   const BlockRemoved* last = nullptr;
@@ -124,11 +127,12 @@ struct Removals {
   PlaceId place = router::kNoPlace;
 };
 
-// The registered workers, for readers. Never changed: who comes or goes makes another one.
+// The registered workers, as readers see them. Immutable (I10): a change of the workers makes a new
+// roster.
 struct Roster {
   using ById = std::vector<std::pair<WorkerId, const WorkerView*>>;
 
-  std::vector<const WorkerView*> by_order;  // of registration
+  std::vector<const WorkerView*> by_order;  // in order of registration
   ById by_id;                               // sorted
 
   const WorkerView* Find(WorkerId id) const {
@@ -139,7 +143,7 @@ struct Roster {
     return std::lower_bound(by_id.begin(), by_id.end(), id,
                             [](const auto& entry, WorkerId value) { return entry.first < value; });
   }
-  // The same with `view` in place of what it has of that worker; nullptr: with nothing there.
+  // Returns a copy that has `view` for this worker. nullptr: a copy without the worker.
   std::unique_ptr<Roster> With(WorkerId id, const WorkerView* view) const {
     auto roster = std::make_unique<Roster>(*this);
     const auto it = roster->by_id.begin() + (PositionOf(id) - by_id.begin());
@@ -164,9 +168,9 @@ struct Roster {
 }  // namespace kvcast::router
 
 namespace kvcast {
-// Writers take turns; readers take no lock. A reader finds the workers in the roster and what they
-// hold in the map, and knows from a worker's version whether it has read it between two batches; if
-// not, it reads that worker again.
+// Threads: writers hold `mutex_`; readers take no lock. A reader finds the workers in the roster
+// and their blocks in the map. The worker's version shows whether a batch was shown during the
+// reading. If one was, the reader reads that worker again.
 class PrefixIndex::Impl {
  public:
   explicit Impl(const ContentKeys& keys) : keys_(keys), reader_(keys) {}
@@ -196,7 +200,7 @@ class PrefixIndex::Impl {
   ContentKey ContentOf(WorkerId id, const BlockHash& hash);
   ReuseDiagnosis Diagnose(WorkerId id) const;
   PromptShape ShapeOf(WorkerId id) const;
-  // The result of `read` for the worker; `absent` if there is no such worker.
+  // Returns the result of `read` for the worker; `absent` if the worker is not registered.
   template <typename T, typename Read>
   T ReadWorker(WorkerId id, T absent, Read read) const {
     WatchedLock lock(mutex_);
@@ -205,13 +209,14 @@ class PrefixIndex::Impl {
   }
 
  private:
-  // Ends a change of the worker: queries see all of it from here on, and saw nothing of it before.
+  // Ends a change of the worker: shows it to queries. A query sees the whole change or nothing of
+  // it (I1).
   void Commit(router::WorkerState& worker) KV_REQUIRES(mutex_);
   router::WorkerSlot TakeSlot() KV_REQUIRES(mutex_);
   router::WorkerState& Enter(WorkerId id, const WorkerConfig& config,
                              router::GroupCatalogue catalogue) KV_REQUIRES(mutex_);
   void Leave(router::WorkerSlot slot) KV_REQUIRES(mutex_);
-  // Shows readers the worker, or that it is gone.
+  // Shows readers the worker's view. nullptr: the worker is removed.
   void Show(WorkerId id, const router::WorkerView* view) KV_REQUIRES(mutex_);
   void ForgetHidden(WorkerId id) KV_REQUIRES(mutex_);
   std::vector<size_t> ApplyTo(router::WorkerState& worker, const EventBatch& batch)
@@ -221,42 +226,43 @@ class PrefixIndex::Impl {
   router::PlaceId OpenPlace(router::WorkerState& worker, Tier tier, uint8_t group)
       KV_REQUIRES(mutex_);
   void ForgetNames(router::WorkerState& worker) KV_REQUIRES(mutex_);
-  // The content that the source gave the hash before; kUnnamed: none.
+  // Returns the content that the source gave the hash before; kUnnamed: none.
   ContentKey KnownContent(router::WorkerState& worker, const BlockHash& hash) KV_REQUIRES(mutex_);
   router::SpanStart StartOf(router::WorkerState& worker, const BlockStored& event,
                             router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
   void ReadContent(router::WorkerState& worker, const BlockStored& event, Tier tier, uint8_t group,
                    const router::SpanStart& start) KV_REQUIRES(mutex_);
-  // Where the blocks of a store are held from now on.
+  // The place of the blocks of a store.
   struct StoreTarget {
     Tier tier;
     uint8_t group;
     router::Holding holding;
   };
-  // Holds a block of the store in work. `more`: blocks behind it in the store. `follows`: the block
-  // that the cursor is on. Whether the place did not hold it before.
+  // Adds a block of the current store. `more`: number of blocks behind it in the store. `follows`:
+  // it follows the block at the cursor. True: the place did not hold the block before.
   bool Hold(router::WorkerState& worker, const StoreTarget& target, const BlockHash& hash,
             router::BlockName name, size_t more, bool follows, router::ResidencyMap::Cursor& cursor)
       KV_REQUIRES(mutex_);
   void NoteLookahead(router::WorkerState& worker, const BlockStored& event) KV_REQUIRES(mutex_);
-  // Whether the worker holds the hash anywhere, or did a moment ago.
+  // True if the worker holds the hash in any place, or removed it a short time ago.
   bool IsKnown(router::WorkerState& worker, const BlockHash& hash) KV_REQUIRES(mutex_);
-  // Whether a hit may end inside a block, or ends of blocks of other groups, after a draft's drop.
+  // True if hits may end inside a block, or at the ends of blocks of other groups, after a block
+  // was dropped for a draft head.
   bool HitsEndInside(const router::WorkerState& worker) const KV_REQUIRES(mutex_);
-  // Notes which blocks of the batch are new to the worker, before it is applied.
+  // Notes which blocks of the batch are new to the worker. Call it before the batch is applied.
   void NoteNews(router::WorkerState& worker, const EventBatch& batch) KV_REQUIRES(mutex_);
   bool WasHeldAllAlong(router::WorkerState& worker, const std::optional<BlockHash>& hash,
                        uint8_t group) KV_REQUIRES(mutex_);
-  // Of a store that was applied: what it shows of reuse. `added`: its group did not hold the first
-  // block.
+  // Notes the reuse that an applied store shows. `added`: its group did not hold the first block
+  // before.
   void NoteReuse(router::WorkerState& worker, const BlockStored& event, uint8_t group,
                  const router::SpanStart& start, bool added) KV_REQUIRES(mutex_);
-  // Where hits end inside blocks: notes the tokens of all units of the store; whether those of the
-  // first one are new.
+  // For workers whose hits may end inside blocks: notes the tokens of all units of the store. True:
+  // the tokens of the first unit are new.
   bool NoteUnits(router::WorkerState& worker, const BlockStored& event, uint8_t group)
       KV_REQUIRES(mutex_);
-  // All copies of the worker, from one name to another. False: the worker holds another hash of
-  // that content, and they are unnamed now.
+  // Moves all copies of the worker from one name to another. False: the worker holds another hash
+  // of the new content, and the copies are unnamed now.
   bool Rename(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& from,
               const router::BlockName& to, bool follows, router::ResidencyMap::Cursor& cursor)
       KV_REQUIRES(mutex_);
@@ -265,19 +271,20 @@ class PrefixIndex::Impl {
     router::ResidencyMap::Cursor cursor;
     Rename(worker, hash, from, {}, false, cursor);
   }
-  // As NameBlocks, of one block. Whether it was named.
+  // Like NameBlocks, for one block. True: it was named.
   bool NameBlock(router::WorkerState& worker, const BlockHash& hash, ContentKey content)
       KV_REQUIRES(mutex_);
-  // Takes the name of a block that the store of another block told.
+  // Takes the name of a block from the store of another block.
   void Learn(router::WorkerState& worker, const BlockHash& hash, const router::BlockName& name,
              bool follows, router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
   void NameParked(router::WorkerState& worker, const BlockHash& parent, ContentKey content)
       KV_REQUIRES(mutex_);
   void Contradict(router::WorkerState& worker, const BlockHash& hash, ContentKey before,
                   ContentKey now) KV_REQUIRES(mutex_);
-  // The worker said two things of this content.
+  // Marks the content as ambiguous: the worker's statements about it contradict each other.
   void Doubt(router::WorkerState& worker, ContentKey content) KV_REQUIRES(mutex_);
-  // Number of leading events that repeat what the index has, and are to be left out.
+  // Returns the number of leading events that only repeat residency that the index has. They must
+  // be left out.
   size_t SkipHitReport(router::WorkerState& worker, std::span<const Event> events)
       KV_REQUIRES(mutex_);
   void ApplyEvent(router::WorkerState& worker, const BlockStored& event, router::BatchAhead& ahead)
@@ -285,12 +292,12 @@ class PrefixIndex::Impl {
   void ApplyEvent(router::WorkerState& worker, const BlockRemoved& event, router::BatchAhead& ahead,
                   router::Removals& removals) KV_REQUIRES(mutex_);
   void ApplyEvent(router::WorkerState& worker, const AllBlocksCleared& event) KV_REQUIRES(mutex_);
-  // Puts the query to `ids`, or to all.
+  // Asks `query` for the workers `ids`; if there are none, for all workers.
   static void AskAll(const router::Roster& roster, std::span<const WorkerId> ids,
                      router::MatchQuery& query);
 
   uint64_t FingerprintOf(const BlockHash& hash) const { return fingerprint_(hash); }
-  // Of the hash in a group.
+  // The fingerprint of the hash in a group.
   uint64_t FingerprintOf(const BlockHash& hash, uint8_t group) const {
     return fingerprint_(hash) ^ uint64_t { group } * 0x9E3779B97F4A7C15;
   }
@@ -299,8 +306,8 @@ class PrefixIndex::Impl {
   const router::SeededHash fingerprint_{router::ProcessSeed() ^ 0x51ED270B7F3C9A55};
   mutable WatchedMutex mutex_;
   router::StoreReader reader_ KV_GUARDED_BY(mutex_);
-  router::StoreContent content_ KV_GUARDED_BY(mutex_);  // of the store in work
-  // Of the batch in work: fingerprints of blocks that are new to the worker.
+  router::StoreContent content_ KV_GUARDED_BY(mutex_);  // of the current store
+  // Fingerprints of the current batch's blocks that are new to the worker.
   absl::flat_hash_set<uint64_t> news_ KV_GUARDED_BY(mutex_);
   SlabArena arena_;
   mutable EpochDomain epochs_;
@@ -310,9 +317,9 @@ class PrefixIndex::Impl {
   std::vector<std::unique_ptr<router::WorkerState>> slots_ KV_GUARDED_BY(mutex_);
   std::vector<router::WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, router::WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
-  std::vector<router::PlaceId> closing_ KV_GUARDED_BY(mutex_);  // by the change in work
-  uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                   // that there ever were
-  std::atomic<const router::Roster*> roster_{new router::Roster};
+  std::vector<router::PlaceId> closing_ KV_GUARDED_BY(mutex_);     // closed by the current change
+  uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                      // states made so far
+  std::atomic<const router::Roster*> roster_{new router::Roster};  // I10
 };
 
 }  // namespace kvcast

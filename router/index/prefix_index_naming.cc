@@ -1,4 +1,4 @@
-// The part of PrefixIndex::Impl that names the blocks of a worker.
+// The part of PrefixIndex::Impl that names the blocks of a worker by content.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <utility>
@@ -61,7 +61,8 @@ size_t PrefixIndex::Impl::NameBlocks(WorkerId id, std::span<const BlockHash> has
   return named;
 }
 
-// Names what waited for this block, and what waited for that.
+// Names the blocks of the stores that waited for this block, and then of the stores that waited for
+// those blocks.
 void PrefixIndex::Impl::NameParked(WorkerState& worker, const BlockHash& parent,
                                    ContentKey content) {
   std::vector<std::pair<BlockHash, ContentKey>> named = {{parent, content}};
@@ -89,7 +90,7 @@ void PrefixIndex::Impl::NameParked(WorkerState& worker, const BlockHash& parent,
   }
 }
 
-// The hash has two contents.
+// The worker gave the hash two contents.
 void PrefixIndex::Impl::Contradict(WorkerState& worker, const BlockHash& hash, ContentKey before,
                                    ContentKey now) {
   Doubt(worker, before);
@@ -112,7 +113,7 @@ ContentKey PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash&
   return kUnnamed;
 }
 
-// Puts the cursor on the block before the span, if it is held.
+// Puts the cursor on the block before the span, if that block is held.
 router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockStored& event,
                                              ResidencyMap::Cursor& cursor) {
   const auto& parent = event.parent_block_hash;
@@ -160,7 +161,7 @@ bool PrefixIndex::Impl::Rename(WorkerState& worker, const BlockHash& hash,
   }
   cursor.ForgetPlace();
   const ResidencyMap::Cursor start = cursor;
-  // The first copy decides for all of them.
+  // The result for the first copy applies to all copies.
   bool taken_name = true;
   for (const Copies& copies : taken) {
     cursor = start;
@@ -194,7 +195,7 @@ void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& ev
   const int64_t lookahead = router::LookaheadOf(event);
   if (lookahead == worker.shown.lookahead || lookahead < 0 || lookahead > kMaxLookahead) return;
   worker.shown.lookahead = lookahead;
-  // Names of other tiers are of another lookahead.
+  // The names from other tiers were computed with another lookahead.
   if (worker.lower_names) {
     worker.ambiguous.AddEverything();
     worker.ambiguous_changed = true;
@@ -232,7 +233,7 @@ bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event,
   const auto unit = static_cast<size_t>(worker.catalogue.unit());
   const std::span<const TokenId> tokens = *event.token_ids;
   bool first_is_new = false;
-  // Equal tokens of two prompts, or beside other items, count as one.
+  // Equal tokens of two prompts, or beside other multimodal items, count as one unit.
   for (size_t at = 0; at + unit <= tokens.size(); at += unit) {
     const ContentKey content = keys_.Extend(keys_.Root({}), tokens.subspan(at, unit));
     const bool is_new = worker.evidence.NoteUnit(fingerprint_(content), group);
@@ -242,12 +243,12 @@ bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event,
     const uint64_t block = FingerprintOf(hash);
     if (news_.contains(block)) worker.evidence.NoteNewBlock(block);
   }
-  // Children of a block that was not new may have been stored before units were noted.
+  // A child of a block that was not new may have been stored before units were noted.
   return first_is_new && event.parent_block_hash &&
          worker.evidence.WasNew(FingerprintOf(*event.parent_block_hash));
 }
 
-// Whether the group holds the block, and is known not to have removed it before.
+// True if the group holds the block, and is known not to have removed it before.
 bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional<BlockHash>& hash,
                                         uint8_t group) {
   if (!hash || !map_.Holds(*hash, worker.PlaceAt(Tier::kGpu, group))) return false;
@@ -268,12 +269,12 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
   const bool no_drop = worker.drop_is_known();
   bool is_new = !no_drop && added && news_.contains(FingerprintOf(event.block_hashes[0]));
   if (inside) is_new = NoteUnits(worker, event, group) && is_new;
-  // A store of a window may leave out what lies before it.
+  // A store of a window group may leave out the blocks before the window.
   const bool whole =
       content_.dense &&
       (IsFullKind(spec->kind) || (IsWindowKind(spec->kind) && !worker.catalogue.has_full_kind()));
   if (!whole || !worker.evidence.open()) return;
-  // A request may store a prefix that ends inside a block, and then the block.
+  // A request may store a prefix that ends inside a block, and the whole block later.
   if (!inside && event.block_size != spec->block_size) return;
   const bool placed = start.at_root || start.end > 0;
   for (size_t i = 0; i < event.block_hashes.size() && worker.evidence.open(); ++i) {
@@ -335,7 +336,7 @@ bool PrefixIndex::Impl::Hold(WorkerState& worker, const StoreTarget& target, con
       name = {};
       reason = UnnamedReason::kAmbiguous;
     }
-    // The rename may have moved the block that the cursor is on.
+    // Rename may have moved the block at the cursor.
     cursor = {};
     added = map_.Add(hash, name, target.holding, more, false, cursor);
   }

@@ -1,5 +1,5 @@
-// RemovalCursors: cursors of removals, one for each place. Engines say for each block in an event
-// of its own that it is gone, and those of a prompt lie next to each other.
+// RemovalCursors: the cursors of removals, one for each place. Engines report each removed block in
+// an event of its own, and the blocks of a prompt lie next to each other in the runs.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace kvcast::router {
 
-// Valid as long as the map sees nothing but removals.
+// Valid as long as the map is changed only by removals.
 class RemovalCursors {
  public:
   ResidencyMap::Cursor& At(PlaceId place) {

@@ -1,5 +1,5 @@
-// ResidencyMap: blocks by hash and by content, and the places that hold them, with copy counts, for
-// hashes of all forms.
+// ResidencyMap: finds blocks by hash and by content, with the places that hold them and the copy
+// counts. It has one RunStore for each form of hash.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,20 +14,22 @@
 
 namespace kvcast::router {
 
-// Hashes come from the network: `seed` keeps a sender from choosing colliding ones. The map's
-// answers do not depend on it. Equal hashes are equal in full, form included.
-// One writer at a time; Walk: any thread that is pinned in `epochs`, beside the writer.
+// Hashes come from the network. The secret `seed` prevents that a sender chooses hashes that
+// collide. It does not change the map's answers. Two hashes are equal if their form and all their
+// bits are equal.
+// Threads: one writer (I0 of README.md). WalkHashes and WalkContents may be called by any thread
+// that holds a Pin of `epochs`, while the writer works.
 class ResidencyMap {
  public:
-  // One writer's way through hashes that were stored together; see RunStore::Cursor.
+  // A writer's position among hashes that were stored together; see RunStore::Cursor.
   struct Cursor {
     RunStore<uint64_t>::Cursor unsigned_int;
     RunStore<uint64_t>::Cursor negative_int;
     RunStore<BlockHash>::Cursor byte_string;
-    // Of the block that it was last on: a block that follows it may have another one.
+    // Form of the last block. The block that follows it may have another form.
     BlockHash::Form last = BlockHash::Form::kUnsigned;
 
-    // Where it stays, to go on with another place.
+    // Keeps the position, so that the next call may use another place.
     void ForgetPlace() {
       unsigned_int.next_bits = negative_int.next_bits = byte_string.next_bits = nullptr;
     }
@@ -91,7 +93,7 @@ class ResidencyMap {
       return store.NameOf(key, own, at);
     });
   }
-  // Puts the cursor on the block, so that what is added next comes to lie behind it.
+  // Puts the cursor on the block, so that the next added block lies behind it.
   void Seek(const BlockHash& hash, ContentKey content, Cursor& cursor) {
     cursor.last = hash.form();
     Dispatch(hash, cursor, [content](const auto& store, const auto& key, auto& at) {
@@ -101,11 +103,11 @@ class ResidencyMap {
   bool Holds(const BlockHash& hash, PlaceId place) const {
     return Visit(hash, [&](const auto& store, const auto& key) { return store.Holds(key, place); });
   }
-  // Starts loading what Prefetch will look at.
+  // Starts to load the memory that Prefetch reads.
   void PrefetchPath(const BlockHash& hash) const {
     Visit(hash, [](const auto& store, const auto& key) { store.PrefetchPath(key); });
   }
-  // Starts loading what the others will look at first.
+  // Starts to load the memory that the other methods read first.
   void Prefetch(const BlockHash& hash) const {
     Visit(hash, [](const auto& store, const auto& key) { store.Prefetch(key); });
   }
@@ -113,12 +115,13 @@ class ResidencyMap {
   // See RunStore.
   void Publish();
   void Tidy();
-  // False: the sweep has been everywhere.
+  // Sweep returns false when it has visited all runs.
   void BeginSweep();
   bool Sweep(size_t runs);
   void EndSweep();
 
-  // Calls `visit(place, hash, copies)` for everything that is held, closed places included.
+  // Writer. Calls `visit(place, hash, copies)` for every held block, those of closed places
+  // included.
   template <typename Visitor>
   void ForEach(Visitor&& visit) const {
     unsigned_ints_.ForEach([&](PlaceId place, uint64_t key, uint32_t copies) {
@@ -130,7 +133,7 @@ class ResidencyMap {
     byte_strings_.ForEach(visit);
   }
 
-  // See RunStore::WalkHashes. Positions are those of `chain`.
+  // See RunStore::WalkHashes. Positions are indexes into `chain`.
   template <typename Visitor>
   void WalkHashes(std::span<const BlockHash> chain, bool until_gap, bool unnamed_only,
                   Visitor&& visit) const {
@@ -152,20 +155,21 @@ class ResidencyMap {
     }
   }
 
-  // A piece of a prompt that lies in one run: bit i of a holder is the block that ends with unit
-  // position + i * step of the prompt.
+  // A piece of a prompt that lies in one run. Bit i of a holder belongs to the block that ends with
+  // unit position + i * step of the prompt.
   struct Piece {
     const HolderSet* holders;
     size_t position;
     uint32_t length;
-    uint32_t step;  // units a block
+    uint32_t step;  // units per block
   };
-  // Calls `visit(Piece)` for every run that begins with a prefix of the prompt. contents[i] names
-  // its first (i + 1) * unit tokens. `until_gap`: ends at the first unit that no run reaches.
+  // Calls `visit(Piece)` for every run that begins with a prefix of the prompt. contents[i] is the
+  // content key of the first (i + 1) * unit tokens. `until_gap`: stops at the first unit that no
+  // run reaches.
   template <typename Visitor>
   void WalkContents(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
                     Visitor&& visit) const {
-    // Hashes of all forms may lie in one chain, and mostly do not.
+    // One chain may have hashes of several forms, but most chains do not.
     if (!negative_ints_.any_named() && !byte_strings_.any_named()) {
       return WalkStores(contents, unit, until_gap, visit, unsigned_ints_);
     }
@@ -176,9 +180,10 @@ class ResidencyMap {
   template <typename Visitor, typename... Stores>
   static void WalkStores(std::span<const ContentKey> contents, int64_t unit, bool until_gap,
                          Visitor&& visit, const Stores&... stores) {
-    // Positions that the filters are asked for at once. Few at first: many walks end soon.
+    // Number of positions whose filters are read together. The first group is small, because many
+    // walks end soon.
     size_t most_ahead = 8;
-    size_t reached = 0;  // the first position that no piece has
+    size_t reached = 0;  // the first position without a piece
     for (size_t begin = 0; begin < contents.size();) {
       const auto ahead = contents.subspan(begin, std::min(most_ahead, contents.size() - begin));
       uint32_t starts = 0;
@@ -202,7 +207,7 @@ class ResidencyMap {
     }
   }
 
-  // The part of a run that begins at `position` and agrees with the prompt.
+  // Returns the part of a run that begins at `position` and agrees with the prompt.
   template <typename Run>
   static std::optional<Piece> PieceOf(const Run& run, std::span<const ContentKey> contents,
                                       int64_t unit, size_t position) {
@@ -210,13 +215,13 @@ class ResidencyMap {
     __builtin_prefetch(run.holders);
     const auto step = static_cast<uint32_t>(run.stride / unit);
     const size_t most = std::min<size_t>(run.slots, (contents.size() - position - 1) / step + 1);
-    // A prompt that has the content of a slot has those of all slots before it.
+    // If a prompt has the content of a slot, it has the contents of all slots before it.
     const auto has = [&](size_t slot) {
       return run.contents[slot] == contents[position + slot * step];
     };
     size_t length = most;
     if (!has(most - 1)) {
-      length = 1;  // the first slot is known to agree
+      length = 1;  // the first slot agrees
       for (size_t differs = most - 1; length < differs;) {
         const size_t middle = length + (differs - length) / 2;
         if (has(middle)) {

@@ -1,13 +1,14 @@
-// ReuseEvidence: what a stream shows of how its engine reuses blocks.
+// ReuseEvidence: collects from a stream how its engine reuses blocks.
 //
 // An engine that drops a block for a draft head computes the last block of every hit again, and
-// stores it a second time; one that takes short hits for none does so with all their blocks. A
-// request stores at most one child of a block. So a block with more children than it has had copies
-// has a child of a request that did not store the block, and hit up to it. If nothing that begins
-// like that child was held before, nothing was dropped; and no group stood in the way that has not
-// been announced yet.
+// stores it a second time. An engine that ignores short hits does so with all their blocks. A
+// request stores at most one child of a block. If a block has more children than it has had copies,
+// then one child belongs to a request that did not store the block: that request hit the prefix up
+// to the block. If no block that begins like this child was held before, the engine dropped no
+// block, and no group that is not announced yet limited the hit.
 //
-// A drop itself is never shown: two requests that compute the same prompt side by side look alike.
+// That an engine drops a block cannot be shown: two requests that compute the same prompt at the
+// same time look the same.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,23 +24,23 @@
 
 namespace kvcast::router {
 
-// Of one source. Blocks are named by values that are well mixed in all bits, and equal for equal
-// blocks alone. Thread-compatible.
+// The evidence of one source. Blocks are given as values that are well mixed in all bits, and equal
+// only for equal blocks. Thread-compatible.
 class ReuseEvidence {
  public:
-  // Blocks with more than one copy that are remembered, and units. With more of them nothing more
-  // can be shown.
+  // Maximum numbers of remembered blocks with more than one copy, and of remembered units. Above
+  // them nothing more can be shown.
   static constexpr size_t kMaxCopied = 4096;
   static constexpr size_t kMaxUnits = 1 << 18;
-  // Parents whose children are remembered, children of each, and blocks until no more are looked
-  // at. 36 KiB, taken with the first block.
+  // Maximum numbers of remembered parents, of remembered children per parent, and of blocks that
+  // are looked at. The tables take 36 KiB, allocated with the first block.
   static constexpr size_t kParents = 1024;
   static constexpr size_t kChildren = 3;
   static constexpr uint32_t kBlocks = uint32_t{1} << 16;
 
-  // Whether stores are still looked at.
+  // True if stores are still looked at.
   bool open() const { return !closed_; }
-  // Nothing more can be shown, or is left to be.
+  // Stops: nothing more can be shown, or there is nothing more to show.
   void Close() {
     closed_ = true;
     children_.reset();
@@ -55,14 +56,14 @@ class ReuseEvidence {
     uint64_t parent = 0;
     uint8_t group = 0;
     uint64_t block = 0;
-    // Tokens of the prefix that the parent ends; 0: not known.
+    // Tokens of the prefix that the parent ends; 0: unknown.
     uint32_t parent_end = 0;
     bool starts = false;   // it is the first block of its store
-    bool is_new = false;   // nothing that begins as it does was held behind the parent
+    bool is_new = false;   // no block that begins like it was held behind the parent
     bool no_drop = false;  // the engine is known to drop no block
   };
-  // A group stored a block behind another one. True: it shows a hit that ended with the parent.
-  // REQUIRES: open().
+  // Notes that a group stored a block behind another one. True: this shows a hit that ended with
+  // the parent. REQUIRES: open().
   bool NoteChild(const Child& child) {
     if (++blocks_ == kBlocks) Close();
     if (closed_ || (child.starts && !child.is_new && !child.no_drop)) return false;
@@ -73,7 +74,7 @@ class ReuseEvidence {
     if (known.parent != parent || RemovedAt(parent) > known.since) {
       known = {.parent = parent, .since = removals_};
     }
-    // Where nothing is dropped, a child that is stored again is one more request's.
+    // If the engine drops no block, a child that is stored again belongs to another request.
     const auto block = static_cast<uint32_t>(child.block);
     const auto end = known.blocks.begin() + std::min<uint32_t>(known.count, kChildren);
     const bool again = std::find(known.blocks.begin(), end, block) != end;
@@ -84,24 +85,24 @@ class ReuseEvidence {
     const size_t copies = copied == copied_.end() ? 1 : copied->second;
     return child.starts && known.count > copies;
   }
-  // A group stored a block that it held already.
+  // Notes that a group stored a block that it held already.
   void NoteCopy(uint64_t block, uint8_t group) {
     if (closed_) return;
     size_t& copies = copied_[Of(block, group)];
     copies = copies == 0 ? 2 : copies + 1;
     if (copied_.size() > kMaxCopied) Close();
   }
-  // A group has no copy of the block any more.
+  // Notes that a group has no copy of the block any more.
   void NoteRemoved(uint64_t block, uint8_t group) {
     const uint64_t parent = Of(block, group);
     if (!copied_.empty()) copied_.erase(parent);
     if (!removed_) removed_ = std::make_unique<std::array<uint32_t, kParents>>();
     (*removed_)[parent % kParents] = ++removals_;
   }
-  // Whether the group is known not to have removed the block. It may have, even beside a request
-  // that goes on behind it: engines forget blocks whose load failed.
+  // True if the group is known not to have removed the block. Even a block that a request continues
+  // may have been removed before, because engines forget blocks whose load failed.
   bool WasKept(uint64_t block, uint8_t group) const { return RemovedAt(Of(block, group)) == 0; }
-  // The groups lost all their blocks. What was shown of the engine stays.
+  // Forgets the blocks: the groups lost all of them. Keeps the facts about the engine.
   void ForgetBlocks() {
     const uint32_t shortest = shortest_;
     const uint32_t least = least_;
@@ -109,8 +110,9 @@ class ReuseEvidence {
     if (shortest > 0) NoteHit(shortest, least);
   }
 
-  // Tokens of the least length at which a hit may end, of a block that the group stored. Whether no
-  // batch before had them, nor the group in this one. A request's blocks come group by group.
+  // Notes the tokens of one unit (the least length at which a hit may end) of a block that the
+  // group stored. True: no earlier batch had these tokens, nor did the group in this batch. A
+  // request's blocks come group by group.
   bool NoteUnit(uint64_t unit, uint8_t group) {
     if (closed_) return false;
     const bool first_of_group = batch_units_.insert(Of(unit, group)).second;
@@ -118,7 +120,7 @@ class ReuseEvidence {
     waiting_units_.push_back(unit);
     return first_of_group;
   }
-  // The stores that follow are of one batch more.
+  // The following stores belong to a new batch.
   void BeginBatch() {
     if (closed_) return;
     units_.insert(waiting_units_.begin(), waiting_units_.end());
@@ -129,14 +131,14 @@ class ReuseEvidence {
   // Marks a block that was new to the worker when it was stored.
   void NoteNewBlock(uint64_t block) { new_blocks_.insert(block); }
   bool WasNew(uint64_t block) const { return new_blocks_.contains(block); }
-  // The length of units from here on. Units of another length are forgotten.
+  // Sets the length of units. Units of another length are forgotten.
   void SetUnitLength(int64_t tokens) {
     if (tokens == unit_length_) return;
     ForgetBlocks();
     unit_length_ = tokens;
   }
 
-  // A hit ended behind so many tokens. `least`: no hit is shorter.
+  // Notes that a hit ended after so many tokens. `least`: no hit is shorter.
   void NoteHit(uint32_t end, uint32_t least) {
     shortest_ = shortest_ == 0 ? end : std::min(shortest_, end);
     least_ = least;
@@ -144,35 +146,35 @@ class ReuseEvidence {
   }
   // The shortest hit that was shown; 0: none.
   uint32_t shortest_hit() const { return shortest_; }
-  // Whether a hit that ends behind so many tokens would show something more. 0: not known.
+  // True if a hit that ends after so many tokens would show something new. 0: the end is unknown.
   bool MayShow(uint32_t end) const { return shortest_ == 0 || (end > 0 && end < shortest_); }
 
  private:
   struct Children {
     uint64_t parent = 0;
-    uint32_t since = 0;  // removals
+    uint32_t since = 0;  // number of removals before the first child
     uint32_t count = 0;
-    // The low halves: two children that are taken for one show less.
+    // The low halves of the values. If two children are mistaken for one, less is shown.
     std::array<uint32_t, kChildren> blocks{};
   };
   static uint64_t Of(uint64_t block, uint8_t group) {
     return block ^ uint64_t { group } * 0x9E3779B97F4A7C15;
   }
-  // The latest removal that may have been of the block; 0: none was.
+  // Number of the latest removal that may have removed the block; 0: none.
   uint32_t RemovedAt(uint64_t parent) const {
     return removed_ ? (*removed_)[parent % kParents] : 0;
   }
   Children& At(uint64_t parent) { return (*children_)[parent % kParents]; }
 
   std::unique_ptr<std::array<Children, kParents>> children_;
-  std::unique_ptr<std::array<uint32_t, kParents>> removed_;  // by block: the latest removal
+  std::unique_ptr<std::array<uint32_t, kParents>> removed_;  // by block: its latest removal
   uint32_t removals_ = 0;
   uint32_t blocks_ = 0;
-  absl::flat_hash_map<uint64_t, size_t> copied_;  // copies that there were
-  absl::flat_hash_set<uint64_t> units_;           // of batches before this one
-  absl::flat_hash_set<uint64_t> batch_units_;     // by group, of this one
-  std::vector<uint64_t> waiting_units_;           // of this one
-  absl::flat_hash_set<uint64_t> new_blocks_;      // since units are noted
+  absl::flat_hash_map<uint64_t, size_t> copied_;  // copies that existed
+  absl::flat_hash_set<uint64_t> units_;           // of earlier batches
+  absl::flat_hash_set<uint64_t> batch_units_;     // of this batch, by group
+  std::vector<uint64_t> waiting_units_;           // of this batch
+  absl::flat_hash_set<uint64_t> new_blocks_;      // noted while units are noted
   int64_t unit_length_ = 0;
   uint32_t shortest_ = 0;
   uint32_t least_ = 0;

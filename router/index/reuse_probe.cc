@@ -15,14 +15,15 @@ int64_t Served(const ReuseProbe& probe, Groups groups, int64_t alignment) {
   return tokens > probe.replay_tokens ? tokens : 0;
 }
 
-// The first group that nothing is served of even by itself; nullopt: there is none.
+// Returns the first group that serves no prefix even alone; nullopt: none.
 std::optional<size_t> FirstWithout(const Reuse& reuse) {
   const auto none = std::ranges::find(reuse.per_group_tokens, 0);
   if (none == reuse.per_group_tokens.end()) return std::nullopt;
   return static_cast<size_t>(none - reuse.per_group_tokens.begin());
 }
 
-// The limiting group; where several are in the way, the first that serves nothing.
+// Returns the limiting group. If several groups limit together, returns the first that serves no
+// prefix alone.
 std::optional<size_t> Limiting(const ReuseProbe& probe) {
   const Reuse reuse = ReusablePrefix(probe.held, probe.unit, probe.alignment, probe.tokens);
   const auto one = LimitingGroup(probe.held, reuse, probe.unit, probe.alignment, probe.tokens, 0);
@@ -35,7 +36,8 @@ size_t Coarsest(Groups groups) {
   return static_cast<size_t>(coarsest - groups.begin());
 }
 
-// Groups of the limiting group's spec have their removed blocks back.
+// True if a prefix would be served with the removed blocks of the groups that have the limiting
+// group's spec, or with the removed blocks of all groups.
 bool ServedBeforeRemovals(const ReuseProbe& probe, size_t limiting) {
   std::vector<GroupResidency> groups(probe.held.begin(), probe.held.end());
   for (size_t i = 0; i < groups.size(); ++i) {
@@ -54,7 +56,7 @@ bool AnyUnannounced(const ReuseProbe& probe, size_t limiting, size_t& group) {
   return false;
 }
 
-// Adds the blocks of the group that serve the boundary.
+// Adds the blocks of the group that serve the boundary to `used`.
 void MarkServing(const GroupResidency& group, int64_t boundary, Bitmap& used) {
   const GroupSpec& spec = group.spec;
   const int64_t end = CeilDiv(boundary, spec.block_size);
@@ -66,7 +68,7 @@ void MarkServing(const GroupResidency& group, int64_t boundary, Bitmap& used) {
   } else if (spec.kind == SpecKind::kChunkedLocalAttention && spec.chunk_size > 0) {
     begin = boundary / spec.chunk_size * spec.chunk_size / spec.block_size;
   }
-  // The block behind the boundary, that is given up for a draft head, serves it too.
+  // The block behind the boundary, which is given up for a draft head, serves the boundary too.
   const int64_t last = std::min(group.blocks.size(), end + (spec.eagle ? 1 : 0));
   for (int64_t i = std::max<int64_t>(begin, 0); i < last; ++i) {
     if (group.blocks.Test(i)) used.Set(i);
@@ -114,7 +116,7 @@ std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t
         serves, [&](const Bitmap& of_group) { return of_group.Test(end / unit); });
     if (!by_all) continue;
     for (size_t i = 0; i < groups.size(); ++i) {
-      // Of these, a lower boundary needs no block that the highest one does not need.
+      // For full kinds, a lower boundary needs only blocks that the highest boundary needs.
       if (highest || !IsFullKind(groups[i].spec.kind)) MarkServing(groups[i], end, used[i]);
     }
     highest = false;

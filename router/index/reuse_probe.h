@@ -1,5 +1,5 @@
-// ReuseProbe: why nothing of a prefix can be reused from what a worker holds. The causes are
-// defined in kvcast/reuse_diagnosis.h.
+// ReuseProbe: explains why a worker's blocks serve no part of a prefix. The causes are defined in
+// kvcast/router/reuse_diagnosis.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,32 +13,32 @@
 
 namespace kvcast::router {
 
-// Holds references only: the objects outlive it.
+// Holds references only: the objects must outlive it.
 struct ReuseProbe {
-  // The groups that take part: their blocks of the prefix.
+  // The groups that take part, with their blocks of the prefix.
   std::span<const GroupResidency> held;
-  // The same with their removed blocks.
+  // The same groups, with their removed blocks added.
   std::span<const GroupResidency> held_or_removed;
   std::vector<bool> announced;  // by group of `held`
   int64_t unit = 0;
-  int64_t tokens = 0;            // L, a multiple of the unit
-  int64_t alignment = 0;         // A
-  int64_t group_alignment = 0;   // G
-  int64_t replay_tokens = 0;     // hits of no more than these are none
-  bool content_unknown = false;  // the worker holds blocks that may be of the prefix
+  int64_t tokens = 0;            // L of ReuseCause, a multiple of the unit
+  int64_t alignment = 0;         // A of ReuseCause
+  int64_t group_alignment = 0;   // G of ReuseCause
+  int64_t replay_tokens = 0;     // hits of at most so many tokens count as none
+  bool content_unknown = false;  // the worker holds blocks that may belong to the prefix
 };
 
 struct ProbeFinding {
   bool lost = false;
-  std::optional<ReuseCause> cause;  // nullopt: none of the causes explains it
-  std::optional<size_t> part;       // position in `held` of the group; nullopt: no single one
+  std::optional<ReuseCause> cause;  // nullopt: no cause explains it
+  std::optional<size_t> part;       // position of the group in `held`; nullopt: no single one
 };
 
-// REQUIRES: `held` is not empty, and as ReusablePrefix requires.
+// REQUIRES: `held` is not empty and meets the requirements of ReusablePrefix.
 ProbeFinding Explain(const ReuseProbe& probe);
 
-// By group: blocks of it that serve a boundary on the grid of `alignment` within `tokens`, that
-// every group serves alone. As many bits as blocks.
+// Returns, by group, the blocks that serve a boundary on the grid of `alignment` within `tokens`.
+// Each group must serve this boundary alone. A bitmap has one bit per block.
 std::vector<Bitmap> UsableBlocks(std::span<const GroupResidency> groups, int64_t unit,
                                  int64_t alignment, int64_t tokens);
 

@@ -8,11 +8,12 @@
 
 #include "src/base/check.h"
 
+// Relaxed loads in this file are the writer's own (I0). The invariants are in README.md.
 namespace kvcast::router {
 namespace {
 
-constexpr uint32_t kLeastKeys = 8;  // a run has room for
-// Slots in a row that no place holds, for which a run of named blocks is cut in two.
+constexpr uint32_t kLeastKeys = 8;  // least capacity of a run
+// A gap of so many slots that no place holds cuts a run of named blocks in two.
 constexpr uint32_t kCutGap = kLeastKeys;
 
 uint32_t RoomFor(size_t keys) {
@@ -20,7 +21,7 @@ uint32_t RoomFor(size_t keys) {
       std::min<size_t>(64, (keys + kLeastKeys - 1) / kLeastKeys * kLeastKeys));
 }
 
-// The bits of `word` at the places where `mask` has bits, side by side.
+// Collects the bits of `word` at the positions that are set in `mask`, side by side.
 uint64_t Pack(uint64_t word, uint64_t mask) {
   uint64_t packed = 0;
   for (uint32_t offset = 0; mask != 0; mask &= mask - 1, ++offset) {
@@ -29,12 +30,12 @@ uint64_t Pack(uint64_t word, uint64_t mask) {
   return packed;
 }
 
-// Cuts bits into stretches between gaps of kCutGap; calls `visit(mask of a stretch)`.
+// Cuts `live` into stretches between gaps of kCutGap. Calls `visit(mask of a stretch)` for each.
 template <typename Visit>
 void ForEachStretch(uint64_t live, Visit&& visit) {
   while (live != 0) {
     const auto begin = static_cast<uint32_t>(std::countr_zero(live));
-    uint32_t end = begin;  // of the last bit
+    uint32_t end = begin;  // the last bit of the stretch
     for (uint64_t rest = live; rest != 0; rest &= rest - 1) {
       const auto bit = static_cast<uint32_t>(std::countr_zero(rest));
       if (bit > end + kCutGap) break;
@@ -53,20 +54,20 @@ RunStore<Key>::~RunStore() {
   Directory* const directory = directory_.load(std::memory_order_relaxed);
   for (uint32_t number = 1; number < runs_; ++number) {
     Run& run = At(number);
-    // The others were retired with what they had.
+    // FreeRun has retired the memory of the other runs.
     if (run.live.load(std::memory_order_relaxed) == 0) continue;
     FreeKeys(&arena_, reinterpret_cast<uintptr_t>(run.keys.load(std::memory_order_relaxed)));
     ContentKey* const contents = run.contents.load(std::memory_order_relaxed);
     if (contents != nullptr) arena_.Free(contents);
     arena_.Free(run.holders.load(std::memory_order_relaxed));
   }
-  // What is retired looks at nothing of the runs but its own memory and free_runs_.
+  // The retired objects use only their own memory and free_runs_.
   epochs_.Collect();
   for (size_t i = 0; i < segments_; ++i) arena_.Free(directory[i].load(std::memory_order_relaxed));
   delete[] directory;
 }
 
-// Byte strings may own memory.
+// Byte strings may own memory, so their array needs a destructor.
 template <typename Key>
 Key* RunStore<Key>::NewKeys(uint32_t capacity) {
   if constexpr (std::is_trivial_v<Key>) {
@@ -107,7 +108,7 @@ void RunStore<Key>::RetireContents(ContentKey* contents) {
   }
 }
 
-// Moves the cursor to the key if it lies beside it, in the same run.
+// Moves the cursor to the key if the key lies beside the cursor in the same run.
 template <typename Key>
 bool RunStore<Key>::StepTo(const Key& key, bool backwards, Cursor& cursor) const {
   if (cursor.run == 0) return false;
@@ -129,9 +130,10 @@ void RunStore<Key>::AddSegment() {
     const size_t size = std::max<size_t>(8, 2 * directory_size_);
     auto* const directory = new Directory[size];
     for (size_t i = 0; i < segments_; ++i) {
+      // No reader sees the new array before the release store below (I6).
       directory[i].store(old[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
     }
-    directory_.store(directory, std::memory_order_release);
+    directory_.store(directory, std::memory_order_release);  // I6
     directory_size_ = size;
     if (old != nullptr) {
       epochs_.Retire([](void*, uintptr_t object) { delete[] reinterpret_cast<Directory*>(object); },
@@ -139,6 +141,7 @@ void RunStore<Key>::AddSegment() {
     }
   }
   auto* const segment = new (arena_.Allocate(kSegmentRuns * sizeof(Run))) Run[kSegmentRuns];
+  // I6
   directory_.load(std::memory_order_relaxed)[segments_++].store(segment, std::memory_order_release);
 }
 
@@ -161,6 +164,8 @@ uint32_t RunStore<Key>::NewRun(uint32_t capacity, uint32_t stride) {
   run.owner = run.end = 0;
   run.watched = false;
   run.capacity = static_cast<uint8_t>(capacity);
+  // I3: no reader uses the run before its first live bit is set. Readers may read `live` and
+  // prefetch through a stale `next` (I6).
   run.next.store(0, std::memory_order_relaxed);
   run.stride.store(stride, std::memory_order_relaxed);
   run.contents.store(stride == 0 ? nullptr : NewContents(capacity), std::memory_order_release);
@@ -177,10 +182,10 @@ void RunStore<Key>::GrowKeys(Run& run, uint32_t capacity) {
   if (ContentKey* const old_contents = run.contents.load(std::memory_order_relaxed)) {
     ContentKey* const contents = NewContents(capacity);
     std::copy_n(old_contents, run.used, contents);
-    run.contents.store(contents, std::memory_order_release);
+    run.contents.store(contents, std::memory_order_release);  // I3
     RetireContents(old_contents);
   }
-  run.keys.store(keys, std::memory_order_release);
+  run.keys.store(keys, std::memory_order_release);  // I3
   run.capacity = static_cast<uint8_t>(capacity);
   RetireKeys(old);
 }
@@ -195,8 +200,8 @@ BlockName RunStore<Key>::NameAt(const Run& run, uint32_t offset) {
   return name;
 }
 
-// A slot behind the cursor, if it is free or was this block's. REQUIRES: the run is of the name's
-// stride.
+// Returns the slot behind the cursor if it is unused, or if it belonged to this block before.
+// REQUIRES: the stride of the run is the stride of the name.
 template <typename Key>
 typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Key& key, BlockName name, size_t more,
                                                        const Cursor& cursor) {
@@ -207,6 +212,7 @@ typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Key& key, BlockName
     if (run.used == run.capacity) {
       GrowKeys(run, RoomFor(std::max<size_t>(2 * size_t{run.capacity}, run.used + 1 + more)));
     }
+    // I3: the slot is written before Enliven sets its live bit.
     if (name.named()) run.contents.load(std::memory_order_relaxed)[run.used] = name.content();
     run.keys.load(std::memory_order_relaxed)[run.used++] = key;
     return {cursor.run, next};
@@ -217,7 +223,7 @@ typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Key& key, BlockName
   return was_there ? Spot{cursor.run, next} : Spot{};
 }
 
-// The first slot of a run that begins with this block, which no place holds now.
+// Returns the first slot of a run that begins with this block, if no place holds that block.
 template <typename Key>
 typename RunStore<Key>::Spot RunStore<Key>::DeadHead(const Key& key, BlockName name) const {
   return SpotOf(heads_.Find(hash_(name.content()), [&](Locator locator) {
@@ -233,12 +239,13 @@ typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Key& key, BlockName na
                                                     const Cursor& cursor) {
   const Spot spot = {NewRun(RoomFor(1 + more), name.stride()), 0};
   Run& run = At(spot.run);
+  // I3
   run.keys.load(std::memory_order_relaxed)[0] = key;
   if (name.named()) run.contents.load(std::memory_order_relaxed)[0] = name.content();
   run.used = 1;
   run.end = name.end();
   if (cursor.run != 0 && cursor.offset + 1 == kRunKeys) {
-    At(cursor.run).next.store(spot.run, std::memory_order_release);
+    At(cursor.run).next.store(spot.run, std::memory_order_release);  // I6
   }
   return spot;
 }
@@ -246,6 +253,7 @@ typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Key& key, BlockName na
 template <typename Key>
 void RunStore<Key>::Enliven(Spot spot) {
   Run& run = At(spot.run);
+  // I3
   run.live.store(run.live.load(std::memory_order_relaxed) | uint64_t{1} << spot.offset,
                  std::memory_order_release);
 }
@@ -256,12 +264,12 @@ void RunStore<Key>::MarkTwin(Spot spot) {
   twin_slots_[spot.run] |= uint64_t{1} << spot.offset;
 }
 
-// REQUIRES: the run has its first slot.
+// REQUIRES: the first slot of the run is written.
 template <typename Key>
 void RunStore<Key>::InsertHead(uint32_t number) {
   const BlockName name = NameAt(At(number), 0);
   heads_.Insert(hash_(name.content()), LocatorOf({number, 0}));
-  named_runs_.fetch_add(1, std::memory_order_release);
+  named_runs_.fetch_add(1, std::memory_order_release);  // I9
 }
 
 template <typename Key>
@@ -283,7 +291,7 @@ bool RunStore<Key>::OwnsRival(const Key& key, BlockName name, const Holding& hol
   }) != 0;
 }
 
-// Makes room for one more holder.
+// Makes a holder set with room for one more holder.
 template <typename Key>
 HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   Run& run = At(number);
@@ -299,12 +307,12 @@ HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   for (Dirty& dirty : dirty_) {
     if (dirty.run == number && dirty.holder != kNoHolder) dirty.holder = moved[dirty.holder];
   }
-  run.holders.store(grown, std::memory_order_release);
+  run.holders.store(grown, std::memory_order_release);  // I7
   RetireHolders(set);
   return *grown;
 }
 
-// Position of the place among the run's holders, added if it is not there.
+// Returns the position of the place among the run's holders. Adds the place if it is missing.
 template <typename Key>
 uint32_t RunStore<Key>::HolderOf(uint32_t number, PlaceId place) {
   HolderSet* set = At(number).holders.load(std::memory_order_relaxed);
@@ -315,7 +323,7 @@ uint32_t RunStore<Key>::HolderOf(uint32_t number, PlaceId place) {
   return set->size() - 1;
 }
 
-// Puts the cursor on a key of another run. The place is noted for Publish.
+// Puts the cursor on a key of another run, and notes the place for Publish.
 template <typename Key>
 void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
   const uint32_t holder = HolderOf(spot.run, place);
@@ -325,7 +333,7 @@ void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
   dirty_.push_back({spot.run, holder});
 }
 
-// Whether the source holds, behind the cursor, another hash of this content.
+// True if the source holds another hash of this content in the slot behind the cursor.
 template <typename Key>
 bool RunStore<Key>::HoldsNextOtherwise(const Key& key, BlockName name, SourcePlaces own,
                                        const Cursor& cursor) const {
@@ -386,7 +394,7 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
       if (inserts) InsertHead(found.run);
       table_.Insert(hash_(key), LocatorOf(found), room);
       if (!same_hash_.empty()) {
-        twins_.fetch_add(1, std::memory_order_release);
+        twins_.fetch_add(1, std::memory_order_release);  // I9
         MarkTwin(found);
         for (const Spot spot : same_hash_) MarkTwin(spot);
       }
@@ -413,11 +421,11 @@ void RunStore<Key>::AddExtra(const Key& key, PlaceId place, uint32_t copies) {
   if (extras_of_place_.size() <= place) extras_of_place_.resize(place + size_t{1});
   uint32_t& extra = extra_copies_[{place, key}];
   if (extra == 0) ++extras_of_place_[place];
-  // At most one less than the largest number, so that the count of all copies is one too.
+  // The limit leaves room for the first copy, so that the count of all copies fits 32 bits.
   extra += std::min(copies, ~uint32_t{0} - 1 - extra);
 }
 
-// Whether there was one.
+// True if the place had an extra copy.
 template <typename Key>
 bool RunStore<Key>::RemoveExtra(const Key& key, PlaceId place) {
   if (place >= extras_of_place_.size() || extras_of_place_[place] == 0) return false;
@@ -472,6 +480,7 @@ template <typename Key>
 void RunStore<Key>::Publish() {
   for (const Dirty& dirty : dirty_) {
     if (dirty.holder == kNoHolder) continue;
+    // I1: the caller has made the worker's version odd.
     At(dirty.run).holders.load(std::memory_order_relaxed)->Publish(dirty.holder);
   }
   dirty_.clear();
@@ -495,6 +504,7 @@ template <typename Key>
 void RunStore<Key>::KillMany(uint32_t number, uint64_t dead) {
   Run& run = At(number);
   const Key* const keys = run.keys.load(std::memory_order_relaxed);
+  // I4: the holder bits of these slots are 0 already.
   run.live.store(run.live.load(std::memory_order_relaxed) & ~dead, std::memory_order_release);
   for (uint64_t rest = dead; rest != 0; rest &= rest - 1) {
     table_.Prefetch(hash_(keys[std::countr_zero(rest)]));
@@ -504,17 +514,19 @@ void RunStore<Key>::KillMany(uint32_t number, uint64_t dead) {
     table_.Erase(hash_(keys[offset]), LocatorOf({number, offset}));
     if (!MayHaveTwin(number, run, offset)) continue;
     const bool has_twin = FindWhere(keys[offset], [](Spot) { return true; }).run != 0;
+    // I9
     if (has_twin) twins_.fetch_sub(1, std::memory_order_release);
   }
 }
 
-// Gives back what a run no longer needs.
+// Frees memory that a run does not need any more.
 template <typename Key>
 void RunStore<Key>::Settle(uint32_t number) {
   const Run& run = At(number);
   const int living = std::popcount(run.live.load(std::memory_order_relaxed));
   if (living > 0 && (run.capacity <= kLeastKeys || living * 4 > run.capacity)) return;
-  // The sweep may have passed where the run moves to: what it is to find must not move with it.
+  // The sweep may have passed the number of the new run already. The blocks of closed places must
+  // therefore be dropped before the move.
   DropClosed(number);
   const uint64_t live = run.live.load(std::memory_order_relaxed);
   if (live == 0) return FreeRun(number);
@@ -522,7 +534,7 @@ void RunStore<Key>::Settle(uint32_t number) {
     CopySlots(number, live);
     return FreeRun(number);
   }
-  // The slots between named blocks stay, so that the run remains a piece of one chain.
+  // Dead slots between named blocks stay, because the run must remain a piece of one content chain.
   uint32_t room = 0;
   ForEachStretch(live, [&](uint64_t stretch) {
     room += RoomFor(static_cast<size_t>(std::popcount(stretch)));
@@ -532,7 +544,8 @@ void RunStore<Key>::Settle(uint32_t number) {
   FreeRun(number);
 }
 
-// Makes a run of these slots, in whose place the tables find it. The old one is still to be freed.
+// Copies these slots into a new run and lets the tables find the new run. The caller must free the
+// old run.
 template <typename Key>
 void RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
   const uint32_t stride = At(number).stride.load(std::memory_order_relaxed);
@@ -559,9 +572,10 @@ void RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
     if (packed != 0) holders->Append(old_holders.place(i), packed, packed);
   }
   arena_.Free(to.holders.load(std::memory_order_relaxed));
+  // I7
   to.holders.store(holders, std::memory_order_release);
   const uint64_t live = from.live.load(std::memory_order_relaxed) & slots;
-  to.live.store(Pack(live, slots), std::memory_order_release);
+  to.live.store(Pack(live, slots), std::memory_order_release);  // I3
   uint32_t offset = 0;
   for (uint64_t rest = slots; rest != 0; rest &= rest - 1, ++offset) {
     const auto old_offset = static_cast<uint32_t>(std::countr_zero(rest));
@@ -582,14 +596,14 @@ void RunStore<Key>::FreeRun(uint32_t number) {
   if (run.stride.load(std::memory_order_relaxed) != 0) {
     const ContentKey first = run.contents.load(std::memory_order_relaxed)[0];
     heads_.Erase(hash_(first), LocatorOf({number, 0}));
-    named_runs_.fetch_sub(1, std::memory_order_release);
+    named_runs_.fetch_sub(1, std::memory_order_release);  // I9
   }
   if (std::exchange(run.has_twins, false)) twin_slots_.erase(number);
-  run.live.store(0, std::memory_order_release);
+  run.live.store(0, std::memory_order_release);  // I4
   RetireKeys(run.keys.load(std::memory_order_relaxed));
   RetireContents(run.contents.load(std::memory_order_relaxed));
   RetireHolders(run.holders.load(std::memory_order_relaxed));
-  // A reader that came by way of this number must not find another run there.
+  // I11: a reader that has this number may still use it, so the number is retired too.
   epochs_.Retire(
       [](void* store, uintptr_t run_number) {
         static_cast<RunStore*>(store)->free_runs_.push_back(static_cast<uint32_t>(run_number));
@@ -620,7 +634,7 @@ bool RunStore<Key>::Holds(const Key& key, PlaceId place) const {
   return FindHeld(key, place).run != 0;
 }
 
-// Takes from closed places what they hold here. True: they held something.
+// Removes the blocks of closed places from this run. True: there were any.
 template <typename Key>
 bool RunStore<Key>::DropClosed(uint32_t number) {
   const Run& run = At(number);

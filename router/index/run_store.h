@@ -1,26 +1,28 @@
-// RunStore: block hashes of one form, the content they name, and the places that hold them, in
-// runs.
+// RunStore: block hashes of one form, the content that each hash names, and the places that hold
+// each block. Blocks are stored in runs.
 //
-// Blocks of a prompt are stored, asked for and removed next to each other. So blocks that were
-// stored one after the other lie side by side, up to 64 in a run; a run has one bitmap for each
-// place that holds any of them.
+// The blocks of a prompt are stored, queried and removed next to each other. Blocks that were
+// stored one after the other therefore lie side by side, up to 64 in a run. A run has one bitmap
+// for each place that holds any of its blocks.
 //
-// A slot of a run is a pair of a hash and a content key. Sources that say the same of a hash share
-// its slot; a source that says something else of it has a slot of its own, so that no source's word
-// changes what another one holds. Hashes whose content is not known lie in runs of their own, where
-// neighbourhood is a place to look first and nothing more.
+// A slot of a run is a pair of a block hash and a content key. Sources that give a hash the same
+// content share one slot. A source that gives the hash another content has a slot of its own, so
+// one source cannot change the blocks of another source. Hashes with unknown content lie in runs of
+// their own. In such a run, a neighbouring slot is only the first place to look at.
 //
 // A run of named blocks is a piece of one content chain: the block at offset i + 1 ends `stride`
-// tokens behind the block at offset i. A prompt that contains a later block therefore contains the
-// first one too, and one table entry a run, for the content of its first slot, finds them all. A
-// table of all hashes finds a block by its hash.
+// tokens behind the block at offset i. A prompt that contains a later block of the run therefore
+// contains the first block too. One table entry per run, for the content of its first slot, finds
+// all its blocks. Another table finds each block by its hash.
 //
-// A batch is prepared where readers do not look: keys without holders, and bits that are next. Then
-// Publish lets them see it, a word at a time and no more work than that, and Tidy gives back what
-// no place holds any more.
+// Add and Remove prepare a batch in memory that readers do not use: keys without holders, and
+// `next` bits. Publish then shows the batch to readers, one store per changed holder. Tidy frees
+// the slots that no place holds.
 //
-// A slot belongs to its block for as long as the run lives, and its bit in `live` says whether any
-// place holds it. A run that has lost most of its blocks is replaced by smaller ones.
+// A slot belongs to one block as long as the run exists. Its bit in `live` is set while a place
+// holds the block. A run that has lost most of its blocks is replaced by smaller runs.
+//
+// Numbers such as I3 in comments are the invariants of README.md in this folder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -46,20 +48,20 @@ namespace kvcast::router {
 
 enum class Removal : uint8_t { kNotHeld, kCopiesLeft, kLastCopy };
 
-// The name that a hash stands for. Two words, so that it is passed in registers.
+// The name that a block hash stands for. Two words, so that it is passed in registers.
 class BlockName {
  public:
   constexpr BlockName() = default;
   constexpr BlockName(ContentKey content, uint32_t stride, uint32_t end = 0)
       : content_(content), sizes_(uint64_t{end} << 32 | stride) {}
 
-  ContentKey content() const { return content_; }  // of the prefix that the block ends
-  // Tokens of the block; 0: unnamed.
+  ContentKey content() const { return content_; }  // key of the prefix that ends with the block
+  // Tokens of the block; 0: the block is unnamed.
   uint32_t stride() const { return static_cast<uint32_t>(sizes_) & ~kWatched; }
-  // Whether its run has blocks whose removal a source wants to know of; see Holding::watched.
+  // True if a source wants to know when blocks of the run are removed; see Holding::watched.
   bool watched() const { return (sizes_ & kWatched) != 0; }
   void set_watched() { sizes_ |= kWatched; }
-  // Tokens of the prefix; 0: not known.
+  // Tokens of the prefix; 0: unknown.
   uint32_t end() const { return static_cast<uint32_t>(sizes_ >> 32); }
   bool named() const { return stride() != 0; }
 
@@ -71,8 +73,8 @@ class BlockName {
 };
 
 enum class Addition : uint8_t {
-  kFirst,      // the place did not hold the hash
-  kCopy,       // it did
+  kFirst,      // the place did not hold the block
+  kCopy,       // the place held the block before
   kOtherName,  // nothing was added: the source holds the hash under another name
   kOtherHash,  // nothing was added: the source holds another hash of this content
 };
@@ -80,18 +82,18 @@ enum class Addition : uint8_t {
 // The open places of one source.
 using SourcePlaces = std::span<const PlaceId>;
 
-// The place that a block is added to, as one of its source.
+// The place that a block is added to, and the source of that place.
 struct Holding {
   SourcePlaces own;
   PlaceId place = kNoPlace;
-  uint32_t source = 0;  // a number that no other source has, or had
+  uint32_t source = 0;  // unique among all sources, past ones included
   uint32_t copies = 1;
-  bool repeats_count = true;  // copies that come to others are counted
-  bool watched = false;       // the names that removals of the run's blocks give back say so
+  bool repeats_count = true;  // count a copy that is added to a held block
+  bool watched = false;       // mark the run: Remove then returns names with watched() set
 };
 
-// Key: uint64_t for the forms of hashes that are integers, BlockHash for byte strings. KeyForm
-// picks what is stored of a hash.
+// Key: uint64_t for the hash forms that are integers, BlockHash for byte strings. KeyForm converts
+// a hash to the stored key.
 template <typename Key>
 struct KeyForm;
 template <>
@@ -103,7 +105,9 @@ struct KeyForm<BlockHash> {
   static const BlockHash& Of(const BlockHash& hash) { return hash; }
 };
 
-// One writer at a time. What says so: any thread that is pinned in `epochs`, beside the writer.
+// Threads: WalkHashes, VisitRunsFrom, PrefetchRunsFrom and any_named may be called by any thread
+// that holds a Pin of `epochs`, while the writer works. All other methods need the writer's lock
+// (I0).
 template <typename Key>
 class RunStore {
   struct Run;
@@ -111,13 +115,13 @@ class RunStore {
  public:
   static constexpr uint32_t kRunKeys = 64;
 
-  // Where a writer was last: the next key is looked for beside it. Valid for the calls that pass it
-  // on, as long as no others come between them but removals.
+  // The last position of a writer. The next key is looked for beside it. A cursor stays valid for
+  // the calls that pass it on, if only removals happen between those calls.
   struct Cursor {
-    uint32_t run = 0;  // 0: nowhere
+    uint32_t run = 0;  // 0: no position
     uint32_t offset = 0;
-    Run* at = nullptr;              // the run
-    uint64_t* next_bits = nullptr;  // in the run, of the place that was asked for
+    Run* at = nullptr;              // the run with number `run`
+    uint64_t* next_bits = nullptr;  // next bits of the place, in the run's holder set
   };
 
   RunStore(uint64_t seed, SlabArena& arena, EpochDomain& epochs, const PlaceTable& places)
@@ -132,83 +136,87 @@ class RunStore {
   RunStore(const RunStore&) = delete;
   RunStore& operator=(const RunStore&) = delete;
 
-  // Until Publish, readers do not see what Add and Remove change; the writer's other calls do.
-  // `more` blocks will follow this one. `follows`: the block continues the content of the block
-  // that the cursor is on.
+  // Readers do not see the effect of Add and Remove before Publish. The other writer methods see it
+  // immediately. `more`: number of blocks that follow this block in the store. `follows`: the block
+  // continues the content of the block at the cursor.
   Addition Add(const Key& key, BlockName name, const Holding& holding, size_t more, bool follows,
                Cursor& cursor);
-  // `name`, if given, becomes what the hash named there. Unchanged if it was not held.
+  // Sets `*name`, if given, to the name of the hash. Leaves it unchanged if the place did not hold
+  // the hash.
   Removal Remove(const Key& key, PlaceId place, Cursor& cursor, BlockName* name = nullptr);
-  // Takes away all copies of the place, and gives back how many they were.
+  // Removes all copies that the place holds. Returns their number.
   uint32_t TakeCopies(const Key& key, PlaceId place);
   void Publish();
-  // REQUIRES: all is published.
+  // REQUIRES: all changes are published.
   void Tidy();
-  // The name under which one of the places holds the key, with the cursor on it; nullopt: none
-  // does.
+  // Returns the name under which one of the places `own` holds the key, and puts the cursor on it.
+  // nullopt: none of them holds the key.
   std::optional<BlockName> NameOf(const Key& key, SourcePlaces own, Cursor& cursor) const;
-  // Puts the cursor on the slot of that key and content if any place holds it, else nowhere.
+  // Puts the cursor on the slot of this key and content if any place holds it. Else the cursor has
+  // no position.
   void Seek(const Key& key, ContentKey content, Cursor& cursor) const;
   bool Holds(const Key& key, PlaceId place) const;
   void PrefetchPath(const Key& key) const { table_.PrefetchPath(hash_(key)); }
   void Prefetch(const Key& key) const { table_.Prefetch(hash_(key)); }
 
-  // Takes from closed places what they hold, in up to `runs` runs. False: all runs were looked at
-  // since BeginSweep. REQUIRES: all is published.
+  // Removes the blocks of closed places from up to `runs` runs. False: all runs were visited since
+  // BeginSweep. REQUIRES: all changes are published.
   void BeginSweep() { sweep_next_ = 1; }
   bool Sweep(size_t runs);
   void EndSweep();
 
-  // Calls `visit(place, key, copies)` for everything that is held, closed places included.
+  // Writer. Calls `visit(place, key, copies)` for every held block, those of closed places
+  // included.
   template <typename Visit>
   void ForEach(Visit&& visit) const;
 
-  // Readers. For every stretch of `chain` whose keys lie side by side, from position `begin` on:
-  // `visit(holders, offset, position, length)`: bit offset + i of a holder is chain[position + i].
-  // Keys that no place holds are passed over, or with `until_gap` end the walk. `unnamed_only`:
-  // only blocks whose content is not known.
+  // Readers. Calls `visit(holders, offset, position, length)` for every stretch of `chain` whose
+  // keys lie side by side, from position `begin` on. Bit offset + i of a holder belongs to
+  // chain[position + i]. A key without a slot is skipped. With `until_gap` it ends the walk.
+  // `unnamed_only`: visits only blocks whose content is unknown.
   template <typename Visit>
   void WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap, bool unnamed_only,
                   Visit&& visit) const;
-  // The runs that begin with this content: `visit(RunView)`. A prompt of that content may go
-  // on otherwise.
+  // Readers. Calls `visit(RunView)` for every run that begins with this content. A prompt with this
+  // content may differ from the run behind it.
   struct RunView {
     const ContentKey* contents;
-    uint32_t slots;   // of them, as far as any place holds one
-    uint32_t stride;  // tokens
+    uint32_t slots;   // slots up to the last live one
+    uint32_t stride;  // tokens per block
     const HolderSet* holders;
   };
   template <typename Visit>
   void VisitRunsFrom(ContentKey content, Visit&& visit) const;
-  // Starts to load what VisitRunsFrom looks at first. False: no run begins with this content.
+  // Starts to load the memory that VisitRunsFrom reads first. False: no run begins with this
+  // content.
   bool PrefetchRunsFrom(ContentKey content) const {
     const uint64_t hash = hash_(content);
     if (!heads_.MayHave(hash)) return false;
     heads_.Prefetch(hash);
     return true;
   }
-  bool any_named() const { return named_runs_.load(std::memory_order_acquire) != 0; }
+  bool any_named() const { return named_runs_.load(std::memory_order_acquire) != 0; }  // I9
 
-  uint64_t size() const { return table_.size(); }  // writer: slots that are held
+  uint64_t size() const { return table_.size(); }  // writer; number of live slots
 
  private:
   static constexpr uint32_t kNoHolder = ~uint32_t{0};
   static constexpr uint32_t kRunBits = 6;
   static constexpr size_t kSegmentRuns = 1024;
 
-  // 56 bytes. Readers look at `live` first: a bit that they see there is of a slot that they see,
-  // and so are the slots below it.
+  // 56 bytes. Readers load `live` first. If a reader sees a live bit, then it also sees the key of
+  // that slot and of all slots below it (I3).
   struct Run {
-    std::atomic<uint64_t> live{0};
-    std::atomic<Key*> keys{nullptr};
-    std::atomic<ContentKey*> contents{nullptr};  // nullptr: the run's blocks are unnamed
-    std::atomic<HolderSet*> holders{nullptr};
-    std::atomic<uint32_t> next{0};    // the run that was begun behind this one, if it is there yet
-    std::atomic<uint32_t> stride{0};  // tokens of each block; 0: unnamed
-    uint8_t used = 0;                 // writer
-    uint8_t capacity = 0;             // writer; of slots
-    bool has_twins = false;           // writer; twin_slots_ has an entry of it
-    bool watched = false;             // writer
+    std::atomic<uint64_t> live{0};               // I3, I4
+    std::atomic<Key*> keys{nullptr};             // I3
+    std::atomic<ContentKey*> contents{nullptr};  // I3; nullptr: the run's blocks are unnamed
+    std::atomic<HolderSet*> holders{nullptr};    // I7
+    std::atomic<uint32_t> next{0};    // I6; hint: number of the run begun behind this run
+    std::atomic<uint32_t> stride{0};  // I3; tokens of each block; 0: unnamed
+    uint8_t used = 0;                 // writer; slots in use
+    uint8_t capacity = 0;             // writer; slots in the arrays
+    bool has_twins = false;           // writer; twin_slots_ has an entry of the run
+    bool watched = false;             // writer; see Holding::watched
     uint32_t owner = 0;               // writer; Holding::source that began the run
     uint32_t end = 0;                 // writer; BlockName::end of the first slot
   };
@@ -234,33 +242,36 @@ class RunStore {
     return {static_cast<uint32_t>(locator >> kRunBits),
             static_cast<uint32_t>(locator & (kRunKeys - 1))};
   }
+  // I6: a reader passes only a number that it read from a table entry or from `next`.
   Run& At(uint32_t run) const {
     return directory_.load(std::memory_order_acquire)[run / kSegmentRuns].load(
         std::memory_order_acquire)[run % kSegmentRuns];
   }
-  // Whether the key lies there now.
+  // True if the key lies at this slot now. I3: `live` is loaded before the array.
   bool IsAt(const Run& run, uint32_t offset, const Key& key) const {
     return (run.live.load(std::memory_order_acquire) >> offset & 1) != 0 &&
            run.keys.load(std::memory_order_acquire)[offset] == key;
   }
+  // Writer.
   bool IsNamed(const Run& run, uint32_t offset, BlockName name) const {
     return run.stride.load(std::memory_order_relaxed) == 0
                ? !name.named()
                : run.contents.load(std::memory_order_relaxed)[offset] == name.content();
   }
   bool StepTo(const Key& key, bool backwards, Cursor& cursor) const;
-  // The first slot of the key for which `is_it(spot)` holds.
+  // Returns the first slot of the key for which `is_it(spot)` is true.
   template <typename IsIt>
   Spot FindWhere(const Key& key, IsIt&& is_it, LocatorTable::Room* room = nullptr) const {
     return SpotOf(table_.Find(
         hash_(key),
         [&](Locator locator) {
           const Spot spot = SpotOf(locator);
-          return At(spot.run).keys.load(std::memory_order_acquire)[spot.offset] == key &&
+          return At(spot.run).keys.load(std::memory_order_acquire)[spot.offset] == key &&  // I5
                  is_it(spot);
         },
         room));
   }
+  // Writer.
   Spot FindHeld(const Key& key, PlaceId place) const {
     return FindWhere(key, [&](Spot spot) {
       const ContentKey* const contents = At(spot.run).contents.load(std::memory_order_relaxed);
@@ -268,12 +279,13 @@ class RunStore {
       return IsHeld(spot, place);
     });
   }
-  bool HasTwins() const { return twins_.load(std::memory_order_acquire) != 0; }
-  // False: no other slot has the key of this one. Writer.
+  bool HasTwins() const { return twins_.load(std::memory_order_acquire) != 0; }  // I9
+  // Writer. False: no other slot has the key of this slot.
   bool MayHaveTwin(uint32_t number, const Run& run, uint32_t offset) const {
     return run.has_twins && (twin_slots_.at(number) >> offset & 1) != 0;
   }
   void MarkTwin(Spot spot);
+  // Writer.
   bool IsHeld(Spot spot, PlaceId place) const {
     const HolderSet& holders = *At(spot.run).holders.load(std::memory_order_relaxed);
     const uint32_t holder = holders.Find(place);
@@ -283,9 +295,10 @@ class RunStore {
     return std::any_of(own.begin(), own.end(), [&](PlaceId place) { return IsHeld(spot, place); });
   }
   static bool HoldsAny(const Run& run, SourcePlaces own);
-  // Whether the source holds something in a run of its own that begins with this content under
-  // another hash. A source has one such run for a content, so that a walk over a prompt meets no
-  // more of them than there are sources. Runs of others do not count, whatever it holds there.
+  // True if a run of the source begins with this content under another hash, and the source holds
+  // any block of that run. A source has at most one such run per content. The number of runs that a
+  // walk meets for one content is therefore at most the number of sources. Runs that another source
+  // began do not count, even if this source holds blocks there.
   bool OwnsRival(const Key& key, BlockName name, const Holding& holding) const;
   bool HoldsNextOtherwise(const Key& key, BlockName name, SourcePlaces own,
                           const Cursor& cursor) const;
@@ -320,25 +333,25 @@ class RunStore {
   SlabArena& arena_;
   EpochDomain& epochs_;
   const PlaceTable& places_;
-  LocatorTable table_;  // every slot that is held, by its hash
-  LocatorTable heads_;  // every run of named blocks, by the content of its first slot
-  // Slots that share their hash with another one, but for one of each hash.
+  LocatorTable table_;  // every live slot, by its hash
+  LocatorTable heads_;  // every run of named blocks, by its first content
+  // I9. Number of slots that share their hash with another slot, minus one for each such hash.
   std::atomic<uint64_t> twins_{0};
-  // Writer, by run: slots that share their hash with another one, or did.
+  // Writer. Slots that share their hash with another slot, or did so before, by run.
   absl::flat_hash_map<uint32_t, uint64_t> twin_slots_;
-  std::vector<Spot> same_hash_;  // writer, of Add: slots of the hash with other names
-  std::atomic<uint64_t> named_runs_{0};
-  std::atomic<Directory*> directory_{nullptr};
+  std::vector<Spot> same_hash_;          // writer, in Add: slots of the hash with other names
+  std::atomic<uint64_t> named_runs_{0};  // I9
+  std::atomic<Directory*> directory_{nullptr};  // I6
   size_t segments_ = 0;
   size_t directory_size_ = 0;
-  uint32_t runs_ = 1;  // numbers given out; 0 is nowhere
+  uint32_t runs_ = 1;  // numbers given out; 0 is no run
   std::vector<uint32_t> free_runs_;
   std::vector<Dirty> dirty_;
-  std::vector<uint32_t> lost_;  // runs that keys were removed from since Tidy
+  std::vector<uint32_t> lost_;  // runs with a removed block since the last Tidy
   uint32_t sweep_next_ = 1;
-  // Copies beyond the first. Rare, so that they need not lie in the runs.
+  // Copies beyond the first. They are rare and therefore are not kept in the runs.
   absl::flat_hash_map<std::pair<PlaceId, Key>, uint32_t, PlaceKeyHash> extra_copies_;
-  std::vector<uint32_t> extras_of_place_;  // entries of extra_copies_
+  std::vector<uint32_t> extras_of_place_;  // number of entries in extra_copies_, by place
 };
 
 // Bits [offset, offset + length) of a word.
@@ -373,13 +386,13 @@ template <typename Visit>
 void RunStore<Key>::VisitRunsFrom(ContentKey content, Visit&& visit) const {
   heads_.Find(hash_(content), [&](Locator locator) {
     const Run& run = At(SpotOf(locator).run);
-    const uint64_t live = run.live.load(std::memory_order_acquire);
-    const uint32_t stride = run.stride.load(std::memory_order_acquire);
+    const uint64_t live = run.live.load(std::memory_order_acquire);      // I3
+    const uint32_t stride = run.stride.load(std::memory_order_acquire);  // I3
     if (live == 0 || stride == 0) return false;
-    const ContentKey* const contents = run.contents.load(std::memory_order_acquire);
+    const ContentKey* const contents = run.contents.load(std::memory_order_acquire);  // I3
     if (contents[0] == content) {
       visit(RunView{contents, static_cast<uint32_t>(std::bit_width(live)), stride,
-                    run.holders.load(std::memory_order_acquire)});
+                    run.holders.load(std::memory_order_acquire)});  // I7
     }
     return false;
   });
@@ -389,16 +402,16 @@ template <typename Key>
 template <typename Visit>
 void RunStore<Key>::WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap,
                                bool unnamed_only, Visit&& visit) const {
-  constexpr size_t kAhead = 12;  // table lines under way while keys are not there
+  constexpr size_t kAhead = 12;  // table lines that are prefetched while keys are missing
   size_t fetched = begin;
   bool missed = false;
-  Spot near;  // where the next key lies if it lies behind the last one
+  Spot near;  // expected slot of the next key: the slot behind the last match
   const auto wanted = [&](Spot spot) {
-    return !unnamed_only || At(spot.run).stride.load(std::memory_order_acquire) == 0;
+    return !unnamed_only || At(spot.run).stride.load(std::memory_order_acquire) == 0;  // I3
   };
-  // A hash may have several slots, each with holders of its own.
+  // A hash may have several slots, each with its own holders.
   const bool twins = !unnamed_only && HasTwins();
-  std::vector<Spot> seen;  // with twins: slots of this position that were part of a stretch
+  std::vector<Spot> seen;  // with twins: all slots of the current position's hash
   struct Stretch {
     uint32_t run;
     uint32_t offset;
@@ -406,21 +419,23 @@ void RunStore<Key>::WalkHashes(std::span<const BlockHash> chain, size_t begin, b
     size_t end;
   };
   std::vector<Stretch> stretches;
-  // The slots from `spot` on that hold the chain from `position` on.
+  // Visits the slots from `spot` on that hold the chain from `position` on. Returns their number.
   const auto visit_from = [&](Spot spot, size_t position) {
     const Run& run = At(spot.run);
-    const uint64_t live = run.live.load(std::memory_order_acquire) >> spot.offset;
-    const Key* const keys = run.keys.load(std::memory_order_acquire) + spot.offset;
-    const uint32_t next = run.next.load(std::memory_order_acquire);
-    const HolderSet* const holders = run.holders.load(std::memory_order_acquire);
+    const uint64_t live = run.live.load(std::memory_order_acquire) >> spot.offset;   // I3
+    const Key* const keys = run.keys.load(std::memory_order_acquire) + spot.offset;  // I3
+    const uint32_t next = run.next.load(std::memory_order_acquire);                  // I6
+    const HolderSet* const holders = run.holders.load(std::memory_order_acquire);    // I7
     __builtin_prefetch(holders);
     if (next != 0) __builtin_prefetch(&At(next));
     const size_t most =
         std::min<size_t>(chain.size() - position, static_cast<size_t>(std::countr_one(live)));
-    // The first was found; it may have been given up since, by a writer whom the caller notices.
+    // The first slot is visited even if the writer has cleared its live bit since the lookup: its
+    // holder bits are right (I4).
     size_t length = 1;
     while (length < most && keys[length] == KeyForm<Key>::Of(chain[position + length])) ++length;
     if (next != 0) {
+      // A prefetch may use the address of a freed run (I6).
       __builtin_prefetch(At(next).keys.load(std::memory_order_relaxed));
       __builtin_prefetch(At(next).holders.load(std::memory_order_relaxed));
     }

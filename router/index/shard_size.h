@@ -1,7 +1,7 @@
-// ShardSize: the sizes that a shard of the locator table can have, and how it is cut in pieces.
+// ShardSize: the possible sizes of a shard of the locator table, and the pieces of a shard.
 //
-// Pieces of all shards have one size, so that those that one shard gives back serve the next; only
-// a shard that is smaller than a piece has a smaller one.
+// Pieces of all shards have one size, so that the freed pieces of one shard serve the next. Only a
+// shard that is smaller than a piece has a smaller piece.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,8 @@ inline constexpr uint32_t kPieceBits = 7;
 inline constexpr uint32_t kPieceBuckets = 1u << kPieceBits;
 inline constexpr uint32_t kMaxShardBuckets = 1u << 28;
 
-// In buckets. The first is that of no shard; each other is an eighth larger than the one before.
+// Sizes in buckets. Size 0 means that there is no shard. Above kPieceBuckets, each size is about an
+// eighth larger than the size before.
 constexpr std::array<uint32_t, 150> MakeShardSizes() {
   std::array<uint32_t, 150> sizes{};
   uint32_t size = 1;

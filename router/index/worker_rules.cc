@@ -24,31 +24,32 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
   if (eagle && rules.groups.size() > 1 && !release_known) untold |= Bit(Untold::kRelease);
   if (catalogue.assumes_block_sizes()) untold |= Bit(Untold::kBlockSize);
   if (catalogue.assumes_partial_hits()) untold |= Bit(Untold::kAlignment);
-  // Groups that are registered are all that there are, with all that is to be known of them.
+  // Registered groups are complete and fully described.
   if (!config.groups.empty()) return untold;
   const bool reuse_shown = rules.shortest_hit > 0;
   if (!reuse_shown) untold |= Bit(Untold::kGroups);
   const bool drop_known = config.eagle.has_value() || rules.lookahead > 0 || reuse_shown;
   if (!drop_known) untold |= Bit(Untold::kEagle);
-  // The group whose windows are computed again announces nothing.
+  // The group whose windows are computed again announces no blocks.
   if (!config.replay_tokens) untold |= Bit(Untold::kReplay);
   return untold;
 }
 
-// Properties that a load behind the hit depends on.
+// Unknown properties that change the result of a load behind the hit.
 uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, bool release_known) {
   uint32_t untold = rules.untold;
   if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);
   if (rules.replay_tokens > 0) untold |= Bit(Untold::kLoadEnd);
-  // Where a draft head looks one chunk further; and how vLLM's connector counts a window's chunks.
+  // The release matters for a draft head, which looks one chunk further, and for vLLM's connector,
+  // which counts the chunks of a window by release.
   const bool depends =
       std::any_of(rules.groups.begin(), rules.groups.end(), [&rules](const GroupSpec& group) {
         const bool windows = rules.offload_rule == OffloadRule::kConnector;
         return TakesPart(group) && (group.eagle || (windows && IsWindowKind(group.kind)));
       });
   if (depends && !release_known) untold |= Bit(Untold::kRelease);
-  // A lookup of states drops nothing on the GPU and a chunk in host memory: reuse on the GPU does
-  // not tell that.
+  // A lookup of Mamba states drops no block on the GPU, but a chunk in host memory. Reuse on the
+  // GPU therefore does not show whether a chunk is dropped.
   const bool drops_states =
       rules.offload_rule != OffloadRule::kMirroredPool &&
       std::any_of(rules.groups.begin(), rules.groups.end(), [](const GroupSpec& group) {
@@ -56,8 +57,8 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
       });
   const bool drop_told = !config.groups.empty() || config.eagle || rules.lookahead > 0;
   if (drops_states && !drop_told) untold |= Bit(Untold::kEagle);
-  // Until v0.32 vLLM's connector gives up a chunk of full attention a second time where a copy
-  // under way made it look again.
+  // Before v0.32, vLLM's connector gives up a chunk of full attention a second time if a copy under
+  // way made it look again.
   const bool looks_again = rules.offload_rule == OffloadRule::kConnector &&
                            rules.rules < EngineRules::kV032 && rules.groups.size() > 1;
   const bool full_drops =
@@ -87,7 +88,7 @@ WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
     has_chunks |= chunked;
     if (chunked && group.chunk_size == 0) group.chunk_size = config.chunk_size;
     if (config.groups.empty() && config.eagle) group.eagle = *config.eagle;
-    // The hash of a block says what follows it, so that the block need not be dropped.
+    // The hash of a block covers the tokens behind the block, so the block need not be dropped.
     if (lookahead > 0) group.eagle = false;
   }
   untold = UntoldOf(*this, config, catalogue, config.rules || shown.rules);

@@ -1,5 +1,5 @@
-// WorkerRules: what a query needs to know of a worker besides what it holds. Never changed: a
-// worker whose groups turn out to be others gets new ones.
+// WorkerRules: the properties of a worker that a query needs in addition to its blocks. Immutable
+// (I10 of README.md): if the worker's groups change, it gets a new object.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,24 +24,25 @@ struct alignas(64) WorkerRules {
 
   WorkerId id;
   uint32_t untold = 0;  // Untold bits
-  // The reusable prefix, and each group's, is the run of leading blocks that all groups hold, in
-  // steps of `alignment`: one block per hash, groups of one full kind, no draft head.
+  // True if the reusable prefix, and that of each group, is the run of leading blocks that all
+  // groups hold, in steps of `alignment`. This needs one block per hash, groups of one full kind,
+  // and no draft head.
   bool leading_run = false;
-  // The answer is 0 where the worker holds nothing of the prompt. Only chunked attention can serve
-  // a prompt of which it holds no block.
+  // True if a worker without any block of the prompt always matches 0 tokens. False only with a
+  // chunked-local-attention group.
   bool nothing_without_blocks = true;
   OffloadRule offload_rule = OffloadRule::kConnector;
   EngineRules rules = EngineRules::kMain2026August;
-  int64_t unit = 0;               // tokens per hash; 0: not known yet
+  int64_t unit = 0;               // tokens per block hash; 0: not known yet
   int64_t alignment = 0;          // of hits
   std::vector<GroupSpec> groups;  // by group_idx
-  // Most queries read the members above alone: one cache line.
+  // Most queries read only the members above. They lie in one cache line.
   int64_t blocks_per_chunk = 1;  // offloaded as one
   int64_t block_alignment = 0;   // of hits that end with blocks
-  int64_t replay_tokens = 0;     // of a hit, computed again
+  int64_t replay_tokens = 0;     // tokens of a hit that are computed again
   int64_t lookahead = 0;
-  int64_t shortest_hit = 0;      // tokens; hits from there on are not taken for none. 0: not known
-  uint32_t untold_with_cpu = 0;  // Untold bits, of loads behind the hit
+  int64_t shortest_hit = 0;      // tokens; hits of this length and above are used. 0: unknown
+  uint32_t untold_with_cpu = 0;  // Untold bits for loads behind the hit
   bool has_chunks = false;       // a group of chunked local attention
 };
 

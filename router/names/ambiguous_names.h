@@ -1,8 +1,8 @@
-// AmbiguousNames: what a source has said two things of.
+// AmbiguousNames: the hashes and contents for which a source contradicted itself.
 //
-// A source has one content for a hash, and one hash for a content and block size. Where it says
-// otherwise, its word is not served: the hash stays unnamed, and an answer that reaches the content
-// is not exact.
+// A source must have one content for a hash, and one hash for a content and block size. If it
+// contradicts itself, the index does not use these names: the hash stays unnamed, and an answer
+// that reaches the content is not exact.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@ namespace kvcast::router {
 // Immutable once readers see it.
 class AmbiguousNames {
  public:
-  // Beyond it, nothing of the source is named any more, and none of its answers is exact.
+  // With so many entries, all hashes of the source stay unnamed, and none of its answers is exact.
   static constexpr size_t kMax = 1024;
 
   void AddHash(uint64_t hash) {
@@ -26,7 +26,7 @@ class AmbiguousNames {
   void AddContent(ContentKey content) {
     if (!Overflows()) contents_.insert(content);
   }
-  // As beyond kMax.
+  // Has the effect of kMax entries.
   void AddEverything() { everything_ = true; }
   bool HasHash(uint64_t hash) const { return Overflows() || hashes_.contains(hash); }
   bool HasContent(ContentKey content) const { return Overflows() || contents_.contains(content); }
@@ -40,7 +40,7 @@ class AmbiguousNames {
 
  private:
   bool everything_ = false;
-  absl::flat_hash_set<uint64_t> hashes_;  // as IdleNames has them
+  absl::flat_hash_set<uint64_t> hashes_;  // the same values as in IdleNames
   absl::flat_hash_set<ContentKey> contents_;
 };
 

@@ -29,7 +29,7 @@ constexpr size_t kCell = ContentKeys::kCell;
 
 enum TextKind : uint64_t { kLora, kSalt, kItem, kEmbeddings };
 
-// An element of the field other than 0 and 1, from the secret.
+// Returns an element of the field other than 0 and 1, derived from the secret.
 uint64_t Point(uint64_t secret, uint64_t number) {
   const uint64_t mixed = XXH3_64bits_withSeed(&number, sizeof(number), secret);
   return 2 + mixed % (kFieldPrime - 2);
@@ -37,7 +37,7 @@ uint64_t Point(uint64_t secret, uint64_t number) {
 
 bool IsNarrow(TokenId token) { return static_cast<uint64_t>(token) >> 32 == 0; }
 
-// The sum of token[i] * powers[n - 1 - i] over n <= kCell tokens that fit 32 bits, folded.
+// Returns the sum of token[i] * powers[n - 1 - i], folded, over n <= kCell tokens that fit 32 bits.
 uint64_t SumOf(const TokenId* tokens, size_t n, const uint64_t* powers) {
   Wide sum = 0;
   for (size_t i = 0; i < n; ++i) {
@@ -107,7 +107,7 @@ ContentKey ContentKeys::AddEmbeddings(ContentKey prefix, std::span<const uint8_t
 ContentKey ContentKeys::Extend(ContentKey prefix, TokenId token) const {
   const auto bits = static_cast<uint64_t>(token);
   if (IsNarrow(token)) return Canonical(Fold(Wide{prefix} * powers_[1] + bits));
-  // At points of their own, so that a wide token is no pair of narrow ones.
+  // The halves have points of their own, so that a wide token differs from a pair of narrow tokens.
   const uint64_t high = Canonical(Fold(Wide{prefix} * wide_ + (bits >> 32)));
   return Canonical(Fold(Wide{high} * narrow_ + (bits & 0xFFFFFFFF)));
 }
@@ -158,10 +158,11 @@ void ContentKeys::ExtendByPortably(ContentKey prefix, std::span<const TokenId> t
 #ifdef KVCAST_AVX2
 namespace {
 
-// Tokens below it can be summed up in 64-bit lanes: 16 products of 28 and 32 bits.
+// Tokens of so many bits can be summed in 64-bit lanes: 16 products of 28 and 32 bits.
 constexpr int kLaneTokenBits = 28;
 
-// The sum of a cell's tokens times their powers, less than 2^65. False: a token does not fit.
+// Computes the sum of a cell's tokens times their powers, less than 2^65. False: a token does not
+// fit.
 __attribute__((target("avx2"), always_inline)) inline bool SumCell(
     const TokenId* tokens, const ContentKeys::LanePowers& powers, Wide& sum) {
   const auto* const vectors = reinterpret_cast<const __m256i*>(tokens);
@@ -187,9 +188,9 @@ __attribute__((target("avx2"), always_inline)) inline bool SumCell(
   return _mm256_testz_si256(bits, _mm256_set1_epi64x(-(int64_t{1} << kLaneTokenBits))) != 0;
 }
 
-// The keys of `prefix` and as many whole cells as fit the lanes, at most `cells`, at `ends`; gives
-// back how many those are. A product leaves room for a sum less than 2^65, because one of its
-// factors is below p.
+// Writes the keys of `prefix` plus 1, 2, ... whole cells to `ends`: at most `cells` keys, and none
+// from the first cell on that does not fit the lanes. Returns the number of keys. The product
+// leaves room for a sum less than 2^65, because one of its factors is below p.
 __attribute__((target("avx2"))) size_t ExtendCells(const TokenId* tokens, size_t cells,
                                                    const ContentKeys::LanePowers& powers,
                                                    uint64_t prefix, uint64_t* ends) {
@@ -224,7 +225,7 @@ void ContentKeys::ExtendBy(ContentKey prefix, std::span<const TokenId> tokens, s
     std::array<ContentKey, kBuffered> ends;
     const TokenId* at = tokens.data();
     size_t key = 0;
-    size_t into = 0;  // cells of its step
+    size_t into = 0;  // cells done of the current step
     const size_t per_key = step / kCell;
     for (size_t left = keys.size() * per_key; left > 0;) {
       ContentKey* const out = per_key == 1 ? keys.data() + keys.size() - left : ends.data();

@@ -1,9 +1,9 @@
-// IdleNames: the contents of hashes that a source holds no longer.
+// IdleNames: the contents of hashes that a source has removed.
 //
-// A host tier announces a block without its tokens, often after the GPU has evicted it, and a block
-// may be stored behind one that has just been evicted. So the names of the last evicted blocks are
-// kept, in a table of fixed size. A bucket is a cache line; a name that finds its bucket full takes
-// the place of the oldest one there.
+// A host tier announces a block without its tokens, often after the GPU has evicted the block. A
+// block may also be stored behind a block that was evicted immediately before. The names of the
+// last evicted blocks are therefore kept, in a table of fixed size. A bucket is a cache line. If
+// the bucket of a new name is full, the name replaces the oldest name of the bucket.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,12 +15,12 @@
 
 namespace kvcast::router {
 
-// Of one source. Thread-compatible. 32 KiB, taken with the first name.
+// The names of one source. Thread-compatible. Takes 32 KiB, allocated with the first name.
 class IdleNames {
  public:
   static constexpr size_t kCapacity = 2048;
 
-  // `hash`: well mixed in all bits, and the same for equal block hashes alone.
+  // `hash`: a value that is well mixed in all bits, and equal only for equal block hashes.
   void Put(uint64_t hash, ContentKey content) {
     if (!buckets_) buckets_ = std::make_unique<std::array<Bucket, kBuckets>>();
     Bucket& bucket = BucketOf(hash);
@@ -30,7 +30,7 @@ class IdleNames {
     for (; at > 0; --at) bucket[at] = bucket[at - 1];
     bucket[0] = {hash, content};
   }
-  // kUnnamed: not known.
+  // kUnnamed: unknown.
   ContentKey Find(uint64_t hash) const {
     if (!buckets_) return kUnnamed;
     for (const Entry& entry : BucketOf(hash)) {

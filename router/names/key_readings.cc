@@ -20,7 +20,7 @@ struct SentKeys {
   bool certain = true;
 };
 
-// Layouts before extra_keys say nothing of salts and multimodal items.
+// Event layouts before extra_keys contain no salts and no multimodal items.
 std::optional<SentKeys> KeysOf(const BlockStored& event, size_t index) {
   if (event.extra_keys) {
     if (event.extra_keys->size() != event.block_hashes.size()) return std::nullopt;
@@ -31,13 +31,13 @@ std::optional<SentKeys> KeysOf(const BlockStored& event, size_t index) {
   return SentKeys{{}, false};
 }
 
-// The adapter's name stands first, and the event names the adapter besides.
+// The adapter's name is the first key, and the event also has it as its LoRA name.
 bool IsAdapter(const BlockStored& event, const ExtraKeys& keys, size_t index) {
   const auto* text = std::get_if<std::string>(&keys[index].value);
   return index == 0 && text != nullptr && event.lora_name && *text == *event.lora_name;
 }
 
-// nullopt: not a key of any kind.
+// nullopt: the key is of no known kind.
 std::optional<KeyKind> KindOfKey(const BlockStored& event, const ExtraKeys& keys, size_t index) {
   if (IsAdapter(event, keys, index)) return KeyKind::kLora;
   if (IsText(keys[index])) return KeyKind::kSalt;
@@ -70,7 +70,7 @@ std::optional<ExtraKey> TagKey(const BlockStored& event, const ExtraKeys& keys, 
   }
 }
 
-// The keys in the form that is hashed; nullopt: they have none.
+// Returns the keys in the form that is hashed; nullopt: the keys cannot have this form.
 std::optional<ExtraKeys> InForm(const BlockStored& event, const ExtraKeys& keys,
                                 ExtraKeyScheme form, const LoraPaths& paths) {
   if (form == ExtraKeyScheme::kBare) return keys;
@@ -83,7 +83,7 @@ std::optional<ExtraKeys> InForm(const BlockStored& event, const ExtraKeys& keys,
   return tagged;
 }
 
-// Items of one block whose identifier is the same object get the same tag.
+// Items of one block that share their identifier object get the same tag.
 std::vector<uint32_t> TagsOfEqualItems(const ExtraKeys& keys) {
   std::vector<uint32_t> tags(keys.size(), 0);
   bool shared = false;
@@ -102,7 +102,7 @@ std::vector<uint32_t> TagsOfEqualItems(const ExtraKeys& keys) {
   return shared ? tags : std::vector<uint32_t>();
 }
 
-// A request that grew past its prompt takes only its last item into account.
+// For a request that grew beyond its prompt, the engine hashes only the last item.
 ExtraKeys WithLastItemAlone(const ExtraKeys& keys) {
   ExtraKeys kept;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -129,7 +129,8 @@ ExtraKeys AdapterKeys(const BlockStored& event) {
   return {ExtraKey::Text(*event.lora_name)};
 }
 
-// The adapter and, in the first block of a prompt, a salt: keys that say those of every unit.
+// True if the keys are the adapter and, in the first block of a prompt, a salt. Such keys determine
+// the keys of every unit.
 bool AreTexts(const BlockStored& event, const ExtraKeys& keys, bool first_of_prompt) {
   const ExtraKeys adapter = AdapterKeys(event);
   const size_t most = adapter.size() + (first_of_prompt ? 1 : 0);
@@ -138,7 +139,8 @@ bool AreTexts(const BlockStored& event, const ExtraKeys& keys, bool first_of_pro
          std::all_of(keys.begin(), keys.end(), IsText);
 }
 
-// LoRA name: every unit; salt: the first of the prompt. Items and embeddings are not told by unit.
+// The LoRA name is a key of every unit, the salt a key of the prompt's first unit. The units of
+// items and embeddings are unknown.
 KeyReadings OfManyUnits(const BlockStored& event, size_t index, const SentKeys& sent) {
   const bool at_root = index == 0 && !event.parent_block_hash;
   if (!AreTexts(event, sent.keys, at_root)) return {{}, false};
@@ -190,7 +192,8 @@ std::optional<KeyReading> ReadSpanKeys(const BlockStored& event, ExtraKeyScheme 
   KeyReading reading{AdapterKeys(event), AdapterKeys(event), {}};
   for (size_t i = 0; i < event.block_hashes.size(); ++i) {
     const std::optional<SentKeys> sent = KeysOf(event, i);
-    // A salt is one of the prompt's first block, which is then the first that is announced.
+    // A salt is a key of the prompt's first block. If there is a salt, that block is the first that
+    // is announced.
     const bool may_be_first = i == 0 && !event.parent_block_hash;
     if (!sent || !AreTexts(event, sent->keys, may_be_first)) return std::nullopt;
     if (i == 0) reading.first = sent->keys;

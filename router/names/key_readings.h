@@ -1,9 +1,9 @@
-// Extra keys of a stored block, taken apart into those of its hash units, in the form that is
-// hashed.
+// Key readings: split the extra keys of a stored block into the keys of its hash units, in the form
+// that is hashed.
 //
-// Events give the keys of a whole block of the group, computed for the event, in the bare form. The
-// hashes were made per hash unit, when the request arrived or grew. Mostly the one says the other;
-// where it leaves several possibilities, each is a reading.
+// An event has the keys of a whole block of the group, computed for the event, in the bare form.
+// The engine made the hashes per hash unit, when the request arrived or grew. Usually the keys of
+// the block determine the keys of its units. If several results are possible, each is a reading.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,37 +26,39 @@ using KeyKindSet = std::bitset<kKeyKinds>;
 using LoraPaths = std::map<std::string, std::string>;  // by adapter name
 
 inline KeyKindSet SetOf(KeyKind kind) { return KeyKindSet().set(static_cast<size_t>(kind)); }
-// The kinds whose proof names a form: all but kPlain and kLookahead.
+// The kinds whose proof has a form: all except kPlain and kLookahead.
 inline KeyKindSet KeyedKinds() { return ~(SetOf(KeyKind::kPlain) | SetOf(KeyKind::kLookahead)); }
 
-// The kinds of block `index` of the store: those of its keys, kLookahead with lookahead, kPlain
-// with neither.
+// The kinds of block `index` of the store: the kinds of its keys; kLookahead if it has lookahead;
+// kPlain if it has neither.
 KeyKindSet KindsOf(const BlockStored& event, size_t index);
 
 struct KeyReading {
-  ExtraKeys first;  // of the block's first hash unit
-  ExtraKeys rest;   // of every other one
-  // MultimodalItem::object_tag by position in `first`; empty: all objects of their own.
+  ExtraKeys first;  // keys of the block's first hash unit
+  ExtraKeys rest;   // keys of every other unit
+  // MultimodalItem::object_tag by position in `first`. Empty: each object has a tag of its own.
   std::vector<uint32_t> object_tags;
 };
 
 struct KeyReadings {
-  std::vector<KeyReading> readings;  // empty: the keys of the units are not known
+  std::vector<KeyReading> readings;  // empty: the keys of the units are unknown
   bool complete = true;              // no other reading is possible
 };
 
-// Of block `index` of the store if it holds `units` hash units and the keys are hashed in this
-// form. At most 3. Tagged keys of an adapter whose path is not told have no reading.
+// Returns at most 3 readings of block `index` of the store, which holds `units` hash units and
+// whose keys are hashed in this form. Tagged keys of an adapter have no reading if the path of the
+// adapter is not configured.
 KeyReadings ReadKeys(const BlockStored& event, size_t index, int64_t units, ExtraKeyScheme form,
                      const LoraPaths& paths);
 
-// Of every block of a span that announces some of them: `first` is that of the span's first unit.
-// Blocks that are not announced are taken for blocks without keys of their own. nullopt: some block
-// has keys that say nothing of the others, or the path is not told.
+// Returns one reading for every block of a span that announces some of its blocks. `first` holds
+// the keys of the span's first unit. Blocks that are not announced are assumed to have no keys of
+// their own. nullopt: the keys of some block do not determine the keys of the other blocks, or the
+// path is not configured.
 std::optional<KeyReading> ReadSpanKeys(const BlockStored& event, ExtraKeyScheme form,
                                        const LoraPaths& paths);
 
-// The name of the adapter if its path is needed for tagged keys and is not told.
+// Returns the name of the adapter if tagged keys need its path and the path is not configured.
 std::optional<std::string> UntoldAdapter(const BlockStored& event, const LoraPaths& paths);
 
 }  // namespace kvcast::router

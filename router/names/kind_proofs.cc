@@ -68,7 +68,7 @@ bool KindProofs::Refute(KeyKindSet kinds) {
     const bool proven = IsProven(states_[kind].proof);
     counters_[kind].contradictions += proven;
     contradicted |= proven;
-    if (!proven && states_[kind].proof == KeyProof::kRefuted) return;  // The first reason stands.
+    if (!proven && states_[kind].proof == KeyProof::kRefuted) return;  // Keep the first reason.
     states_[kind] = {KeyProof::kRefuted,
                      proven ? "a store contradicts the proof" : "a store does not fit"};
   });
@@ -79,7 +79,7 @@ void KindProofs::NoteOpen(KeyKindSet kinds, std::string_view reason) {
   ForEach(kinds, [&](size_t kind) {
     ++turns_[kind].misses;
     KeyKindState& state = states_[kind];
-    // The first reason stands, so that stores with different ones do not change the verdict.
+    // Keeps the first reason, so that stores with other reasons do not change the verdict.
     if (state.proof == KeyProof::kUnproven && state.reason.empty()) state.reason = reason;
   });
 }
@@ -125,7 +125,7 @@ std::string WhyUnprovenForm(const SchemeVerdict& verdict, const HashInputs& inpu
   using router::SetOf;
   if (!verdict.scheme || verdict.scheme->none_hash.empty()) return "the hash scheme is not known";
   router::KeyKindSet kinds = KindsOfInputs(inputs, verdict.lookahead);
-  // Where every block has keys, none is one of a kind without.
+  // If every block has keys, no block is of a kind without keys.
   const router::KeyKindSet everywhere = SetOf(KeyKind::kLora) | SetOf(KeyKind::kEmbeddings);
   if ((kinds & everywhere).any()) kinds &= router::KeyedKinds();
   std::string why;

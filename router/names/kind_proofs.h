@@ -1,4 +1,5 @@
-// KindProofs: for which kinds of key a source's scheme is proven, and when each is tested next.
+// KindProofs: the kinds of key for which a source's scheme is proven, and the time of the next test
+// of each kind.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,29 +20,30 @@ class KindProofs {
 
   explicit KindProofs(uint64_t period) : period_(period) {}
 
-  // Of the kinds of a testable store, those that are to be tested in it: kinds with keys in turn,
-  // and every kind that lacks its proof, until too many tests in a row have given none.
+  // Returns the kinds of a testable store that must be tested in this store. Kinds with keys are
+  // tested in turn. A kind without proof is tested each time, until too many tests in a row gave no
+  // proof.
   KeyKindSet TakeTurns(KeyKindSet present);
-  // Every kind is tested with its next store.
+  // Tests every kind with its next store.
   void RestartTurns();
 
-  // A block of these kinds fits, in this form, with so many tokens of lookahead. True: a proof of
-  // the other form was contradicted.
+  // A block of these kinds fits, in this form, with so many tokens of lookahead. True: this
+  // contradicts a proof of the other form.
   bool Fit(KeyKindSet kinds, ExtraKeyScheme form, int64_t lookahead);
-  // A block of these kinds fits no form, and nothing was left to try. True: a proof was
-  // contradicted.
+  // A block of these kinds fits no form, and there was nothing left to try. True: this contradicts
+  // a proof.
   bool Refute(KeyKindSet kinds);
-  // A block of these kinds fits no form, and that says nothing, or it could not be tested.
+  // A block of these kinds fits no form, but this proves nothing, or the block could not be tested.
   void NoteOpen(KeyKindSet kinds, std::string_view reason);
-  // The proof of these kinds no longer holds.
+  // The proof of these kinds is not valid any more.
   void Withdraw(KeyKindSet kinds, std::string_view reason);
-  // Another scheme: no proof and no turn is kept.
+  // The scheme is another one: drops all proofs and turns.
   void Reset();
 
   bool IsAnyProven(KeyKindSet kinds) const { return Unproven(kinds) != kinds; }
   bool IsEveryProven(KeyKindSet kinds) const { return Unproven(kinds).none(); }
   KeyKindSet Unproven(KeyKindSet kinds) const;
-  // The form of the last keys that fit; nullopt: none has.
+  // The form of the last keys that fit; nullopt: none.
   std::optional<ExtraKeyScheme> form() const { return form_; }
   const States& states() const { return states_; }
   const Counters& counters() const { return counters_; }

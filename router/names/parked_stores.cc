@@ -12,7 +12,7 @@ void ParkedStores::Park(uint64_t parent, const BlockStored& store) {
     return;
   }
   std::vector<Parked>& siblings = by_parent_[parent];
-  // Groups announce the same blocks one after the other, and one store of them tells as much.
+  // Groups announce the same blocks one after the other. One of these stores is enough.
   const bool known = std::any_of(siblings.begin(), siblings.end(), [&](const Parked& other) {
     return other.store.block_hashes == store.block_hashes &&
            other.store.block_size == store.block_size && other.store.token_ids == store.token_ids;
@@ -35,7 +35,8 @@ std::vector<BlockStored> ParkedStores::Take(uint64_t parent) {
   }
   size_ -= stores.size();
   by_parent_.erase(it);
-  // The order keeps what has left until its turn comes; it must not grow by that.
+  // order_ keeps the entry of a store that has left until the entry is the oldest. This limits the
+  // number of such entries.
   if (order_.size() > 2 * (size_ + 64)) DropGone();
   return stores;
 }

@@ -1,4 +1,5 @@
-// ParkedStores: stores whose tokens will name their blocks once the block before them is named.
+// ParkedStores: stores that wait until the block before them is named. Their tokens then name their
+// blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,23 +13,23 @@
 
 namespace kvcast::router {
 
-// Of one source. Thread-compatible. The oldest store makes room for a new one.
+// The stores of one source. Thread-compatible. If there is no room, the oldest store is dropped.
 class ParkedStores {
  public:
   static constexpr size_t kMaxStores = 4096;
   static constexpr size_t kMaxTokens = size_t{1} << 20;
 
   bool empty() const { return by_parent_.empty(); }
-  // `parent`: well mixed in all bits, and the same for equal hashes alone. REQUIRES: the store has
-  // tokens.
+  // `parent`: a value that is well mixed in all bits, and equal only for equal hashes. REQUIRES:
+  // the store has tokens.
   void Park(uint64_t parent, const BlockStored& store);
-  // The stores behind that block, in order, which leave.
+  // Removes and returns the stores behind that block, in order.
   std::vector<BlockStored> Take(uint64_t parent);
-  // Parks what waits there, behind what waits here.
+  // Moves the stores of `other` behind the stores of this object.
   void TakeAll(ParkedStores& other);
   void Clear();
 
-  uint64_t dropped() const { return dropped_; }  // for want of room
+  uint64_t dropped() const { return dropped_; }  // because there was no room
   size_t size() const { return size_; }
 
  private:

@@ -11,7 +11,7 @@ using Wide = unsigned __int128;
 inline constexpr uint64_t kFieldGap = 59;
 inline constexpr uint64_t kFieldPrime = ~uint64_t{0} - kFieldGap + 1;
 
-// The same modulo p; any 64-bit number.
+// Returns a 64-bit number that is equal to `value` modulo p. It may be p or larger.
 inline uint64_t Fold(Wide value) {
   const Wide once =
       Wide{static_cast<uint64_t>(value >> 64)} * kFieldGap + static_cast<uint64_t>(value);
@@ -20,7 +20,7 @@ inline uint64_t Fold(Wide value) {
   return sum + (sum < carried ? kFieldGap : 0);
 }
 
-// Below p.
+// Returns `value` modulo p, below p.
 inline uint64_t Canonical(uint64_t value) {
   return value >= kFieldPrime ? value - kFieldPrime : value;
 }

@@ -6,7 +6,8 @@
 namespace kvcast {
 namespace {
 
-// Items up to the first that no prompt has. From there on, the new `end`, content cannot be named.
+// Returns the items before the first item that no prompt can have. Sets `end` to the position from
+// which content cannot be named.
 std::span<const MultimodalItem> OrderedItems(const HashInputs& inputs, int64_t& end) {
   const std::span<const MultimodalItem> items = inputs.mm_items;
   int64_t free_from = 0;

@@ -25,15 +25,16 @@ using router::VerifiedDigests;
 
 namespace {
 
-// One store that fits nothing may be at fault itself; with the second, the scheme is.
+// The first store that fits no scheme may itself be wrong. After the second one the scheme is given
+// up.
 constexpr uint64_t kRefutationsToGiveUp = 2;
 
-// The testable stores at the root, or those behind it.
+// The tests of the stores at the root, or of the stores behind the root.
 struct Position {
   uint64_t until_sample = 0;  // stores
-  // In a row, without a fit.
+  // Tests in a row without a fit.
   uint64_t misses = 0;
-  uint64_t refutations = 0;  // of them, with nothing left to try
+  uint64_t refutations = 0;  // misses with nothing left to try
 
   bool TakeSample(uint64_t period) {
     const bool due = until_sample == 0;
@@ -60,7 +61,7 @@ bool IsComplete(const BlockStored& event) {
   return event.token_ids->size() == event.block_hashes.size() * size;
 }
 
-// Whether the blocks of an incomplete span can be told and are not too many.
+// True if the blocks of an incomplete span are known, and are not too many.
 bool IsWalkable(const BlockStored& event) {
   const auto size = static_cast<size_t>(event.block_size);
   const size_t blocks = event.token_ids->size() / size;
@@ -76,7 +77,7 @@ bool HasLookaheadOfEveryBlock(const BlockStored& event) {
              event.block_hashes.size() * static_cast<size_t>(width);
 }
 
-// What alone speaks against a test, whatever the scheme.
+// Returns the reason that excludes a test under any scheme.
 std::optional<SchemeSkip> WhyUntestable(const BlockStored& event) {
   if (TierOf(event.medium) != Tier::kGpu) return SchemeSkip::kOtherTier;
   if (event.block_hashes.empty()) return SchemeSkip::kNoHashes;
@@ -131,20 +132,20 @@ class SchemeDetector::Impl {
   void Verify(const Digest& digest, const BlockStored& event);
   void NoteProofs();
   void Say(SchemeState state, std::string reason);
-  // With a seed: only then does a fit prove anything of a prompt.
+  // True if the scheme is known with its seed. Only then a fit proves something about a prompt.
   bool IsKnown() const { return scheme_ && !scheme_->none_hash.empty(); }
 
   SchemeSearch search_;
   const uint64_t period_;
-  std::optional<ChainScheme> scheme_;    // fits the stores
-  std::optional<ChainScheme> previous_;  // fitted them before
+  std::optional<ChainScheme> scheme_;    // the scheme of the stores
+  std::optional<ChainScheme> previous_;  // the scheme of earlier stores
   router::KindProofs proofs_;
   bool proofs_changed_ = false;
   bool fitted_blocks_ = false;  // a store that announces all its blocks fitted the scheme
   VerifiedDigests verified_{kMaxVerifiedDigests};
   Position root_;
   Position behind_;
-  Position spans_;  // incomplete ones
+  Position spans_;  // incomplete spans
   uint64_t tokenless_ = 0;
 };
 
@@ -167,7 +168,7 @@ bool SchemeDetector::Impl::IsReadable(const BlockStored& event, size_t index, in
               .readings.empty();
 }
 
-// True if no reading of the block's keys, in either form, was left out.
+// True if all readings of the block's keys are known, in both forms.
 bool SchemeDetector::Impl::IsReadInFull(const BlockStored& event, size_t index,
                                         int64_t units) const {
   for (const ExtraKeyScheme form : {ExtraKeyScheme::kBare, ExtraKeyScheme::kTagged}) {
@@ -177,7 +178,7 @@ bool SchemeDetector::Impl::IsReadInFull(const BlockStored& event, size_t index,
   return true;
 }
 
-// True if no hash unit and no reading of the first block's keys was left out of the search.
+// True if the search tries every hash unit and every reading of the first block's keys.
 bool SchemeDetector::Impl::IsSearchComplete(const BlockStored& event) const {
   if (event.block_size > kMaxUnitsPerBlock) return false;
   const bool every_unit = event.block_size == 1 || IsReadable(event, 0, 2);
@@ -186,7 +187,7 @@ bool SchemeDetector::Impl::IsSearchComplete(const BlockStored& event) const {
 
 std::optional<SchemeSkip> SchemeDetector::Impl::CheckKeys(const BlockStored& event) const {
   int64_t units = 1;
-  // A block that the unit does not divide is tested: it speaks against the unit.
+  // A block that the unit does not divide is tested, because it contradicts the unit.
   if (scheme_ && event.block_size % scheme_->hash_block_size == 0) {
     units = event.block_size / scheme_->hash_block_size;
   }
@@ -207,7 +208,7 @@ void SchemeDetector::Impl::Skip(SchemeSkip reason) {
   ++counters.skipped[static_cast<size_t>(reason)];
   if (reason != SchemeSkip::kNoTokens || verdict.state != SchemeState::kUnknown) return;
   if (++tokenless_ != kTokenlessStoresToGiveUp) return;
-  // What is registered may still be right; nothing on this stream can say so.
+  // A registered scheme may still be right, but no store of this stream can show it.
   const bool registered = !search_.registration().empty();
   Say(registered ? SchemeState::kUnknown : SchemeState::kTokenMode, "stores carry no token ids");
 }
@@ -224,7 +225,7 @@ void SchemeDetector::Impl::OnStore(const BlockStored& event) {
       .event = event, .parent = parent ? &*parent : nullptr, .incomplete = !IsComplete(event)};
   KeyKindSet present;
   for (size_t i = 0; i < event.block_hashes.size(); ++i) present |= KindsOf(event, i);
-  // Without a scheme there is nothing to prove.
+  // Without a known scheme there is nothing to prove.
   const KeyKindSet due = IsKnown() ? proofs_.TakeTurns(present) : KeyKindSet();
   if (!IsDue(probe, due)) return;
   ++counters.tested;
@@ -240,18 +241,20 @@ bool SchemeDetector::Impl::IsDue(const BlockProbe& probe, KeyKindSet due) {
   if (probe.incomplete) return IsSpanDue(probe, due);
   const bool at_root = probe.parent == nullptr;
   Position& place = at_root ? root_ : behind_;
-  // Stores that begin with keys have turns of their own: they must not take those of the others.
+  // Stores that begin with keys have their own turns, so that they do not use the turns of other
+  // stores.
   const bool keyed = (KindsOf(probe.event, 0) & router::KeyedKinds()).any();
   if (IsKnown() && keyed) return due.any();
   const bool sampled = place.TakeSample(period_);
   if (due.any()) return true;
   if (sampled || place.misses > 0) return sampled || place.misses < kSchemeMissesToGiveUp;
-  // Stores behind the root tell algorithm and unit, and then nothing more.
+  // Stores behind the root show only the algorithm and the unit.
   const bool open = at_root ? scheme_ && scheme_->none_hash.empty() : !scheme_;
   return open || (at_root && verdict.state == SchemeState::kUnknown);
 }
 
-// Where complete spans test the scheme, incomplete ones are left to prove what those do not.
+// If complete spans test the scheme, incomplete spans only prove kinds that complete spans do not
+// prove.
 bool SchemeDetector::Impl::IsSpanDue(const BlockProbe& probe, KeyKindSet due) {
   const bool sampled = spans_.TakeSample(period_);
   if (IsKnown() && fitted_blocks_) return !proofs_.IsEveryProven(due);
@@ -265,7 +268,7 @@ std::optional<Fit> SchemeDetector::Impl::FitKnown(const BlockProbe& probe) {
 }
 
 std::optional<SchemeSearch::Found> SchemeDetector::Impl::Search(const BlockProbe& probe) {
-  // Under a known scheme, an adapter whose path is not told is no reason to doubt it.
+  // If the scheme is known, a store of an adapter without a configured path does not contradict it.
   const bool untold = router::UntoldAdapter(probe.event, search_.lora_paths()).has_value();
   if (IsKnown() && (untold || (probe.incomplete && fitted_blocks_))) return std::nullopt;
   return search_.Find(probe);
@@ -311,7 +314,8 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::TestSpan(const BlockProbe& p
   return outcome;
 }
 
-// Blocks that were not announced may have keys that were not sent: that is no contradiction.
+// Blocks that were not announced may have keys that were not sent. A miss is therefore no
+// contradiction.
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnSpanMiss(const BlockStored& event,
                                                                KeyKindSet kinds) {
   constexpr std::string_view kReason = "incomplete spans do not fit";
@@ -326,7 +330,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnSpanMiss(const BlockStored
   return Outcome::kInconclusive;
 }
 
-// A fit at the root settles all, one behind it says nothing of the seed.
+// A fit at the root resets both positions. A fit behind the root does not show the seed.
 void SchemeDetector::Impl::OnFit(bool at_root) {
   behind_.misses = behind_.refutations = 0;
   if (at_root) root_.misses = root_.refutations = 0;
@@ -334,7 +338,7 @@ void SchemeDetector::Impl::OnFit(bool at_root) {
 
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnFound(const ChainScheme& found) {
   const bool seedless = found.none_hash.empty();
-  // The seed that comes to algorithm and unit makes no other scheme.
+  // A seed for the known algorithm and unit completes the scheme. It does not make another scheme.
   const bool completes = scheme_ && scheme_->none_hash.empty() &&
                          scheme_->algorithm == found.algorithm &&
                          scheme_->hash_block_size == found.hash_block_size;
@@ -354,7 +358,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnFound(const ChainScheme& f
   } else if (!seedless) {
     Say(SchemeState::kMatched, std::move(reason));
   } else if (root_.misses > 0) {
-    verdict.scheme = scheme_;  // what was said of the seed stands
+    verdict.scheme = scheme_;  // the reason, which is about the seed, stays
   } else {
     Say(SchemeState::kUnknown, "no store at the root seen yet");
   }
@@ -364,7 +368,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnFound(const ChainScheme& f
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnMiss(const BlockProbe& probe) {
   const KeyKindSet kinds = KindsOf(probe.event, 0);
   const bool keyed = (kinds & router::KeyedKinds()).any();
-  // Blocks with keys say nothing against a scheme that others have proven.
+  // A block with keys does not contradict a scheme that other blocks have proven.
   if (keyed && IsKnown()) {
     root_.until_sample = behind_.until_sample = 0;
     return OnKeysMiss(probe, kinds & router::KeyedKinds());
@@ -378,14 +382,14 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnMiss(const BlockProbe& pro
   return conclusive ? Outcome::kMismatched : Outcome::kInconclusive;
 }
 
-// A block with keys that does not fit the scheme. REQUIRES: IsKnown().
+// Handles a block with keys that does not fit the scheme. REQUIRES: IsKnown().
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnKeysMiss(const BlockProbe& probe,
                                                                KeyKindSet kinds) {
   const int64_t unit = scheme_->hash_block_size;
   const bool divides = probe.event.block_size % unit == 0;
   if (!divides || IsReadInFull(probe.event, probe.index, probe.event.block_size / unit)) {
-    // If some kinds of the block are proven, the fault lies with the others. An adapter's path is
-    // the one part of the hash that no event carries.
+    // A kind with an adapter is refuted first, because the adapter's path is the only part of a
+    // hash that no event carries. Else the kinds that are not proven are refuted, if there are any.
     const KeyKindSet adapter = kinds & SetOf(KeyKind::kLora);
     const KeyKindSet open = proofs_.Unproven(kinds);
     proofs_changed_ = true;
@@ -414,7 +418,7 @@ void SchemeDetector::Impl::OnSchemeMiss(Position& place, bool conclusive) {
   const bool against_registration =
       never_fitted && place.refutations > 0 && !search_.registration().empty();
   if (!against_registration && !place.given_up()) return;
-  // Algorithm and unit of the stores behind the root may stand without a seed.
+  // The algorithm and unit of the stores behind the root may stay valid without a seed.
   if (&place == &behind_ || !never_fitted) ForgetScheme();
   GiveUp();
 }
@@ -436,8 +440,8 @@ void SchemeDetector::Impl::GiveUp() {
                                   "; no known scheme fits the stores" + before);
 }
 
-// Verifies the store's next blocks: the store behind it finds its parent, and the kinds of key that
-// are due are proven.
+// Verifies the next blocks of the store, so that the store behind it finds its parent, and that the
+// kinds of key that are due are proven.
 SchemeDetector::Impl::Outcome SchemeDetector::Impl::Follow(const BlockProbe& probe, Digest digest,
                                                            KeyKindSet due) {
   const BlockStored& event = probe.event;

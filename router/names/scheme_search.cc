@@ -12,7 +12,7 @@ namespace {
 
 constexpr HashAlgorithm kAlgorithms[] = {HashAlgorithm::kSha256, HashAlgorithm::kSha256Cbor,
                                          HashAlgorithm::kXxhash, HashAlgorithm::kXxhashCbor};
-constexpr size_t kNamedBytes = 4;  // of a raw NONE_HASH
+constexpr size_t kNamedBytes = 4;  // bytes of a raw NONE_HASH in its name
 
 std::string NameOf(std::span<const uint8_t> none_hash) {
   constexpr char kHex[] = "0123456789abcdef";
@@ -54,8 +54,8 @@ Status Check(const SchemeDetectorConfig& config) {
 
 using LookaheadRoom = std::array<TokenId, kMaxHashLookahead>;
 
-// The tokens behind position `end` of the span that a hash covers: those of the span, and behind it
-// those of the last block.
+// Returns the tokens behind position `end` that a hash covers: first the tokens of the span, then
+// the lookahead tokens of the last block.
 std::span<const TokenId> TokensBehind(const BlockStored& event, size_t end, LookaheadRoom& room) {
   if (!event.lookahead) return {};
   const std::span<const TokenId> tokens = *event.token_ids;
@@ -68,7 +68,7 @@ std::span<const TokenId> TokensBehind(const BlockStored& event, size_t end, Look
   return std::span(room).first(width);
 }
 
-// Tagged keys differ from bare ones where there are any.
+// True if the probe has keys. Only then tagged keys differ from bare keys.
 bool HasForms(const BlockProbe& probe) {
   const size_t blocks = probe.incomplete ? probe.event.block_hashes.size() : 1;
   KeyKindSet kinds;
@@ -84,7 +84,7 @@ bool IsLookaheadConsistent(const BlockStored& event) {
   const auto size = static_cast<size_t>(event.block_size);
   const std::span<const TokenId> tokens = *event.token_ids;
   const std::span<const TokenId> sent = event.lookahead->token_ids;
-  if (tokens.size() != event.block_hashes.size() * size) return true;  // Which block is which?
+  if (tokens.size() != event.block_hashes.size() * size) return true;  // blocks unknown
   LookaheadRoom room;
   for (size_t i = 0; i + 1 < event.block_hashes.size(); ++i) {
     const auto behind = TokensBehind(event, (i + 1) * size, room);
@@ -241,7 +241,7 @@ std::optional<SchemeSearch::Found> SchemeSearch::FindAtUnit(const BlockProbe& pr
 std::optional<SchemeSearch::Found> SchemeSearch::Find(const BlockProbe& probe) {
   const int64_t size = probe.event.block_size;
   search_end_ = probe.incomplete ? hashes_ + kMaxSpanSearch : UINT64_MAX;
-  // The unit is mostly the block.
+  // Usually the unit is the block.
   for (int64_t units = 1; units <= std::min(kMaxUnitsPerBlock, size); ++units) {
     if (size % units != 0) continue;
     if (auto found = FindAtUnit(probe, size / units)) return found;

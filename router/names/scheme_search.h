@@ -1,4 +1,4 @@
-// SchemeSearch: hashes a stored block under the known schemes and says which one fits.
+// SchemeSearch: hashes a stored block under the known schemes and finds the scheme that fits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,19 +19,22 @@ namespace kvcast::router {
 // The part of a store that is hashed. Borrows the store.
 struct BlockProbe {
   const BlockStored& event;
-  size_t index = 0;                // block under test, counted in the span
+  size_t index = 0;                // the tested block, counted in the span
   const Digest* parent = nullptr;  // nullptr: at the root
-  // The span announces some of its blocks only: all are hashed from its begin on, `index` is 0.
+  // The span announces only some of its blocks. All blocks are hashed from the start of the span,
+  // and `index` is 0.
   bool incomplete = false;
 };
 
-// A probe's digest (the last announced one of an incomplete span), and the form of its keys.
+// The digest of a probe and the form of its keys. For an incomplete span, the digest of its last
+// announced block.
 struct Fit {
   Digest digest;
   ExtraKeyScheme form = ExtraKeyScheme::kBare;
 };
 
-// Whether the lookahead tokens of the store are those of its own span, as far as it holds them.
+// True if the lookahead tokens of the store equal the tokens of its own span, as far as the span
+// has them.
 bool IsLookaheadConsistent(const BlockStored& event);
 
 // Thread-compatible: one per detector.
@@ -42,18 +45,18 @@ class SchemeSearch {
   // The form in which keys are tried first.
   void Prefer(ExtraKeyScheme form) { preferred_ = form; }
 
-  // Set if the probe has the hashes of the event under this scheme.
+  // Returns a fit if the probe has the hashes of the event under this scheme.
   std::optional<Fit> TryScheme(const ChainScheme& scheme, const BlockProbe& probe);
-  // The first candidate that fits. Without NONE_HASH if the probe is not at the root.
+  // The first candidate that fits. The scheme has no NONE_HASH if the probe is not at the root.
   struct Found {
     ChainScheme scheme;
     Fit fit;
   };
   std::optional<Found> Find(const BlockProbe& probe);
 
-  // False if the registration says otherwise.
+  // False if the registration contradicts the scheme.
   bool IsAsRegistered(const ChainScheme& scheme) const;
-  // What is registered, in words; empty: nothing.
+  // The registered values as text; empty: none.
   std::string_view registration() const { return registration_; }
   const LoraPaths& lora_paths() const { return lora_paths_; }
   uint64_t hashes() const { return hashes_; }
@@ -63,7 +66,7 @@ class SchemeSearch {
     Digest none_hash;
     std::string seed;
   };
-  // One algorithm with all seeds under it. The registered seed, if there is one, is the first.
+  // One algorithm with all its seeds. The registered seed is the first, if there is one.
   struct Family {
     BlockHasher hasher;
     std::vector<Candidate> candidates;
@@ -78,7 +81,7 @@ class SchemeSearch {
                                    const BlockProbe& probe, int64_t unit, ExtraKeyScheme form);
   std::optional<Digest> HashSpan(BlockHasher& hasher, const Digest& parent,
                                  const BlockStored& event, int64_t unit, ExtraKeyScheme form);
-  // The block's digest; `keys.rest` everywhere but in the first unit.
+  // Returns the block's digest. The first unit has `keys.first`, the other units have `keys.rest`.
   Digest HashBlock(BlockHasher& hasher, const Digest& parent, const BlockStored& event,
                    size_t index, int64_t unit, const KeyReading& keys, ExtraKeyScheme form);
   std::optional<Found> FindAtUnit(const BlockProbe& probe, int64_t unit);
@@ -91,7 +94,7 @@ class SchemeSearch {
   ExtraKeyScheme preferred_ = ExtraKeyScheme::kBare;
   std::vector<Family> families_;  // by algorithm
   uint64_t hashes_ = 0;
-  uint64_t search_end_ = 0;  // no candidate is begun from so many hashes on
+  uint64_t search_end_ = 0;  // no candidate starts at or above this number of hashes
 };
 
 }  // namespace kvcast::router

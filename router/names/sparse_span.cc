@@ -12,18 +12,18 @@ namespace {
 using internal::FillRetentionMask;
 using internal::RetentionRule;
 
-// Boundaries that are tried, in pairs; a longer span is left unplaced.
+// Maximum number of boundaries; they are tried in pairs. A longer span stays unplaced.
 constexpr int64_t kMaxBoundaries = 90;
 
-// The choices of blocks that the rule allows, one after the other, and what they have in common.
+// The choices of blocks that the rule allows, and the blocks that all choices have in common.
 class Choices {
  public:
   Choices(int64_t blocks, const std::vector<int64_t>& placed)
       : blocks_(blocks), placed_(placed), choice_(placed.size()) {}
 
-  // The kept blocks of the span are `mask` (all if nullptr) from some block on: blocks that left
-  // the window before they were cached are a prefix. That fixes which ones k hashes are: the last
-  // k.
+  // The engine kept the blocks of the span in `mask` (all if nullptr) from some block on: the
+  // blocks that left the window before they were cached are a prefix. The k hashes are therefore
+  // the last k blocks of the mask.
   void Consider(const Bitmap* mask) {
     size_t left = choice_.size();
     for (int64_t block = blocks_ - 1; block >= 0 && left > 0; --block) {
@@ -54,9 +54,9 @@ class Choices {
   bool any_ = false;
 };
 
-// Multiples of the alignment whose tail may lie in the span, and one whose tail does not: the
-// prompt's end and a boundary that it shares with others, which the event does not tell. Empty: too
-// many.
+// Returns the multiples of the alignment whose tail may lie in the span, and one whose tail does
+// not. They stand for the prompt's end, and for a boundary that the prompt shares with others. The
+// event contains neither. Empty: there are too many.
 std::vector<int64_t> PossibleBoundaries(const RetentionRule& rule, int64_t first_block,
                                         int64_t blocks) {
   const int64_t size = rule.spec.block_size;
@@ -95,7 +95,7 @@ bool LosesOnlyAPrefix(SpecKind kind) {
 
 bool PlaceByCounting(int64_t blocks, std::vector<int64_t>& blocks_of) {
   const auto count = static_cast<int64_t>(blocks_of.size());
-  // Every hash before and behind a placed one needs a block of its own.
+  // Every hash before and behind a placed hash needs a block of its own.
   int64_t before = -1;
   int64_t before_hash = -1;
   for (int64_t i = 0; i < count; ++i) {

@@ -1,4 +1,5 @@
-// Which blocks of a store's token span its hashes name, where that can be proved.
+// Sparse spans: find the blocks of a store's token span that its hashes name, if that can be
+// proven.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,17 +14,18 @@ namespace kvcast::router {
 
 inline constexpr int64_t kNoBlock = -1;
 
-// The span of a store: `blocks` whole blocks, of which the hashes, in order of position, name some.
-// blocks_of[i] is the block of hash i, from the span's start, or kNoBlock.
+// The span of a store has `blocks` whole blocks. The hashes of the store name some of them, in
+// order of position. blocks_of[i] is the block of hash i, counted from the span's start, or
+// kNoBlock.
 
-// Places hashes between placed ones (or the span's ends) that are as many as the blocks there.
-// False: the placed ones contradict each other; nothing changed.
+// Places the hashes between two placed hashes (or the ends of the span) if there are as many hashes
+// as blocks in between. False: the placed hashes contradict each other; nothing changed.
 bool PlaceByCounting(int64_t blocks, std::vector<int64_t>& blocks_of);
 
-// Places hashes where every choice of blocks that the engine's caching rule allows, that has as
-// many hashes, and that agrees with those placed already puts them into the same block. Groups of
-// kinds without such a rule are left alone. `first_block` is the span's first block in the prompt.
-// False: no choice agrees, so that the rule cannot be the engine's.
+// Considers every choice of blocks that the engine's caching rule allows, that has as many blocks
+// as there are hashes, and that agrees with the placed hashes. Places a hash if all these choices
+// put it into the same block. Does nothing for kinds without such a rule. `first_block`: the span's
+// first block in the prompt. False: no choice agrees, so the rule is not the engine's rule.
 bool PlaceByRule(const SparseRule& rule, const GroupSpec& spec, int64_t first_block, int64_t blocks,
                  std::vector<int64_t>& blocks_of);
 

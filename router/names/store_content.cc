@@ -8,10 +8,10 @@
 namespace kvcast::router {
 namespace {
 
-// No prompt reaches it; sums with it fit 64 bits.
+// No prompt reaches this offset. Sums with it fit 64 bits.
 constexpr int64_t kMaxOffset = int64_t{1} << 40;
 
-// (identifier, offset), or nullptr.
+// Returns the pair (identifier, offset), or nullptr.
 const ExtraKeyList* AsItem(const ExtraKey& key) {
   const auto* list = std::get_if<ExtraKeyList>(&key.value);
   if (list == nullptr || list->items.size() != 2) return nullptr;
@@ -25,7 +25,7 @@ std::string_view IdentifierOf(const ExtraKeyList& item) {
 }
 int64_t OffsetOf(const ExtraKeyList& item) { return std::get<int64_t>(item.items[1].value); }
 
-// Whether the item goes on into the block after `index`.
+// True if the item continues in the block after `index`.
 bool GoesOn(const BlockStored& event, size_t index, const ExtraKeyList& item) {
   if (index + 1 >= event.extra_keys->size() || !(*event.extra_keys)[index + 1]) return false;
   const ExtraKeys& next = *(*event.extra_keys)[index + 1];
@@ -40,7 +40,7 @@ int64_t BlocksOf(const BlockStored& event) {
   return std::ssize(*event.token_ids) / (event.block_size * int64_t{event.tokens_per_position});
 }
 
-// The tokens of a store's span by position, and those behind it.
+// The tokens of a store's span by position, and the tokens behind the span.
 class Positions {
  public:
   explicit Positions(const BlockStored& event)
@@ -54,12 +54,12 @@ class Positions {
   TokenId At(int64_t position) const {
     return (*event_.token_ids)[static_cast<size_t>(position * width_)];
   }
-  // Token `index` behind the block of hash `hash`, as the store says it.
+  // Token `index` behind the block of hash `hash`, from the store's lookahead.
   TokenId Behind(int64_t hash, int64_t index) const {
     if (width_ == 2) return event_.token_ids->back();
     return event_.lookahead->token_ids[static_cast<size_t>(hash * lookahead_ + index)];
   }
-  // Whether the tokens behind a block are those of the span, as far as it goes.
+  // True if the tokens behind a block equal the tokens of the span, as far as the span goes.
   bool Agrees(int64_t hash, int64_t block) const {
     if (width_ == 2) return true;
     for (int64_t i = 0; i < lookahead_; ++i) {
@@ -104,8 +104,8 @@ BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first
   }
   const int64_t end = event.block_size + LookaheadOf(event);
   for (const ItemStart& item : content.items) content.hidden |= item.position >= end;
-  // A block that was completed by output tokens after several items was hashed with the last item
-  // alone. It cannot be told from one that was complete on arrival, unless the last item goes on.
+  // If output tokens completed a block after several items, the engine hashed only the last item.
+  // Such a block looks like a block that was complete on arrival, unless the last item continues.
   if (items > 1 && OffsetOf(*last_item) >= 0) {
     content.hidden |= !GoesOn(event, index, *last_item);
   }
@@ -145,19 +145,19 @@ bool HasUsableTokens(const BlockStored& event) {
   return true;
 }
 
-// The contents at the ends of the span's blocks, as far as they are told.
+// Computes the contents at the ends of the span's blocks, as far as the event determines them.
 void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
                              std::span<const int64_t> hash_of, StoreContent& content) {
   const Positions positions(event);
   const int64_t size = event.block_size;
   const int64_t lookahead = positions.lookahead();
   ends_.assign(hash_of.size(), kUnnamed);
-  // Behind the tokens that the hash of the block before the span covers.
+  // The content up to the last token that the hash of the block before the span covers.
   ContentKey state = start.at_root ? kUnnamed : keys_.Unmark(start.parent, lookahead);
   for (int64_t block = 0; block < std::ssize(hash_of); ++block) {
     const int64_t hash = hash_of[static_cast<size_t>(block)];
-    // The event has extra keys of named blocks alone, and tokens behind the last block only if it
-    // is named.
+    // The event has extra keys only for named blocks. It has tokens behind the last block only if
+    // that block is named.
     const bool shown = hash != kNoBlock || !event.extra_keys;
     const bool covered = hash != kNoBlock || (block + 1) * size + lookahead <= positions.count();
     if (!shown || !covered) return;
@@ -179,7 +179,7 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
       state = keys_.AddEmbeddings(
           state, {reinterpret_cast<const uint8_t*>(own.embeddings.data()), own.embeddings.size()});
     }
-    // From the block's start. What the block before covers is part of the state.
+    // Counted from the block's start. `state` already has the tokens that the block before covers.
     int64_t at = first ? 0 : lookahead;
     const int64_t end = size + lookahead;
     size_t item = 0;
@@ -196,7 +196,7 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
                             ? positions.At(position)
                             : positions.Behind(hash, position - (block + 1) * size));
     }
-    // Items out of order are nothing that an engine sends.
+    // Engines do not send items out of order.
     if (item < own.items.size()) {
       content.reason = UnnamedReason::kHiddenContent;
       return;
@@ -206,12 +206,13 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
   }
 }
 
-// Finds the blocks of a sparse store. False: they contradict each other, or the rule.
+// Finds the blocks of a sparse store. False: the blocks contradict each other or the rule.
 bool StoreReader::Place(const BlockStored& event, const SpanStart& start, const Known& known,
                         const SparseRule* rule, const GroupSpec* spec, StoreContent& content) {
   const auto blocks = std::ssize(hash_of_);
   block_of_.assign(event.block_hashes.size(), kNoBlock);
-  // Without extra keys every block shows its content, whether it is named or not.
+  // Without extra keys, the content of every block of the span is known, also of blocks without a
+  // hash.
   if (!event.extra_keys) {
     ReadBlocks(event, start, hash_of_, content);
     for (size_t i = 0; i < block_of_.size(); ++i) {
@@ -240,7 +241,7 @@ bool StoreReader::Place(const BlockStored& event, const SpanStart& start, const 
 }
 
 ContentKey StoreReader::ParentFromBehind(const BlockStored& event, const Known& known) const {
-  // Items and lookahead would have to be taken away too.
+  // With items or lookahead, Retract alone does not undo the extension.
   const bool plain = !event.extra_keys && LookaheadOf(event) == 0;
   for (size_t i = 0; plain && i < event.block_hashes.size(); ++i) {
     const ContentKey content = known(i);

@@ -22,59 +22,60 @@ struct ItemStart {
   std::string_view identifier;
 };
 
-// The content of one block beyond its tokens, read from its extra keys.
+// The content of one block in addition to its tokens, read from its extra keys.
 struct BlockContent {
   std::string_view salt;
   std::vector<ItemStart> items;
   std::string_view embeddings;  // digest; empty: none
-  // Some of it cannot be named: keys of an unknown form, or items that the engine may have hashed
-  // incompletely.
+  // True if some of the content cannot be named: keys of an unknown form, or items that the engine
+  // may have hashed incompletely.
   bool hidden = false;
 };
 
-// `extra` is block `index` of the event. vLLM's order: LoRA name, (identifier, offset from the
-// block's start) of each item that touches the block or the tokens behind it that its hash covers,
-// salt (first block of the prompt only), digest of embeddings.
+// Reads the extra keys of block `index` of the event. The order in vLLM: LoRA name; (identifier,
+// offset from the block's start) of each item that touches the block or the tokens behind it that
+// its hash covers; salt (only in the first block of the prompt); digest of embeddings.
 BlockContent ReadBlockContent(const BlockStored& event, size_t index, bool first_block);
 
-// Tokens behind a block that the store's hashes cover: SGLang's pairs of tokens cover one.
+// Number of tokens behind a block that the store's hashes cover. SGLang's pairs of tokens cover
+// one.
 int64_t LookaheadOf(const BlockStored& event);
 
-// Whether tokens, hashes and block size of a store fit together.
+// True if the tokens, hashes and block size of a store fit together.
 bool HasUsableTokens(const BlockStored& event);
 
-// Where a store's token span begins.
+// The begin of a store's token span.
 struct SpanStart {
   bool at_root = false;
-  ContentKey parent = kUnnamed;  // of the block before the span; kUnnamed: not known
-  uint32_t end = 0;              // tokens before the span; 0 but at the root: not known
+  ContentKey parent = kUnnamed;  // content of the block before the span; kUnnamed: unknown
+  uint32_t end = 0;              // tokens before the span; 0: unknown, except at the root
 };
 
 struct StoreContent {
-  // By hash of the store; kUnnamed where the content is not known.
+  // By hash of the store; kUnnamed if the content is unknown.
   std::vector<ContentKey> contents;
-  // Of the block before the span, if a block of the span told it.
+  // Content of the block before the span, if a block of the span determines it.
   ContentKey parent = kUnnamed;
-  UnnamedReason reason = UnnamedReason::kNoTokens;  // of those
+  UnnamedReason reason = UnnamedReason::kNoTokens;  // why contents are unknown
   bool dense = false;                               // every block of the span has a hash
   bool bad = false;                                 // the store contradicts itself
-  bool rule_refuted = false;                        // it contradicts the sparse rule
+  bool rule_refuted = false;                        // the store contradicts the sparse rule
 };
 
-// Reads stores of one source. Thread-compatible.
+// Reads the stores of one source. Thread-compatible.
 class StoreReader {
  public:
   explicit StoreReader(const ContentKeys& keys) : keys_(keys) {}
 
-  // `known(i)`: the content that the source gave hash i before; asked for where the store itself
-  // does not say which content or block that is. `rule`, with the group's spec: see SparseRule;
-  // nullptr: not known.
+  // `known(i)`: returns the content that the source gave hash i before. Called if the store itself
+  // does not determine the content or the block. `rule`, with the group's spec: see SparseRule;
+  // nullptr: unknown.
   using Known = std::function<ContentKey(size_t)>;
   void Read(const BlockStored& event, const SpanStart& start, const Known& known,
             const SparseRule* rule, const GroupSpec* spec, StoreContent& content);
 
  private:
-  // The content before the span, told by a block of it whose content is known.
+  // Returns the content before the span, computed from a block of the span whose content is known.
   ContentKey ParentFromBehind(const BlockStored& event, const Known& known) const;
   void ReadBlocks(const BlockStored& event, const SpanStart& start,
                   std::span<const int64_t> hash_of, StoreContent& content);
@@ -82,7 +83,7 @@ class StoreReader {
              const SparseRule* rule, const GroupSpec* spec, StoreContent& content);
 
   const ContentKeys& keys_;
-  std::vector<int64_t> hash_of_;   // by block; kNoBlock
+  std::vector<int64_t> hash_of_;   // by block; kNoBlock: none
   std::vector<int64_t> block_of_;  // by hash
   std::vector<ContentKey> ends_;   // by block
   std::vector<TokenId> window_;

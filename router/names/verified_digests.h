@@ -1,5 +1,5 @@
-// VerifiedDigests: full digests of blocks that were verified, found by the integer that events
-// carry. Bounded; the oldest makes room.
+// VerifiedDigests: the full digests of verified blocks, found by the integers that events carry.
+// The number is bounded; a new digest replaces the oldest one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@ class VerifiedDigests {
  public:
   explicit VerifiedDigests(size_t capacity) : capacity_(capacity) {}
 
-  // True if an older one was forgotten for it.
+  // True if an older digest was dropped for it.
   bool Add(const Digest& digest) {
     const uint64_t key = digest.low64();
     if (!digests_.try_emplace(key, digest).second) return false;

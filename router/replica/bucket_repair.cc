@@ -19,7 +19,7 @@ using TierGroup = std::pair<Tier, uint8_t>;
 struct Copies {
   TierGroup place;
   uint32_t count = 0;
-  size_t shape = 0;  // of the store that named it
+  size_t shape = 0;  // index in `shapes` of the store that named the block
 };
 
 const char* MediumOf(Tier tier) {
@@ -34,7 +34,7 @@ const char* MediumOf(Tier tier) {
   return kMediumStorage;
 }
 
-// The store without blocks.
+// Returns a copy of the store without blocks.
 BlockStored ShapeOf(const BlockStored& event) {
   BlockStored shape = event;
   shape.block_hashes.clear();
@@ -85,7 +85,7 @@ struct BucketRepair::Wanted {
     return places.emplace_back(Copies{place});
   }
 
-  // Under a secret seed, because the hashes come from the network.
+  // The seed is secret, because the hashes come from the network.
   absl::flat_hash_map<BlockHash, absl::InlinedVector<Copies, 1>, SeededHash> blocks{
       0, SeededHash{ProcessSeed()}};
   std::vector<BlockStored> shapes;

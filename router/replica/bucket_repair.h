@@ -1,5 +1,5 @@
-// Bucket repair: the few changes that bring what a worker holds in some buckets of its digests to
-// what its publisher has there.
+// Bucket repair: computes the changes that make a worker's blocks, in some buckets of its digests,
+// equal to the blocks of its publisher.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,23 +14,24 @@ namespace kvcast::router {
 
 using residency::BucketMask;
 
-// The digest of what the index holds, computed anew. One pass over the index.
+// Computes the digest from the blocks in the index. One pass over the index.
 ResidencyDigest DigestOfContent(const PrefixIndex& index, WorkerId worker);
-// The buckets that are not, in every place, those of the status. Buckets that the status does not
-// have count as empty.
+// Returns the buckets that differ from those of the status in any place. Buckets that the status
+// does not have count as empty.
 BucketMask DifferingBuckets(const ResidencyDigest& held, const PublisherStatus& status);
 
-// What a publisher has in some buckets, collected from the parts of its answer. Thread-compatible.
+// The publisher's blocks in some buckets, collected from the parts of its answer.
+// Thread-compatible.
 class BucketRepair {
  public:
   explicit BucketRepair(const BucketMask& buckets);
   ~BucketRepair();
 
   const BucketMask& buckets() const { return buckets_; }
-  // Takes the stores of a part. False: one of them is of another bucket.
+  // Adds the stores of a part. False: one of them is of another bucket.
   bool Add(const EventBatch& part);
-  // Removes of copies that the worker holds too many in the buckets, and stores of those that it
-  // lacks. One pass over the index; what was added is used up.
+  // Returns removes of the copies in the buckets that the worker has too many, and stores of the
+  // missing copies. One pass over the index. Clears the collected parts.
   EventBatch TakeChanges(const PrefixIndex& index, WorkerId worker);
 
  private:

@@ -65,7 +65,7 @@ bool Replica::AddToSnapshot(std::span<const uint8_t> payload) {
 bool Replica::CommitSnapshot(const residency::PublisherStatus& status) {
   if (repair_) return CommitRepair(status);
   const ResidencyTotals declared = status.Totals();
-  // What came is all that was sent, and what the index made of it is all that came.
+  // Checks the received parts against the declared totals, and then the hidden index.
   if (!reader_.Finish(declared).ok() || index_.HiddenDigests(worker_) != declared) return false;
   index_.SwapHidden(worker_);
   index_.Reclaim();

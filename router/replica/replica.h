@@ -1,8 +1,8 @@
-// Replica: the index's copy of what one publisher holds, batch by batch, as a source wants it.
+// Replica: the index's copy of one publisher's residency, changed batch by batch.
 //
-// Remembers the digest after each of the last batches, so that a publisher's status of a moment ago
-// can be compared, and builds snapshots in the worker's hidden generation. A repair of some buckets
-// is collected, and applied as one batch.
+// It remembers the digest after each of the last batches, so that a status of the publisher can be
+// compared with the state of the same moment. It builds snapshots in the worker's hidden
+// generation. It collects a repair of some buckets and applies the repair as one batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,8 +19,8 @@
 
 namespace kvcast::router {
 
-// Thread-compatible. The worker is registered with digests, or nothing can be compared and every
-// snapshot is refused.
+// Thread-compatible. The worker must be registered with digests. Without digests nothing is
+// compared, and every snapshot is refused.
 class Replica {
  public:
   static constexpr size_t kRemembered = 64;  // batches
@@ -30,30 +30,32 @@ class Replica {
 
   // The result of PrefixIndex::Apply, without its digests: the replica keeps them.
   ApplyResult Apply(uint64_t seq, const EventBatch& batch);
-  // The batch brought nothing that can be applied.
+  // Notes a batch without applicable content.
   void Skip(uint64_t seq) { Remember(seq + 1); }
-  // Forgets what the worker holds, and with `restart` its groups.
+  // Forgets the worker's blocks, and with `restart` its groups.
   void Reset(bool restart);
 
-  // A group that holds more on the GPU than the engine has blocks: removes were missed. 0: not
-  // known, nothing is checked.
+  // True if a group holds more blocks on the GPU than the engine has: removes were missed.
+  // gpu_blocks = 0: unknown, never true.
   bool Exceeds(int64_t gpu_blocks) const;
 
-  // kUnknown: the status is of a state that is not remembered, or has no digests; or the index has
-  // left out stores that only repeat what is there, which the publisher counts.
+  // Returns kUnknown in three cases: the state of the status is not remembered; the status has no
+  // digests; the index has left out stores that only repeat residency, which the publisher counts.
   DigestVerdict Compare(const residency::PublisherStatus& status) const;
 
-  // As the mask of a SNAPSHOT has them; of the state now. The status has all buckets.
+  // Returns the mask for a SNAPSHOT request, for the current state. REQUIRES: the status has all
+  // buckets.
   uint64_t DifferingBuckets(const residency::PublisherStatus& status) const;
 
   void BeginSnapshot();
-  // Of these buckets alone; the rest of the state stays.
+  // Like BeginSnapshot, for these buckets only. The rest of the state stays.
   void BeginRepair(uint64_t buckets);
-  // False: the part is no good.
+  // False: the part is invalid.
   bool AddToSnapshot(std::span<const uint8_t> payload);
-  // Takes over if what was added, and of a repair what is there besides, is what the status
-  // declares. False: nothing changed; or, which takes an index that would not have what was
-  // declared, the repaired buckets did.
+  // Makes the collected blocks the worker's state if they are the blocks that the status declares.
+  // For a repair, the other buckets of the worker must be as declared too. False: nothing changed.
+  // Exception: if the index did not take over the declared blocks of a repair, the repaired buckets
+  // have changed.
   bool CommitSnapshot(const residency::PublisherStatus& status);
   void DropSnapshot();
 
@@ -73,11 +75,11 @@ class Replica {
 
   const WorkerId worker_;
   PrefixIndex& index_;
-  bool left_out_ = false;                           // stores, since the state began
-  uint64_t last_ = 0;                               // next_seq of the newest remembered
+  bool left_out_ = false;                           // stores were left out since the state began
+  uint64_t last_ = 0;                               // next_seq of the newest remembered state
   std::array<Remembered, kRemembered> remembered_;  // at next_seq % kRemembered
   residency::SnapshotReader reader_;
-  std::unique_ptr<BucketRepair> repair_;  // unless a whole snapshot is being built
+  std::unique_ptr<BucketRepair> repair_;  // nullptr: a whole snapshot is being built
   EventBatch part_;
 };
 

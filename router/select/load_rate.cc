@@ -19,7 +19,8 @@ LoadReport LoadRate::Note(double bytes, double seconds, int64_t now_ms) {
 LoadReport LoadRate::NoteTotals(double bytes, double seconds, int64_t now_ms) {
   if (bytes < totals_.bytes || seconds < totals_.seconds) totals_ = {};
   const LoadReport report = Take(bytes - totals_.bytes, seconds - totals_.seconds, now_ms);
-  // Small increases add up. An implausible one must not spoil the increases that follow.
+  // Small increases are added up. An implausible increase must not change the increases that
+  // follow.
   if (report == LoadReport::kTaken || report == LoadReport::kImplausible) {
     totals_ = {bytes, seconds};
   }
@@ -29,7 +30,7 @@ LoadReport LoadRate::NoteTotals(double bytes, double seconds, int64_t now_ms) {
 LoadReport LoadRate::Take(double bytes, double seconds, int64_t now_ms) {
   if (bytes <= 0) return LoadReport::kIdle;
   if (bytes < kMinBytes) return LoadReport::kSmall;
-  // Compared as products: a quotient by no time is not finite.
+  // Compares products, because a division by a time of 0 has no finite result.
   if (bytes < kMinRate * seconds || bytes > kMaxRate * seconds) return LoadReport::kImplausible;
   samples_.push_back({bytes / seconds, now_ms});
   if (samples_.size() > kWindow) samples_.pop_front();

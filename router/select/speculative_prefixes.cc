@@ -18,15 +18,15 @@ using HashSet = std::unordered_map<BlockHash, int64_t, router::SeededHash>;  // 
 }  // namespace
 
 struct SpeculativePrefixes::Impl {
-  // One routed hash in order of time. A later routing of the same hash makes this record stale:
-  // its expiry then differs from the live one.
+  // One routed hash, in order of time. If the same hash is routed again, this record is stale: its
+  // expiry differs from that of the current entry.
   struct Record {
     WorkerId worker;
     BlockHash hash;
     int64_t expires_ms;
   };
 
-  // The record leaves, and its entry with it unless it was confirmed or renewed.
+  // Removes the record. Also removes its entry, unless the entry was confirmed or renewed.
   void DropOldest() {
     const Record& oldest = records.front();
     if (const auto worker = expected.find(oldest.worker); worker != expected.end()) {
@@ -43,7 +43,7 @@ struct SpeculativePrefixes::Impl {
   }
 
   SpeculativeConfig config;
-  // Records bound the entries: each live entry has one.
+  // The records bound the number of entries: each entry has one record.
   std::deque<Record> records;
   std::unordered_map<WorkerId, HashSet> expected;
 };
@@ -59,7 +59,8 @@ void SpeculativePrefixes::Routed(WorkerId worker, std::span<const BlockHash> cha
   impl_->Expire(now_ms);
   const SpeculativeConfig& config = impl_->config;
   if (config.lifetime_ms <= 0) return;
-  // Of a chain that is longer than the bound the tail is kept: the deepest hash names the rest.
+  // Of a chain that is longer than the bound, the tail is kept, because the deepest hash determines
+  // the others.
   chain = chain.last(std::min(chain.size(), config.entries_max));
   const int64_t expires_ms = now_ms + config.lifetime_ms;
   for (const BlockHash& hash : chain) {

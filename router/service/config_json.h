@@ -1,4 +1,5 @@
-// The configuration file of `kvcast router --config FILE`: one JSON object with any of
+// The configuration file of `kvcast router --config FILE`: one JSON object. All members are
+// optional.
 //
 //   http                 "ADDR:PORT"
 //   sources              array of sources; see source_json.h
@@ -7,9 +8,9 @@
 //                        routing_desk.h
 //   relay, relay_redact  endpoint of the relay, and whether it leaves out token ids; see relay.h
 //   allow_remote         true: http, relay and bound sources may listen beyond loopback
-//   temperature          of decisions
-//   speculative_ms       how long a routed prefix is expected; 0: no speculation
-//   booking_lifetime_ms  of requests whose end no feedback tells
+//   temperature          of routing decisions; see routing_desk.h
+//   speculative_ms       how long the blocks of a routed prompt are expected; 0: no speculation
+//   booking_lifetime_ms  of requests whose end no feedback reports
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,11 +22,11 @@
 
 namespace kvcast::router {
 
-// Adds what `text` says to `options`. Not ok: one line that names the member. Unknown members are
-// refused.
+// Adds the members of `text` to `options`. Not ok: one line that names the wrong member. Unknown
+// members are refused.
 Status ReadConfig(std::string_view text, RouterOptions& options);
 
-// "ADDR:PORT", ADDR in brackets for IPv6.
+// "ADDR:PORT". An IPv6 ADDR is in brackets.
 Status ParseHttpAddress(const std::string& text, HttpOptions& http);
 
 }  // namespace kvcast::router

@@ -31,7 +31,7 @@ int64_t SteadyMs() {
       .count();
 }
 
-// The desk calls it under its lock.
+// The desk calls the function under its lock, so the generator needs no lock of its own.
 std::function<double()> SystemRandom() {
   return [engine = std::mt19937_64(std::random_device()())]() mutable {
     return std::uniform_real_distribution<double>(0, 1)(engine);
@@ -42,8 +42,8 @@ Status CheckAddresses(const RouterOptions& options) {
   const auto refused = [](const std::string& what) {
     return Status(StatusCode::kInvalidArgument,
                   what +
-                      " is not loopback, and there is no authentication; allow_remote "
-                      "(--allow-remote) listens there all the same");
+                      " is not loopback, and there is no authentication; set allow_remote "
+                      "(--allow-remote) to listen there");
   };
   if (options.allow_remote) return Status();
   if (!IsLoopbackAddress(options.http.address)) return refused("http: " + options.http.address);
@@ -57,8 +57,8 @@ Status CheckAddresses(const RouterOptions& options) {
   return Status();
 }
 
-// The relay reads an engine's batches. Batches of other formats, and of endpoints of several
-// ranks, are encoded again after decoding.
+// The relay forwards the batches of an engine as received. Batches of other formats, and of
+// endpoints that several ranks share, are encoded again after decoding.
 bool IsRelayedAsItIs(const RouterSource& source) {
   return source.format == EventFormat::kEngine && !source.rank_by_tag;
 }
@@ -90,7 +90,7 @@ class RouterService::Impl {
   std::atomic<const HttpServer*> serving_{nullptr};
   std::mutex sampler_mutex_;
   std::condition_variable sampler_wake_;
-  bool stopping_ = false;  // under sampler_mutex_
+  bool stopping_ = false;  // guarded by sampler_mutex_
   std::thread sampler_;
 };
 
@@ -125,7 +125,7 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   core_.fleet = std::move(fleet).value();
   for (const RouterSource& source : options.sources) {
     if (Status status = core_.fleet->Add(source); !status.ok()) {
-      // At the start a name that is taken is a usage error.
+      // At the start, a name that is taken twice is a usage error.
       const bool taken = status.code() == StatusCode::kFailedPrecondition;
       return taken ? Status(StatusCode::kInvalidArgument, status.message()) : status;
     }
@@ -136,7 +136,8 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
 
 Status RouterService::Impl::Serve(const RouterOptions& options) {
   std::vector<HttpRoute> routes = OwnRoutes(core_, [this] {
-    const HttpServer* const server = serving_;  // nullptr: it answers before Start has it
+    // nullptr: a request arrived before Start stored the server.
+    const HttpServer* const server = serving_;
     return server == nullptr ? HttpCounters() : server->counters();
   });
   for (auto more : {FieldRoutes(core_), StaticRoutes()}) {
@@ -179,7 +180,7 @@ Status RouterService::Impl::Start(const RouterOptions& options) {
   return Serve(options);
 }
 
-// In the reverse order of use: queries read the fleet, its thread feeds the index.
+// The reverse of the start order: queries read the fleet, and the fleet's thread feeds the index.
 void RouterService::Impl::Stop() {
   core_.draining = true;
   {

@@ -1,7 +1,7 @@
 // RouterService: follows publishers, keeps the prefix index and answers over HTTP. The routes are
-// those of own_api.h and field_api.h, and GET /openapi.json describes them. Errors are {"error":
-// text}: 400 for a bad request, 404 for an unknown path, worker, model or request, 405, 409 for a
-// name that is taken, 413 for a body over the limit, 503 while there is no worker or no room.
+// those of own_api.h and field_api.h; GET /openapi.json describes them. Errors are {"error": text}:
+// 400 for a bad request, 404 for an unknown path, worker, model or request, 405, 409 for a name
+// that is taken, 413 for a body over the limit, 503 while there is no worker or no room.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,30 +25,31 @@ struct RouterOptions {
   SubscriberConfig subscriber;
   RoutingConfig routing;
   RelayConfig relay;
-  // Listen beyond loopback, where anybody can read prompts and register workers: there is neither
-  // encryption nor authentication.
+  // Allows listeners beyond loopback. Any client that can reach them can read prompts and register
+  // workers: there is neither encryption nor authentication.
   bool allow_remote = false;
-  // Seconds since the epoch, to tell the age of events; empty: the system's clock.
+  // Returns seconds since the epoch, for the age of events; empty: the system's clock.
   std::function<double()> now;
-  // Evenly from [0, 1), for decisions with a temperature; empty: seeded by the system.
+  // Returns evenly distributed numbers from [0, 1), for decisions with a temperature; empty: a
+  // generator seeded by the system.
   std::function<double()> random;
 };
 
-// Own threads: the subscriber's, the HTTP server's and its handlers'.
+// Owns the threads of the subscriber, of the HTTP server and of its handlers.
 class RouterService {
  public:
-  // Not ok: a source that cannot be followed (the message names it), two of one name, or an address
-  // (a bound source's too) that cannot be listened on, or is not loopback without allow_remote.
-  // Nothing runs then.
+  // Not ok: a source cannot be followed (the message names it), two sources have one name, or an
+  // address (also that of a bound source) cannot be bound, or is not loopback without allow_remote.
+  // The service then has no threads.
   static Result<std::unique_ptr<RouterService>> Start(const RouterOptions& options);
   ~RouterService();
 
   int http_port() const;
-  std::string relay_endpoint() const;  // as bound; empty: none
-  // As POST /v1/route and /v1/feedback, without HTTP. Thread-safe.
+  std::string relay_endpoint() const;  // as bound; empty: no relay
+  // Like POST /v1/route and /v1/feedback, without HTTP. Thread-safe.
   Result<RouteDecision> Route(const Query& query);
   Status TakeFeedback(const Feedback& feedback);
-  // Answers what has begun, then ends all threads. May be called twice.
+  // Completes the requests under way, then ends all threads. May be called twice.
   void Stop();
 
  private:

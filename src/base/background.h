@@ -3,9 +3,10 @@
 
 namespace kvcast {
 
-// From now on, waking this thread, or one that it starts, does not interrupt the thread that runs:
-// it waits for its turn. For threads whose work may come a little later than that of those who gave
-// it. Does nothing where the scheduling policy has been changed already, or cannot be.
+// Puts the calling thread into the batch scheduling class; threads that it starts later inherit the
+// class. A wakeup of such a thread does not preempt the running thread. Use it for threads whose
+// work may come a little later than the work of the threads that wake them. Does nothing if the
+// scheduling policy was changed before, or if the system refuses the change.
 void RunInBackground();
 
 }  // namespace kvcast

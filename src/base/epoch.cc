@@ -8,7 +8,7 @@
 namespace kvcast {
 
 EpochDomain::Pin::Pin(const EpochDomain& domain) {
-  // A thread comes back to the slot that it had.
+  // A thread tries the slot that it used last first.
   static thread_local size_t preferred =
       std::hash<std::thread::id>()(std::this_thread::get_id()) % kSlots;
   for (size_t tries = 1;; ++tries) {
@@ -37,8 +37,10 @@ void EpochDomain::Retire(Free free, void* context, uintptr_t object) {
 uint64_t EpochDomain::Oldest() {
   uint64_t oldest = epoch_.fetch_add(1, std::memory_order_acq_rel) + 1;
   for (Slot& slot : slots_) {
-    // Not a plain load: either this sees the reader, or the reader's exchange comes after it, and
-    // with it all that was unlinked before.
+    // This must be a read-modify-write, not a plain load. All operations on the slot are then in
+    // one order. If this operation comes after the reader's exchange, it sees the reader's epoch.
+    // If the reader's exchange comes second, it acquires from this operation, and the reader sees
+    // all unlinks that were made before.
     const uint64_t epoch = slot.epoch.fetch_add(0, std::memory_order_acq_rel);
     if (epoch != kIdle) oldest = std::min(oldest, epoch);
   }
@@ -52,7 +54,7 @@ void EpochDomain::Collect() {
   std::for_each(retired_.begin(), kept,
                 [](const Retired& retired) { retired.free(retired.context, retired.object); });
   retired_.erase(retired_.begin(), kept);
-  // While a reader holds on, looking again after every object would be quadratic.
+  // If a reader stays pinned, a search after every retired object would cost quadratic time.
   collect_at_ = std::max<size_t>(64, 2 * retired_.size());
 }
 

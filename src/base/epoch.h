@@ -1,7 +1,8 @@
-// EpochDomain: readers that take no lock, and memory that is freed once none of them can see it.
+// EpochDomain: readers take no lock, and memory is freed when no reader can see it.
 //
 // A reader pins the domain while it follows pointers. A writer unlinks an object, so that no later
-// reader finds it, and retires it; it is freed when every reader that was pinned then has left.
+// reader finds it, and then retires the object. The object is freed when every reader that was
+// pinned at that time has left.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,8 +16,8 @@ namespace kvcast {
 
 class EpochDomain {
  public:
-  // Any thread; not to be held for long, since nothing is freed meanwhile. Readers beyond kSlots at
-  // once wait for one of the others to leave.
+  // Any thread may pin. A thread must not hold a pin for long, because nothing is freed meanwhile.
+  // If kSlots readers are pinned, a further reader waits until another reader leaves.
   class Pin {
    public:
     explicit Pin(const EpochDomain& domain);
@@ -29,16 +30,17 @@ class EpochDomain {
   };
 
   EpochDomain() = default;
-  // REQUIRES: nobody is pinned. Frees all that is retired.
+  // REQUIRES: no thread is pinned. Frees all retired objects.
   ~EpochDomain();
   EpochDomain(const EpochDomain&) = delete;
   EpochDomain& operator=(const EpochDomain&) = delete;
 
-  // What frees an object: called with the two values given to Retire.
+  // Frees an object. Called with the two values that were given to Retire.
   using Free = void (*)(void* context, uintptr_t object);
-  // REQUIRES: the object is unlinked. One thread at a time, as for Collect. `free` must not retire.
+  // REQUIRES: the object is unlinked. Only one thread at a time may call Retire or Collect. `free`
+  // must not call Retire.
   void Retire(Free free, void* context, uintptr_t object);
-  // Frees what no reader can see any more. Retire does so now and then.
+  // Frees the objects that no reader can see. Retire also calls it from time to time.
   void Collect();
 
  private:
@@ -54,12 +56,12 @@ class EpochDomain {
     uintptr_t object;
   };
 
-  // The epoch at which the longest pinned reader entered.
+  // The epoch at which the longest pinned reader entered; the current epoch if no reader is pinned.
   uint64_t Oldest();
 
   mutable std::array<Slot, kSlots> slots_;
   std::atomic<uint64_t> epoch_{1};
-  std::vector<Retired> retired_;  // by epoch
+  std::vector<Retired> retired_;  // in the order of their epochs
   size_t collect_at_ = 64;
 };
 

@@ -1,5 +1,5 @@
-// HugePageAllocator: for tables of millions of entries that are read at random, where most of a
-// cache miss is the walk of the page table.
+// HugePageAllocator: for tables with millions of entries that are read at random. In such tables
+// the page table walk is most of the cost of a cache miss.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,8 +12,8 @@ namespace kvcast {
 
 inline constexpr size_t kHugePageBytes = size_t{2} << 20;
 
-// Asks the kernel to back the memory with huge pages, before it is first touched. Only a wish:
-// where they are switched off or none is free, the pages are small ones.
+// Asks the kernel to back the memory with huge pages. Must be called before the memory is first
+// touched. If huge pages are switched off or none is free, the pages are small ones.
 void WishForHugePages(void* memory, size_t bytes);
 
 template <typename T>
@@ -40,7 +40,7 @@ struct HugePageAllocator {
   friend bool operator==(const HugePageAllocator&, const HugePageAllocator&) { return true; }
 
  private:
-  // Below, half of a huge page could be in vain.
+  // For smaller sizes, up to half of a huge page could be wasted.
   static bool IsLarge(size_t n) { return n > kHugePageBytes / sizeof(T); }
 };
 

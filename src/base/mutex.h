@@ -1,6 +1,6 @@
-// Mutex: std::mutex with thread-safety annotations that clang checks (-Wthread-safety), and
-// CondVar, which goes with it. std::condition_variable_any would take a lock of its own, which
-// whoever is woken runs into.
+// Mutex: std::mutex with thread-safety annotations that clang checks (-Wthread-safety). CondVar:
+// the condition variable for it. std::condition_variable_any has a lock of its own, and a woken
+// thread would wait for that lock too.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -47,13 +47,13 @@ using MutexLock = ScopedLock<Mutex>;
 
 class CondVar {
  public:
-  // As of std::condition_variable, they may return without a reason.
+  // Both waits may return without a reason, as in std::condition_variable.
   void Wait(Mutex& mutex) KV_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     signal_.wait(lock);
     lock.release();
   }
-  // False: it is that late.
+  // False: `time` was reached.
   bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point time) KV_REQUIRES(mutex) {
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool in_time = signal_.wait_until(lock, time) == std::cv_status::no_timeout;

@@ -1,4 +1,5 @@
-// SharedOne: the one object of a kind that all who ask share, for as long as any of them holds it.
+// SharedOne: one object that all callers share. The object exists while at least one caller holds
+// it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +13,8 @@ namespace kvcast {
 template <typename T>
 class SharedOne {
  public:
-  // What is there if `is_usable(object)`, else what `create()` gives.
+  // Returns the shared object if there is one and `is_usable(object)` is true; otherwise creates a
+  // new one by `create()`.
   template <typename Create, typename IsUsable>
   std::shared_ptr<T> Get(const Create& create, const IsUsable& is_usable) {
     MutexLock lock(mutex_);

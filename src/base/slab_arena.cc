@@ -30,7 +30,7 @@ constexpr std::array<size_t, 63> kObjectSizes = ObjectSizes();
 constexpr size_t kLargest = kObjectSizes.back();
 static_assert(kLargest > kSlabBytes / 4 && kLargest <= (kSlabBytes - kHeaderBytes) / 2);
 
-// Memory that starts at a multiple of kSlabBytes. Only pages that are touched count.
+// Maps memory that starts at a multiple of kSlabBytes. Pages that are not touched cost no memory.
 void* MapAligned(size_t bytes) {
   const size_t mapped = bytes + kSlabBytes;
   void* const memory =
@@ -50,10 +50,10 @@ struct SlabArena::Slab {
   size_t size_class;
   size_t object_bytes;
   size_t mapped_bytes;
-  uint32_t room;     // objects
-  uint32_t used;     // of them
-  uint32_t touched;  // that were ever used: those behind have no link yet
-  void* free;        // of those touched, linked by their first word
+  uint32_t room;     // capacity, in objects
+  uint32_t used;     // objects in use
+  uint32_t touched;  // objects that were used at least once; the others have no link yet
+  void* free;        // list of free touched objects, linked by their first word
   Slab* previous;
   Slab* next;
 };
@@ -73,7 +73,7 @@ SlabArena::Slab* SlabArena::NewSlab(size_t size_class, size_t bytes) {
   const size_t mapped = (kHeaderBytes + bytes + kSlabBytes - 1) / kSlabBytes * kSlabBytes;
   void* memory = mapped == kSlabBytes ? std::exchange(spare_, nullptr) : nullptr;
   if (memory == nullptr) memory = MapAligned(mapped);
-  // One slab of a size may stay mostly untouched.
+  // The first slab of a size keeps small pages, because most of it may stay untouched.
   if (of_size_[size_class] > 0 || mapped > kSlabBytes) WishForHugePages(memory, mapped);
   ++of_size_[size_class];
   ++slabs_;
@@ -109,13 +109,14 @@ void SlabArena::Unlink(Slab* slab) {
 void SlabArena::Release(Slab* slab) {
   --of_size_[slab->size_class];
   --slabs_;
-  // One is kept, for whatever size comes next: at the edge of a slab, objects come and go.
+  // Keep one empty slab for the next request, of any size class. If the number of objects varies
+  // around a full slab, slabs would otherwise be mapped and unmapped repeatedly.
   if (slab->mapped_bytes == kSlabBytes) std::swap(slab, spare_);
   if (slab != nullptr) munmap(slab, slab->mapped_bytes);
 }
 
 void* SlabArena::Allocate(size_t bytes) {
-  // Larger objects have slabs of their own, counted with the largest size.
+  // A larger object has a slab of its own. That slab is counted with the largest size class.
   static_assert(kObjectSizes.size() == kSizes);
   const size_t size_class = std::min(SizeClass(bytes), kSizes - 1);
   const size_t object_bytes = bytes > kLargest ? bytes : kObjectSizes[size_class];

@@ -1,8 +1,8 @@
 // SlabArena: memory for millions of objects that are read at random.
 //
-// Objects of one size share slabs of 2 MiB. Where there are many of a size the slabs are asked to
-// be huge pages, because most of a cache miss in such memory is the walk of the page table; a slab
-// that is empty goes back to the system.
+// Objects of one size share slabs of 2 MiB. If there are many objects of a size, the arena asks for
+// huge pages for their slabs, because the page table walk is most of the cost of a cache miss in
+// such memory. An empty slab goes back to the system.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,14 +16,14 @@ namespace kvcast {
 class SlabArena {
  public:
   SlabArena() = default;
-  // REQUIRES: all is freed.
+  // REQUIRES: all objects are freed.
   ~SlabArena();
   SlabArena(const SlabArena&) = delete;
   SlabArena& operator=(const SlabArena&) = delete;
 
-  // Sizes up to 256 are rounded up to multiples of 16, larger ones to a quarter of a power of two.
-  // Aligned to 64 bytes where `bytes` is a multiple of 64, else to 16. Not zeroed. Throws
-  // std::bad_alloc.
+  // Sizes up to 256 bytes are rounded up to multiples of 16, larger sizes to a quarter of a power
+  // of two. The memory is aligned to 64 bytes if `bytes` is a multiple of 64, otherwise to 16
+  // bytes. The memory is not zeroed. Throws std::bad_alloc.
   void* Allocate(size_t bytes);
   void Free(void* object);
 
@@ -39,9 +39,9 @@ class SlabArena {
   void Link(Slab* slab);
   void Unlink(Slab* slab);
 
-  std::array<Slab*, kSizes> open_{};        // slabs with room, by size
-  std::array<uint32_t, kSizes> of_size_{};  // slabs of that size
-  Slab* spare_ = nullptr;                   // an empty one
+  std::array<Slab*, kSizes> open_{};        // slabs with room, by size class
+  std::array<uint32_t, kSizes> of_size_{};  // number of slabs, by size class
+  Slab* spare_ = nullptr;                   // an empty slab
   size_t slabs_ = 0;
 };
 

@@ -1,5 +1,6 @@
-// WatchedMutex: a mutex that tells whether anybody waits for it, so that who takes it again and
-// again can let others through. std::mutex is not fair: its last owner gets it back.
+// WatchedMutex: a mutex that reports whether a thread waits for it. A thread that takes the mutex
+// repeatedly can then let other threads take it. std::mutex is not fair: its last owner usually
+// gets it back.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +20,7 @@ class KV_CAPABILITY("mutex") WatchedMutex {
     taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
   void unlock() KV_RELEASE() { mutex_.unlock(); }
-  // Thread-safe; a moment later it may be otherwise.
+  // Thread-safe. The result may be outdated when the call returns.
   bool awaited() const { return waiting_.load(std::memory_order_relaxed) > 0; }
   // Times that it was locked. Thread-safe.
   uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }

@@ -1,4 +1,4 @@
-// What a stored event says about its group, which the pool that made the event does not know.
+// Adds to a stored event the fields of its group that the pool does not know.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,8 +10,9 @@
 
 namespace kvcast::engine {
 
-// Fills in spec kind and window of the event's group. An event without a group index is left
-// without them; so is one whose index no group has, which is an error that names the index.
+// Fills in spec kind and window of the event's group. An event without a group index stays
+// unchanged. If no group has the event's index, the event stays unchanged, and the error names the
+// index.
 Status Annotate(std::span<const GroupSpec> groups, BlockStored& event);
 
 }  // namespace kvcast::engine

@@ -1,4 +1,4 @@
-// BlockKey: under what a cached block is found: the hash of the prefix it ends, and its group.
+// BlockKey: the key of a cached block: the hash of the prefix that the block ends, and the group.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@ struct BlockKey {
   friend bool operator==(const BlockKey&, const BlockKey&) = default;
 };
 
-// Digests are uniform already; the multiplication spreads the group over all bits.
+// Digests are already uniform. The multiplication spreads the group over all bits.
 inline size_t HashOf(const BlockKey& key) {
   uint64_t head;
   std::memcpy(&head, key.digest.data.data(), sizeof(head));

@@ -9,7 +9,7 @@
 namespace kvcast::engine {
 namespace {
 
-// Blocks between asking for memory and using it.
+// Number of blocks between a prefetch and the use of the memory.
 constexpr int64_t kPrefetchDistance = 8;
 
 }  // namespace
@@ -34,7 +34,7 @@ void BlockPool::RemoveKeys(BlockId block) {
 void BlockPool::Allocate(int64_t n, std::vector<BlockId>& out) {
   KV_CHECK(n <= free_.size());
   const auto first = static_cast<int64_t>(out.size());
-  // In a large pool every block is a cache miss, and so is its key: ask for them ahead.
+  // In a large pool every block is a cache miss, and so is its key. Prefetch both.
   for (int64_t i = 0; i < n + 2 * kPrefetchDistance; ++i) {
     if (i < n) {
       out.push_back(free_.PopFront());
@@ -166,7 +166,7 @@ void BlockPool::ReportBlocks(const CacheRequest& request, GroupIdx group, int64_
                              std::span<const BlockId> hit) {
   if (hit.empty() || options_.events.announce_once) return;
   const int64_t units = block_size / options_.hash_unit;
-  // A hit that ends inside a block has no hash for that block.
+  // If a hit ends inside a block, there is no hash for that block.
   const auto whole = static_cast<int64_t>(request.chain.size()) / units;
   const int64_t count = std::min(static_cast<int64_t>(hit.size()), whole);
   if (count == 0) return;

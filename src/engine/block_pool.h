@@ -1,8 +1,8 @@
 // BlockPool: the physical blocks of one memory tier, shared by all KV-cache groups.
 //
-// A block is free or referenced; a free block may still be cached, and then stays reusable until it
-// is taken for new content. Block 0 is the null block: never allocated, never cached, ignored by
-// Touch and Free. Thread-compatible: one owner thread.
+// A block is free or referenced. A free block may still be cached; it then stays reusable until it
+// is taken for new content. Block 0 is the null block: it is never allocated and never cached, and
+// Touch and Free ignore it. Thread-compatible: one owner thread.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,27 +26,27 @@ namespace kvcast::engine {
 inline constexpr BlockId kNullBlock{0};
 
 struct PoolOptions {
-  int64_t num_blocks = 0;  // the null block included
+  int64_t num_blocks = 0;  // includes the null block
   int64_t hash_unit = 16;  // tokens per hash
-  int64_t lookahead = 0;   // tokens behind a block that its hash covers
+  int64_t lookahead = 0;   // tokens after a block that its hash covers
   bool enable_caching = true;
   bool reuse_uncached_first = true;
   EventOptions events;
   std::string medium = kMediumGpu;
 };
 
-// Full blocks [begin, end) of one group's block table, about to be cached.
+// Full blocks [begin, end) of one group's block table, which are to be cached.
 struct FullBlocks {
-  const CacheRequest& request;  // its chain reaches to the end of the last block
+  const CacheRequest& request;  // its chain covers the last block
   GroupIdx group;
   int64_t block_size = 0;
   std::span<const BlockId> table;
   int64_t begin = 0;
   int64_t end = 0;
-  const Bitmap* keep = nullptr;  // bit i: cache block begin + i; nullptr: all of them
+  const Bitmap* keep = nullptr;  // bit i: cache block begin + i; nullptr: cache all blocks
 };
 
-// The start of one block that ends a prefix of `prefix_tokens` inside it, or with it.
+// A block in which, or with which, a prefix of `prefix_tokens` tokens ends.
 struct PartialBlock {
   const CacheRequest& request;
   GroupIdx group;
@@ -67,52 +67,53 @@ class BlockPool {
   bool IsFreeCandidate(BlockId block) const { return block != kNullBlock && ref_count(block) == 0; }
   const CachedBlockMap& cached() const { return cached_; }
 
-  // The block cached under (digest, group), the one that came first.
+  // The block that was cached first under (digest, group).
   std::optional<BlockId> FindCached(const Digest& digest, GroupIdx group) const {
     return cached_.Find({digest, group});
   }
-  // Asks early for the memory that FindCached will read.
+  // Prefetches the memory that FindCached will read.
   void PrefetchCached(const Digest& digest, GroupIdx group) const {
     cached_.Prefetch({digest, group});
   }
 
-  // Takes n blocks from the head of the queue and appends them to `out`; what they held leaves the
-  // cache, one BlockRemoved per key. REQUIRES: n <= num_free().
+  // Takes n blocks from the head of the queue and appends them to `out`. Their previous content
+  // leaves the cache, with one BlockRemoved per key. REQUIRES: n <= num_free().
   void Allocate(int64_t n, std::vector<BlockId>& out);
   // Adds one reference to each block.
   void Touch(std::span<const BlockId> blocks);
-  // Drops one reference of each block. Blocks without references go to the queue: those that are
-  // not cached to its head, cached ones to its tail, each in the order given (all of them to its
-  // tail without reuse_uncached_first); with `take_next`, all of them to its head.
+  // Drops one reference of each block. Blocks without references go to the queue, in the given
+  // order: blocks that are not cached to its head, cached blocks to its tail. Without
+  // reuse_uncached_first all of them go to the tail. With `take_next` all of them go to the head.
   void Free(std::span<const BlockId> blocks, bool take_next = false);
 
-  // Caches full blocks, those of the table that are not null and kept; one BlockStored for all,
-  // sent even if none is. A partial key that a block already has is removed first.
+  // Caches the full blocks of the table that are not null and are kept. One BlockStored covers all
+  // of them and is sent even if no block was cached. EventOptions::exact_spans and announce_once
+  // change this. If a block already has a partial key, that key is removed first.
   void CacheFullBlocks(const FullBlocks& blocks);
   // Caches a block under the hash of a prefix that ends inside it. nullopt: the block is null, or
-  // the prefix is not one that a partial key can name.
+  // no partial key can name the prefix.
   std::optional<BlockKey> CachePartialBlock(const PartialBlock& partial);
-  // Announces the leading blocks of a hit again; changes nothing. Null positions are announced too
-  // (vLLM does), but not with exact_spans.
+  // Announces the leading blocks of a hit again and changes nothing else. Null positions are
+  // announced too, as vLLM does, except with exact_spans.
   void ReportBlocks(const CacheRequest& request, GroupIdx group, int64_t block_size,
                     std::span<const BlockId> hit);
-  // Caches a block whose content came from another tier, and says nothing of it. REQUIRES: the
-  // block is in use and has no key.
+  // Caches a block whose content came from another tier, without an event. REQUIRES: the block is
+  // in use and has no key.
   void CacheAs(const BlockKey& key, BlockId block, int64_t covered_tokens);
-  // `to` takes over all keys of `from`; silent. REQUIRES: `to` has none.
+  // Moves all keys of `from` to `to`, without an event. REQUIRES: `to` has no key.
   void MoveKeys(BlockId from, BlockId to) { cached_.MoveKeys(from, to); }
-  // Drops all keys of these blocks. REQUIRES: ids are below num_blocks().
+  // Drops all keys of these blocks. REQUIRES: the ids are below num_blocks().
   void Evict(std::span<const BlockId> blocks);
-  // Forgets all keys. False: a block is in use, nothing changed.
+  // Drops all keys. False: a block is in use, and nothing changed.
   bool Reset();
-  // Forgets all keys, those of blocks in use too.
+  // Drops all keys, also the keys of blocks in use.
   void ForgetAll();
 
-  // What is to be announced since it was drained last.
+  // The events since the last drain.
   EventLog& events() { return events_; }
   const EventLog& events() const { return events_; }
 
-  // The first free block, or the one after `after`. REQUIRES: that one is free.
+  // The first free block, or the free block after `after`. REQUIRES: `after` is free.
   std::optional<BlockId> NextFree(std::optional<BlockId> after) const { return free_.Next(after); }
   std::vector<BlockId> FreeList() const { return free_.List(); }
   Status CheckInvariants() const;
@@ -131,7 +132,7 @@ class BlockPool {
   FreeBlockQueue free_;
   CachedBlockMap cached_;
   EventLog events_;
-  // Scratch, kept for its capacity.
+  // Scratch memory; members so that the capacity is kept.
   std::vector<BlockId> to_head_;
   std::vector<BlockId> to_tail_;
   std::vector<const Digest*> digests_;

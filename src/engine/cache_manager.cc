@@ -34,7 +34,7 @@ engine::PoolOptions PoolOptionsOf(const CacheConfig& config, const EventOptions&
   return options;
 }
 
-// Nothing is negative, and something is to be done. From v0.31 on a hit may be adopted alone.
+// True if no count is negative and there is work. From v0.31 on, a call may only adopt a hit.
 bool AreTokensValid(const AllocateArgs& args, EngineRules rules) {
   const int64_t tokens[] = {args.computed_tokens,  args.new_tokens,      args.lookahead_tokens,
                             args.in_flight_tokens, args.external_tokens, args.encoder_tokens};
@@ -44,7 +44,7 @@ bool AreTokensValid(const AllocateArgs& args, EngineRules rules) {
   return !negative && (args.new_tokens + args.external_tokens > 0 || adopts);
 }
 
-// The tables of a hit cover its tokens, with blocks that exist.
+// True if the tables of the hit cover its tokens, with blocks that exist.
 bool IsHitValid(const PrefixHit& hit, const CacheConfig& config) {
   if (hit.tokens == 0 && hit.blocks.empty()) return true;
   if (hit.tokens < 0 || hit.blocks.size() != config.groups.size()) return false;
@@ -59,7 +59,7 @@ bool IsHitValid(const PrefixHit& hit, const CacheConfig& config) {
   return true;
 }
 
-// A hit is where a request's computed tokens begin.
+// A hit is allowed only at the start of the computed tokens of a request.
 bool AreArgsValid(const AllocateArgs& args, bool first, const CacheConfig& config) {
   if (!AreTokensValid(args, config.rules)) return false;
   if (args.hit == nullptr) return true;
@@ -67,7 +67,8 @@ bool AreArgsValid(const AllocateArgs& args, bool first, const CacheConfig& confi
   return (at_start || args.hit->tokens == 0) && IsHitValid(*args.hit, config);
 }
 
-// What a group outside prefix caching lacks behind a hit has to be computed again.
+// A group outside prefix caching has no blocks of a hit, so the replayed tokens must compute them
+// again.
 Status CheckReplay(const CacheConfig& config) {
   for (size_t i = 0; i < config.groups.size(); ++i) {
     const GroupSpec& group = config.groups[i];
@@ -112,7 +113,7 @@ class CacheManager::Impl {
     return demand;
   }
 
-  // The admission gate: room for all that the request is known to need, at its peak.
+  // The admission gate: tests the room for the known tokens of the request, at its peak.
   bool WholeSequenceFits(RequestSlot slot, const CacheRequest& request, const AllocateArgs& args,
                          SlotDemand demand) const {
     demand.tokens = std::min(static_cast<int64_t>(request.tokens.size()), config.max_model_len);
@@ -133,7 +134,7 @@ class CacheManager::Impl {
     if (args.full_sequence_must_fit && !WholeSequenceFits(slot, request, args, demand)) {
       return false;
     }
-    // Even if the step does not fit: what attention has left behind is of no use to anybody.
+    // Also done if the step does not fit: no step reads these blocks again.
     managers.RemoveSkipped(slot, demand.total_computed - args.in_flight_tokens,
                            request.prompt_tokens);
     return StepFits(slot, args, demand);
@@ -147,7 +148,7 @@ class CacheManager::Impl {
     }
     managers.AllocateNew(slot, demand, added);
     if (!config.enable_caching || args.delay_caching) return;
-    // Drafts may be rejected: they are not cached.
+    // Drafts may be rejected, so they are not cached.
     const auto known = static_cast<int64_t>(request.tokens.size());
     managers.CacheBlocks(slot, request, std::min(demand.main_tokens, known));
   }
@@ -170,7 +171,7 @@ class CacheManager::Impl {
   engine::RequestSlots slots;
   engine::ManagedBlocks blocks{pool, managers, slots};
   int64_t watermark_blocks;
-  std::vector<std::vector<BlockId>> unreported;  // scratch, kept for its capacity
+  std::vector<std::vector<BlockId>> unreported;  // scratch memory, kept for its capacity
 };
 
 Result<std::unique_ptr<CacheManager>> CacheManager::Create(const CacheConfig& config,
@@ -272,7 +273,7 @@ std::vector<BlockId> CacheManager::TakeBlocksToZero() {
 }
 
 bool CacheManager::CanEverFit(int64_t total_tokens, int64_t encoder_tokens) const {
-  // More than a config can allow for.
+  // No config allows more than this.
   if (encoder_tokens > std::numeric_limits<int32_t>::max()) return false;
   return RequiredBlocks(impl_->config, std::max<int64_t>(total_tokens, 0),
                         std::max<int64_t>(encoder_tokens, 0)) <= impl_->config.num_blocks;

@@ -101,7 +101,7 @@ bool CachedBlockMap::UnlinkFromKey(uint32_t number) {
 void CachedBlockMap::MoveKeys(BlockId from, BlockId to) {
   KV_CHECK(!HasKeys(to));
   if (!HasKeys(from)) return;
-  // The new holder is the last one inserted under each key.
+  // The new holder becomes the last block in the list of each key.
   uint32_t number = from.value;
   while (number != kNone) {
     const uint32_t next = at(number).next_of_block;

@@ -1,9 +1,9 @@
-// CachedBlockMap: which blocks are cached under which keys.
+// CachedBlockMap: maps keys to cached blocks and blocks to keys.
 //
-// A key may be held by several blocks (two requests that computed the same content keep both), a
-// block may hold several keys (a full one and partial ends inside it). What is known of a block's
-// first key is one cache line, found by the block's id; steady insert and erase traffic allocates
-// nothing.
+// Several blocks may hold one key: two requests that computed the same content keep both blocks.
+// One block may hold several keys: one of the full block and those of partial ends inside it. The
+// data of a block's first key is one cache line, found by the block's id. Steady insert and erase
+// traffic allocates nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,46 +26,47 @@ class CachedBlockMap {
   // The block that was inserted first under the key.
   std::optional<BlockId> Find(const BlockKey& key) const;
   bool Contains(const BlockKey& key, BlockId block) const;
-  // Appends the key to the block's keys. True: no block had it before. REQUIRES: not Contains(key,
-  // block).
+  // Appends the key to the block's keys. True: no other block had the key. REQUIRES: not
+  // Contains(key, block).
   bool Insert(const BlockKey& key, BlockId block, int64_t covered_tokens);
 
   bool HasKeys(BlockId block) const { return first_[block.value].in_use(); }
   // The first key of a block. REQUIRES: HasKeys(block).
   const BlockKey& PrimaryKey(BlockId block) const { return first_[block.value].key; }
-  // Prefix length that the first key names. REQUIRES: HasKeys(block).
+  // The prefix length that the first key names. REQUIRES: HasKeys(block).
   int64_t PrimaryCoveredTokens(BlockId block) const { return first_[block.value].covered_tokens; }
 
-  // Drops all keys of a block, the first one first; calls `removed(key, last)` for each, `last`
-  // telling that no block has the key any more.
+  // Drops all keys of a block, in the order of insertion. Calls `removed(key, last)` for each key;
+  // `last` is true if no other block has the key.
   template <typename Removed>
   void RemoveBlock(BlockId block, const Removed& removed);
-  // `to` takes the place of `from` under all of its keys. REQUIRES: HasKeys(to) is false.
+  // Replaces `from` by `to` under all keys of `from`. REQUIRES: HasKeys(to) is false.
   void MoveKeys(BlockId from, BlockId to);
   void Clear();
 
-  // Ask early for what Insert and Find of a key, and what HasKeys of a block, will read.
+  // Prefetch the memory that Insert and Find of a key, or HasKeys of a block, will read.
   void Prefetch(const BlockKey& key) const { table_.Prefetch(HashOf(key)); }
   void Prefetch(BlockId block) const { __builtin_prefetch(&first_[block.value], 1); }
 
-  // Distinct keys.
+  // The number of distinct keys.
   size_t num_keys() const { return table_.size(); }
-  // (key, block) pairs.
+  // The number of (key, block) pairs.
   size_t num_entries() const { return num_entries_; }
-  // Calls `visit` for every key with the number of blocks that hold it, in no particular order.
+  // Calls `visit` for every key, with the number of blocks that hold it, in no particular order.
   void ForEachKey(const std::function<void(const BlockKey&, int64_t copies)>& visit) const;
-  // True if both directions of the map agree.
+  // True if the two directions of the map agree.
   bool IsConsistent() const;
 
  private:
   static constexpr uint32_t kNone = KeyTable::kNone;
-  // Entry numbers: below this bit a block's first key by block id, with it one of more_.
+  // Entry numbers. Without this bit: the first key of the block with that id. With this bit: an
+  // index into more_.
   static constexpr uint32_t kMore = uint32_t{1} << 31;
 
-  // One (key, block). The entries of one key form a list in order of insertion; so do those of a
-  // block.
+  // One (key, block) pair. The entries of one key form a list in order of insertion. The entries of
+  // one block do too.
   struct alignas(64) Entry {
-    BlockKey key;  // an empty digest: not in use
+    BlockKey key;  // an empty digest: the entry is not in use
     BlockId block;
     int64_t covered_tokens = 0;
     uint32_t next_of_key = kNone;
@@ -89,7 +90,7 @@ class CachedBlockMap {
   uint32_t FindEntry(const BlockKey& key, BlockId block) const;
   uint32_t NewEntry(BlockId block);
   void FreeEntry(uint32_t number);
-  // Both return whether the entry is the only one of its key.
+  // Both return whether the entry is the only entry of its key.
   bool AppendToKey(uint32_t number);
   bool UnlinkFromKey(uint32_t number);
   void AppendToBlock(uint32_t number);
@@ -97,7 +98,7 @@ class CachedBlockMap {
   KeyTable table_;
   std::vector<Entry, HugePageAllocator<Entry>> first_;  // by block id
   std::vector<Entry> more_;                             // further keys of blocks
-  uint32_t first_unused_ = kNone;                       // of more_, linked through next_of_key
+  uint32_t first_unused_ = kNone;  // free list in more_, linked through next_of_key
   size_t num_entries_ = 0;
 };
 

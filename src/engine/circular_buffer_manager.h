@@ -1,4 +1,4 @@
-// Circular buffers: one scratch block for the life of a request, in no cache.
+// Circular buffers: one scratch block for the lifetime of a request. The block is never cached.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
-// Groups that take no part in prefix caching: cross attention holds the encoder's states of its own
-// request, encoder-only layers hold nothing.
+// Groups that take no part in prefix caching. Cross attention holds the encoder's states of its own
+// request. Encoder-only layers hold nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@ class CrossAttentionManager final : public SingleTypeManager {
   void RemoveSkipped(RequestSlot, int64_t, int64_t) override {}
 
  private:
-  // The group's demand in terms of the encoder's tokens.
+  // The group's demand, counted in tokens of the encoder.
   SlotDemand EncoderDemand(const SlotDemand& demand) const;
 };
 

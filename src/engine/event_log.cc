@@ -18,7 +18,7 @@ void FillExtraKeys(const StoredSpan& span, const ChainForm& form,
   }
 }
 
-// The value of an optional, kept for its capacity where there is one.
+// The value of an optional. An existing value is reused for its capacity.
 template <typename T>
 T& Engaged(std::optional<T>& value) {
   return value ? *value : value.emplace();
@@ -69,7 +69,7 @@ void EventLog::Describe(const StoredSpan& span, std::optional<int64_t> token_off
   if (span.digests.empty()) {
     event.extra_keys.reset();
   } else {
-    // Events carry the bare form under either scheme.
+    // Events carry the bare form of extra keys under both schemes.
     FillExtraKeys(span, {.lookahead = lookahead_}, Engaged(event.extra_keys));
   }
   event.group_idx = span.group.value;

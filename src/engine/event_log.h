@@ -1,7 +1,7 @@
-// EventLog: what one block pool has to announce, in order of occurrence.
+// EventLog: the events of one block pool that are not announced yet, in order of occurrence.
 //
-// Removals are kept as digests until they are read: an engine evicts thousands of blocks a step,
-// and an Event of its own for each would cost more than the cache does. Steady traffic allocates
+// Removals are stored as digests until they are read: an engine evicts thousands of blocks per
+// step, and a separate Event for each would cost more than the cache does. Steady traffic allocates
 // nothing per block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,20 +28,20 @@ struct StoredSpan {
   int64_t end_token;
   const Digest* parent;                    // nullptr: the span starts at the root
   std::span<const int64_t> block_begins;   // first token of each announced block
-  std::span<const Digest* const> digests;  // of each announced block
+  std::span<const Digest* const> digests;  // digest of each announced block
 };
 
 class EventLog {
  public:
-  // `lookahead`: tokens behind a block that its hash covers.
+  // `lookahead`: tokens after a block that its hash covers.
   EventLog(const EventOptions& options, std::string medium, int64_t lookahead = 0);
 
   bool enabled() const { return enabled_; }
-  // Events since the log was emptied.
+  // The number of events since the log was last emptied.
   size_t size() const { return num_events_; }
 
   void AddStored(const StoredSpan& span, std::optional<int64_t> token_offset = std::nullopt);
-  // The same in two steps: the event of a span, and its adding later.
+  // AddStored in two steps: Describe makes the event of a span, and AddStored adds it later.
   void Describe(const StoredSpan& span, std::optional<int64_t> token_offset,
                 BlockStored& event) const;
   void AddStored(const BlockStored& event);
@@ -49,15 +49,16 @@ class EventLog {
   void AddCleared();
 
   // Calls `visit` with every BlockStored&, BlockRemoved& and AllBlocksCleared& in order, and
-  // empties the log. A BlockRemoved has one or more hashes, each of which is an event of its own.
-  // The event is used again for the next one: copy what is to be kept, change nothing but spec kind
-  // and window, which the pool does not know.
+  // empties the log. A BlockRemoved has one or more hashes; each hash is an event of its own. The
+  // event object is reused for the next event: `visit` must copy the parts that it keeps. It must
+  // not change any field except spec kind and window, which the pool does not know.
   template <typename Visit>
   void Drain(const Visit& visit);
 
  private:
   enum class Kind : uint8_t { kStored, kRemoved, kCleared };
-  // kStored: the next of stored_. kRemoved: the next `count` of removed_, all of one group.
+  // kStored: the next entry of stored_. kRemoved: the next `count` entries of removed_, all of one
+  // group.
   struct Item {
     Kind kind;
     GroupIdx group;
@@ -75,7 +76,7 @@ class EventLog {
   bool name_cleared_tier_;
   int64_t lookahead_;
   std::vector<Item> items_;
-  std::vector<BlockStored> stored_;  // those from num_stored_ on are kept for their capacity
+  std::vector<BlockStored> stored_;  // entries from num_stored_ on are kept for their capacity
   size_t num_stored_ = 0;
   std::vector<Digest> removed_;
   BlockRemoved removed_event_;
@@ -107,7 +108,7 @@ void EventLog::Drain(const Visit& visit) {
   Clear();
 }
 
-// Appends what Drain visits as single events.
+// Appends the event that Drain visits as single events.
 template <typename EventType>
 void AppendEvents(const EventType& visited, std::vector<Event>& events) {
   events.emplace_back(visited);

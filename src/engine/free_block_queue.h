@@ -1,7 +1,7 @@
-// FreeBlockQueue: the blocks that may be taken, in the order in which they will be.
+// FreeBlockQueue: the free blocks, in the order in which they will be taken.
 //
-// A doubly linked list threaded through an array indexed by block id: every operation is O(1) per
-// block and allocates nothing.
+// A doubly linked list in an array that is indexed by block id. Every operation is O(1) per block
+// and allocates nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,18 +17,18 @@ namespace kvcast::engine {
 
 class FreeBlockQueue {
  public:
-  // Holds all blocks [0, num_blocks) in ascending order.
+  // The queue starts with all blocks [0, num_blocks) in ascending order.
   explicit FreeBlockQueue(uint32_t num_blocks);
 
   int64_t size() const { return size_; }
   bool Contains(BlockId id) const { return links_[id.value].next != kNotQueued; }
 
-  // Takes the head. REQUIRES: size() > 0.
+  // Takes the head block. REQUIRES: size() > 0.
   BlockId PopFront();
   // REQUIRES: Contains(id).
   void Remove(BlockId id);
-  // Adds blocks at the tail, or all of them before the head; their order is kept.
-  // REQUIRES: none of them is contained.
+  // Append adds blocks at the tail; Prepend adds all of them before the head. Their order is kept.
+  // REQUIRES: no block is contained.
   void Append(std::span<const BlockId> ids);
   void Prepend(std::span<const BlockId> ids);
 

@@ -19,7 +19,7 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
   if (block_size() == unit || context().rules < EngineRules::kMain2026August) return;
   // Only the last hash boundary of the prompt is worth an entry inside a block.
   const bool newer = context().rules >= EngineRules::kV032;
-  // A request that is sent again can hit all but its last token.
+  // A repeated request can hit all tokens except its last one.
   const int64_t limit = request.prompt_tokens - (newer && !spec().eagle ? 1 : 0);
   const int64_t boundary = std::min<int64_t>(limit / unit, std::ssize(request.chain)) * unit;
   if (boundary == 0 || boundary > tokens || boundary % block_size() == 0) return;
@@ -31,7 +31,7 @@ void FullAttentionManager::CacheBlocks(RequestSlot slot, const CacheRequest& req
 
 void FullAttentionManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
                                          int64_t prompt_tokens) {
-  // Without the prompt's length nothing tells what decoding refers to.
+  // Without the prompt's length, the tokens that decoding refers to are unknown.
   if (spec().reference_window == 0 || prompt_tokens == 0) return;
   const int64_t window_begin = std::max(prompt_tokens, processed_tokens - spec().reference_window);
   ReleaseRange(blocks(slot), CeilDiv(prompt_tokens, block_size()), window_begin / block_size());

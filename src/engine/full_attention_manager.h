@@ -1,4 +1,4 @@
-// Full attention, MLA and sink: every block is held until the request ends.
+// Full attention, MLA and sink: the request holds every block until it ends.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,11 +8,12 @@ namespace kvcast::engine {
 
 class FullAttentionManager : public SingleTypeManager {
  public:
-  // Sink layers take their blocks from the pool here and for good.
+  // For sink layers, takes the sink blocks from the pool here and holds them permanently.
   explicit FullAttentionManager(GroupContext context);
 
   void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) override;
-  // R-SWA only: between the prompt and the window of the decoded tail nothing is read again.
+  // R-SWA only: releases the blocks between the prompt and the window of the decoded tail, because
+  // no step reads them again.
   void RemoveSkipped(RequestSlot slot, int64_t processed_tokens, int64_t prompt_tokens) override;
 
  private:

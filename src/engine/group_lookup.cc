@@ -8,9 +8,9 @@
 namespace kvcast::engine {
 namespace {
 
-// Blocks that a backward search asks for before it looks at the rule.
+// Number of blocks that a backward search probes before it applies the rule.
 constexpr int64_t kSearchStride = 32;
-// Blocks between asking for memory and reading it.
+// Number of blocks between a prefetch and the read of the memory.
 constexpr int64_t kPrefetchDistance = 8;
 
 }  // namespace
@@ -104,8 +104,8 @@ int64_t GroupLookup::HighestHit(int64_t max_units) const {
 int64_t GroupLookup::SearchBackward(int64_t max_units) {
   const int64_t units_per_block = spec_.block_size / unit_;
   int64_t hit = 0;
-  // Blocks not asked for count as absent. That hides no boundary above one that is found: those
-  // need only blocks further right.
+  // Blocks that were not probed count as absent. This cannot hide a boundary above a boundary that
+  // was found: a higher boundary needs only blocks further right.
   for (int64_t end = max_units; end > 0 && hit == 0;) {
     const int64_t begin = std::max<int64_t>(0, end - kSearchStride * units_per_block);
     for (int64_t at = end; at > begin; --at) {
@@ -159,8 +159,8 @@ void GroupLookup::FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId
       table[static_cast<size_t>(j)] = block_ids_[i][static_cast<size_t>(j)];
     }
     if (hit_tokens % block_size == 0) continue;
-    // The tail is a block that is resident as a whole, or else the one of the partial entry that
-    // reaches furthest: a full-attention block serves every boundary inside it.
+    // The tail is the block that is resident as a whole. Otherwise it is the block of the partial
+    // entry that reaches furthest, because a full-attention block serves every boundary inside it.
     if (IsFullKind(spec_.kind) && residency_.blocks.Test(whole)) {
       table.back() = block_ids_[i][static_cast<size_t>(whole)];
       continue;

@@ -1,8 +1,8 @@
-// GroupLookup: the cache-hit lookup of the groups of one spec, as a probe of the pool.
+// GroupLookup: the cache-hit lookup for the groups of one spec, by probes of the pool.
 //
-// A block counts if all of the groups have it.
-// The pool is asked for no more blocks than the rule of the kind can need, and for each at most
-// once per request; what is found becomes a residency bitmap, and the rules of reuse.h decide.
+// A block counts if all of the groups have it. The lookup probes no more blocks than the rule of
+// the kind can need, and each block at most once per request. The found blocks become a residency
+// bitmap, and the rules of reuse.h decide.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,23 +19,24 @@ namespace kvcast::engine {
 
 class GroupLookup {
  public:
-  // `alignment`: grid of hit lengths in tokens. The pool outlives the lookup.
+  // `alignment`: grid of hit lengths in tokens. The pool must outlive the lookup.
   GroupLookup(const internal::SpecGroup& group, const BlockPool& pool, int64_t alignment);
 
-  // Starts on another request: `chain` is its chain behind the first `tokens_before` tokens, which
-  // are there already, and from which all lengths count. Borrowed until the next Begin.
+  // Starts with another request. The first `tokens_before` tokens are already present. `chain` is
+  // the part of the request's chain after them, and all lengths count from there. The span is
+  // borrowed until the next Begin.
   void Begin(std::span<const Digest> chain, int64_t tokens_before = 0);
 
-  // The longest prefix of at most max_tokens that the groups can serve; with `drop_eagle`, that
-  // leaves the drop unit behind it to be computed again.
+  // The longest prefix of at most max_tokens that the groups can serve. With `drop_eagle`, the
+  // prefix leaves out the drop unit after it, and that unit is computed again.
   int64_t LongestHit(int64_t max_tokens, bool drop_eagle);
 
-  // Block tables of a hit that LongestHit found, or of a shorter one that is usable.
+  // Fills the block tables of a hit that LongestHit found, or of a shorter usable hit.
   void FillTables(int64_t hit_tokens, std::vector<std::vector<BlockId>>& tables) const;
 
  private:
   bool ProbeBlock(int64_t index);
-  // To be called some blocks before ProbeBlock.
+  // Call this some blocks before ProbeBlock.
   void Prefetch(int64_t index) const;
   void ProbePartialEnd(int64_t end_unit);
   bool FindInAll(const Digest& digest, std::vector<std::vector<BlockId>>& found, int64_t at);
@@ -51,7 +52,7 @@ class GroupLookup {
   const BlockPool& pool_;
   int64_t alignment_;
   bool inside_blocks_;  // hits may end inside a block
-  int64_t unit_;        // tokens per boundary: the hash unit if inside_blocks_, else a block
+  int64_t unit_;        // tokens per boundary: the hash unit if inside_blocks_, otherwise a block
   std::span<const Digest> chain_;
 
   GroupResidency residency_;

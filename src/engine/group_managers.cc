@@ -30,7 +30,7 @@ std::span<const BlockId> HitBlocks(const PrefixHit* hit, size_t group) {
   return hit->blocks[group];
 }
 
-// Tokens past the last multiple of this are not cached: no hit could end there.
+// Tokens after the last multiple of this number are not cached, because no hit could end there.
 int64_t CacheStep(const CacheConfig& config) {
   const bool every_token = PartialHitsEnabled(config) || config.rules < EngineRules::kMain2026May;
   return every_token ? 1 : config.scheduler_block_size;
@@ -57,7 +57,7 @@ GroupManagers::GroupManagers(const CacheConfig& config, BlockPool& pool)
         MaxAdmissionBlocks(context.spec, config.max_model_len, config.max_in_flight_tokens);
     context.caching_lags = context.spec.eagle && prefilled_again_ > 0;
     context.caches_junctions = config.mamba_shared_prefix_checkpoint;
-    // A new state is written as a whole.
+    // A new Mamba state is written completely, so its block need not be zeroed.
     context.zero_new_blocks = config.zero_new_blocks && context.spec.kind != SpecKind::kMamba;
     context.pool = &pool;
     managers_.push_back(MakeManager(std::move(context)));
@@ -74,8 +74,8 @@ int64_t GroupManagers::BlocksToAllocate(RequestSlot slot, const PrefixHit* hit,
 }
 
 void GroupManagers::AddComputed(RequestSlot slot, const PrefixHit* hit, const SlotDemand& demand) {
-  // Every group holds its hit before any group takes new blocks: else one group's allocation could
-  // evict what another one is about to reuse.
+  // Every group must hold its hit before any group takes new blocks. Otherwise the allocation of
+  // one group could evict blocks that another group is about to reuse.
   for (size_t i = 0; i < managers_.size(); ++i) {
     managers_[i]->AddHit(slot, HitBlocks(hit, i), demand);
   }
@@ -96,7 +96,7 @@ int64_t GroupManagers::CacheableTokens(const SingleTypeManager& manager,
   if (unitary_) return final_tokens;
   const int64_t aligned = computed_tokens / cache_step_ * cache_step_;
   if (!manager.spec().eagle || aligned == 0) return aligned;
-  // EAGLE matches one block past a boundary.
+  // EAGLE needs one block after a boundary.
   const int64_t final_aligned = final_tokens / cache_step_ * cache_step_;
   return std::min(final_tokens, final_aligned + manager.spec().block_size);
 }

@@ -1,7 +1,8 @@
-// GroupManagers: the managers of all groups of a pool, driven together.
+// GroupManagers: the managers of all groups of a pool, which act together.
 //
-// Knows in which order groups act (which decides block ids and event order) and how far each may be
-// cached; everything about one group is its manager's.
+// This class decides the order in which the groups act, which determines block ids and the order of
+// events. It also decides up to which token each group may be cached. The manager of a group does
+// all other work for it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,14 +19,16 @@ namespace kvcast::engine {
 
 class GroupManagers {
  public:
-  // The pool outlives the managers. REQUIRES: a validated config, and blocks for its sinks.
+  // The pool must outlive the managers. REQUIRES: a validated config, and enough blocks for its
+  // sinks.
   GroupManagers(const CacheConfig& config, BlockPool& pool);
 
-  // Free blocks that all groups together will take. `hit`: nullptr without one.
+  // The number of free blocks that all groups together will take. `hit` is nullptr if there is
+  // none.
   int64_t BlocksToAllocate(RequestSlot slot, const PrefixHit* hit, const SlotDemand& demand) const;
-  // First allocation of a request: cache hits of all groups, then blocks for external tokens.
+  // First allocation of a request: the cache hits of all groups, then blocks for external tokens.
   void AddComputed(RequestSlot slot, const PrefixHit* hit, const SlotDemand& demand);
-  // Appends the blocks taken per group to `added`, which has one element per group.
+  // Appends the blocks taken by each group to `added`, which has one element per group.
   void AllocateNew(RequestSlot slot, const SlotDemand& demand,
                    std::vector<std::vector<BlockId>>& added);
   void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t computed_tokens);
@@ -43,7 +46,7 @@ class GroupManagers {
 
   std::vector<std::unique_ptr<SingleTypeManager>> managers_;
   bool unitary_;
-  int64_t cache_step_;       // tokens are cached in multiples of this
+  int64_t cache_step_;       // tokens are cached in multiples of this number
   int64_t prefilled_again_;  // trailing tokens that multi-module MTP may prefill again
 };
 

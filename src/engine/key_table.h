@@ -1,8 +1,8 @@
-// KeyTable: an open-addressing table from hashed keys to entries that somebody else keeps.
+// KeyTable: an open-addressing table from hashed keys to entries that the caller stores.
 //
-// A slot is 8 bytes: 32 bits of the key's hash and the entry's number, so that a probe reads one
-// cache line of the table and, on a match, the entry. Linear probing at a load of at most one half;
-// erasing shifts the followers back, so the table does not age.
+// A slot has 8 bytes: 32 bits of the key's hash and the entry's number. A probe reads one cache
+// line of the table and, on a match, the entry. Linear probing at a load of at most one half. Erase
+// shifts the following slots back, so deleted slots do not accumulate.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,16 +20,16 @@ class KeyTable {
  public:
   static constexpr uint32_t kNone = UINT32_MAX;
 
-  // Room for `expected` keys; grows beyond.
+  // Has room for `expected` keys, and grows when it has more.
   explicit KeyTable(size_t expected) { Resize(expected); }
 
   size_t size() const { return size_; }
 
-  // Asks for the memory that a Find of this hash will read.
+  // Prefetches the memory that a Find of this hash will read.
   void Prefetch(uint64_t hash) const { __builtin_prefetch(&slots_[TagOf(hash) & mask_], 1); }
 
-  // The entry number kept under a key, for reading and writing; nullptr if there is none.
-  // `is_same(entry)` tells whether an entry has the key that is looked for.
+  // The entry number of a key, for reading and writing; nullptr if there is none. `is_same(entry)`
+  // returns whether an entry has the key.
   template <typename IsSame>
   uint32_t* Find(uint64_t hash, const IsSame& is_same) {
     return const_cast<uint32_t*>(std::as_const(*this).Find(hash, is_same));
@@ -50,11 +50,11 @@ class KeyTable {
     ++size_;
   }
 
-  // REQUIRES: `found` is from Find, and nothing was inserted or erased since.
+  // REQUIRES: `found` is a result of Find, and nothing was inserted or erased since.
   void Erase(uint32_t* found) {
     auto hole = static_cast<size_t>(reinterpret_cast<Slot*>(found) - slots_.data());
     for (size_t at = (hole + 1) & mask_; slots_[at].entry != kNone; at = (at + 1) & mask_) {
-      // A slot may move back to the hole only if that is not before its home.
+      // A slot may move back to the hole only if the hole is not before the slot's home.
       const size_t distance = (at - (slots_[at].tag & mask_)) & mask_;
       if (distance < ((at - hole) & mask_)) continue;
       slots_[hole] = slots_[at];

@@ -23,7 +23,7 @@ SlotDemand MambaManager::WithSpeculativeBlocks(SlotDemand demand) const {
 }
 
 int64_t MambaManager::RequiredBlocks(const SlotDemand& demand) const {
-  // Draft models have no recurrent layers; their tokens would break the alignment.
+  // Draft models have no recurrent layers, and their tokens would break the alignment.
   return CeilDiv(demand.main_tokens, block_size()) + spec().speculative_blocks;
 }
 
@@ -50,7 +50,7 @@ int64_t MambaManager::BlocksToAllocate(RequestSlot slot, std::span<const BlockId
     const RunningState* running = find_state(slot);
     added = 1 + (copies ? 1 : 0) + (CheckpointOf(slot, demand) ? 1 : 0);
     if (running == nullptr || !running->allocated) added += spec().speculative_blocks;
-    // A state that is loaded has a block of its own if the step ends in a later one.
+    // A loaded state has its own block if the step ends in a later block.
     const int64_t loaded = CeilDiv(demand.total_computed, block_size());
     const bool loads = held == 0 && demand.total_computed > demand.local_computed;
     if (loads && !demand.apply_admission_cap && loaded > static_cast<int64_t>(hits.size()) &&
@@ -76,7 +76,8 @@ void MambaManager::AllocateNew(RequestSlot slot, const SlotDemand& demand,
   state(slot).allocated = true;
 }
 
-// A chunk that ends two columns or more behind the state that it begins with may keep one more.
+// A chunk may keep one more state if it ends at least two columns after the column of its first
+// state.
 std::optional<MambaManager::Checkpoint> MambaManager::CheckpointOf(RequestSlot slot,
                                                                    const SlotDemand& demand) const {
   if (spec().prefill_checkpoint_blocks == 0 || spec().prefill_checkpoint_alignment == 0) {
@@ -142,8 +143,8 @@ void MambaManager::CopySharedTail(RequestBlocks& request, bool running, BlockId 
     RedirectSharedTail(request, tail, copy);
     return;
   }
-  // A running request's table only grows, so it stays on its block, and the cache entry moves to
-  // the copy; one reference each until the copy has run.
+  // The table of a running request only grows, so the request keeps its block, and the cache entry
+  // moves to the copy. One reference to each of the two blocks is kept until the copy has run.
   KV_CHECK(request.table[static_cast<size_t>(tail.index)] == tail.block);
   pool().MoveKeys(tail.block, copy);
   pool().Touch({&tail.block, 1});
@@ -167,8 +168,8 @@ void MambaManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, in
   CachePartialTail(slot, request, tokens);
 }
 
-// The block of a chunk's checkpoint holds the state of `tokens` tokens. It may have been cached as
-// a full block, of another prefix.
+// The block of a chunk's checkpoint holds the state of `tokens` tokens. The block may have been
+// cached as a full block, under the key of another prefix.
 void MambaManager::CacheCheckpoint(RequestSlot slot, const CacheRequest& request) {
   const auto checkpoint = std::exchange(state(slot).checkpoint, std::nullopt);
   if (!checkpoint) return;
@@ -211,7 +212,7 @@ void MambaManager::CachePartialTail(RequestSlot slot, const CacheRequest& reques
   if (!key) return;
   cached_this_step_.push_back(*key);
   if (!inside) return;
-  // The next step overwrites this state: its cache entry has to move to a copy before.
+  // The next step overwrites this state, so its cache entry must move to a copy before.
   held.shared_tail = SharedTail{index, block};
   held.num_cached = index;
 }
@@ -221,7 +222,8 @@ void MambaManager::RemoveSkipped(RequestSlot slot, int64_t processed_tokens,
   SingleTypeManager::RemoveSkipped(slot, processed_tokens, prompt_tokens);
   if (!aligned()) return;
   RequestBlocks& held = blocks(slot);
-  // The entry leaves with its block: nobody will overwrite it.
+  // The request released the block, and the cache entry stays with the block. No step overwrites
+  // the block, so no copy is needed.
   if (held.shared_tail && held.table[static_cast<size_t>(held.shared_tail->index)] == kNullBlock) {
     held.shared_tail.reset();
   }

@@ -1,7 +1,8 @@
-// Mamba and other recurrent layers: a block holds one state, not the tokens' keys and values.
+// Mamba and other recurrent layers: a block holds one state, not the keys and values of tokens.
 //
-// Modes none and all behave like attention with one state per block. Mode align keeps states only
-// where a step ends: the running state moves from block to block, positions between are null.
+// The modes none and all behave like attention with one state per block. The mode align keeps
+// states only where a step ends: the running state moves from block to block, and the positions
+// between are null.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,25 +26,26 @@ class MambaManager final : public SingleTypeManager {
   void BeginStep() override { cached_this_step_.clear(); }
 
  private:
-  // A state inside a chunk that is to be kept, in the column before that of the chunk's end.
+  // A state inside a chunk that is kept, in the column before the column of the chunk's end.
   struct Checkpoint {
     int64_t column;
     int64_t tokens;
   };
   struct RunningState {
-    std::optional<Checkpoint> checkpoint;     // of the chunk in work
+    std::optional<Checkpoint> checkpoint;     // of the current chunk
     bool allocated = false;                   // AllocateNew has run for this request
-    std::optional<int64_t> last_state_block;  // where the state of the step before last is
+    std::optional<int64_t> last_state_block;  // column with the state of the step before last
   };
 
   bool aligned() const { return spec().mamba_mode == MambaMode::kAlign; }
   RunningState& state(RequestSlot slot);
   const RunningState* find_state(RequestSlot slot) const;
-  // Modes none and all: slots for drafts too.
+  // Modes none and all: adds slots for drafts.
   SlotDemand WithSpeculativeBlocks(SlotDemand demand) const;
   int64_t RequiredBlocks(const SlotDemand& demand) const;
   bool WasCachedThisStep(BlockId block) const;
-  // The last prefix of `tokens` tokens on a grid of `unit` that a state may be kept of.
+  // The longest prefix of at most `tokens` tokens, on a grid of `unit` tokens, whose state may be
+  // kept.
   int64_t CheckpointBefore(int64_t tokens, int64_t unit) const;
   std::optional<Checkpoint> CheckpointOf(RequestSlot slot, const SlotDemand& demand) const;
   void CacheCheckpoint(RequestSlot slot, const CacheRequest& request);
@@ -54,7 +56,7 @@ class MambaManager final : public SingleTypeManager {
   void CopySharedTail(RequestBlocks& request, bool running, BlockId copy);
 
   std::vector<RunningState> states_;  // by slot
-  // Keys whose states exist only after this step has run: no request of this step can use them.
+  // Keys whose states exist only after this step has run. No request of this step can use them.
   std::vector<BlockKey> cached_this_step_;
 };
 

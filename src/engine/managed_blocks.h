@@ -1,4 +1,4 @@
-// ManagedBlocks: the blocks of a CacheManager, for an offload tier.
+// ManagedBlocks: gives an offload tier access to the blocks of a CacheManager.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@ namespace kvcast::engine {
 
 class ManagedBlocks final : public GpuBlockPool {
  public:
-  // All outlive this.
+  // All three must outlive this object.
   ManagedBlocks(BlockPool& pool, const GroupManagers& managers, const RequestSlots& slots)
       : pool_(pool), managers_(managers), slots_(slots) {}
 
@@ -25,7 +25,7 @@ class ManagedBlocks final : public GpuBlockPool {
   void Pin(std::span<const BlockId> blocks) override;
   void Unpin(std::span<const BlockId> blocks, bool take_next) override;
 
-  // References of a block that are pins.
+  // The number of references of a block that are pins.
   uint32_t pins(BlockId block) const { return block.value < pins_.size() ? pins_[block.value] : 0; }
 
  private:

@@ -10,7 +10,7 @@ int64_t BlockOf(int64_t tokens, int64_t block_size) {
   return (tokens + block_size - 1) / block_size;
 }
 
-// Tokens of a block on one rank: context parallelism spreads the tokens of attention alone.
+// Tokens of a block on one rank. Context parallelism spreads only the tokens of attention.
 int64_t BlockSizeOfRank(const GroupSpec& group, int64_t ranks) {
   return group.kind == SpecKind::kMamba ? group.block_size : group.block_size / ranks;
 }
@@ -20,7 +20,7 @@ int64_t BlockSizeOfRank(const GroupSpec& group, int64_t ranks) {
 struct PrefillSplit::Prefill {
   int64_t prompt_tokens = 0;
   int64_t tokens = 0;    // of the request
-  int64_t junction = 0;  // where it parts from the prefix that others share; 0: nowhere
+  int64_t junction = 0;  // end of the prefix that other requests share; 0: none
   int64_t start = 0;     // of the chunk
   int64_t end = 0;
   int64_t prefill_end = 0;
@@ -53,7 +53,8 @@ int64_t PrefillSplit::CheckpointBefore(int64_t tokens, int64_t unit) const {
   return std::max<int64_t>(0, tokens - std::max<int64_t>(1, lookahead_)) / unit * unit;
 }
 
-// The last chunk keeps the prompt's checkpoint in a block of its own, and needs no stop for it.
+// True if the last chunk keeps the prompt's checkpoint in a block of its own. The prefill then
+// needs no stop at the checkpoint.
 bool PrefillSplit::KeepsCheckpoint(const Prefill& prefill) const {
   const auto& [prompt, tokens, junction, start, end, prefill_end] = prefill;
   if (checkpoint_alignment_ == 0 || end < prefill_end) return false;
@@ -63,7 +64,7 @@ bool PrefillSplit::KeepsCheckpoint(const Prefill& prefill) const {
          (checkpoint - start) % checkpoint_alignment_ == 0;
 }
 
-// A block that is wider than any chunk is filled by several of them.
+// A block that is larger than any chunk is filled by several chunks.
 int64_t PrefillSplit::AlignedEnd(const Prefill& prefill, int64_t last_state) const {
   const int64_t before = rules_ < EngineRules::kMain2026August
                              ? std::min(prefill.prefill_end, last_state)
@@ -109,8 +110,8 @@ int64_t PrefillSplit::ChunkTokens(const CacheRequest& request, int64_t computed,
                         .prefill_end = std::max(request.prompt_tokens, length - 1)};
   int64_t chunk = tokens;
   if (splits_ && computed < prefill.prefill_end) chunk = ClippedEnd(prefill) - computed;
-  // A drafter of several modules reads the prompt behind the chunk: all that it reads is known, or
-  // the prefill ends.
+  // A drafter with several modules reads the prompt after the chunk. Either all tokens that it
+  // reads must be known, or the prefill must end with the chunk.
   const int64_t left = length - computed - chunk;
   if (left > 0 && left < drafted_ahead_) chunk -= drafted_ahead_ - left;
   return std::max<int64_t>(chunk, 0);

@@ -15,17 +15,18 @@ namespace kvcast::engine {
 
 class PrefixLookup {
  public:
-  // The pool outlives the lookup. REQUIRES: a validated config.
+  // The pool must outlive the lookup. REQUIRES: a validated config.
   PrefixLookup(const CacheConfig& config, const BlockPool& pool);
-  // On a grid of hits of its own, in tokens: a multiple of every block size, or the config's.
+  // Uses `alignment` as the grid of hit lengths, in tokens. REQUIRES: it is a multiple of every
+  // block size, or the config's grid.
   PrefixLookup(const CacheConfig& config, const BlockPool& pool, int64_t alignment);
 
-  // The hit of at most max_tokens behind the first `tokens_before`, which are there already;
-  // `chain` begins behind them, and the hit counts from there.
+  // The hit of at most max_tokens after the first `tokens_before` tokens, which are already
+  // present. `chain` begins after them, and the length of the hit counts from there.
   PrefixHit Find(std::span<const Digest> chain, int64_t max_tokens, int64_t tokens_before = 0);
 
-  // Per group, the longest prefix that it, looked up with the groups of its spec, could serve; 0
-  // for a group that takes no part.
+  // For each group, the longest prefix that the groups of its spec could serve; 0 for a group that
+  // takes no part in prefix caching.
   std::vector<int64_t> FindPerGroup(std::span<const Digest> chain, int64_t max_tokens);
 
  private:

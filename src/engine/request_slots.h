@@ -1,5 +1,5 @@
-// RequestSlots: small dense numbers for the requests that hold blocks, so that per-group state is
-// an array element.
+// RequestSlots: small dense numbers for the requests that hold blocks, so that the state per group
+// is an array element.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,11 +20,13 @@ class RequestSlots {
   ~RequestSlots();
 
   std::optional<RequestSlot> Find(const std::string& request_id) const;
-  // The slot of a request; a slot that was given back, or else a new one, if it has none yet.
+  // The slot of a request. A request without a slot gets a released slot, or a new one if there is
+  // none.
   RequestSlot Acquire(const std::string& request_id);
   // REQUIRES: the request has a slot.
   void Release(const std::string& request_id);
-  // Requests that have a slot now; and the number of slots ever in use at once.
+  // size: the number of requests that have a slot. capacity: the highest number of slots that were
+  // in use at the same time.
   size_t size() const;
   size_t capacity() const;
 

@@ -65,7 +65,7 @@ void SingleTypeManager::AddHit(RequestSlot slot, std::span<const BlockId> hits,
   request.table.insert(request.table.end(), used.begin(), used.end());
   request.num_cached = static_cast<int64_t>(request.table.size());
   if (EndsInsideBlock(used, demand)) {
-    // The block becomes full, and is cached again, as this request's own copy.
+    // This request fills its own copy of the block, and the copy is cached again as a full block.
     const int64_t index = demand.local_computed / block_size();
     request.shared_tail = SharedTail{index, used.back()};
     request.num_cached = index;
@@ -106,7 +106,7 @@ void SingleTypeManager::RedirectSharedTail(RequestBlocks& blocks, const SharedTa
                                            BlockId copy) {
   KV_CHECK(blocks.table[static_cast<size_t>(tail.index)] == tail.block);
   blocks.table[static_cast<size_t>(tail.index)] = copy;
-  // The source keeps the reference of the hit, the copy gains one, until the copy has run.
+  // Until the copy has run, the source keeps the reference of the hit, and the copy has one more.
   pool().Touch({&copy, 1});
   QueueCopy({tail.block, copy});
 }
@@ -121,13 +121,15 @@ void SingleTypeManager::TakeBlocksToZero(std::vector<BlockId>& blocks) {
   to_zero_.clear();
 }
 
-// The prefixes that a request with the same prompt, or the same beginning, will hit up to.
+// The prefix lengths up to which a request with the same prompt, or with the same beginning, will
+// hit.
 void SingleTypeManager::FillBoundaries(const CacheRequest& request) {
   boundaries_.clear();
   const int64_t grid = context_.alignment;
   const auto floor = [grid](int64_t tokens) { return tokens / grid * grid; };
   if (context_.rules >= EngineRules::kV032 && context_.drops) {
-    // Such a request gives up one unit of the grid.
+    // Because a group drops a block for its draft head, such a request gives up one unit of the
+    // grid.
     boundaries_ = {std::max<int64_t>(floor(request.prompt_tokens - 1) - grid, 0),
                    std::max<int64_t>(floor(request.prompt_tokens) - grid, 0)};
     if (boundaries_[0] == boundaries_[1]) boundaries_.pop_back();
@@ -143,7 +145,7 @@ void SingleTypeManager::FillBoundaries(const CacheRequest& request) {
 
 void SingleTypeManager::CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) {
   RequestBlocks& held = blocks(slot);
-  // With lookahead a block has its hash when the tokens behind it are known.
+  // With lookahead, the hash of a block exists only when the tokens after the block are known.
   const int64_t hashed = std::ssize(request.chain) * pool().hash_unit();
   const int64_t full =
       std::min(std::min(tokens, hashed) / block_size(), static_cast<int64_t>(held.table.size()));

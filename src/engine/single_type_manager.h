@@ -1,8 +1,9 @@
 // SingleTypeManager: the block tables of one KV-cache group.
 //
-// Everything that depends on the kind of a group's cache is behind this class: how many blocks a
-// step needs, which blocks attention will never read again, what is worth caching. The base class
-// is full attention without its partial entries; other kinds override what differs.
+// This class hides everything that depends on the kind of a group's cache: the number of blocks
+// that a step needs, the blocks that attention will never read again, and the blocks that are worth
+// caching. The base class is full attention without its partial entries. Other kinds override the
+// parts that differ.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,33 +19,33 @@
 
 namespace kvcast::engine {
 
-// What a manager knows about its group. The pool outlives the manager.
+// The facts that a manager has about its group. The pool must outlive the manager.
 struct GroupContext {
   GroupSpec spec;
   GroupIdx group;
   int64_t alignment = 0;      // scheduler_block_size
-  int64_t hit_alignment = 0;  // of hits
+  int64_t hit_alignment = 0;  // grid of hits
   bool drops = false;         // some group of the cache drops a block for its draft head
-  int64_t lookahead = 0;      // tokens behind a block that its hash covers
+  int64_t lookahead = 0;      // tokens after a block that its hash covers
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kMain2026August;
   std::optional<int64_t> max_admission_blocks;
-  // The tokens given to CacheBlocks are fewer than were computed: a state that is kept inside a
-  // block is of a longer prefix than they name.
+  // CacheBlocks is given fewer tokens than were computed. A state that is kept inside a block is
+  // then the state of a longer prefix than those tokens.
   bool caching_lags = false;
   bool caches_junctions = false;  // CacheConfig::mamba_shared_prefix_checkpoint
   bool zero_new_blocks = false;
   BlockPool* pool = nullptr;
 };
 
-// Tokens that a step wants slots for. All are prefix lengths.
+// The tokens for which a step wants slots. All numbers are prefix lengths.
 struct SlotDemand {
-  int64_t tokens = 0;          // drafts included
+  int64_t tokens = 0;          // includes drafts
   int64_t main_tokens = 0;     // without drafts
   int64_t local_computed = 0;  // computed here, this step's cache hit included
-  int64_t total_computed = 0;  // and loaded from outside
-  int64_t encoder_tokens = 0;  // cross attention
-  int64_t prefill_tokens = 0;  // with which the prompt, or what is computed anew, ends
+  int64_t total_computed = 0;  // local_computed and the tokens loaded from outside
+  int64_t encoder_tokens = 0;  // for cross attention
+  int64_t prefill_tokens = 0;  // where the prompt, or the recomputed part, ends
   bool apply_admission_cap = false;
 };
 
@@ -55,45 +56,48 @@ class SingleTypeManager {
   SingleTypeManager(const SingleTypeManager&) = delete;
   SingleTypeManager& operator=(const SingleTypeManager&) = delete;
 
-  // Free blocks that AllocateNew and the touching of `hits` will take from the pool. An estimate
-  // with the admission cap, exact without; more than the pool has: not in this step.
+  // The number of free blocks that AllocateNew and the touching of `hits` will take from the pool.
+  // The number is an estimate with the admission cap, and exact without it. A number above the size
+  // of the pool means that the request cannot run in this step.
   virtual int64_t BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
                                    const SlotDemand& demand) const;
-  // First allocation of a request: its table becomes the cache hit, which gains a reference.
+  // First allocation of a request. Its table becomes the cache hit, and the blocks of the hit gain
+  // a reference.
   virtual void AddHit(RequestSlot slot, std::span<const BlockId> hits, const SlotDemand& demand);
-  // Blocks for tokens loaded from outside. Every group must have added its hit before.
+  // Takes blocks for tokens that were loaded from outside. Every group must have added its hit
+  // before.
   virtual void AllocateExternal(RequestSlot slot, const SlotDemand& demand);
-  // Extends the table; appends what it took to `added`.
+  // Extends the table. Appends the taken blocks to `added`.
   virtual void AllocateNew(RequestSlot slot, const SlotDemand& demand, std::vector<BlockId>& added);
-  // Caches the full blocks of the first `tokens` tokens that are not cached yet.
+  // Caches those full blocks of the first `tokens` tokens that are not cached yet.
   virtual void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens);
   // Releases blocks that attention will not read again.
   virtual void RemoveSkipped(RequestSlot slot, int64_t processed_tokens, int64_t prompt_tokens);
-  // Releases the whole table, tail first.
+  // Releases the whole table, from the tail to the head.
   virtual void Free(RequestSlot slot);
-  // A scheduling pass begins.
+  // Called when a scheduling pass begins.
   virtual void BeginStep() {}
 
   std::span<const BlockId> table(RequestSlot slot) const;
   const GroupSpec& spec() const { return context_.spec; }
   GroupIdx group() const { return context_.group; }
 
-  // Copies that this step's cache hits caused, since the last call. The manager holds a reference
-  // to both ends of each until they are freed in the pool.
+  // The copies that cache hits caused since the last call. The manager holds a reference to both
+  // blocks of each copy until they are freed in the pool.
   void TakeCopies(std::vector<BlockCopy>& copies);
-  // Blocks taken for new tokens since the last call, if they are to be zeroed.
+  // The blocks that were taken for new tokens since the last call, if blocks must be zeroed.
   void TakeBlocksToZero(std::vector<BlockId>& blocks);
 
  protected:
-  // A block that is shared up to the middle and must be copied before it is written.
+  // A block of which the beginning is shared. It must be copied before it is written.
   struct SharedTail {
     int64_t index;
     BlockId block;
   };
   struct RequestBlocks {
     std::vector<BlockId> table;
-    int64_t num_cached = 0;  // leading blocks that were cached or passed over for good
-    bool running = false;    // has been allocated slots
+    int64_t num_cached = 0;  // leading blocks that were cached, or skipped permanently
+    bool running = false;    // slots were allocated
     std::optional<SharedTail> shared_tail;
   };
 
@@ -106,9 +110,10 @@ class SingleTypeManager {
 
   int64_t CountFreeCandidates(std::span<const BlockId> blocks) const;
   bool EndsInsideBlock(std::span<const BlockId> hits, const SlotDemand& demand) const;
-  // Takes blocks until the table has `count`.
+  // Takes blocks until the table has `count` blocks.
   void GrowTable(RequestBlocks& blocks, int64_t count, std::vector<BlockId>* added);
-  // Replaces blocks [first, last) by null blocks from the last one down, to the first null.
+  // Replaces the blocks [first, last) by null blocks, from the last one down to the first null
+  // block.
   void ReleaseRange(RequestBlocks& blocks, int64_t first, int64_t last);
   // Puts `copy` in the place of a shared tail, and queues the copy.
   void RedirectSharedTail(RequestBlocks& blocks, const SharedTail& tail, BlockId copy);
@@ -121,7 +126,7 @@ class SingleTypeManager {
   std::vector<RequestBlocks> requests_;  // by slot
   std::vector<BlockCopy> copies_;
   std::vector<BlockId> to_zero_;
-  // Scratch, kept for its capacity.
+  // Scratch memory; members so that the capacity is kept.
   std::vector<BlockId> released_;
   Bitmap keep_;
   std::vector<int64_t> boundaries_;

@@ -8,7 +8,7 @@ namespace kvcast::engine {
 Status AuditTables(const BlockPool& pool, const GroupManagers& managers,
                    const RequestSlots& slots) {
   std::vector<uint32_t> held(static_cast<size_t>(pool.num_blocks()), 0);
-  // Slots are dense, and those without a request have empty tables.
+  // Slots are dense. A slot without a request has empty tables.
   const auto slot_count = static_cast<uint32_t>(slots.capacity());
   for (size_t group = 0; group < managers.size(); ++group) {
     for (uint32_t slot = 0; slot < slot_count; ++slot) {

@@ -1,4 +1,5 @@
-// Cross-checks of block tables against the pool, for tests and debug builds: O(pool + tables).
+// Cross-checks of block tables against the pool, for tests and debug builds. Cost: O(pool +
+// tables).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,10 +11,10 @@
 
 namespace kvcast::engine {
 
-// Every block of a table has at least one reference per table that holds it.
+// Checks that every block in tables has at least one reference per table that contains it.
 Status AuditTables(const BlockPool& pool, const GroupManagers& managers, const RequestSlots& slots);
 
-// Every digest cached for a group, with the number of blocks that hold it.
+// Every digest that is cached for a group, with the number of blocks that hold it.
 std::vector<CachedKey> CachedKeysOf(const BlockPool& pool, GroupIdx group);
 
 }  // namespace kvcast::engine

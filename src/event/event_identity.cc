@@ -3,15 +3,15 @@
 
 #include <bit>
 
-// Inlined: most fields are a few bytes long.
+// Inlined because most fields have only a few bytes.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
 namespace kvcast {
 namespace {
 
-// Folds values into one 64-bit state; their order matters. What has a length adds it, so that no
-// two sequences of fields read alike.
+// Folds values into one 64-bit state. The order of the values matters. A value with a length adds
+// the length too, so that no two sequences of fields give the same input.
 class Fold {
  public:
   explicit Fold(uint64_t kind) : state_(kind * kOdd) {}
@@ -19,7 +19,8 @@ class Fold {
   uint64_t state() const { return state_; }
 
   void Add(uint64_t value) {
-    // 64 x 64 -> 128 bits, both halves kept: one multiplication mixes all bits.
+    // The product of 64 x 64 bits has 128 bits and both halves are used: one multiplication mixes
+    // all bits.
     const auto product = static_cast<Wide>(state_ ^ kOdd) * (value ^ kOther);
     state_ = static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64) ^
              std::rotl(state_ + value, 29);
@@ -28,7 +29,7 @@ class Fold {
   void Add(uint8_t value) { Add(uint64_t{value}); }
   void Add(bool value) { Add(uint64_t{value}); }
   void Add(double value) {
-    // Equal numbers have equal bits, but for the two zeros.
+    // Equal numbers have equal bits, except for the two zeros.
     Add(std::bit_cast<uint64_t>(value == 0 ? 0.0 : value));
   }
   void Add(std::monostate) {}
@@ -94,8 +95,8 @@ size_t HashOf(Kind kind, const Fields&... fields) {
 
 }  // namespace
 
-// The structured bindings name every field: an event that gains one does not compile before the
-// hash has it.
+// The structured bindings name every field. If an event gets a new field, this does not compile
+// until the hash covers the field.
 size_t EventHash::operator()(const BlockStored& event) const noexcept {
   const auto& [hashes, parent, tokens, per_position, block_size, lora_id, medium, lora_name,
                extra_keys, group, kind, window, locality, ownership, session, salt, metadata,

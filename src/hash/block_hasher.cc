@@ -22,12 +22,12 @@ struct BlockHasher::Impl {
 
   const HashAlgorithm algorithm;
   const Serialisation form;
-  std::optional<Sha256> sha256;  // none: XXH3
+  std::optional<Sha256> sha256;  // nullopt: XXH3
   Digest none_hash;
-  // The block at hand.
+  // Scratch memory for the current block.
   ByteBuffer preimage;
   BlockKeys keys;
-  // Blocks with no keys but those of the adapter `shared_name`.
+  // For blocks that have no keys except those of the adapter `shared_name`.
   BlockTemplate shared;
   std::string shared_name;
   std::string shared_path;
@@ -54,8 +54,8 @@ struct BlockHasher::Impl {
 
 namespace {
 
-// Makes room for `count` digests in all, growing by doubling: a chain that grows by one unit per
-// call must not be copied each time.
+// Reserves room for `count` digests in total and grows by doubling: a chain that grows by one unit
+// per call must not be copied in each call.
 void ReserveChain(std::vector<Digest>& chain, size_t count) {
   if (count > chain.capacity()) chain.reserve(std::max(count, 2 * chain.capacity()));
 }
@@ -131,7 +131,7 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
   impl_->SetSharedKeys(inputs, form);
   const bool shared_fits = impl_->shared.Fits(step);
   const bool shared_only = internal::HasSharedKeysOnly(inputs);
-  // A chain that is continued starts at the last multimodal item, as in the engine.
+  // A continued chain starts at the last multimodal item, as in the engine.
   size_t cursor = chain.empty() || inputs.mm_items.empty() ? 0 : inputs.mm_items.size() - 1;
   for (size_t i = chain.size(); i < units; ++i) {
     const auto begin = static_cast<int64_t>(i * step);
@@ -147,7 +147,8 @@ void BlockHasher::ExtendChain(std::span<const TokenId> tokens, int64_t unit,
       impl_->WritePreimage(&parent, block,
                            {keys.keys, keys.object_tags, {form.extra_keys, behind}});
     }
-    // Within a cache line: the next block's preimage waits for it.
+    // Aligned so that the digest lies within one cache line: the next block's preimage waits for
+    // it.
     alignas(32) const Digest digest = impl_->DigestPreimage();
     chain.push_back(digest);
   }

@@ -12,12 +12,13 @@
 namespace kvcast::internal {
 namespace {
 
-// Room for everything but tokens and tail.
+// Room for all parts except the tokens and the tail.
 constexpr size_t kHeadMax = 64;
 // The longest tail that is copied without a call.
 constexpr size_t kShortTail = 8;
 
-// Copies all 32 bytes, whose number the compiler knows; those past the digest are overwritten.
+// Copies all 32 bytes because the compiler knows that number. The bytes after the digest are
+// overwritten later.
 uint8_t* PutDigest(uint8_t* at, const Digest& digest) {
   std::memcpy(at, digest.data.data(), digest.data.size());
   return at + digest.size;
@@ -26,7 +27,8 @@ uint8_t* PutDigest(uint8_t* at, const Digest& digest) {
 }  // namespace
 
 void BlockTemplate::SetKeys(const ExtraKeys& keys, const ChainForm& form) {
-  // What stands after the tokens does not depend on parent or tokens, so a block with any will do.
+  // The bytes after the tokens do not depend on the parent or the tokens, so any block serves as a
+  // sample.
   const std::array<TokenId, 1 + kMaxHashLookahead> tokens{};
   lookahead_ = static_cast<size_t>(form.lookahead);
   const BlockForm block{form.extra_keys, std::span(tokens).first(lookahead_)};
@@ -37,7 +39,7 @@ void BlockTemplate::SetKeys(const ExtraKeys& keys, const ChainForm& form) {
   const size_t end_begin = lookahead_ == 0 ? whole.size() : parts.lookahead_end;
   tail_.Clear();
   tail_.Put(whole.at(parts.tokens_end), tail_end - parts.tokens_end);
-  tail_.Room(kShortTail);  // A short tail is read as kShortTail bytes.
+  tail_.Room(kShortTail);  // PutTail reads kShortTail bytes even if the tail is shorter.
   end_.Clear();
   end_.Put(whole.at(end_begin), whole.size() - end_begin);
 }
@@ -103,7 +105,7 @@ uint8_t* BlockTemplate::PutCbor(uint8_t* at, const Digest& parent, std::span<con
   at = PutDigest(at, parent);
   at = PutCborHead(at, kCborArray, tokens.size());
   at = PutTail(PutCborInts(at, tokens));
-  // Nothing ends an array, so nothing stands behind the lookahead.
+  // CBOR has no end mark of an array, so no bytes follow the lookahead.
   return lookahead.empty() ? at : PutCborInts(at, lookahead);
 }
 

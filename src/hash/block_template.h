@@ -1,8 +1,8 @@
-// BlockTemplate: preimages of blocks whose extra keys are the same, which is every block of a plain
-// or LoRA prompt. The keys are serialised once; a block costs its parent, its tokens and the tokens
-// of its lookahead.
+// BlockTemplate: writes preimages of blocks that have the same extra keys, as all blocks of a plain
+// or LoRA prompt have. The keys are serialised once. A block then costs its parent, its tokens and
+// the tokens of its lookahead.
 //
-// Same bytes as WriteBlockPreimage, which is the definition; this is the hot path.
+// The bytes equal those of WriteBlockPreimage, which is the definition. This class is the hot path.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,15 +19,16 @@ class BlockTemplate {
  public:
   explicit BlockTemplate(Serialisation form) : form_(form) { SetKeys({}, {}); }
 
-  // The extra keys of the blocks to come, in the form of the chain. May allocate.
+  // Sets the extra keys of the next blocks, in the form of the chain. May allocate.
   void SetKeys(const ExtraKeys& keys, const ChainForm& form);
 
-  // Whether blocks of this many tokens can be written: not where a pickle would be cut into
-  // several frames, nor without tokens, where the numbering of its objects differs.
+  // Whether blocks with this number of tokens can be written. False if a pickle would be split into
+  // several frames. Also false for 0 tokens, because the pickle then numbers its objects
+  // differently.
   bool Fits(size_t tokens) const;
 
-  // The preimage of a block, written over `out`. REQUIRES: Fits(tokens.size()); `lookahead` has the
-  // form's number of tokens.
+  // Writes the preimage of a block over `out`. REQUIRES: Fits(tokens.size()); `lookahead` has as
+  // many tokens as the form has.
   std::span<const uint8_t> Write(const Digest& parent, std::span<const TokenId> tokens,
                                  std::span<const TokenId> lookahead, ByteBuffer& out) const;
 
@@ -39,8 +40,8 @@ class BlockTemplate {
   uint8_t* PutTail(uint8_t* at) const;
 
   Serialisation form_;
-  ByteBuffer tail_;  // everything after the tokens, up to those of the lookahead
-  ByteBuffer end_;   // everything after those of the lookahead; empty without lookahead
+  ByteBuffer tail_;  // all bytes between the tokens and the tokens of the lookahead
+  ByteBuffer end_;   // all bytes after the tokens of the lookahead; empty without lookahead
   size_t lookahead_ = 0;
 };
 

@@ -1,5 +1,5 @@
-// ByteBuffer: the scratch memory that preimages are written to. Clearing keeps the memory, so a
-// hasher stops allocating after its first blocks.
+// ByteBuffer: scratch memory for preimages. Clear keeps the memory, so a hasher stops allocating
+// after its first blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,7 +19,7 @@ class ByteBuffer {
  public:
   size_t size() const { return size_; }
   std::span<const uint8_t> bytes() const { return {storage_.data(), size_}; }
-  // The text form of the same bytes. Borrowed, as bytes() is.
+  // The same bytes as text. The view borrows the memory, as bytes() does.
   std::string_view view() const { return {reinterpret_cast<const char*>(storage_.data()), size_}; }
   uint8_t* at(size_t position) { return storage_.data() + position; }
 
@@ -29,8 +29,8 @@ class ByteBuffer {
     size_ = size;
   }
 
-  // Where the next byte goes, with memory for at least `count` bytes. Written bytes become part of
-  // the buffer by SetEnd. Valid until the next Room.
+  // The position of the next byte, with memory for at least `count` bytes. SetEnd makes written
+  // bytes part of the buffer. Valid until the next Room.
   uint8_t* Room(size_t count) {
     if (storage_.size() - size_ < count) storage_.resize(std::max(size_ + count, 2 * size_));
     return storage_.data() + size_;

@@ -9,8 +9,8 @@ namespace {
 constexpr uint64_t kNarrowMax = 0xffffffff;
 constexpr uint8_t kEightBytes = 27;
 
-// By width of the argument: inside the initial byte, or in the 1, 2 or 4 bytes after it. The
-// initial byte stands above the argument, and the shift moves both to the top of 64 bits.
+// Indexed by the width of the argument: inside the initial byte, or 1, 2 or 4 bytes after it. The
+// initial byte stands above the argument. The shift moves both to the top of 64 bits.
 constexpr uint64_t kInitial[] = {0, 24 << 8, 25 << 16, 26ULL << 32};
 constexpr uint8_t kShift[] = {56, 48, 40, 24};
 constexpr uint8_t kHeadSize[] = {1, 2, 3, 5};

@@ -1,4 +1,5 @@
-// Heads of CBOR items, major type and argument in the fewest bytes, and integers, which are heads.
+// Heads of CBOR items (major type and argument in the fewest bytes), and integers, which are heads
+// without content.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,7 +13,7 @@ namespace kvcast::internal {
 
 inline constexpr size_t kCborHeadMax = 9;
 
-// The major types, in their place: the top three bits of the initial byte.
+// The major types, shifted to the top three bits of the initial byte.
 enum CborMajor : uint8_t {
   kCborUnsigned = 0,
   kCborNegative = 1 << 5,
@@ -21,8 +22,8 @@ enum CborMajor : uint8_t {
   kCborArray = 4 << 5,
 };
 
-// Each writes at `at` and returns the end. REQUIRES: kCborHeadMax bytes of memory per head; those
-// after the end may be overwritten.
+// Each function writes at `at` and returns the end. REQUIRES: kCborHeadMax bytes of memory per
+// head. Bytes after the end may be overwritten.
 uint8_t* PutCborHead(uint8_t* at, CborMajor major, uint64_t argument);
 uint8_t* PutCborInts(uint8_t* at, std::span<const TokenId> values);
 

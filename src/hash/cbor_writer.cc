@@ -16,14 +16,14 @@ enum FloatHead : uint8_t { kHalf = 0xf9, kSingle = 0xfa, kDouble = 0xfb };
 constexpr int kSingleFraction = 23;
 constexpr int kHalfFraction = 10;
 
-// The half-precision bits of `value` if no precision is lost.
+// The half-precision bits of `value`, if no precision is lost.
 std::optional<uint16_t> ToHalf(float value) {
   const auto sign = static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16 & 0x8000);
   if (value == 0) return sign;
   int exponent;
   const float mantissa = std::frexp(std::fabs(value), &exponent);  // in [0.5, 1)
   if (exponent > 16 || exponent < -23) return std::nullopt;
-  // Halves below 2^-14 are subnormal: multiples of 2^-24.
+  // Half-precision numbers below 2^-14 are subnormal: multiples of 2^-24.
   const int fraction_bits = exponent >= -13 ? kHalfFraction + 1 : exponent + 24;
   const float scaled = std::ldexp(mantissa, fraction_bits);
   if (scaled != std::trunc(scaled)) return std::nullopt;

@@ -10,7 +10,7 @@ namespace kvcast {
 namespace internal {
 namespace {
 
-// Sums that saturate, so that no offset and length, however wrong, is undefined behaviour.
+// These sums saturate, so that no wrong offset or length causes undefined behaviour.
 int64_t End(const MultimodalItem& item) {
   int64_t end;
   if (!__builtin_add_overflow(item.offset, item.length, &end)) return end;
@@ -53,7 +53,7 @@ ExtraKey EmbeddingsKey(std::span<const uint8_t> digest, ExtraKeyScheme scheme) {
   return scheme == ExtraKeyScheme::kBare ? key : Tagged("prompt_embeds", std::move(key));
 }
 
-// The last position that the hash covers, and one.
+// One past the last position that the hash covers.
 int64_t CoveredEnd(const HashedRange& range) {
   int64_t end;
   return __builtin_add_overflow(range.end, range.lookahead, &end) ? INT64_MAX : end;
@@ -71,11 +71,12 @@ void AppendMultimodal(const std::vector<MultimodalItem>& items, const HashedRang
     Append(block, ItemKey(item.identifier, OffsetFrom(range.begin, item), scheme), item.object_tag);
     if (item_end > end) break;
   }
-  // An item that goes on behind the block is one of the next block too.
+  // With a lookahead, the loop also passes items that end after the block. Such an item belongs to
+  // the next block too.
   while (range.lookahead > 0 && cursor > first && End(items[cursor - 1]) > range.end) --cursor;
 }
 
-// The bytes of the rows [begin, end) that exist. Past the last row the engine hashes an empty
+// The bytes of those rows of [begin, end) that exist. After the last row the engine hashes an empty
 // slice.
 std::span<const uint8_t> Rows(const PromptEmbeddings& embeddings, int64_t begin, int64_t end) {
   const size_t rows = embeddings.row_bytes == 0 ? 0 : embeddings.data.size() / embeddings.row_bytes;
@@ -86,7 +87,8 @@ std::span<const uint8_t> Rows(const PromptEmbeddings& embeddings, int64_t begin,
   return {data + first * embeddings.row_bytes, (last - first) * embeddings.row_bytes};
 }
 
-// The given digest of a range that is a unit of the prompt.
+// The digest that the inputs give for the range, if the range is a unit of the prompt; otherwise
+// nullptr.
 const std::array<uint8_t, 32>* GivenDigest(const std::vector<PromptEmbeddingDigests>& given,
                                            const HashedRange& range) {
   for (const auto& [unit, digests] : given) {

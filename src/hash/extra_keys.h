@@ -1,4 +1,4 @@
-// Extra keys of one block together with what only the pickle schemes need to know of them.
+// The extra keys of one block, with the object tags that only the pickle schemes need.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,29 +15,30 @@ struct BlockKeys {
   std::vector<uint32_t> object_tags;
 };
 
-// The positions that a block's hash covers: the block [begin, end) and `lookahead` behind it.
+// The positions that a block's hash covers: the block [begin, end) and `lookahead` positions after
+// it.
 struct HashedRange {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t lookahead = 0;
 };
 
-// The keys that every block of the prompt has: those of the LoRA adapter.
+// The keys that every block of the prompt has: the keys of the LoRA adapter.
 ExtraKeys SharedKeys(const HashInputs& inputs, ExtraKeyScheme scheme);
 
-// Whether no block of the prompt has keys besides the shared ones.
+// True if no block of the prompt has keys besides the shared keys.
 inline bool HasSharedKeysOnly(const HashInputs& inputs) {
   return inputs.mm_items.empty() && inputs.cache_salt.empty() && !inputs.prompt_embeddings &&
          inputs.embedding_digests.empty();
 }
 
-// Whether a block may have keys besides the shared ones.
+// True if a block may have keys besides the shared keys.
 bool MayHaveOwnKeys(const HashInputs& inputs, const HashedRange& range, size_t cursor);
 
-// Replaces `block` by the keys of the range. `cursor` is the first multimodal item to look at; it
-// moves past the items that end inside the block, so a walk over adjacent blocks from cursor 0
-// visits each item only where it matters. False if the digest of the range's embeddings is not
-// known; it is then missing in `block`.
+// Replaces the content of `block` by the keys of the range. `cursor` is the index of the first
+// multimodal item to examine. The call moves it past the items that end inside the block, so that a
+// walk over adjacent blocks from cursor 0 visits each item only at the blocks that it overlaps.
+// False: the digest of the range's embeddings is not known; it is then missing in `block`.
 bool CollectBlockKeys(const HashInputs& inputs, const HashedRange& range, ExtraKeyScheme scheme,
                       size_t& cursor, BlockKeys& block);
 

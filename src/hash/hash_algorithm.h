@@ -1,4 +1,4 @@
-// What an algorithm is made of: a serialisation and a digest.
+// An algorithm consists of a serialisation and a digest.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -11,11 +11,11 @@ namespace {
 constexpr uint8_t kBinInt = 'J';
 constexpr uint8_t kLong1 = 0x8a;
 
-// BININT1, BININT2 and BININT; the size is that of opcode and value.
+// BININT1, BININT2 and BININT. The size includes opcode and value.
 constexpr uint8_t kOpcode[] = {'K', 'M', kBinInt};
 constexpr uint8_t kPickleSize[] = {2, 3, 5};
 
-// LONG1 with the fewest two's complement bytes: every integer outside 32 bits.
+// LONG1 with the fewest two's complement bytes, for every integer that does not fit in 32 bits.
 uint8_t* PutLong(uint8_t* at, int64_t value) {
   const uint64_t bits = static_cast<uint64_t>(value);
   const int magnitude_bits = 64 - std::countl_zero(value < 0 ? ~bits : bits);
@@ -52,7 +52,7 @@ uint8_t* PutPickleInts(uint8_t* at, std::span<const TokenId> values) {
 
 uint8_t* PutPickleUnsigned(uint8_t* at, uint64_t value) {
   if (value <= INT64_MAX) return PutInt(at, static_cast<int64_t>(value));
-  // A ninth byte, because the eighth would be read as a sign.
+  // LONG1 is signed: without a ninth byte, the top bit of the eighth byte would be the sign.
   at[0] = kLong1;
   at[1] = 9;
   StoreLittle<uint64_t>(at + 2, value);

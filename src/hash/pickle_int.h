@@ -13,8 +13,8 @@ namespace kvcast::internal {
 // Opcode, length byte, 9 bytes of two's complement.
 inline constexpr size_t kPickleIntMax = 11;
 
-// Each writes at `at` and returns the end. REQUIRES: kPickleIntMax bytes of memory per integer;
-// those after the end may be overwritten.
+// Each function writes at `at` and returns the end. REQUIRES: kPickleIntMax bytes of memory per
+// integer. Bytes after the end may be overwritten.
 uint8_t* PutPickleInts(uint8_t* at, std::span<const TokenId> values);
 uint8_t* PutPickleUnsigned(uint8_t* at, uint64_t value);
 

@@ -36,7 +36,7 @@ enum Opcode : uint8_t {
   kLongBinGet = 'j',
 };
 
-// Opcode and size of a string or byte string: 1-, 4- or 8-byte length.
+// Opcode and length of a string or byte string. The length has 1, 4 or 8 bytes.
 struct BlobHeader {
   uint8_t bytes[9];
   size_t size;
@@ -60,7 +60,7 @@ BlobHeader MakeBlobHeader(size_t length, Opcode with1, Opcode with4, Opcode with
   return header;
 }
 
-// Empty, one ASCII character, or one character of U+0080..U+00FF.
+// True if the text is empty, one ASCII character, or one character of U+0080..U+00FF.
 bool IsSingletonText(std::string_view utf8) {
   if (utf8.size() <= 1) return true;
   const auto lead = static_cast<uint8_t>(utf8[0]);
@@ -106,7 +106,7 @@ void PickleWriter::WriteFloat(double value) {
 
 void PickleWriter::WriteText(std::string_view utf8, uint32_t object_tag) {
   BeginObject();
-  // CPython's own singletons are the same object under any tag.
+  // CPython's singletons are the same object with any tag.
   const Object object{utf8, true, IsSingletonText(utf8) ? 0 : object_tag, memo_size_};
   const bool shared = object.tag != 0 || IsSingletonText(utf8);
   if (shared && WriteReference(object)) return;
@@ -131,7 +131,7 @@ void PickleWriter::WriteBytes(std::span<const uint8_t> bytes) {
 void PickleWriter::WriteInts(std::span<const TokenId> values) {
   BeginTuple(values.size());
   if (frame_length() + values.size() * kPickleIntMax < kPickleFrameTarget) {
-    // No frame can end inside, so the boundary check per integer is left out.
+    // No frame can end inside the tuple, so the boundary check per integer is left out.
     OpenFrame();
     out_.SetEnd(PutPickleInts(out_.Room(values.size() * kPickleIntMax), values));
   } else {

@@ -1,12 +1,12 @@
-// PickleWriter: pickle protocol 5, byte for byte as CPython's C pickler writes it, for the types
-// that a block-hash preimage is made of.
+// PickleWriter: pickle protocol 5, byte for byte as CPython's C pickler writes it, for the types of
+// a block-hash preimage.
 //
-// What makes the bytes more than a plain encoding:
-// - frames: opcodes travel in frames that close at the first object boundary past 64 KiB; a string
-//   of 64 KiB or more stands outside the frames; a frame under 4 bytes loses its header;
-// - memo: strings, bytes and non-empty tuples are numbered as they are completed, and a second
-//   occurrence of the same object is written as a reference to that number. Which strings are one
-//   object is not visible in their bytes, so callers say it with a tag.
+// Two features make the bytes more than a plain encoding:
+// - frames: opcodes are grouped in frames. A frame closes at the first object boundary past 64 KiB.
+//   A string of 64 KiB or more stands outside the frames. A frame under 4 bytes loses its header;
+// - memo: strings, bytes and non-empty tuples are numbered when they are completed. A second
+//   occurrence of the same object is written as a reference to that number. The bytes of two
+//   strings do not show whether they are one object, so callers state it with a tag.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace kvcast::internal {
 
-// A frame ends at the first object boundary at or past this many bytes.
+// A frame ends at the first object boundary at or after this number of bytes.
 inline constexpr size_t kPickleFrameTarget = 64 * 1024;
 
 class PickleWriter {
@@ -33,23 +33,26 @@ class PickleWriter {
   void WriteInt(int64_t value);
   void WriteUnsigned(uint64_t value);
   void WriteFloat(double value);
-  // UTF-8. Equal text under an equal, non-zero tag is the same Python object, and so is equal text
-  // of one character below U+0100 or none, which CPython keeps one object of.
+  // Writes UTF-8 text. Two equal texts with an equal, non-zero tag are the same Python object.
+  // Equal texts that are empty or have one character below U+0100 are always the same object,
+  // because CPython keeps one object of each.
   void WriteText(std::string_view utf8, uint32_t object_tag = 0);
-  // Up to one byte is the same object, too.
+  // Equal byte strings of at most one byte are always the same object.
   void WriteBytes(std::span<const uint8_t> bytes);
-  // Same as BeginTuple, WriteInt for each, EndTuple, but fast.
+  // Writes a tuple of integers. The same bytes as BeginTuple, WriteInt for each value, EndTuple,
+  // but faster.
   void WriteInts(std::span<const TokenId> values);
 
-  // A tuple of `size` items: BeginTuple, the items, EndTuple with the same size.
+  // Writes a tuple of `size` items. Call BeginTuple, write the items, call EndTuple with the same
+  // size.
   void BeginTuple(size_t size);
   void EndTuple(size_t size);
 
-  // Ends the pickle. Nothing may follow.
+  // Ends the pickle. No call may follow.
   void Finish();
 
  private:
-  // A text or byte string that may come again.
+  // A text or byte string that may occur again.
   struct Object {
     std::string_view data;
     bool is_text;

@@ -1,4 +1,4 @@
-// The bytes that are digested: the seed text of NONE_HASH, and (parent, tokens, extra).
+// The bytes that are digested: the seed text of NONE_HASH, and the tuple (parent, tokens, extra).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,17 +16,17 @@ enum class Serialisation : uint8_t { kPickle, kCbor };
 // Replaces the content of `out`.
 void WriteSeedPreimage(Serialisation form, std::string_view seed, ByteBuffer& out);
 
-// The part of a preimage behind the parent and the tokens of a block.
+// The part of a preimage after the parent and the tokens of a block.
 struct BlockExtra {
   const ExtraKeys& keys;
-  std::span<const uint32_t> object_tags = {};  // by key
+  std::span<const uint32_t> object_tags = {};  // one tag per key
   BlockForm form = {};
 };
 
-// Places in a preimage.
+// Offsets in a preimage.
 struct PreimageParts {
   size_t tokens_end = 0;
-  // Of the tokens behind the block; both the end of the keys where there are none.
+  // The tokens after the block. Both are the end of the keys if there are no such tokens.
   size_t lookahead_begin = 0;
   size_t lookahead_end = 0;
 };

@@ -8,7 +8,8 @@
 namespace kvcast::router {
 
 uint64_t ProcessSeed() {
-  // Decides where entries lie, never what a query answers, so that it needs no injection.
+  // The seed decides only the positions of entries, never the answer of a query, so it need not be
+  // injected.
   static const uint64_t seed = [] {
     std::random_device device;
     return (uint64_t{device()} << 32) ^ device();

@@ -1,4 +1,4 @@
-// SeededHash: hash-table hash of block hashes under a secret seed.
+// SeededHash: a hash-table hash of block hashes with a secret seed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace kvcast::router {
 
-// A seed that differs from process to process.
+// A seed that differs between processes.
 uint64_t ProcessSeed();
 
 struct SeededHash {
   uint64_t seed = 0;
 
   size_t operator()(uint64_t value) const {
-    // One 64x64 multiplication folded to 64 bits; the odd constant keeps a zero seed harmless.
+    // One 64x64 multiplication, folded to 64 bits. The odd constant makes a zero seed harmless.
     const auto product =
         static_cast<unsigned __int128>(value ^ seed) * ((seed << 1) ^ uint64_t{0x9E3779B97F4A7C15});
     return static_cast<size_t>(static_cast<uint64_t>(product) ^

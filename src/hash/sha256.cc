@@ -8,7 +8,7 @@
 namespace kvcast::internal {
 namespace {
 
-// Lives as long as the process, so that hashers on any thread may share it.
+// Never freed, so that hashers on any thread may share it.
 const EVP_MD* Algorithm() {
   static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "SHA256", nullptr);
   return algorithm;
@@ -28,7 +28,7 @@ std::optional<Sha256> Sha256::Create() {
 Digest Sha256::operator()(std::span<const uint8_t> bytes) {
   Digest digest;
   unsigned size = 0;
-  // A null type starts over with the context's own algorithm.
+  // A null type reinitialises the context with its own algorithm.
   KV_CHECK(EVP_DigestInit_ex2(context_.get(), nullptr, nullptr) == 1);
   KV_CHECK(EVP_DigestUpdate(context_.get(), bytes.data(), bytes.size()) == 1);
   KV_CHECK(EVP_DigestFinal_ex(context_.get(), digest.data.data(), &size) == 1);

@@ -1,5 +1,5 @@
-// SHA-256 by OpenSSL, with the algorithm fetched once and the context reused: both implicit steps
-// of the one-shot call cost more than digesting a block.
+// SHA-256 by OpenSSL. The algorithm is fetched once and the context is reused, because these two
+// implicit steps of the one-shot call cost more than the digest of a block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@ namespace kvcast::internal {
 
 class Sha256 {
  public:
-  // nullopt: OpenSSL has no SHA-256 to offer, or no memory.
+  // nullopt: OpenSSL provides no SHA-256, or there is no memory.
   static std::optional<Sha256> Create();
 
   Digest operator()(std::span<const uint8_t> bytes);
@@ -31,7 +31,7 @@ class Sha256 {
   std::unique_ptr<evp_md_ctx_st, Free> context_;
 };
 
-// Digest without a context to reuse; for the rare large input.
+// Computes a digest without a reused context, for the rare large input.
 Digest Sha256Once(std::span<const uint8_t> bytes);
 
 }  // namespace kvcast::internal

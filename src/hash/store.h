@@ -1,4 +1,4 @@
-// Unaligned stores in a given byte order; both hash serialisations are byte formats.
+// Unaligned stores in a given byte order. Both hash serialisations define the order of their bytes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

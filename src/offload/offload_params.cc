@@ -18,7 +18,7 @@ bool Fits(const std::optional<std::string>& rule, std::optional<std::string_view
   return !rule || !tier || *rule == *tier;
 }
 
-// False: the entry is unsound.
+// False: the entry is invalid.
 bool ReadName(const Json& entry, const char* key, std::span<const std::string_view> names,
               std::optional<std::string>& name) {
   const auto found = entry.find(key);

@@ -46,7 +46,7 @@ class Out {
   std::vector<uint8_t> bytes_;
 };
 
-// Reads past the end give 0 and are remembered.
+// A read past the end returns 0 and sets failed().
 class In {
  public:
   explicit In(std::span<const uint8_t> bytes) : bytes_(bytes) {}
@@ -76,7 +76,7 @@ class In {
   bool failed_ = false;
 };
 
-// The order of places, strict: none comes twice.
+// The strict order of places: no place occurs twice.
 bool InOrder(const PlaceDigest& a, const PlaceDigest& b) {
   return std::pair(a.tier, a.group) < std::pair(b.tier, b.group);
 }

@@ -1,9 +1,9 @@
-// KVX1: the extension of the replay protocol, its requests and the status that answers end with.
+// KVX1: the extension of the replay protocol: its requests, and the status at the end of answers.
 //
-// A request is 16 bytes in the place of the start number: "KVX1", a verb, a 24-bit count and a
-// 64-bit argument, big-endian. A server that does not know it sees a number past all batches, and
-// answers with END alone. The answer's END carries a status as its payload, which a client that did
-// not ask for it never sees. schemas/README.md has the bytes.
+// A request has 16 bytes and takes the place of the start number: "KVX1", a verb, a 24-bit count
+// and a 64-bit argument, big-endian. A server without the extension reads it as a number after all
+// batches, and answers with END alone. The END of an answer carries a status as its payload. A
+// client that did not request the status never gets it. The byte format is in schemas/README.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,8 +25,8 @@ using kvcast::PublisherStatus;
 
 enum class Verb : uint8_t {
   kStatus = 1,    // argument: 0, or 1 for the digests of all buckets
-  kSnapshot = 2,  // argument: bit i asks for the buckets 4i to 4i + 3
-  kReplay = 3,    // argument: first number; count: batches, 0 for all
+  kSnapshot = 2,  // argument: bit i requests the buckets 4i to 4i + 3
+  kReplay = 3,    // argument: first sequence number; count: batches, 0 for all
 };
 
 struct ExtensionRequest {
@@ -38,17 +38,17 @@ struct ExtensionRequest {
 using ExtensionRequestFrame = std::array<uint8_t, 16>;
 
 ExtensionRequestFrame EncodeRequest(const ExtensionRequest& request);
-// nullopt: not an extension request, or an unknown verb.
+// nullopt: this is no extension request, or the verb is unknown.
 std::optional<ExtensionRequest> ParseRequest(std::span<const uint8_t> frame);
-// 8 bytes "snapshot": stores with the resume number, then a plain END.
+// The 8 bytes "snapshot". The answer is stores with the resume number, then a plain END.
 bool IsLegacySnapshotRequest(std::span<const uint8_t> frame);
 
-// The mask of a SNAPSHOT: whole fours of buckets.
+// The mask of a SNAPSHOT covers whole groups of four buckets.
 uint64_t ArgumentOf(const BucketMask& buckets);
 BucketMask BucketsOf(uint64_t argument);
 
 std::vector<uint8_t> EncodeStatus(const PublisherStatus& status);
-// Not ok: not a status, cut short, bytes left over, or values out of range.
+// Not ok: the payload is no status, is cut short, has extra bytes, or has values out of range.
 Result<PublisherStatus> ParseStatus(std::span<const uint8_t> payload);
 
 }  // namespace kvcast::residency

@@ -1,7 +1,8 @@
-// Mirror: what a publisher's batches say that its engine holds, so that a snapshot of it can be
-// given.
+// Mirror: the residency of an engine according to its publisher's batches. A snapshot of the
+// residency is made from it.
 //
-// Keeps hashes, parents, block sizes and copies; token ids, adapters and extra keys are not kept.
+// The mirror keeps hashes, parents, block sizes and copies. It does not keep token ids, adapters
+// and extra keys.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,17 +15,17 @@
 
 namespace kvcast::residency {
 
-// Groups above are not mirrored; no index holds them.
+// Groups above this number are not mirrored, because no index holds them.
 inline constexpr int64_t kMaxGroup = 63;
 
 struct MirrorEntry {
   uint32_t copies = 0;
   uint32_t block_size = 0;
   bool at_root = true;
-  BlockHash parent;  // unless at the root
+  BlockHash parent;  // valid unless at_root
 };
 
-// The part of a batch that Mirror::Apply reads: the rest of it makes no difference there.
+// The part of a batch that Mirror::Apply reads. The rest of the batch does not affect the mirror.
 EventBatch MirroredPart(const EventBatch& batch);
 
 // Thread-compatible.
@@ -34,20 +35,20 @@ class Mirror {
   ~Mirror();
 
   void Apply(const EventBatch& batch);
-  // Forgets everything.
+  // Drops all entries.
   void Clear();
 
   const ResidencyDigest& digest() const { return digest_; }
   uint64_t blocks() const;  // distinct (tier, group, hash)
   uint64_t unknown_removes() const { return unknown_removes_; }
 
-  // Calls `visit(shape)` for each place that holds something: a store without blocks that names
-  // medium, group and kind as the place's latest store did.
+  // Calls `visit(shape)` for each place that holds blocks. `shape` is a store without blocks. It
+  // names medium, group and kind as the latest store of that place did.
   void ForEachPlace(const std::function<void(const BlockStored& shape)>& visit) const;
-  // All that the place of `shape` holds, in no order.
+  // Visits all blocks that the place of `shape` holds, in no particular order.
   void ForEachBlock(const BlockStored& shape,
                     const std::function<void(const BlockHash&, const MirrorEntry&)>& visit) const;
-  // nullptr: not held there. Borrowed until the next change.
+  // nullptr: the place does not hold the block. The result is borrowed until the next change.
   const MirrorEntry* Find(const BlockStored& shape, const BlockHash& hash) const;
 
  private:

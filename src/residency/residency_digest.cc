@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/residency/residency_digest.h"
 
-// Of 8 bytes, which nearly all hashes are, the call would cost more than the work.
+// Inlined: for the 8 bytes of nearly all hashes, the call would cost more than the work.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
@@ -19,7 +19,8 @@ void SetValue(DigestSum& sum, Uint128 value) {
   sum.low = static_cast<uint64_t>(value);
 }
 
-// XXH3-128 under a seed that tells the forms of hashes apart; integers as 8 bytes, little-endian.
+// XXH3-128 with a seed that distinguishes the forms of hashes. Integers are hashed as 8 bytes,
+// little-endian.
 XXH128_hash_t H128(const BlockHash& hash) {
   const auto seed = static_cast<uint64_t>(hash.form());
   if (hash.is_bytes()) return XXH3_128bits_withSeed(hash.bytes().data(), hash.bytes().size(), seed);

@@ -1,4 +1,5 @@
-// Snapshot reader: checks the parts of a snapshot as they come, and at the end that all have come.
+// SnapshotReader: checks the parts of a snapshot as they arrive, and at the end checks that all
+// parts have arrived.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,21 +19,21 @@ struct SnapshotLimits {
   WireLimits wire;
 };
 
-// Thread-compatible. After a call that is not ok the snapshot is worth nothing.
+// Thread-compatible. After a call that is not ok, the snapshot is unusable.
 class SnapshotReader {
  public:
   explicit SnapshotReader(const SnapshotLimits& limits = {}) : limits_(limits) {}
 
-  // Begins anew.
+  // Starts again with an empty snapshot.
   void Restart();
-  // Decodes the next part into `batch`. Not ok: it is no batch of stores, an event of it cannot be
-  // decoded, or a limit is passed.
+  // Decodes the next part into `batch`. Not ok: the part is no batch of stores, an event of it
+  // cannot be decoded, or a limit is exceeded.
   Status Read(std::span<const uint8_t> payload, EventBatch& batch);
-  // The publisher's totals. Not ok: other than what was read. Totals of places that a reader does
-  // not hold must not be left out.
+  // `declared`: the publisher's totals. Not ok: they differ from the parts that were read. The
+  // caller must not leave out the totals of places that it does not hold.
   Status Finish(const ResidencyTotals& declared) const;
 
-  // Of what was read.
+  // The digest of the parts that were read.
   const ResidencyDigest& digest() const { return digest_; }
   uint64_t parts() const { return parts_; }
   uint64_t copies() const { return copies_; }

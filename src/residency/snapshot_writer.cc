@@ -10,7 +10,7 @@
 namespace kvcast::residency {
 namespace {
 
-// Batches under construction.
+// The batches under construction.
 class Batches {
  public:
   explicit Batches(const SnapshotOptions& options) : options_(options) {}
@@ -31,7 +31,7 @@ class Batches {
     batch_.ts = options_.ts;
     batch_.data_parallel_rank = options_.data_parallel_rank;
     std::vector<uint8_t> payload;
-    // What a mirror holds came out of a decoder, so it can be encoded.
+    // The mirror's content came out of a decoder, so it can be encoded.
     KV_CHECK(EncodeBatch(batch_, options_.dialect, payload).ok());
     payloads_.push_back(std::make_shared<const std::vector<uint8_t>>(std::move(payload)));
     batch_.events.clear();
@@ -44,7 +44,7 @@ class Batches {
   std::vector<Payload> payloads_;
 };
 
-// The chains of one place.
+// Writes the chains of one place.
 class PlaceWriter {
  public:
   PlaceWriter(const Mirror& mirror, const BlockStored& shape, const BucketMask& buckets,
@@ -53,7 +53,7 @@ class PlaceWriter {
     mirror.ForEachBlock(shape, [&](const BlockHash& hash, const MirrorEntry& entry) {
       if (whole_ || buckets.test(DigestBucketOf(hash))) blocks_.push_back({&hash, &entry});
     });
-    // Memory order is no order; the hash's own makes equal mirrors equal snapshots.
+    // The order in memory is arbitrary. Sorting by hash gives equal snapshots for equal mirrors.
     std::sort(blocks_.begin(), blocks_.end(),
               [](const Block& a, const Block& b) { return Less(*a.hash, *b.hash); });
     if (!whole_) return;
@@ -64,7 +64,8 @@ class PlaceWriter {
     }
   }
 
-  // Leaves first, so that each store is as long as can be; what is left then are cycles.
+  // Starts with the leaves, so that each store is as long as possible. After that only cycles are
+  // left.
   void Write() {
     if (!whole_) return WriteUnchained();
     for (Block& block : blocks_) {
@@ -95,7 +96,7 @@ class PlaceWriter {
     return it != blocks_.end() && *it->hash == hash ? &*it : nullptr;
   }
 
-  // Most parents are of other buckets: chains would have one block each.
+  // Most parents are in other buckets, so chains would have one block each.
   void WriteUnchained() {
     std::sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
       const std::pair of_a(a.entry->copies, a.entry->block_size);
@@ -116,7 +117,7 @@ class PlaceWriter {
     WriteRuns();
   }
 
-  // What chain_ holds, last block first.
+  // Writes the blocks of chain_, in which the last block comes first.
   void WriteRuns() {
     for (auto block = chain_.rbegin(); block != chain_.rend();) {
       auto end = block;

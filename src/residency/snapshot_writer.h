@@ -1,9 +1,10 @@
-// Snapshot writer: the batches that bring an empty index to the state of a mirror.
+// SnapshotWriter: the batches that bring an empty index to the state of a mirror.
 //
-// Run-length coded: a chain of blocks of one place, size and number of copies is one store, sent
-// as often as there are copies. A parent comes before its children where the place holds it. The
-// stores carry no tokens. If buckets are left out parents are too: a store then names blocks of one
-// place, size and number of copies that need not be a chain.
+// The format is run-length coded. A chain of blocks with the same place, size and number of copies
+// is one store, which is sent once per copy. If the place holds a parent, the parent comes before
+// its children. The stores carry no tokens. If buckets are left out, parents are left out too: a
+// store then names blocks with the same place, size and number of copies, which need not be a
+// chain.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +22,7 @@ namespace kvcast::residency {
 using BucketMask = std::bitset<kDigestBuckets>;
 using Payload = std::shared_ptr<const std::vector<uint8_t>>;
 
-// Hashes of one batch, copies included; a snapshot of any size goes through small frames.
+// Number of hashes in one batch, copies included. A snapshot of any size is sent in small frames.
 inline constexpr size_t kSnapshotBatchHashes = 4096;
 
 struct SnapshotOptions {
@@ -31,7 +32,7 @@ struct SnapshotOptions {
   double ts = 0;
 };
 
-// One payload a batch. O(blocks held), all of them even if most buckets are left out.
+// One payload per batch. Cost: O(blocks held), even if most buckets are left out.
 std::vector<Payload> WriteSnapshot(const Mirror& mirror, const SnapshotOptions& options);
 
 }  // namespace kvcast::residency

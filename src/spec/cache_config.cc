@@ -1,4 +1,4 @@
-// ValidateCacheConfig: one check per rule, each error naming its field.
+// ValidateCacheConfig: one check per rule. Each error names its field.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <limits>
@@ -17,7 +17,7 @@ using internal::FirstError;
 using internal::Invalid;
 using internal::kMaxTokens;
 
-// A pool keeps about 100 bytes per block.
+// Limits the memory of a pool, which needs about 100 bytes per block.
 constexpr int64_t kMaxBlocks = int64_t{1} << 26;
 
 Status CheckKindFields(const GroupSpec& group, const std::string& name) {
@@ -28,7 +28,7 @@ Status CheckKindFields(const GroupSpec& group, const std::string& name) {
     if (group.eagle) return Invalid(name + "eagle is not possible with chunked local attention");
     const Status range = CheckRange(name + "chunk_size", group.chunk_size, 1, kMaxTokens);
     if (!range.ok()) return range;
-    // A chunk that starts inside a block has no boundary that the block's hash could name.
+    // If a chunk starts inside a block, no block hash names the chunk's boundary.
     return CheckMultiple(name + "chunk_size", group.chunk_size, "block_size", group.block_size);
   }
   if (group.kind == SpecKind::kSinkFullAttention) {
@@ -52,7 +52,7 @@ Status CheckGroup(const GroupSpec& group, size_t index) {
   return common.ok() ? CheckKindFields(group, name) : common;
 }
 
-// Ranks share the tokens of full attention; a Mamba state is the same on all of them; the other
+// The ranks share the tokens of full attention. A Mamba state is the same on all ranks. The other
 // kinds cannot be split.
 Status CheckContextParallel(const GroupSpec& group, size_t index, int64_t ranks) {
   if (ranks == 1 || group.kind == SpecKind::kMamba) return {};
@@ -83,7 +83,7 @@ Status CheckScalars(const CacheConfig& config) {
   });
 }
 
-// Least common multiple of all block sizes, or 0 if it passes kMaxTokens.
+// Least common multiple of all block sizes; 0 if it exceeds kMaxTokens.
 int64_t LeastCommonMultiple(const std::vector<GroupSpec>& groups) {
   int64_t lcm = 1;
   for (const GroupSpec& group : groups) {
@@ -93,7 +93,7 @@ int64_t LeastCommonMultiple(const std::vector<GroupSpec>& groups) {
   return lcm;
 }
 
-// Of the groups that take part in prefix caching; of all if none does.
+// Over the groups that take part in prefix caching; over all groups if none does.
 int64_t GreatestCommonDivisor(const std::vector<GroupSpec>& groups) {
   const bool any = std::any_of(groups.begin(), groups.end(), TakesPart);
   int64_t gcd = 0;
@@ -170,8 +170,8 @@ Status CheckRetention(const CacheConfig& config) {
                        config.scheduler_block_size);
 }
 
-// Groups with equal specs are cached and looked up together, so the draft head of one counts for
-// all of them.
+// Groups with equal specs are cached and looked up together, so a draft head of one group counts
+// for all of them.
 void ShareEagleFlag(std::vector<GroupSpec>& groups) {
   for (const GroupSpec& eagle_group : std::vector<GroupSpec>(groups)) {
     if (!eagle_group.eagle) continue;

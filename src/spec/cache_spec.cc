@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 11> kKindNames = {
     "unknown",
 };
 
-// By EngineRules.
+// Indexed by EngineRules.
 constexpr std::array<std::string_view, 5> kRulesNames = {"v0.21", "2026-05", "2026-08", "v0.32",
                                                          "v0.33"};
 

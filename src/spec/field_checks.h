@@ -1,4 +1,4 @@
-// The checks that configurations are made of: one per rule, each error naming its field.
+// The checks of configurations: one function per rule. Each error names its field.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace kvcast::internal {
 
-// Block sizes, windows and lengths stay below this, so that their products fit 64 bits.
+// Block sizes, windows and lengths stay below this bound, so that their products fit in 64 bits.
 inline constexpr int64_t kMaxTokens = int64_t{1} << 31;
 
 inline Status Invalid(std::string message) {
@@ -31,7 +31,7 @@ inline Status CheckMultiple(const std::string& field, int64_t value, const std::
                  " (" + std::to_string(of) + ")");
 }
 
-// The first check that failed, or ok.
+// Returns the first check that failed, or ok.
 inline Status FirstError(std::initializer_list<Status> checks) {
   for (const Status& status : checks) {
     if (!status.ok()) return status;
@@ -39,7 +39,7 @@ inline Status FirstError(std::initializer_list<Status> checks) {
   return {};
 }
 
-// The product of counts that are not negative; nullopt if it passes 63 bits.
+// Returns the product of counts that are not negative; nullopt if it does not fit in 63 bits.
 inline std::optional<int64_t> Product(std::initializer_list<int64_t> factors) {
   int64_t product = 1;
   for (const int64_t factor : factors) {

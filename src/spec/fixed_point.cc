@@ -40,7 +40,7 @@ class Iteration {
     int64_t tokens = point.tokens;
     for (size_t i = 0; i < groups_.size(); ++i) {
       if (full_hits_[i] != kNotSearched) {
-        // Every prefix of a full-attention hit is one.
+        // Every prefix of a full-attention hit is also a hit, so no second search is needed.
         tokens = std::min(tokens, full_hits_[i]);
         continue;
       }

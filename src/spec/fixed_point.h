@@ -1,9 +1,10 @@
-// The prefix length on which all groups of a cache agree, found as vLLM's hybrid coordinator does.
+// The prefix length on which all groups of a cache agree, computed as vLLM's hybrid coordinator
+// does.
 //
-// Every spec group in turn accepts the candidate or shortens it, until a round leaves it alone. For
-// groups whose rules look at a boundary alone this is the highest boundary usable in all of them;
-// where a rule depends on the limit of the search (EAGLE, hits inside blocks) the order of the
-// searches decides, and it is this one.
+// Each spec group in turn accepts the candidate length or shortens it, until a round leaves it
+// unchanged. For groups whose rules depend only on the boundary, the result is the highest boundary
+// that is usable in all of them. If a rule depends on the limit of the search (EAGLE, hits inside
+// blocks), the order of the searches matters. This is vLLM's order.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,21 +16,22 @@
 
 namespace kvcast::internal {
 
-// The longest hit of one group within max_tokens; with `drop_eagle`, one that leaves the drop unit
-// behind it to be computed again.
+// Returns the longest hit of one group within max_tokens. With `drop_eagle`, the hit leaves out the
+// drop unit after it, and that unit is computed again.
 using GroupSearch = std::function<int64_t(size_t group, int64_t max_tokens, bool drop_eagle)>;
 
 struct FixedPoint {
   int64_t tokens = 0;
-  int64_t longest = 0;  // the longest hit of any single search on the way
+  int64_t longest = 0;  // the longest hit that any single search returned
 };
 
-// A search that drops may look up to `eagle_limit` (see EagleLimit), which is at least max_tokens.
+// A search with drop_eagle may look up to `eagle_limit` (see EagleLimit), which is at least
+// max_tokens.
 FixedPoint FindFixedPoint(std::span<const SpecGroup> groups, int64_t alignment, int64_t max_tokens,
                           int64_t eagle_limit, const GroupSearch& search);
 
-// The tokens that such a search looks at for a candidate of `tokens`: the unit behind it too.
-// States are never dropped.
+// The number of tokens that such a search examines for a candidate of `tokens`: the candidate and
+// the drop unit after it. Mamba states are never dropped.
 inline int64_t DropLimit(const GroupSpec& spec, int64_t alignment, int64_t tokens,
                          int64_t eagle_limit) {
   if (spec.kind == SpecKind::kMamba) return tokens;

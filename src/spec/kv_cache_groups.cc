@@ -24,7 +24,7 @@ bool IsOneGroup(const SizedLayers& layers) {
   return layers.empty() || AllKeepTheSame(layers) || IsUniformType(layers);
 }
 
-// The block size of the full-attention layers.
+// The common block size of the full-attention layers.
 Result<int64_t> FullBlockSize(const SizedLayers& layers) {
   int64_t size = 0;
   for (const SizedLayer& layer : layers) {
@@ -57,7 +57,7 @@ Result<SizedLayer> AsFullAttention(LayerSpec layer, int64_t block_size) {
   return Resize(std::move(layer));
 }
 
-// Rule 1.
+// Rule 1: without hybrid manager, windows and chunks become full attention.
 Status ConvertToFullAttention(SizedLayers& layers) {
   if (IsOneGroup(layers)) return {};
   const auto block_size = FullBlockSize(layers);
@@ -73,7 +73,8 @@ Status ConvertToFullAttention(SizedLayers& layers) {
   return Invalid("without hybrid manager the layers cannot all become full attention");
 }
 
-// Attention is computed with one window or one chunk in all full-attention layers that have any.
+// All full-attention layers that have a window must have the same one, because attention is
+// computed with it. The same holds for chunks.
 Status CheckRemembered(const SizedLayers& layers) {
   std::set<int64_t> windows;
   std::set<int64_t> chunks;
@@ -123,11 +124,11 @@ Status SplitOverRanks(std::vector<KvCacheGroup>& groups, int64_t ranks) {
   return {};
 }
 
-// The layers of one page size in one group lie beside each other in a block; those of different
-// groups lie on the same bytes. nullopt: passes 63 bits.
+// The layers of one group with the same page size lie side by side in a block. Layers of different
+// groups use the same bytes. nullopt: the size exceeds 63 bits.
 template <typename Held>
 std::optional<int64_t> BlockBytesOf(const std::vector<KvCacheGroup>& groups, Held held) {
-  std::map<int64_t, int64_t> slots;  // by page size
+  std::map<int64_t, int64_t> slots;  // number of pages by page size
   for (const KvCacheGroup& group : groups) {
     std::map<int64_t, int64_t> layers;
     for (const KvCacheLayer& layer : group.layers) {

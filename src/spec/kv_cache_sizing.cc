@@ -23,7 +23,7 @@ std::set<std::string> NamesOf(const KvCacheGroups& groups) {
   return names;
 }
 
-// Bytes of one block on a worker.
+// Bytes of one block on one worker.
 Result<int64_t> BlockBytes(const KvCacheGroups& groups, const WorkerMemory& worker) {
   if (worker.layers.empty()) return groups.block_bytes;
   const std::set<std::string> names = NamesOf(groups);
@@ -58,7 +58,7 @@ int64_t BlocksAtStartUp(CacheConfig config, int64_t max_model_len) {
   return ReservedBlocks(config) + MaxCopyBlocks(config) + MaxBlocksPerRequest(config);
 }
 
-// The longest sequence that the pool can hold; 0: not one token.
+// Number of tokens of the longest sequence that the pool can hold; 0: not even one token fits.
 int64_t LongestThatFits(const CacheConfig& config) {
   int64_t fits = 0;
   int64_t too_long = config.max_model_len + 1;

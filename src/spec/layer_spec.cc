@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
-// Kinds that can be one group if nothing else differs.
+// Layers of the same family can form one group if nothing else differs.
 enum class Family : uint8_t { kFull, kWindow, kChunked, kMamba, kEncoderOnly, kCross };
 
 Family FamilyOf(SpecKind kind) {
@@ -85,7 +85,7 @@ Status CheckCompression(const LayerSpec& layer) {
                        layer.compress_ratio);
 }
 
-// nullopt: passes 63 bits.
+// nullopt: the size exceeds 63 bits.
 std::optional<int64_t> UnpaddedPageBytes(const LayerSpec& layer) {
   if (layer.spec.kind == SpecKind::kMamba) return layer.state_bytes;
   const int64_t head_size_v =
@@ -156,7 +156,7 @@ bool IsUniformType(const SizedLayers& layers) {
   return std::all_of(layers.begin(), layers.end(), [&](const SizedLayer& layer) {
     const GroupSpec& spec = layer.spec();
     if (spec.block_size != first.block_size || FamilyOf(spec.kind) != family) return false;
-    // One table cannot release a block for one layer and keep it for another.
+    // One block table cannot release a block for one layer and keep it for another layer.
     if (spec.reference_window != first.reference_window) return false;
     if (family == Family::kFull) return true;
     return spec.sliding_window == first.sliding_window && spec.chunk_size == first.chunk_size &&

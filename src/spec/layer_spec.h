@@ -1,4 +1,4 @@
-// Layers while groups are formed: what makes two of them share a group.
+// Layers during the forming of groups: the conditions under which two layers share a group.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace kvcast::internal {
 
-// A layer whose page is known.
+// A layer with a known page size.
 struct SizedLayer {
   LayerSpec layer;
   int64_t page_bytes = 0;
@@ -23,33 +23,33 @@ inline bool IsMlaKind(SpecKind kind) {
   return kind == SpecKind::kMlaAttention || kind == SpecKind::kSlidingWindowMla;
 }
 
-// `field` of a layer, for errors.
+// The name of `field` of a layer, for error messages.
 std::string LayerField(const LayerSpec& layer, const std::string& field);
 
 Status CheckLayer(const LayerSpec& layer);
 
-// Checks each layer, and that names are unique.
+// Checks each layer, and checks that the names are unique.
 Result<SizedLayers> SizeLayers(const std::vector<LayerSpec>& layers);
 
-// The layer with its page after a change.
+// Computes the page of a changed layer.
 Result<SizedLayer> Resize(LayerSpec layer);
 
-// Equal in all that a block table and a page depend on; a window that full attention only remembers
-// and the draft head are none of it.
+// True if both layers are equal in all fields that a block table and a page depend on. Not
+// compared: the draft head flag, and a window or chunk that a full-attention layer only remembers.
 bool KeepTheSame(const SizedLayer& a, const SizedLayer& b);
 bool AllKeepTheSame(const SizedLayers& layers);
 
-// The same block table fits all, though pages may differ: one block size, one family of kinds, one
-// window, chunk or number of speculative blocks.
+// True if one block table fits all layers; their pages may differ. The layers then have one block
+// size, one family of kinds, and one window, chunk size and number of speculative blocks.
 bool IsUniformType(const SizedLayers& layers);
 
-// One group of these layers, in this order. The first layer's spec stands for all.
+// Makes one group of these layers, in this order. The spec of the first layer is the group's spec.
 KvCacheGroup GroupOf(const std::vector<const SizedLayer*>& layers);
 KvCacheGroup GroupOf(const SizedLayers& layers);
 
-// Rule 5. REQUIRES: a windowed MLA layer.
+// Rule 5 of MakeKvCacheGroups. REQUIRES: at least one windowed MLA layer.
 Result<std::vector<KvCacheGroup>> PackedGroups(const SizedLayers& layers);
-// Rule 6. REQUIRES: at least one layer.
+// Rule 6 of MakeKvCacheGroups. REQUIRES: at least one layer.
 Result<std::vector<KvCacheGroup>> PageUniformGroups(const SizedLayers& layers);
 
 }  // namespace kvcast::internal

@@ -12,7 +12,7 @@ Status Invalid(size_t group, const std::string& what) {
   return {StatusCode::kInvalidArgument, "groups[" + std::to_string(group) + "]: " + what};
 }
 
-// Tokens that the end of a prefix needs of a group; 0: all.
+// Number of tokens before the end of a prefix that a load needs of a group; 0: all tokens.
 int64_t WindowTokens(const GroupSpec& spec, const OffloadLayoutConfig& config) {
   if (IsWindowKind(spec.kind)) {
     if (!config.compatible) return spec.sliding_window + spec.extra_retained_tokens;
@@ -72,7 +72,7 @@ OffloadGroup InChunks(size_t index, const OffloadLayoutConfig& config) {
   return group;
 }
 
-// Hits end where a chunk of full attention ends, if these all have one size.
+// Hits end where a chunk of full attention ends, if all these chunks have one size.
 void SetAlignment(std::vector<OffloadGroup>& groups) {
   int64_t full_chunk = 0;
   for (const OffloadGroup& group : groups) {
@@ -82,7 +82,8 @@ void SetAlignment(std::vector<OffloadGroup>& groups) {
   }
   for (OffloadGroup& group : groups) {
     if (!group.window_chunks || full_chunk <= group.tokens_per_chunk) continue;
-    // Compared as a fraction: a window just short of the full chunk still gains nothing.
+    // Compared as a fraction, without rounding. A window that is slightly shorter than the full
+    // chunk has no benefit.
     if (*group.window_chunks * group.tokens_per_chunk >= full_chunk) continue;
     group.alignment_chunks = full_chunk / group.tokens_per_chunk;
   }

@@ -27,13 +27,13 @@ class Lookup {
   int64_t NumChunks(size_t group) const {
     return question_.num_hashes / layout_.groups[group].hashes_per_chunk;
   }
-  // The tokens that complete chunks give; nullopt: pending.
+  // The number of tokens that complete chunks provide; nullopt: pending.
   std::optional<int64_t> CompleteTokens();
   // One round over the groups. False: nothing can be loaded.
   bool RunPass(Pass pass);
-  // False: nothing can be loaded. Lowers max_tokens_ to what this group can serve.
+  // Lowers max_tokens_ to the tokens that this group can serve. False: nothing can be loaded.
   bool Visit(size_t group);
-  // What the group can serve of max_tokens_.
+  // Both functions lower max_tokens_ to the tokens that the group can serve.
   void VisitAsVllm(size_t group, bool pops);
   void VisitWindow(size_t group, bool pops);
   bool widens(size_t group) const {
@@ -51,16 +51,16 @@ class Lookup {
   const OffloadLayout& layout_;
   const OffloadQuestion& question_;
   const OffloadAnswers& answers_;
-  int64_t max_tokens_;        // no prefix longer than this
+  int64_t max_tokens_;        // upper bound of the prefix
   std::vector<bool> popped_;  // EAGLE groups that have given up their last chunk
-  bool deferred_ = false;     // the pending chunks decide
-  bool window_seen_ = false;  // in this pass
+  bool deferred_ = false;     // the result depends on pending chunks
+  bool window_seen_ = false;  // a window group was visited in this pass
   int64_t gain_ = 0;
   Pass next_ = Pass::kAll;
 };
 
 int64_t Lookup::MaxTokens() const {
-  // A window must be valid at the token that is computed last.
+  // The last token is computed, and a window must be valid there.
   int64_t tokens = question_.num_tokens - (layout_.has_windows() ? 1 : 0);
   if (layout_.mamba_align_tokens) {
     tokens = tokens / *layout_.mamba_align_tokens * *layout_.mamba_align_tokens;
@@ -79,7 +79,7 @@ std::optional<int64_t> Lookup::Scan(size_t group, int64_t first, int64_t last, b
   if (!rules.window_chunks) return ScanPrefix(last - first, answer);
   const int64_t required = *rules.window_chunks + (pops ? 1 : 0);
   if (layout_.rules < EngineRules::kV032) return ScanWindow(last - first, required, answer);
-  // Where the prefix ends if the run at the end is found.
+  // The end of the prefix if the run of chunks at the end is found.
   const int64_t end = std::min(max_tokens_, (last - (pops ? 1 : 0)) * rules.tokens_per_chunk);
   const int64_t at_end = LoadWindowChunks(rules, end) + (pops ? 1 : 0);
   return ScanLoadWindow(last - first, required, at_end, answer);
@@ -88,7 +88,7 @@ std::optional<int64_t> Lookup::Scan(size_t group, int64_t first, int64_t last, b
 void Lookup::Tightened(size_t group) {
   if (!layout_.groups[group].eagle) std::fill(popped_.begin(), popped_.end(), false);
   if (deferred_) {
-    // What was pending may lie beyond the new end.
+    // The pending chunks may lie after the new end.
     deferred_ = false;
     next_ = Pass::kAll;
   } else if (window_seen_ && next_ == Pass::kNone) {
@@ -112,7 +112,8 @@ void Lookup::VisitAsVllm(size_t group, bool pops) {
   max_tokens_ = std::min(max_tokens_, chunk * (first + *count - (pop ? 1 : 0)));
 }
 
-// Whether all of the chunks are there, asked from the end on; the one that is not is `missing`.
+// Returns kHit if all chunks are present. The chunks are asked from the last to the first. If a
+// chunk is missing, `missing` is its index.
 LookupResult Lookup::Need(size_t group, const ChunkRange& chunks, int64_t& missing) {
   bool waits = false;
   for (int64_t chunk = chunks.end; chunk-- > chunks.begin;) {
@@ -127,20 +128,21 @@ LookupResult Lookup::Need(size_t group, const ChunkRange& chunks, int64_t& missi
   return waits ? LookupResult::kPending : LookupResult::kHit;
 }
 
-// The longest prefix that needs no chunk which is missing. Between two places where the set of
-// chunks changes, a longer prefix needs no more than a shorter one: so the next to try is the one
-// that ends where the missing chunk begins, or where chunked attention starts anew.
+// Finds the longest prefix that needs no missing chunk. The set of needed chunks changes only at
+// some places. Between two such places a longer prefix needs no more chunks than a shorter one. The
+// next candidate is therefore the prefix that ends where the missing chunk begins, or where a chunk
+// of chunked attention begins.
 void Lookup::VisitWindow(size_t group, bool pops) {
   const OffloadGroup& rules = layout_.groups[group];
   const int64_t chunk = rules.tokens_per_chunk;
   const int64_t first = question_.local_tokens / chunk;
   int64_t& end = max_tokens_;
-  // A state is that of the end of its chunk.
+  // A Mamba state exists only for the end of its chunk.
   if (rules.spec.kind == SpecKind::kMamba) end = end / chunk * chunk;
   while (end > question_.local_tokens) {
     ChunkRange needed = NeededChunks(rules, end);
     needed.begin = std::max(needed.begin, first);
-    if (pops) ++needed.end;  // and gives it up
+    if (pops) ++needed.end;  // this chunk is given up later
     int64_t missing = 0;
     const LookupResult result = Need(group, needed, missing);
     if (result == LookupResult::kPending) deferred_ = true;
@@ -158,7 +160,7 @@ bool Lookup::Visit(size_t group) {
   const int64_t chunk = rules.tokens_per_chunk;
   const int64_t local = question_.local_tokens;
   const bool by_load = rules.window_chunks && !layout_.compatible;
-  // What a load needs may end earlier than the prefix.
+  // With by_load, the chunks that a load needs may end before the prefix does.
   if (!by_load) max_tokens_ = std::min(max_tokens_, NumChunks(group) * chunk);
   if (max_tokens_ - local < chunk) return false;
   const bool pops = rules.eagle && !popped_[group];
@@ -214,8 +216,8 @@ std::optional<int64_t> Lookup::CompleteTokens() {
   return gain_;
 }
 
-// The chunk that lies between `end` and a boundary in the block behind it. `waits`: it is there, or
-// will be, but cannot be loaded yet.
+// Whether every group has the chunk between `end` and a boundary in the next block. `waits` is set
+// if the chunk is present, or will be present, but cannot be loaded yet.
 bool Lookup::HasBridge(int64_t end, bool& waits) const {
   const int64_t chunk = end / layout_.groups[0].tokens_per_chunk;
   for (size_t group = 0; group < layout_.groups.size(); ++group) {
@@ -228,11 +230,11 @@ bool Lookup::HasBridge(int64_t end, bool& waits) const {
   return true;
 }
 
-// The last boundary that is worth asking for.
+// The last boundary that is worth a question to the manager.
 int64_t Lookup::LastBoundary(int64_t end, int64_t margin) const {
   const int64_t block = layout_.groups[0].tokens_per_block;
-  // A tail carries the state that the draft head reads, so it may lie in the block of the chunk
-  // that was given up for that.
+  // A tail carries the state that the draft head reads. It may therefore lie in the block of the
+  // chunk that was given up for the draft head.
   int64_t last = std::min(question_.prompt_tokens - 1, end + (margin > 0 ? 2 : 1) * block - 1);
   last = std::min(last, question_.num_hashes * layout_.tokens_per_hash - margin);
   if (question_.max_load_tokens) {
@@ -242,7 +244,7 @@ int64_t Lookup::LastBoundary(int64_t end, int64_t margin) const {
   return last;
 }
 
-// The end of a prompt that lies inside a block: the longest boundary that every group has.
+// Handles a prompt that ends inside a block: finds the longest boundary that every group has.
 OffloadAnswer Lookup::WithTail(int64_t complete) {
   const int64_t unit = layout_.tokens_per_hash;
   const int64_t block = layout_.groups[0].tokens_per_block;
@@ -264,7 +266,7 @@ OffloadAnswer Lookup::WithTail(int64_t complete) {
       missing = result == LookupResult::kMiss;
       waits |= result == LookupResult::kPending || result == LookupResult::kRetry;
     }
-    // vLLM waits for a group's part of a boundary although another group lacks its own.
+    // vLLM waits for one group's part of a boundary even if another group lacks its own part.
     pending |= waits && (layout_.compatible || !missing);
     if (!missing && !waits) return {boundary - question_.local_tokens, boundary};
   }
@@ -311,7 +313,7 @@ std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkA
 std::optional<int64_t> ScanLoadWindow(int64_t chunks, int64_t required, int64_t required_at_end,
                                       const ChunkAnswer& answer) {
   bool retry = false;
-  bool pending = false;  // in the run
+  bool pending = false;  // a chunk of the run is pending
   int64_t run = 0;
   int64_t needed = required_at_end;
   int64_t i = chunks;

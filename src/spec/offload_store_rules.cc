@@ -23,7 +23,8 @@ void FillStoreMask(const OffloadLayout& layout, size_t group, int64_t begin, int
     return;
   }
   if (!rules.window_chunks || !layout.store_alignment) return;
-  // A chunk is to a load what a block is to a hit, but that the load needs window_chunks.
+  // The retention rule applies to chunks and loads as it applies to blocks and hits. The window is
+  // set so that a load needs window_chunks chunks.
   GroupSpec spec = rules.spec;
   spec.block_size = rules.tokens_per_chunk;
   spec.sliding_window = *rules.window_chunks * rules.tokens_per_chunk + 1;
@@ -50,7 +51,7 @@ int64_t StorableChunks(const OffloadGroup& group, int64_t blocks_per_chunk,
                        int64_t offloadable_tokens, int64_t prompt_tokens, int64_t allocated_blocks,
                        bool is_final) {
   int64_t chunks = offloadable_tokens / group.tokens_per_chunk;
-  // The draft head still rewrites the newest one. A prompt's own chunks are complete: a request
+  // The draft head still rewrites the newest chunk. The chunks of a prompt are complete: a request
   // that shares the prompt must find them without a hole.
   if (group.eagle && offloadable_tokens > prompt_tokens && !is_final) --chunks;
   return std::clamp<int64_t>(chunks, 0, allocated_blocks / blocks_per_chunk);

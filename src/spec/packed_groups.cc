@@ -1,5 +1,5 @@
-// Windowed MLA with several page sizes (DeepSeek-V4): layers of all page sizes form a tuple, and a
-// block holds the pages of some tuples one behind the other.
+// Windowed MLA with several page sizes (DeepSeek-V4): layers of all page sizes form a tuple. A
+// block holds the pages of several tuples, one after the other.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
@@ -11,11 +11,11 @@
 namespace kvcast::internal {
 namespace {
 
-// Layers of one block table. The first bundle is the MLA layers'.
+// The layers of one block table. The first bundle holds the MLA layers.
 struct Bundle {
   SizedLayers layers;
 
-  // Layers of the page size that most of them have.
+  // The number of layers that have the most frequent page size.
   int64_t tuples() const {
     std::map<int64_t, int64_t> counts;
     int64_t most = 0;
@@ -24,7 +24,7 @@ struct Bundle {
   }
 };
 
-// The windowed layers by (block size, window), in order of first appearance.
+// The windowed layers, collected by (block size, window), in order of first appearance.
 std::vector<Bundle> WindowBundles(const SizedLayers& layers) {
   std::vector<Bundle> bundles;
   for (const SizedLayer& layer : layers) {
@@ -51,7 +51,8 @@ Result<Bundle> UniformBundle(SizedLayers layers, const std::string& what) {
   return Bundle{std::move(layers)};
 }
 
-// Tuples per group, from the MLA bundle's number up, with the least padding; of equals the largest.
+// Number of tuples per group, from the number of the MLA bundle upwards: the number with the least
+// padding, and the largest of equal ones.
 int64_t TuplesPerGroup(int64_t least, const std::vector<Bundle>& bundles) {
   std::vector<int64_t> counts = {least};
   for (const Bundle& bundle : bundles) counts.push_back(bundle.tuples());
@@ -68,7 +69,7 @@ int64_t TuplesPerGroup(int64_t least, const std::vector<Bundle>& bundles) {
   return best;
 }
 
-// Pads each page to the next size that the MLA layers have: both lie on the same bytes.
+// Pads each page to the next page size of the MLA layers, because both use the same bytes.
 Status PadPages(Bundle& bundle, const std::set<int64_t>& sizes) {
   for (SizedLayer& layer : bundle.layers) {
     const auto size = sizes.lower_bound(layer.page_bytes);
@@ -83,7 +84,7 @@ Status PadPages(Bundle& bundle, const std::set<int64_t>& sizes) {
   return {};
 }
 
-// Every n-th tuple to one group, as layers of one page size are split elsewhere.
+// Puts every n-th tuple into one group, as rule 6 splits layers of one page size.
 Status SplitBundle(const Bundle& bundle, int64_t tuples_per_group,
                    std::vector<KvCacheGroup>& groups) {
   std::vector<std::vector<const SizedLayer*>> by_size;
@@ -140,7 +141,7 @@ Result<std::vector<KvCacheGroup>> PackedGroups(const SizedLayers& layers) {
     const Status split = padded.ok() ? SplitBundle(bundle, tuples, groups) : padded;
     if (!split.ok()) return split;
   }
-  // A draft head may bring dense attention.
+  // A draft head may add layers with dense attention.
   SizedLayers others = Select(layers, false);
   if (others.empty()) return groups;
   const auto rest = UniformBundle(std::move(others), "layers that are not MLA");

@@ -1,4 +1,5 @@
-// Layers of several kinds: one page size for all of them, then groups of about equally many layers.
+// Layers of several kinds: one page size for all of them, then groups with about the same number of
+// layers.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
@@ -47,8 +48,8 @@ Result<SizedLayers> UnifyPages(const SizedLayers& layers) {
   return unified;
 }
 
-// MLA beside plain windows whose pages cannot be unified: the windows keep all blocks, and the
-// layers are one group if their blocks are of one size.
+// MLA together with plain windows whose pages cannot be unified. The windows then keep all blocks,
+// and the layers form one group if all blocks have one size.
 std::optional<KvCacheGroup> PromoteWindows(SizedLayers layers) {
   bool mla = false;
   for (SizedLayer& sized : layers) {
@@ -83,8 +84,8 @@ std::vector<Bucket> BucketBySpec(const SizedLayers& layers) {
   return buckets;
 }
 
-// The smallest bucket, so that every group is full; but a little padding of that bucket is better
-// than a second, almost empty group of every other one.
+// The group size is the size of the smallest bucket, so that every group is full. Exception: a
+// little padding of that bucket is better than a second, almost empty group of every other bucket.
 size_t GroupSize(const std::vector<Bucket>& buckets) {
   size_t smallest = buckets[0].size();
   size_t largest = 0;
@@ -95,8 +96,8 @@ size_t GroupSize(const std::vector<Bucket>& buckets) {
   return 2 * largest < 3 * smallest ? largest : smallest;
 }
 
-// Every n-th layer, because neighbours are on the same pipeline stage: each stage then has its
-// share of each group.
+// Takes every n-th layer, because neighbouring layers are on the same pipeline stage. Each stage
+// then has its share of each group.
 void SplitBucket(const Bucket& bucket, size_t group_size, std::vector<KvCacheGroup>& groups) {
   const size_t count = (bucket.size() + group_size - 1) / group_size;
   for (size_t first = 0; first < count; ++first) {
@@ -106,7 +107,7 @@ void SplitBucket(const Bucket& bucket, size_t group_size, std::vector<KvCacheGro
   }
 }
 
-// The largest divisor of n that is at most `limit`; 0: none.
+// The largest divisor of n that is at most `limit`; 0 if there is none.
 int64_t LargestDivisor(int64_t n, int64_t limit) {
   int64_t largest = 0;
   for (int64_t i = 1; i * i <= n; ++i) {
@@ -117,7 +118,8 @@ int64_t LargestDivisor(int64_t n, int64_t limit) {
   return largest;
 }
 
-// The block size must divide those of all groups, and so many states must fit their page.
+// The block size must divide the block sizes of all groups, and that number of states must fit in
+// the groups' page.
 Result<KvCacheGroup> HiddenStateGroup(const SizedLayer& hidden, int64_t divisor, int64_t page) {
   LayerSpec layer = hidden.layer;
   layer.padded_page_bytes = 0;
@@ -156,7 +158,7 @@ Result<std::vector<KvCacheGroup>> PageUniformGroups(const SizedLayers& layers) {
   for (const SizedLayer& layer : layers) {
     (layer.layer.hidden_state ? hidden : kept).push_back(layer);
   }
-  // Nothing but hidden states has one page: their own.
+  // A model with only hidden states has one page: the page of these states.
   if (kept.empty()) std::swap(hidden, kept);
   const auto unified = UnifyPages(kept);
   if (!unified.ok()) {

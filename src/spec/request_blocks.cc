@@ -1,4 +1,4 @@
-// How many blocks one request can hold: the formulas of start-up sizing and of admission.
+// The number of blocks that one request can hold: the formulas of start-up sizing and admission.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -7,8 +7,8 @@
 namespace kvcast {
 namespace {
 
-// Blocks for one sequence, whatever the start-up formula allows for: a sequence that is shorter
-// than its window has no block in which the window begins.
+// Blocks for one sequence. This can be less than the start-up formula: a sequence that is shorter
+// than its window has no extra block in which the window begins.
 int64_t BlocksForSequence(const GroupSpec& group, const RequestLimits& limits) {
   const int64_t blocks = MaxBlocksPerRequest(group, limits);
   if (!MaxAdmissionBlocks(group, limits.max_model_len, limits.max_in_flight_tokens)) return blocks;
@@ -22,7 +22,7 @@ std::optional<int64_t> MaxAdmissionBlocks(const GroupSpec& group, int64_t max_mo
   if (IsWindowKind(group.kind)) {
     const int64_t held =
         group.sliding_window - 1 + group.extra_retained_tokens + max_in_flight_tokens;
-    // One more, because the window may begin inside a block.
+    // One more block, because the window may begin inside a block.
     return CeilDiv(std::min(held, max_model_len), group.block_size) + 1;
   }
   if (group.kind == SpecKind::kChunkedLocalAttention) {
@@ -41,7 +41,7 @@ int64_t MaxBlocksPerRequest(const GroupSpec& group, const RequestLimits& limits)
   if (cap) return *cap;
   switch (group.kind) {
     case SpecKind::kMamba:
-      // Two: the state of the step before last is released one step later.
+      // Two blocks, because the state of the step before last is released one step later.
       if (group.mamba_mode == MambaMode::kAlign)
         return 2 + group.speculative_blocks + group.prefill_checkpoint_blocks;
       return CeilDiv(limits.max_model_len, group.block_size) + group.speculative_blocks;
@@ -78,7 +78,8 @@ int64_t MaxCopyBlocks(const CacheConfig& config) {
   const bool partial_hits = PartialHitsEnabled(config);
   return std::count_if(config.groups.begin(), config.groups.end(), [&](const GroupSpec& group) {
     if (group.block_size <= config.hash_block_size) return false;
-    // Its own prompt's end may be cached inside a block, which its next step overwrites.
+    // The end of a request's own prompt may be cached inside a block, and the next step of the
+    // request overwrites that block.
     if (group.kind == SpecKind::kMamba && group.mamba_mode == MambaMode::kAlign) return true;
     return partial_hits && (IsFullKind(group.kind) || group.kind == SpecKind::kMamba);
   });

@@ -6,7 +6,8 @@
 namespace kvcast::internal {
 namespace {
 
-// Blocks before a boundary that a hit there needs, and how far past it they reach.
+// The blocks that a hit at a boundary needs: `blocks` blocks, of which the last ends `shift` blocks
+// after the boundary.
 struct Tail {
   int64_t blocks;
   int64_t shift;
@@ -15,11 +16,11 @@ struct Tail {
 Tail TailOf(const GroupSpec& spec) {
   if (spec.kind == SpecKind::kMamba) return {1, 0};
   const int64_t window = CeilDiv(spec.sliding_window - 1, spec.block_size);
-  // EAGLE looks one block past the boundary and gives it up.
+  // EAGLE examines one block after the boundary and gives it up.
   return spec.eagle ? Tail{window + 1, 1} : Tail{window, 0};
 }
 
-// Distance in blocks between boundaries that are kept whatever the request; 0: none.
+// Distance in blocks between the boundaries that are kept for every request; 0: no such boundaries.
 int64_t SegmentBlocks(const RetentionRule& rule) {
   if (rule.interval) return *rule.interval / rule.spec.block_size;
   return rule.alignment / rule.spec.block_size;
@@ -46,7 +47,7 @@ bool FillRetentionMask(const RetentionRule& rule, int64_t begin, int64_t end,
   const bool is_mamba = rule.spec.kind == SpecKind::kMamba;
   if (!is_mamba && !IsWindowKind(rule.spec.kind)) return false;
   if (is_mamba && !rule.interval) return false;
-  // Hits may end where no block does.
+  // Hits may end inside a block.
   if (!is_mamba && rule.alignment % rule.spec.block_size != 0) return false;
   const Tail tail = TailOf(rule.spec);
   const int64_t segment = SegmentBlocks(rule);

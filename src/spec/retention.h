@@ -1,8 +1,9 @@
-// RetentionMask: which full blocks of a sparse group are worth caching.
+// RetentionMask: selects the full blocks of a sparse group that are worth caching.
 //
 // A sliding-window or Mamba hit needs only the blocks next to the boundary where it ends. Dense
-// retention keeps those of every boundary that a lookup can return; retention r > 0 those of every
-// r-th token and of the given boundaries; r = 0 those of the given boundaries alone.
+// retention keeps these blocks for every boundary that a lookup can return. Retention r > 0 keeps
+// them for every r-th token and for the given boundaries. Retention r = 0 keeps them only for the
+// given boundaries.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,15 +16,15 @@
 
 namespace kvcast::internal {
 
-// The token lengths are those of the config: alignment = scheduler_block_size.
+// The token lengths are those of the config; `alignment` is scheduler_block_size.
 struct RetentionRule {
   GroupSpec spec;
   int64_t alignment = 0;
   std::optional<int64_t> interval;
 };
 
-// Bit i of `mask`: keep block begin + i. `boundaries` are prefix lengths in tokens. False: every
-// block is kept, the mask is not filled.
+// Bit i of `mask` is set if block begin + i is kept. `boundaries` are prefix lengths in tokens.
+// False: every block is kept, and the mask is not filled.
 bool FillRetentionMask(const RetentionRule& rule, int64_t begin, int64_t end,
                        std::span<const int64_t> boundaries, Bitmap& mask);
 

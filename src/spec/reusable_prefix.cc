@@ -1,4 +1,4 @@
-// ReusablePrefix: the rules of reuse.cc under the engine's fixed point.
+// ReusablePrefix: applies the rules of reuse.cc with the engine's fixed point.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <utility>
@@ -12,14 +12,14 @@ namespace {
 
 using internal::SpecGroup;
 
-// Bits set in both. Bits beyond the end of either read as 0.
+// Keeps the bits that are set in both. Bits after the end of either bitmap read as 0.
 void Intersect(Bitmap& bitmap, const Bitmap& other) {
   const auto words = bitmap.words();
   const auto others = other.words();
   for (size_t w = 0; w < words.size(); ++w) words[w] &= w < others.size() ? others[w] : 0;
 }
 
-// What all members of a spec group hold.
+// The residency that all members of a spec group have in common.
 GroupResidency CommonResidency(const SpecGroup& group, std::span<const GroupResidency> groups) {
   GroupResidency common = groups[group.members[0]];
   common.spec = group.spec;

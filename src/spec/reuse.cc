@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kWordBits = 64;
 
-// Sets bits [0, end).
+// Sets the bits [0, end).
 void SetPrefix(Bitmap& bitmap, int64_t end) {
   const auto words = bitmap.words();
   const auto full = static_cast<size_t>(end / kWordBits);
@@ -19,7 +19,7 @@ void SetPrefix(Bitmap& bitmap, int64_t end) {
   if (end % kWordBits != 0) words[full] |= (uint64_t{1} << (end % kWordBits)) - 1;
 }
 
-// Number of set bits before the first clear one, at most `limit`.
+// Number of set bits before the first clear bit, at most `limit`.
 int64_t LeadingOnes(const Bitmap& bitmap, int64_t limit) {
   const auto words = bitmap.words();
   for (size_t w = 0; w < words.size(); ++w) {
@@ -31,7 +31,7 @@ int64_t LeadingOnes(const Bitmap& bitmap, int64_t limit) {
   return std::min(limit, bitmap.size());
 }
 
-// bitmap[j] &= bitmap[j - shift], where bits before 0 count as set. REQUIRES: shift > 0.
+// bitmap[j] &= bitmap[j - shift]. Bits before 0 count as set. REQUIRES: shift > 0.
 void AndWithShifted(Bitmap& bitmap, int64_t shift) {
   const auto words = bitmap.words();
   const int64_t word_shift = shift / kWordBits;
@@ -39,7 +39,7 @@ void AndWithShifted(Bitmap& bitmap, int64_t shift) {
   const auto word_at = [&words](int64_t w) {
     return w < 0 ? ~uint64_t{0} : words[static_cast<size_t>(w)];
   };
-  // From the top down, so that every source word is read before it changes.
+  // From the last word to the first, so that every source word is read before it changes.
   for (auto w = static_cast<int64_t>(words.size()) - 1; w >= 0; --w) {
     uint64_t shifted = word_at(w - word_shift) << bit_shift;
     if (bit_shift != 0) shifted |= word_at(w - word_shift - 1) >> (kWordBits - bit_shift);
@@ -47,7 +47,7 @@ void AndWithShifted(Bitmap& bitmap, int64_t shift) {
   }
 }
 
-// Bit j of the result: block j - 1 is resident; bit 0: set.
+// Bit j of the result is set if block j - 1 is resident. Bit 0 is set.
 Bitmap EndsOfResidentBlocks(const Bitmap& blocks, int64_t limit) {
   Bitmap ends(limit + 1);
   const auto source = blocks.words();
@@ -60,8 +60,8 @@ Bitmap EndsOfResidentBlocks(const Bitmap& blocks, int64_t limit) {
   return ends;
 }
 
-// In units: everything up to the last boundary that the leading blocks, and behind them a partial
-// entry, cover; less one drop unit with EAGLE.
+// The result is in units. All boundaries are usable up to the last one that the leading blocks, and
+// a partial entry after them, cover. With EAGLE the last drop unit is subtracted.
 Bitmap FullBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units,
                       int64_t alignment) {
   const int64_t units_per_block = residency.spec.block_size / unit;
@@ -82,8 +82,9 @@ Bitmap FullBoundaries(const GroupResidency& residency, int64_t unit, int64_t max
   return usable;
 }
 
-// The start of the prompt under EAGLE on a grid of `step` > 1 blocks: the lookup rounds a run that
-// touches block 0 down to the grid before it gives the last block up, and again after.
+// EAGLE on a grid of `step` > 1 blocks, near the start of the prompt. If a run touches block 0, the
+// lookup rounds it down to the grid before it gives the last block up, and rounds down again
+// afterwards.
 void DropStepNearStart(Bitmap& usable, const Bitmap& blocks, int64_t need, int64_t step,
                        int64_t limit) {
   const int64_t run = LeadingOnes(blocks, limit);
@@ -97,11 +98,11 @@ void DropStepNearStart(Bitmap& usable, const Bitmap& blocks, int64_t need, int64
   usable = std::move(kept);
 }
 
-// In blocks.
+// The limit and the result are in blocks.
 Bitmap WindowBoundaries(const GroupResidency& residency, int64_t limit, int64_t alignment) {
   const GroupSpec& spec = residency.spec;
-  // A window of one token reads nothing before a boundary; the lookup still wants one block, which
-  // under EAGLE is the one after the boundary.
+  // A window of one token reads no block before a boundary. The lookup still requires one block;
+  // with EAGLE that is the block after the boundary.
   const int64_t need =
       std::max<int64_t>(spec.eagle ? 0 : 1, CeilDiv(spec.sliding_window - 1, spec.block_size));
   Bitmap usable = EndsOfResidentBlocks(residency.blocks, limit);
@@ -124,7 +125,7 @@ Bitmap WindowBoundaries(const GroupResidency& residency, int64_t limit, int64_t 
   return usable;
 }
 
-// In blocks.
+// The limit and the result are in blocks.
 Bitmap ChunkedBoundaries(const GroupResidency& residency, int64_t limit) {
   const int64_t chunk_blocks = residency.spec.chunk_size / residency.spec.block_size;
   const int64_t blocks_before = residency.tokens_before / residency.spec.block_size;
@@ -141,7 +142,7 @@ Bitmap ChunkedBoundaries(const GroupResidency& residency, int64_t limit) {
   return usable;
 }
 
-// Boundaries in blocks as boundaries in units.
+// Converts boundaries in blocks to boundaries in units.
 Bitmap Spread(Bitmap blocks, int64_t units_per_block, int64_t max_units) {
   if (units_per_block == 1) return blocks;
   Bitmap units(max_units + 1);
@@ -156,7 +157,8 @@ Bitmap Spread(Bitmap blocks, int64_t units_per_block, int64_t max_units) {
   return units;
 }
 
-// In units: states at block ends and, as partial entries, at step ends inside a block.
+// The result is in units. States exist at block ends and, as partial entries, at step ends inside a
+// block.
 Bitmap MambaBoundaries(const GroupResidency& residency, int64_t unit, int64_t max_units) {
   const int64_t units_per_block = residency.spec.block_size / unit;
   const int64_t limit = max_units / units_per_block;
@@ -168,7 +170,7 @@ Bitmap MambaBoundaries(const GroupResidency& residency, int64_t unit, int64_t ma
   return usable;
 }
 
-// Clears what word-wise rules left beyond the last boundary.
+// Clears the bits after the last boundary, which the word-wise rules may have set.
 Bitmap Trimmed(Bitmap bitmap) {
   const int64_t tail = bitmap.size() % kWordBits;
   if (tail != 0) bitmap.words().back() &= (uint64_t{1} << tail) - 1;

@@ -7,8 +7,8 @@
 namespace kvcast {
 namespace {
 
-// Rows that lie apart, and blocks that do: in strides of whole blocks, or woven into one another
-// with a row of every block side by side.
+// Checks that rows do not overlap and that blocks do not overlap. Blocks either lie apart, in
+// strides of whole blocks, or they are interleaved: row i of all blocks lies side by side.
 const char* ProblemOf(const BlockPart& part, int64_t num_blocks) {
   if (part.base == nullptr) return "base: is null";
   if (part.rows == 0) return "rows: must be positive";

@@ -53,7 +53,7 @@ bool CopyPlanner::Fill(CopyBatch& batch) {
   }
 }
 
-// What almost every move is, in a few instructions a copy.
+// Fast path for almost every move: a few instructions per copy.
 template <bool kStore>
 void CopyPlanner::FillWhole(CopyBatch& batch) {
   const std::span<const BlockPart> parts = layout_->parts;
@@ -110,7 +110,7 @@ void CopyPlanner::WriteMove(const BlockMove& move) {
   }
 }
 
-// A stretch of a part begins and ends within rows.
+// The range begins and ends inside rows of the part.
 void CopyPlanner::WritePart(const BlockPart& part, const BlockMove& move, size_t offset,
                             size_t bytes, std::byte* host) {
   std::byte* const block = part.base + move.block.value * part.block_stride;
@@ -131,7 +131,7 @@ void CopyPlanner::WritePart(const BlockPart& part, const BlockMove& move, size_t
   }
 }
 
-// Rows have no gaps on the host's side.
+// On the host's side the rows have no gaps.
 void CopyPlanner::WriteRows(std::byte* gpu, size_t gpu_pitch, std::byte* host, size_t row_bytes,
                             size_t rows) {
   if (rows > 1 && gpu_pitch == row_bytes) {
@@ -158,7 +158,7 @@ bool CopyPlanner::Take(CopyOp& op, CopyBatch& batch) {
 }
 
 bool CopyPlanner::TakeRun(CopyOp& op, CopyBatch& batch) {
-  // A run is cut only where no batch could hold it.
+  // A run is cut only if it does not fit into any batch.
   const size_t room = limits_.bytes - batch.bytes_;
   CopyOp* const last = batch.last();
   if (op.row_bytes > room && last != nullptr) return false;

@@ -1,7 +1,7 @@
-// CopyPlanner: turns moves of blocks into few, large copies, a batch at a time.
+// CopyPlanner: turns moves of blocks into few, large copies, one batch at a time.
 //
-// A plan of a whole job would be larger than the caches and late: copying starts once the first
-// batch is there.
+// A plan of a whole job would be larger than the CPU caches, and it would be late: copying starts
+// when the first batch is ready.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace kvcast::transfer {
 
-// Bytes [offset, offset + bytes) of a GPU block, and where they are in host memory.
+// Bytes [offset, offset + bytes) of a GPU block, and their position in host memory.
 struct BlockMove {
   BlockId block;
   size_t offset = 0;
@@ -26,11 +26,11 @@ struct BlockMove {
   size_t host_offset = 0;
 };
 
-// Puts moves in order of their sources, so that neighbours stand side by side. Reads wait for
-// memory and gain from order; writes do not. Kept for its memory.
+// Sorts moves by their sources, so that neighbours are next to each other. Reads wait for memory
+// and benefit from the order; writes do not. Reuse the object to keep its memory.
 class MoveSorter {
  public:
-  // Not ok, kInvalidArgument: a move out of bounds.
+  // Not ok, kInvalidArgument: a move is out of bounds.
   Status Prepare(CopyDirection direction, const GroupLayout& layout, const HostLayout& host,
                  std::span<BlockMove> moves);
 
@@ -51,7 +51,7 @@ struct BatchLimits {
   size_t ops = 512;
 };
 
-// The copies of one batch. Kept for its memory.
+// The copies of one batch. Reuse the object to keep its memory.
 class CopyBatch {
  public:
   std::span<const CopyOp> ops() const { return {ops_.get(), size_}; }
@@ -66,7 +66,7 @@ class CopyBatch {
  private:
   friend class CopyPlanner;
 
-  // Makes room for so many more.
+  // Makes room for `more` further copies.
   void Reserve(size_t more) {
     if (size_ + more > capacity_) Grow(more);
   }
@@ -84,34 +84,37 @@ class CopyBatch {
   size_t bytes_ = 0;
 };
 
-// Writes the copies of one group's moves, neighbours on both sides as one, into batches.
+// Writes the copies of one group's moves into batches. Moves that are neighbours on both sides
+// become one copy.
 class CopyPlanner {
  public:
   explicit CopyPlanner(const BatchLimits& limits) : limits_(limits) {}
 
-  // `moves` are prepared. Layout and moves must outlive the planning; the last group's is over.
-  // No copy crosses a multiple of `region_bytes` from `host` on, if that is not 0; nor does a move.
+  // REQUIRES: `moves` are prepared, and the planning of the last group is finished. `layout` and
+  // `moves` must outlive the planning. If `region_bytes` is not 0, no copy crosses a multiple of
+  // it, counted from `host`. No move may cross such a multiple either.
   void Start(CopyDirection direction, const GroupLayout& layout, std::byte* host,
              std::span<const BlockMove> moves, size_t region_bytes = 0);
-  // Adds to the batch what has room there. True: all moves are written; false: the batch is full.
+  // Adds copies to the batch while there is room. True: all moves are written. False: the batch is
+  // full.
   bool Fill(CopyBatch& batch);
 
  private:
   bool IsWhole(const BlockMove& move) const {
     return move.bytes == block_bytes_ && whole_blocks_fit_;
   }
-  // Writes moves of whole blocks while there are any and they have room.
+  // Writes moves of whole blocks while there are such moves and there is room.
   template <bool kStore>
   void FillWhole(CopyBatch& batch);
   void WriteMove(const BlockMove& move);
-  // A copy ends before this place in host memory.
+  // True if a copy must end before this address in host memory.
   bool IsBorder(const std::byte* host) const {
     return region_bytes_ != 0 && static_cast<size_t>(host - host_) % region_bytes_ == 0;
   }
   void WritePart(const BlockPart& part, const BlockMove& move, size_t offset, size_t bytes,
                  std::byte* host);
   void WriteRows(std::byte* gpu, size_t gpu_pitch, std::byte* host, size_t row_bytes, size_t rows);
-  // False: no room.
+  // False: there is no room.
   bool Take(CopyOp& op, CopyBatch& batch);
   bool TakeRun(CopyOp& op, CopyBatch& batch);
   bool TakeRows(CopyOp& op, CopyBatch& batch);
@@ -120,11 +123,11 @@ class CopyPlanner {
   bool store_ = false;
   const GroupLayout* layout_ = nullptr;
   size_t block_bytes_ = 0;
-  bool whole_blocks_fit_ = false;  // into an empty batch
+  bool whole_blocks_fit_ = false;  // one whole block fits into an empty batch
   std::byte* host_ = nullptr;
   size_t region_bytes_ = 0;
-  std::span<const BlockMove> moves_;  // that are not written yet
-  // Copies of the move that is being written; those before next_op_ are in a batch.
+  std::span<const BlockMove> moves_;  // moves that are not written yet
+  // Copies of the current move. Those before next_op_ are in a batch.
   std::vector<CopyOp> ops_;
   size_t next_op_ = 0;
 };

@@ -17,14 +17,14 @@ namespace kvcast {
 namespace {
 
 constexpr int kMaxThreads = 256;
-// Work that a thread takes at once: long enough that taking it costs nothing, short enough that the
-// threads end together.
+// Amount of work that a thread takes in one step. It is large enough that the cost of taking it
+// does not matter, and small enough that all threads end at about the same time.
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
 struct Batch {
   CopyTicket ticket;
   std::vector<CopyOp> ops;
-  std::vector<size_t> piece_ends;  // behind the last op of each piece
+  std::vector<size_t> piece_ends;  // one past the last op of each piece
   size_t pieces_taken = 0;
   size_t pieces_done = 0;
 
@@ -32,7 +32,7 @@ struct Batch {
   bool done() const { return pieces_done == piece_ends.size(); }
 };
 
-// Cuts ops larger than a piece, and gathers small ones into pieces.
+// Cuts ops that are larger than a piece, and gathers small ops into pieces.
 void Cut(std::span<const CopyOp> ops, Batch& batch) {
   size_t piece_bytes = 0;
   const auto add = [&](const CopyOp& op) {
@@ -166,7 +166,7 @@ class HostCopyBackend final : public CopyBackend {
       const size_t begin = piece == 0 ? 0 : batch->piece_ends[piece - 1];
       const size_t end = batch->piece_ends[piece];
       mutex_.unlock();
-      // The batch stays where it is and as it is until all of its pieces are done.
+      // The batch is not moved or changed until all of its pieces are done.
       for (size_t i = begin; i < end; ++i) {
         Copy(batch->ops[i], i + 1 < batch->ops.size() ? batch->ops[i + 1].src : nullptr);
       }
@@ -195,15 +195,15 @@ class HostCopyBackend final : public CopyBackend {
                                                     const void*) { std::memcpy(dst, src, bytes); }};
 
   Mutex mutex_;
-  std::condition_variable_any work_;  // a batch has come, or the end
+  std::condition_variable_any work_;  // a batch has arrived, or the backend stops
   std::condition_variable_any done_;  // a batch is done
   std::function<void()> tell_;        // set before the first batch
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   uint64_t next_ticket_ KV_GUARDED_BY(mutex_) = 0;
   std::array<Lane, 2> lanes_ KV_GUARDED_BY(mutex_);  // by direction: loads, then stores
-  Lane unused_ KV_GUARDED_BY(mutex_);                // kept for their lists' memory
+  Lane unused_ KV_GUARDED_BY(mutex_);                // kept for the memory of their lists
 
-  std::vector<std::thread> threads_;  // last: they use all of the above
+  std::vector<std::thread> threads_;  // last, because the threads use all members above
 };
 
 }  // namespace

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int kMaxPopulateThreads = 256;
 constexpr int kMaxNumaNodes = 1024;
-// What a thread touches at a time.
+// Number of bytes that a thread touches in one step.
 constexpr size_t kPopulateBytes = size_t{64} << 20;
 
 Status Invalid(const char* message) { return {StatusCode::kInvalidArgument, message}; }
@@ -29,7 +29,8 @@ Status Exhausted(const std::string& what, int error) {
   return {StatusCode::kExhausted, what + ": " + std::strerror(error)};
 }
 
-// Gives back what of a mapping lies before the first multiple of `page`, and one page in all.
+// Unmaps the part before the first multiple of `page`, and the rest of one page at the end, so that
+// `page` bytes are unmapped in total.
 std::byte* Trim(std::byte* mapping, size_t bytes, size_t page) {
   const auto address = reinterpret_cast<uintptr_t>(mapping);
   const size_t head = (page - address % page) % page;
@@ -38,7 +39,7 @@ std::byte* Trim(std::byte* mapping, size_t bytes, size_t page) {
   return mapping + head;
 }
 
-// libnuma for one system call would be a dependency of all who link the library.
+// A direct system call: libnuma would be a dependency of every program that links the library.
 bool BindToNode(void* memory, size_t bytes, int node) {
 #ifdef SYS_mbind
   constexpr int kBind = 2;  // MPOL_BIND
@@ -52,7 +53,7 @@ bool BindToNode(void* memory, size_t bytes, int node) {
 #endif
 }
 
-// 0, or the error.
+// Returns 0, or errno.
 int Populate(std::byte* memory, size_t bytes) {
 #ifdef MADV_POPULATE_WRITE
   if (madvise(memory, bytes, MADV_POPULATE_WRITE) == 0) return 0;
@@ -95,7 +96,7 @@ Result<HostPool> HostPool::Create(const HostPoolConfig& config) {
   const size_t mapped = (config.bytes + page - 1) / page * page;
   int flags = MAP_PRIVATE | MAP_ANONYMOUS;
   if (config.pages == HostPages::kHuge) flags |= MAP_HUGETLB;
-  // One page more than needed, so that the pool can begin where a page of that size may.
+  // One page more than needed, so that the pool can begin at an address that such a page requires.
   void* const mapping = mmap(nullptr, mapped + page, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (mapping == MAP_FAILED) return Exhausted("mmap of the host pool", errno);
   std::byte* const memory = Trim(static_cast<std::byte*>(mapping), mapped + page, page);

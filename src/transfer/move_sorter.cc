@@ -10,7 +10,7 @@ namespace kvcast::transfer {
 namespace {
 
 constexpr int kDigitBits = 11;
-// Below, comparing beats counting digits.
+// For fewer moves, a comparison sort is faster than a radix sort.
 constexpr size_t kRadixFrom = 512;
 
 Status InvalidMove(const BlockMove& move, const char* problem) {
@@ -50,7 +50,7 @@ Status MoveSorter::Prepare(CopyDirection direction, const GroupLayout& layout,
   return {};
 }
 
-// By digits of the sources from the lowest up; a job may have a hundred thousand moves.
+// A radix sort of the sources, from the lowest digit up: a job may have a hundred thousand moves.
 void MoveSorter::Sort(std::span<BlockMove> moves) {
   if (keys_.size() < kRadixFrom) {
     std::sort(keys_.begin(), keys_.end(),
@@ -58,7 +58,7 @@ void MoveSorter::Sort(std::span<BlockMove> moves) {
   } else {
     uint64_t used_bits = 0;
     for (const Key& key : keys_) used_bits |= key.source;
-    // Places are multiples of some power of 2: digits that are all 0 need no pass.
+    // Sources are multiples of some power of 2. Digits that are 0 in all sources need no pass.
     const int last = std::bit_width(used_bits);
     for (int bit = std::countr_zero(used_bits); bit < last; bit += kDigitBits) {
       std::array<uint32_t, (1 << kDigitBits) + 1> ends{};

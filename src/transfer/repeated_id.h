@@ -1,4 +1,4 @@
-// RepeatedId: finds an id that a list names twice.
+// RepeatedId: finds an id that occurs twice in a list.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,11 +9,12 @@
 
 namespace kvcast::transfer {
 
-// A bit for every id below a bound, all clear between calls. Kept for its memory.
+// A bit for every id below a bound. All bits are clear between calls. Reuse the object to keep its
+// memory.
 class RepeatedId {
  public:
-  // Place of the first id that stands earlier in the list too; ids.size(): there is none. Ids
-  // outside of [first, bound) are passed over.
+  // Returns the index of the first id that also occurs earlier in the list; ids.size() if there is
+  // none. Ids outside [first, bound) are ignored.
   template <typename Id>
   size_t Find(std::span<const Id> ids, size_t first, size_t bound) {
     if (seen_.size() < bound / kBits + 1) seen_.resize(bound / kBits + 1);

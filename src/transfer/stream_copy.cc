@@ -21,8 +21,8 @@ void PlainCopy(void* dst, const void* src, size_t bytes, const void*) {
 #if defined(__x86_64__)
 
 constexpr size_t kLine = 256;
-// How far ahead of the loads memory is asked for. The processor's own looking ahead ends at every
-// page, and begins late in a new place.
+// Distance of the prefetch ahead of the loads. The hardware prefetcher stops at every page
+// boundary, and starts late at a new address.
 constexpr size_t kAheadLines = 8;
 static_assert(kAheadLines * kLine <= kStreamCopyFrom);
 
@@ -35,7 +35,7 @@ template <int kLocality>
   for (size_t at = 0; at < kLine; at += 64) __builtin_prefetch(line + at, 0, kLocality);
 }
 
-// Streams whole lines to an aligned place, and asks for as many from `ask` on.
+// Streams whole lines to an aligned address, and prefetches as many lines from `ask` on.
 using StreamLines = void (*)(char* to, const char* from, size_t lines, const char* ask);
 
 void Sse2Lines(char* to, const char* from, size_t lines, const char* ask) {
@@ -70,7 +70,7 @@ __attribute__((target("avx512f"))) void Avx512Lines(char* to, const char* from, 
   }
 }
 
-// memcpy up to the first aligned byte, and behind the last whole line.
+// Uses memcpy up to the first aligned byte, and after the last whole line.
 template <StreamLines kLines>
 void AlignedCopy(void* dst, const void* src, size_t bytes, const void* next_src) {
   constexpr size_t kAlignment = 64;
@@ -110,7 +110,7 @@ StreamCopyVariant WidestStreamCopy() {
     StreamCopyVariant variants[4];
     [[maybe_unused]] const size_t count = StreamCopyVariants(variants);
 #if defined(KVCAST_THREAD_SANITIZER)
-    return variants[count - 1];  // what the sanitizer sees
+    return variants[count - 1];  // the variant that the sanitizer observes
 #else
     return variants[0];
 #endif

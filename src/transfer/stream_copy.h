@@ -1,4 +1,4 @@
-// StreamCopy: memcpy past the caches.
+// StreamCopy: memcpy that bypasses the CPU caches.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,11 +7,12 @@
 
 namespace kvcast::transfer {
 
-// Copies with non-temporal stores: the destination's old bytes are not read first, and neither side
-// pushes anything out of the caches. Worth it from kStreamCopyFrom bytes on; below it is memcpy.
-// The stores are ordered against nothing before StreamFence: call it before telling anybody.
+// Copies with non-temporal stores. The old bytes of the destination are not read first, and neither
+// side evicts other data from the caches. It pays off from kStreamCopyFrom bytes on; below that it
+// is memcpy. The stores have no order before StreamFence: call StreamFence before you signal that
+// the copy is done.
 //
-// next_src: where the next copy will read; its beginning is asked for while this copy runs.
+// next_src: where the next copy will read. Its beginning is prefetched while this copy runs.
 // nullptr: not known.
 using StreamCopyFunction = void (*)(void* dst, const void* src, size_t bytes, const void* next_src);
 inline constexpr size_t kStreamCopyFrom = 2048;
@@ -20,9 +21,9 @@ struct StreamCopyVariant {
   std::string_view name;  // "avx512", "avx2", "sse2" or "memcpy"
   StreamCopyFunction function = nullptr;
 };
-// The widest that this CPU can do.
+// The widest variant that this CPU supports.
 StreamCopyVariant WidestStreamCopy();
-// All that this CPU can do, the widest first. Returns how many.
+// All variants that this CPU supports, the widest first. Returns how many there are.
 size_t StreamCopyVariants(StreamCopyVariant (&variants)[4]);
 
 void StreamFence();

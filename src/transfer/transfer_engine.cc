@@ -16,8 +16,8 @@ namespace {
 
 using transfer::JobState;
 
-// How long the thread sleeps between looks at running copies of which nobody tells the end: a small
-// part of what a batch takes.
+// Sleep time of the thread between polls of running copies, if the backend does not signal their
+// end. It is a small part of the time of a batch.
 constexpr auto kPollInterval = std::chrono::microseconds(50);
 
 Status Invalid(std::string field, const char* problem) {
@@ -50,7 +50,7 @@ Status Validate(const TransferConfig& config) {
 
 }  // namespace
 
-// Jobs come in through incoming_, and go out through results_; the lanes are the pump's alone.
+// Jobs arrive in incoming_ and leave through results_. Only the pump uses the lanes.
 class TransferEngine::Impl {
  public:
   Impl(TransferConfig config, std::unique_ptr<CopyBackend> backend)
@@ -77,7 +77,7 @@ class TransferEngine::Impl {
     }
     const MutexLock pump(pump_mutex_);
     lanes_.Abandon();
-    backend_.reset();  // whose threads may still tell of an end
+    backend_.reset();  // its threads may still signal an end
   }
 
   void Submit(const TransferJob& job) {
@@ -129,7 +129,8 @@ class TransferEngine::Impl {
     return state;
   }
 
-  // Takes what came in, moves copies on, tells what ended. True: anything changed.
+  // Takes the new jobs, continues copies, and publishes the jobs that ended. True: anything
+  // changed.
   bool PumpOnce() KV_REQUIRES(pump_mutex_) {
     {
       const MutexLock lock(mutex_);
@@ -163,7 +164,7 @@ class TransferEngine::Impl {
     }
   }
 
-  // `done` is asked of the jobs under way.
+  // Calls `done` with the jobs under way.
   template <typename Done>
   void WaitUntil(const Done& done) {
     if (config_.own_thread) {
@@ -209,10 +210,10 @@ class TransferEngine::Impl {
 
   Mutex pump_mutex_;
   transfer::TransferLanes lanes_ KV_GUARDED_BY(pump_mutex_);
-  std::vector<std::unique_ptr<JobState>> arrived_ KV_GUARDED_BY(pump_mutex_);  // scratch
-  std::vector<std::unique_ptr<JobState>> ended_ KV_GUARDED_BY(pump_mutex_);    // scratch
+  std::vector<std::unique_ptr<JobState>> arrived_ KV_GUARDED_BY(pump_mutex_);  // scratch memory
+  std::vector<std::unique_ptr<JobState>> ended_ KV_GUARDED_BY(pump_mutex_);    // scratch memory
 
-  mutable Mutex mutex_;  // after pump_mutex_
+  mutable Mutex mutex_;  // locked after pump_mutex_
   std::condition_variable_any work_;
   std::condition_variable_any ended_signal_;
   bool stopping_ KV_GUARDED_BY(mutex_) = false;

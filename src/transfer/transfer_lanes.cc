@@ -184,8 +184,8 @@ Status TransferLanes::Prepare(JobState& job) {
   return {};
 }
 
-// Copies of a batch run in any order. Places in a chunk are apart, so it takes an id named twice
-// for two of them to write the same bytes.
+// The copies of a batch run in any order. The places in a chunk are disjoint, so two copies can
+// write the same bytes only if an id occurs twice.
 Status TransferLanes::CheckDestinations(const JobState& job) {
   const auto twice = [](const char* what, uint64_t id) {
     return Status(StatusCode::kInvalidArgument, what + std::to_string(id) + ": is written twice");
@@ -207,7 +207,7 @@ Status TransferLanes::CheckDestinations(const JobState& job) {
   return {};
 }
 
-// A block's place in its chunk may lie in several slots, which need not be neighbours.
+// The place of a block in its chunk may cover several slots, which need not be neighbours.
 Status TransferLanes::AddMoves(JobState& job, size_t index) {
   const JobState::Group& group = job.groups[index];
   if (group.group.value >= config_.groups.size()) return InvalidGroup(group, "does not exist");

@@ -1,4 +1,5 @@
-// TransferLanes: starts the copies of jobs and sees them end; two queues, loads and stores.
+// TransferLanes: starts the copies of jobs and detects their ends. It has two queues: loads and
+// stores.
 //
 // One thread drives it.
 // SPDX-License-Identifier: Apache-2.0
@@ -16,12 +17,12 @@
 
 namespace kvcast::transfer {
 
-// A job, and how far it is. Kept for its lists' memory once it has ended.
+// A job and its progress. After its end it is reused for the memory of its lists.
 struct JobState {
   struct Group {
     GroupIdx group;
     uint32_t first_block = 0;
-    size_t blocks_end = 0;  // of blocks, slots and moves below
+    size_t blocks_end = 0;  // ends in blocks, slots and moves below
     size_t slots_end = 0;
     size_t moves_end = 0;
   };
@@ -35,7 +36,7 @@ struct JobState {
 
   bool prepared = false;
   std::vector<BlockMove> moves;
-  size_t groups_planned = 0;  // of whose moves every copy has started
+  size_t groups_planned = 0;  // groups whose copies have all started
   size_t batches_running = 0;
   Status status;
 
@@ -49,12 +50,12 @@ class TransferLanes {
   TransferLanes(const TransferConfig& config, CopyBackend& backend);
 
   void Add(std::unique_ptr<JobState> job);
-  // Sees what has ended and starts what may start. Appends the jobs that ended; true: anything
-  // changed.
+  // Detects ended copies and starts copies that may start. Appends the jobs that ended. True:
+  // anything changed.
   bool Pump(std::vector<std::unique_ptr<JobState>>& ended);
-  // Blocks until the batch that has run longest has ended; false: none runs.
+  // Blocks until the oldest running batch has ended. False: no batch runs.
   bool WaitForOldest();
-  // Lets the running copies end, and forgets all jobs.
+  // Waits until the running copies end, and drops all jobs.
   void Abandon();
   bool idle() const;
 
@@ -64,7 +65,7 @@ class TransferLanes {
   struct Running {
     CopyTicket ticket;
     JobState* job;
-    uint64_t since;  // a number that grows
+    uint64_t since;  // a sequence number
     CopyState state = CopyState::kRunning;
   };
   using Clock = std::chrono::steady_clock;
@@ -73,9 +74,9 @@ class TransferLanes {
     explicit Lane(const BatchLimits& limits) : planner(limits) {}
 
     std::vector<std::unique_ptr<JobState>> jobs;  // in order of submission
-    Clock::time_point busy_since;                 // while there are any
+    Clock::time_point busy_since;                 // valid while there are jobs
     std::vector<Running> running;
-    CopyPlanner planner;  // of the first job that has work
+    CopyPlanner planner;  // plans the first job that has work
   };
 
   Status Prepare(JobState& job);
@@ -83,7 +84,7 @@ class TransferLanes {
   Status CheckDestinations(const JobState& job);
   void StartPlanner(Lane& lane, const JobState& job);
   bool Reap(Lane& lane);
-  // Starts a batch, of which `most` may be under way. False: nothing to do.
+  // Starts a batch if fewer than `most` batches run. False: there was nothing to do.
   bool Start(Lane& lane, int most);
   void StartBatch(Lane& lane, JobState& job);
   void End(Lane& lane, std::vector<std::unique_ptr<JobState>>& ended);
@@ -94,7 +95,7 @@ class TransferLanes {
   std::array<Lane, 2> lanes_;  // by direction: loads, then stores
   MoveSorter sorter_;
   RepeatedId repeated_;
-  CopyBatch batch_;  // scratch
+  CopyBatch batch_;  // scratch memory
   uint64_t batches_started_ = 0;
   TransferStats stats_;
 };

@@ -1,4 +1,4 @@
-// BatchEncoder: writes one batch event by event, so that a producer need not hold them all.
+// BatchEncoder: writes a batch event by event, so that the producer need not hold all events.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,18 +17,18 @@ namespace kvcast::wire {
 
 class BatchEncoder {
  public:
-  // Appends to `out`, which must outlive the encoder. `events`: how many will be added.
+  // Appends to `out`, which must outlive the encoder. `events`: how many events will be added.
   BatchEncoder(Dialect dialect, double ts, size_t events, std::vector<uint8_t>& out);
 
-  // Nothing more is written once an event was one that no decoder would take back.
+  // If a decoder would refuse an event, that event and all later ones are not written.
   void Add(const BlockStored& event);
   void Add(const BlockRemoved& event);
   void Add(const AllBlocksCleared& event);
-  // One event for each hash of `events`, as block pools remove them.
+  // Adds one event for each hash of `events`, as block pools remove blocks.
   void AddEachHash(const BlockRemoved& events);
 
-  // Ends the batch. Not ok: an event could not be written (the message names it), and `out` is as
-  // it was. REQUIRES: as many events were added as announced.
+  // Ends the batch. REQUIRES: as many events were added as the constructor announced. Not ok: an
+  // event could not be written, and the message names it; `out` is then as it was before.
   Status Finish(std::optional<int64_t> data_parallel_rank);
 
  private:
@@ -44,7 +44,7 @@ class BatchEncoder {
   size_t added_ = 0;
   Status status_;
   Writer writer_;
-  // Scratch of AddEachHash.
+  // Scratch memory of AddEachHash.
   std::vector<uint8_t> before_hash_;
   std::vector<uint8_t> after_hash_;
 };

@@ -18,7 +18,7 @@ Status Malformed(std::string message) { return {StatusCode::kMalformed, std::mov
 Status CutShort() { return Malformed("the payload is cut short or is not MessagePack"); }
 Status NotABatch(std::string why) { return Malformed("not a batch: " + std::move(why)); }
 
-// Decodes one payload; holds what its parts share.
+// Decodes one payload. Holds the state that the parts of the payload share.
 class BatchDecoder {
  public:
   BatchDecoder(std::span<const uint8_t> payload, const WireLimits& limits,
@@ -47,8 +47,9 @@ class BatchDecoder {
   wire::BatchBudget budget_;
   EventBatch& batch_;
   DecodeCounts counts_;
-  size_t decoded_ = 0;  // events at the front of batch_ that are this batch's
-  // The bytes of the last event if it is a remove of one hash, whose lead byte is at hash_at.
+  size_t decoded_ = 0;  // number of events at the front of batch_ that belong to this batch
+  // The bytes of the last event if that event is a remove of one hash. hash_at is the offset of the
+  // hash's lead byte.
   struct {
     std::span<const uint8_t> bytes;
     size_t hash_at = 0;
@@ -158,7 +159,7 @@ Status BatchDecoder::ReadEvents() {
   return {};
 }
 
-// Most removes are the one before with another hash.
+// Fast path: most removes differ from the remove before only in the hash.
 bool BatchDecoder::ReadLikeLastRemove() {
   if (last_remove_.bytes.empty() || limits_.max_hashes == 0 || budget_.hashes == 0) return false;
   uint64_t hash = 0;
@@ -179,7 +180,7 @@ void BatchDecoder::NoteRemove(const Reader& start, const uint8_t* single_hash,
   last_remove_.unknown_fields = unknown_fields;
 }
 
-// Whether the event behind the decoded ones became part of the last of them.
+// Whether the event after the decoded events was merged into the last decoded event.
 bool BatchDecoder::MergeRemove() {
   auto* removed = std::get_if<BlockRemoved>(&batch_.events[decoded_]);
   auto* before = decoded_ == 0 ? nullptr : std::get_if<BlockRemoved>(&batch_.events[decoded_ - 1]);
@@ -193,8 +194,8 @@ bool BatchDecoder::MergeRemove() {
   return true;
 }
 
-// Whether the value there is a map with a 16-bit header that needs none. REQUIRES: there is a
-// value.
+// Whether the next value is a map with a 16-bit header although a shorter one would do. REQUIRES:
+// there is a next value.
 bool HasWideHeader(const Reader& reader) {
   constexpr uint8_t kMap16 = 0xde;
   const uint8_t* const head = reader.position();

@@ -12,7 +12,7 @@
 namespace kvcast::wire {
 namespace {
 
-// Nested lists are written by recursion; no decoder follows deeper ones.
+// The writer recurses into nested lists, and no decoder accepts deeper lists.
 constexpr int kListDepthMax = 60;
 
 bool TextFits(const std::string& text) { return text.size() <= kMaxLength && IsUtf8(text); }
@@ -51,7 +51,7 @@ bool TokensFit(const BlockStored& event) {
   return tokens % event.tokens_per_position == 0 && tokens <= kMaxLength;
 }
 
-// A list of `width` tokens for each hash.
+// True if there is a list of `width` tokens for each hash.
 bool LookaheadFits(const BlockStored& event) {
   if (!event.lookahead) return true;
   const size_t tokens = event.lookahead->token_ids.size();

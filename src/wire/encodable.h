@@ -1,4 +1,4 @@
-// What an event must hold to for its bytes to be decodable.
+// The conditions under which the bytes of an event can be decoded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,13 +13,13 @@ namespace kvcast::wire {
 // Counts and lengths have 32 bits on the wire.
 inline constexpr size_t kMaxLength = UINT32_MAX;
 
-// nullptr: a decoder without limits takes back what any dialect writes of the event. Else what is
-// wrong with it.
+// Returns nullptr if a decoder without limits accepts the encoding of the event in every dialect.
+// Otherwise returns a text that names the problem.
 const char* ProblemOf(const BlockStored& event);
 const char* ProblemOf(const BlockRemoved& event);
 const char* ProblemOf(const AllBlocksCleared& event);
 
-// Whether EncodeBatch takes the batch, and its error if not.
+// Ok if EncodeBatch accepts the batch; otherwise the error of EncodeBatch.
 Status CheckEncodable(const EventBatch& batch);
 Status TooManyEvents();
 Status BadEvent(size_t index, const char* problem);

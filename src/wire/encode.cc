@@ -10,8 +10,8 @@ namespace kvcast {
 namespace wire {
 namespace {
 
-// Fields that are written: all but the nil ones beyond the first `always`. An array can only leave
-// out its end.
+// Number of fields that are written. Nil fields after the first `always` fields are left out. An
+// array can leave out only fields at its end.
 template <typename EventType>
 size_t CountWritten(const EventType& event, const EventLayout& layout, bool maps) {
   size_t count = layout.always;
@@ -31,7 +31,7 @@ void WriteHead(Writer& out, std::string_view tag, size_t fields, bool wide, bool
   out.Text(tag);
 }
 
-// Fields from `first` on.
+// Writes the fields from index `first` on.
 template <typename EventType>
 void WriteFields(Writer& out, const EventType& event, const EventLayout& layout, size_t first,
                  size_t written, bool maps) {
@@ -108,7 +108,7 @@ void BatchEncoder::AddEachHash(const BlockRemoved& events) {
   WriteHash(writer_, events.block_hashes[0]);
   const size_t hash_end = writer_.position();
   WriteFields(writer_, events, layout, 1, count, layout_.maps);
-  // The others differ in the hash alone.
+  // The other events differ only in the hash.
   const auto before = writer_.written(start, hash_start);
   const auto after = writer_.written(hash_end, writer_.position());
   before_hash_.assign(before.begin(), before.end());

@@ -73,12 +73,12 @@ bool ReadField(FieldReader& in, Field field, AllBlocksCleared& event) {
   return field == Field::kMedium ? in.Text(event.medium) : in.SkipUnknown();
 }
 
-// SGLang's, of stores.
+// Keys that SGLang adds to stores.
 constexpr std::string_view kComponentTypesKey = "component_types";
 constexpr std::string_view kComponentIdKey = "component_id";
 
-// Index of the key's field; named.size() if it is none. Starts at `expected`, where the producers'
-// order puts it, and wraps.
+// Index of the field with this key; named.size() if there is none. The search starts at `expected`,
+// the index that follows from the producers' order, and wraps around.
 size_t FindField(std::span<const Field> named, size_t expected, std::string_view key) {
   for (size_t i = expected; i < named.size(); ++i) {
     if (FieldKey(named[i]) == key) return i;
@@ -89,7 +89,7 @@ size_t FindField(std::span<const Field> named, size_t expected, std::string_view
   return named.size();
 }
 
-// The memory of an earlier event's lookahead is no value of this one.
+// An event that sent no lookahead must not keep the reused lookahead of an earlier event.
 void DropUnsent(FieldSet seen, BlockStored& event) {
   if (!seen.Contains(Field::kLookaheadTokenIds)) event.lookahead.reset();
 }
@@ -132,8 +132,8 @@ bool ReadPairs(FieldReader& in, const EventFields& known, uint64_t pairs, EventT
   return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
 }
 
-// Elements 7 and 8 of a BlockStored array: vLLM puts the LoRA name and the extra keys there, SGLang
-// a metadata map and a list of component names. Only the types tell them apart.
+// Elements 7 and 8 of a BlockStored array. vLLM puts the LoRA name and the extra keys there. SGLang
+// puts a metadata map and a list of component names there. Only the types differ.
 bool ReadContestedElement(FieldReader& in, Field field, BlockStored& event) {
   Kind kind;
   if (!in.PeekKind(kind)) return false;
@@ -176,8 +176,8 @@ bool ReadElements(FieldReader& in, const EventFields& known, uint64_t elements, 
   return seen.ContainsAll(known.required) || in.Fail(Reject::kMissingField);
 }
 
-// Empties an event but keeps the memory of its long lists; the required fields are always read, so
-// an engaged token_ids cannot stay behind. An engaged lookahead can: see DropUnsent.
+// Empties an event but keeps the memory of its long lists. The required fields are always read, so
+// an engaged token_ids is always overwritten. An engaged lookahead may stay: see DropUnsent.
 void Clear(BlockStored& event) {
   std::vector<BlockHash> hashes;
   std::vector<TokenId> tokens;
@@ -199,7 +199,7 @@ void Clear(BlockRemoved& event) {
 }
 void Clear(AllBlocksCleared& event) { event = AllBlocksCleared(); }
 
-// The slot of an earlier batch is used again where it holds the same kind of event.
+// Reuses the slot of an earlier batch if the slot holds the same kind of event.
 template <typename EventType>
 EventType& Emptied(Event& event) {
   auto* same = std::get_if<EventType>(&event);
@@ -208,7 +208,7 @@ EventType& Emptied(Event& event) {
   return *same;
 }
 
-// A check that needs several fields: each hash has its list of lookahead tokens.
+// Checks several fields together: each hash must have its list of lookahead tokens.
 bool Consistent(const FieldReader& in, const BlockStored& event) {
   return !event.lookahead || in.lookahead_lists() == event.block_hashes.size();
 }
@@ -225,7 +225,7 @@ bool ReadEvent(FieldReader& in, EventKind kind, const Value& head, Event& event)
 }
 
 std::optional<EventKind> KindOfTag(const Value& tag) {
-  // One peer sends the index of the class instead of its name.
+  // One peer sends the index of the event class instead of its name.
   if (tag.kind == Kind::kUnsigned && tag.number < std::size(kEventTags)) {
     return static_cast<EventKind>(tag.number);
   }
@@ -236,7 +236,7 @@ std::optional<EventKind> KindOfTag(const Value& tag) {
   return std::nullopt;
 }
 
-// Finds the value of the "type" key; it is the first one in all known producers.
+// Finds the value of the "type" key. All known producers write this key first.
 bool FindTag(Reader ahead, uint64_t pairs, Value& tag) {
   for (uint64_t i = 0; i < pairs; ++i) {
     Reader at_key = ahead;

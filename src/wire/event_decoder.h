@@ -1,4 +1,4 @@
-// Decoding of one event, in whatever form it comes.
+// Decodes one event in any of its wire forms.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,20 +10,20 @@
 
 namespace kvcast::wire {
 
-// What all events of a batch share.
+// State that all events of a batch share.
 struct EventContext {
   const WireLimits& limits;
   BatchBudget& budget;
   const DecodeOptions& options;
-  DecodeCounts& counts;  // unknown_fields and component_fields: added to
-  // Set to the place in the input of the event's block hashes if they are a single one in the
-  // 9-byte form of integers, else to nullptr.
+  DecodeCounts& counts;  // the decoder adds to unknown_fields and component_fields
+  // Output. If the event has a single block hash in the 9-byte integer form, the position of that
+  // hash in the input; otherwise nullptr.
   const uint8_t*& single_hash;
 };
 
-// Decodes the event at the reader's position: a map with a "type", an array that starts with the
-// tag, or bytes that hold either. nullopt: done, the reader is behind the event. Otherwise why not;
-// the position and `event` are then undefined.
+// Decodes the event at the reader's position. The event is a map with a "type", an array that
+// starts with the tag, or bytes that hold either. nullopt: the event is decoded and the reader
+// stands after it. Otherwise the reason of the reject; the position and `event` are then undefined.
 std::optional<Reject> DecodeEvent(Reader& in, const EventContext& context, Event& event);
 
 }  // namespace kvcast::wire

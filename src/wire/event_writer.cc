@@ -71,7 +71,7 @@ void Write(Writer& out, const std::vector<std::pair<std::string, ExtraKey>>& met
   }
 }
 
-// Token ids need two members.
+// A separate type, because writing token ids needs two members of the event.
 struct TokensOf {
   const BlockStored& event;
 };
@@ -88,7 +88,7 @@ void Write(Writer& out, TokensOf tokens) {
   }
 }
 
-// The lists are as many as the hashes.
+// A separate type, because the number of lists is the number of hashes.
 struct LookaheadOf {
   const BlockStored& event;
 };

@@ -16,8 +16,8 @@ std::span<const uint8_t> ContentOf(const Value& value) {
 
 }  // namespace
 
-// A declared count is worth a small reservation; beyond that only bytes that are really there
-// are, and the rest grows as values arrive.
+// A declared count alone justifies only a small reservation. Beyond that, the reservation is
+// limited by the bytes that remain in the input, and the vector grows as values arrive.
 template <typename T>
 void FieldReader::ReserveWithin(std::vector<T>& values, size_t count) const {
   constexpr size_t kTrustedBytes = 32 * 1024;
@@ -165,7 +165,7 @@ bool FieldReader::SkippedTokens(size_t count, std::vector<TokenId>& tokens) {
     if (!Token(token)) return false;
     ++done;
   }
-  // Not before they have been there.
+  // The tokens are allocated only after they were found in the input.
   tokens.assign(count, 0);
   return true;
 }
@@ -211,7 +211,7 @@ bool FieldReader::Tokens(BlockStored& event) {
   return true;
 }
 
-// One inner list; the first of them gives the width of all.
+// Reads one inner list. The first inner list sets the width of all.
 bool FieldReader::LookaheadList(LookaheadTokens& lookahead) {
   Value head;
   if (!Any(head)) return false;
@@ -303,7 +303,7 @@ bool FieldReader::ExtraKeyEntries(std::optional<std::vector<std::optional<ExtraK
   return true;
 }
 
-// The items of a list that is itself at `depth`.
+// Reads the items of a list that itself is at `depth`.
 bool FieldReader::Items(size_t count, uint32_t depth, std::vector<ExtraKey>& items) {
   if (!ChargeExtraKeys(count)) return false;
   ReserveWithin(items, count);

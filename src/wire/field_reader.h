@@ -1,4 +1,4 @@
-// FieldReader: reads what event fields hold, within the limits of the batch.
+// FieldReader: reads the values of event fields within the limits of the batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace kvcast::wire {
 
-// What the batch as a whole may still use.
+// The part of the batch limits that is still available.
 struct BatchBudget {
   uint64_t hashes;
   uint64_t tokens;
@@ -28,11 +28,11 @@ struct BatchBudget {
         extra_keys(limits.max_batch_extra_keys) {}
 };
 
-// Reads the values of one event. Every call that returns false has recorded a reason and leaves the
+// Reads the values of one event. A call that returns false has recorded a reason and leaves the
 // reader's position undefined.
 class FieldReader {
  public:
-  // The level of an event's fields: batch, list of events, event, field.
+  // The nesting level of an event's fields: batch, list of events, event, field.
   static constexpr uint32_t kFieldDepth = 4;
 
   FieldReader(Reader& in, const WireLimits& limits, const DecodeOptions& options,
@@ -43,7 +43,7 @@ class FieldReader {
         budget_(budget),
         depth_max_(DepthMax(limits)) {}
 
-  // Containers may be nested this deep, whatever the limits say: reading recurses.
+  // The deepest nesting of containers that is read, independent of the limits: reading recurses.
   static uint32_t DepthMax(const WireLimits& limits) { return std::min(limits.max_depth, 64u); }
 
   Reject reason() const { return reason_; }
@@ -51,24 +51,24 @@ class FieldReader {
   uint64_t component_fields() const { return component_fields_; }
   // See EventContext.
   const uint8_t* single_hash() const { return single_hash_; }
-  // Lists that Lookahead read.
+  // Number of lists that Lookahead read.
   size_t lookahead_lists() const { return lookahead_lists_; }
   bool Fail(Reject reason) {
     reason_ = reason;
     return false;
   }
 
-  // The next value, containers by their head.
+  // Reads the next value; of a container only the head.
   bool Any(Value& value) { return in_.Next(value) || Fail(Reject::kBadValue); }
-  // What it is, kUnsigned for all integers, without consuming it.
+  // Returns the kind of the next value without consuming the value. All integers are kUnsigned.
   bool PeekKind(Kind& kind) { return in_.PeekKind(kind) || Fail(Reject::kBadValue); }
   // Whether the next value is an array that starts with text.
   bool AtTextArray() const;
-  // Passes over one value.
+  // Skips one value.
   bool Skip() { return in_.Skip() || Fail(Reject::kBadValue); }
-  // The same for a value that nobody asked for: counts it and holds it to the depth limit.
+  // Skips one value of an unknown field. Counts the field and applies the depth limit.
   bool SkipUnknown();
-  // The names of a block's components, or nil.
+  // Skips the names of a block's components, or nil.
   bool SkipComponents();
 
   // nil clears the target.

@@ -7,7 +7,8 @@
 namespace kvcast::wire {
 namespace {
 
-// Each vLLM generation added to the end of the one before, so its layout is a prefix of these.
+// Each vLLM generation appended fields to the list of the generation before. The layout of a
+// generation is therefore a prefix of these lists.
 constexpr Field kVllmStored[] = {
     Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,          Field::kBlockSize,
     Field::kLoraId,      Field::kMedium,          Field::kLoraName,          Field::kExtraKeys,
@@ -25,7 +26,7 @@ constexpr Field kSglangMapStored[] = {
     Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,  Field::kBlockSize,
     Field::kLoraId,      Field::kMedium,          Field::kCacheSalt, Field::kSessionId,
 };
-// All that the decoder knows by name: vLLM's, then what only others send.
+// All fields that the decoder knows by name: vLLM's fields, then the fields of other producers.
 constexpr Field kNamedStored[] = {
     Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,          Field::kBlockSize,
     Field::kLoraId,      Field::kMedium,          Field::kLoraName,          Field::kExtraKeys,
@@ -34,7 +35,7 @@ constexpr Field kNamedStored[] = {
     Field::kMetadata,    Field::kTokenOffset,
 };
 
-// vLLM's fields, kvcast's own at the end.
+// vLLM's fields, then kvcast's own.
 constexpr Field kKvcastStored[] = {
     Field::kBlockHashes, Field::kParentBlockHash, Field::kTokenIds,          Field::kBlockSize,
     Field::kLoraId,      Field::kMedium,          Field::kLoraName,          Field::kExtraKeys,

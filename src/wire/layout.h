@@ -1,5 +1,5 @@
-// The fields of events on the wire: their names, and which of them each producer generation writes
-// in which order. The one table that encoder and decoder share.
+// The fields of events on the wire: their names, and the fields and their order for each generation
+// of each producer. The encoder and the decoder share this table.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,8 @@
 
 namespace kvcast::wire {
 
-// Stands for a bit in FieldSet, nothing more: the numbers never reach the wire.
+// The number of a field is its bit in FieldSet and its index in kFieldKeys. The number never
+// reaches the wire.
 enum class Field : uint8_t {
   kBlockHashes,
   kParentBlockHash,
@@ -78,7 +79,7 @@ inline constexpr std::string_view kEventTags[] = {"BlockStored", "BlockRemoved",
                                                   "AllBlocksCleared"};
 inline constexpr std::string_view kTypeKey = "type";
 
-// What the decoder looks for in one kind of event.
+// The fields that the decoder reads in one kind of event.
 struct EventFields {
   std::span<const Field> named;       // in map events, in the order in which vLLM writes them
   std::span<const Field> positional;  // in array events, after the tag
@@ -86,20 +87,21 @@ struct EventFields {
 };
 const EventFields& FieldsOf(EventKind kind);
 
-// One event of one dialect. The fields beyond the first `always` are left out where nil; in array
-// events only trailing ones can be.
+// One event of one dialect. A nil field after the first `always` fields is left out. In an array
+// event only trailing nil fields can be left out.
 struct EventLayout {
   std::span<const Field> fields;
   size_t always = 0;
-  // Map heads take 16 bits even for few pairs. vLLM's encoder picks the form of a head by the
-  // number of pairs that its class could have, tag included: up to 15 the shortest, with 16 this.
+  // If true, map heads have a 16-bit count even for few pairs. vLLM's encoder picks the form of a
+  // head by the number of pairs that the event's class can have, tag included: up to 15 pairs it
+  // uses the shortest form, with 16 pairs this form.
   bool wide_head = false;
 };
 
 struct Layout {
   std::string_view name;
-  bool maps = false;  // events are maps
-  bool rank = true;   // the batch has its third element
+  bool maps = false;  // events are maps, otherwise arrays
+  bool rank = true;   // the batch has its third element, the rank
   EventLayout stored;
   EventLayout removed;
   EventLayout cleared;

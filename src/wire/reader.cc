@@ -9,8 +9,8 @@
 namespace kvcast::wire {
 namespace {
 
-// What follows a lead byte of 0xc0 ... 0xdf: a number, length or count of `width` bytes; `fixed`
-// is the content length of forms that have none of these.
+// The form of a value by its lead byte, 0xc0 ... 0xdf. A number, length or count of `width` bytes
+// follows the lead byte. `fixed` is the content length of forms that have none of these.
 struct Lead {
   enum Form : uint8_t { kNever, kPlain, kSigned, kFloat32, kSized, kCounted };
   Form form;
@@ -54,18 +54,19 @@ constexpr std::array<Lead, 32> kLeads = {{
     {Lead::kCounted, Kind::kMap, 4},          // df
 }};
 
-// Token ids mix the forms of integers at random, so a branch by form would be mispredicted half of
-// the time, and without one each value waits for the length of the one before. Hence in windows:
-// first, for all bytes at once, the length of the value if one started there; then hop.
+// Token ids mix the integer forms at random. A branch by form would be mispredicted half of the
+// time. Without a branch, each value waits for the length of the value before. The reader therefore
+// works in windows. First it computes for all bytes of a window, in one pass, the length of the
+// value that would start at each byte. Then it hops from value to value.
 constexpr size_t kWindow = 64;
 
-// 0 where no unsigned integer of up to 32 bits can start.
+// Returns 0 if no unsigned integer of up to 32 bits can start with this byte.
 inline uint8_t SmallIntegerLength(uint8_t lead) {
   return static_cast<uint8_t>((lead < 0x80) + 2 * (lead == 0xcc) + 3 * (lead == 0xcd) +
                               5 * (lead == 0xce));
 }
 
-// Without branches and in place, so that compilers vectorise it.
+// Has no branches and works in place, so that compilers vectorise it.
 void MeasureSmallIntegers(const uint8_t* bytes, std::array<uint8_t, kWindow>& lengths) {
   std::memcpy(lengths.data(), bytes, kWindow);
   for (uint8_t& byte : lengths) {
@@ -73,20 +74,21 @@ void MeasureSmallIntegers(const uint8_t* bytes, std::array<uint8_t, kWindow>& le
   }
 }
 
-// Hopping over values waits for the length of each. With lengths of two neighbours at once it waits
-// half as often, and in larger windows it is cut short less often.
+// Each hop waits for the length of its value. With the combined length of two neighbours the walk
+// waits half as often. With a larger window the end of the window stops the walk less often.
 constexpr size_t kSkipWindow = 512;
 constexpr size_t kLongestSmallInteger = 5;
 
-// For each byte: the length of the small integer that starts there, and of that with the one behind
-// it; 0 where there is none.
+// For each byte: the length of the small integer that starts there, and the length of that integer
+// together with the next one. 0 if there is no such integer.
 struct PairLengths {
   std::array<uint8_t, kSkipWindow + kWindow> one;
   std::array<uint8_t, kSkipWindow + kWindow> two;
 };
 
-// For the first `window` bytes, and `one` for as many more as the longest value has. In place and
-// without branches, as MeasureSmallIntegers. REQUIRES: window + kWindow readable bytes.
+// Fills `two` for the first `window` bytes, and `one` for at least kLongestSmallInteger bytes more.
+// Works in place and without branches, as MeasureSmallIntegers. REQUIRES: window + kWindow readable
+// bytes.
 void MeasurePairs(const uint8_t* bytes, size_t window, PairLengths& lengths) {
   constexpr size_t kStep = 16;
   const size_t padded = (window + kStep - 1) / kStep * kStep;
@@ -118,7 +120,7 @@ bool SameBytes(const uint8_t* a, const uint8_t* b, size_t size) {
   return differing == 0;
 }
 
-// By the length with the lead byte.
+// Indexed by the length of the value, lead byte included.
 constexpr uint64_t kValueMasks[] = {0, 0x7f, 0xff, 0xffff, 0, 0xffffffff};
 
 // REQUIRES: eight readable bytes.
@@ -184,7 +186,7 @@ bool Reader::TakeNumber(unsigned width, uint64_t& number) {
 }
 
 bool Reader::TakeContent(Value& value, uint64_t length) {
-  // An extension's type byte belongs to its content here: nobody reads extensions.
+  // The type byte of an extension counts as content here, because no caller reads extensions.
   if (value.kind == Kind::kExtension) ++length;
   if (length > remaining()) return false;
   value.number = length;
@@ -248,7 +250,7 @@ size_t Reader::SkipSmallIntegers(size_t count) {
     const size_t window = std::min(kSkipWindow, (count - done) * kLongestSmallInteger);
     MeasurePairs(next_, window, lengths);
     size_t at = 0;
-    // The window may end inside the last one.
+    // The last value may extend past the window.
     for (; at < window && count - done >= 2 && lengths.two[at] != 0; done += 2) {
       at += lengths.two[at];
     }
@@ -276,8 +278,8 @@ bool Reader::NextLike(std::span<const uint8_t> model, size_t number_at, uint64_t
 bool Reader::Skip() {
   Value value;
   for (uint64_t pending = 1; pending > 0; --pending) {
-    // Each pending value takes at least one byte; without this a small input with huge counts
-    // would be walked to its end before it is refused.
+    // Each pending value takes at least one byte. Without this check, a small input with huge
+    // counts would be walked to its end before it is refused.
     if (pending > remaining() || !Next(value)) return false;
     pending += value.children();
   }

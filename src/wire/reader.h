@@ -1,7 +1,7 @@
 // Reader: a bounded cursor over MessagePack bytes.
 //
-// It never reads past its end, never allocates, and believes a count or a length only as far as
-// bytes remain for it.
+// The reader never reads past its end and never allocates. It accepts a count or a length only if
+// enough bytes remain for it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@ namespace kvcast::wire {
 enum class Kind : uint8_t {
   kNil,
   kBool,
-  kUnsigned,  // any integer >= 0, whatever its form
+  kUnsigned,  // any integer >= 0, in any form
   kNegative,
   kFloat,  // 32-bit floats are widened
   kText,
@@ -31,7 +31,7 @@ struct Value {
   // Bool: 0 or 1. Integers: two's complement bits. Float: IEEE bits of the double. Text, bytes,
   // extension: length in bytes. Array: elements. Map: pairs.
   uint64_t number = 0;
-  // Text, bytes, extension: the content, borrowed from the input.
+  // Text, bytes, extension: the content. It points into the input.
   const uint8_t* data = nullptr;
 
   bool is_integer() const { return kind == Kind::kUnsigned || kind == Kind::kNegative; }
@@ -42,7 +42,7 @@ struct Value {
   std::string_view as_view() const {
     return {reinterpret_cast<const char*>(data), static_cast<size_t>(number)};
   }
-  // Values that follow the head: elements, or keys and values.
+  // Number of values after the head: elements, or keys and values.
   uint64_t children() const {
     return kind == Kind::kArray ? number : kind == Kind::kMap ? 2 * number : 0;
   }
@@ -63,8 +63,8 @@ class Reader {
   bool at_end() const { return next_ == end_; }
 
   // Reads one value. Text, bytes and extensions are consumed with their content, containers only
-  // with their head. False (position undefined): cut short, more declared than bytes remain, or
-  // the byte 0xc1, which MessagePack never uses.
+  // with their head. False (the position is then undefined): the value is cut short, it declares
+  // more than the remaining bytes can hold, or its lead byte is 0xc1, which MessagePack never uses.
   bool Next(Value& value) {
     if (at_end()) return false;
     const uint8_t lead = *next_++;
@@ -74,15 +74,16 @@ class Reader {
     return CountFits(value);
   }
 
-  // The kind of the next value, kUnsigned for all integers; nothing is consumed. False: as Next.
+  // Returns the kind of the next value without consuming the value. All integers are kUnsigned.
+  // False: as Next.
   bool PeekKind(Kind& kind) const;
 
-  // Where the next value starts.
+  // The start of the next value.
   const uint8_t* position() const { return next_; }
 
-  // Whether the next value stands in the 9-byte form that 64-bit hashes take.
+  // Whether the next value has the 9-byte form of 64-bit hashes.
   bool AtUint64() const { return remaining() >= 9 && *next_ == 0xcf; }
-  // Reads one value if it stands in that form. False: it does not, and nothing is consumed.
+  // Reads one value if it has the 9-byte form. False: it has another form, and nothing is consumed.
   bool NextUint64(uint64_t& number) {
     if (!AtUint64()) return false;
     number = Load64(next_ + 1);
@@ -90,18 +91,18 @@ class Reader {
     return true;
   }
 
-  // Reads up to `count` unsigned integers of at most 32 bits at once, stopping before the first
-  // value of another form or near the end. Returns how many it wrote to `out`.
+  // Reads up to `count` unsigned integers of at most 32 bits. Stops before the first value of
+  // another form, and near the end of the input. Returns how many values it wrote to `out`.
   size_t NextSmallIntegers(size_t count, int64_t* out);
 
-  // Passes over what NextSmallIntegers would read. Returns how many.
+  // Skips the values that NextSmallIntegers would read. Returns how many.
   size_t SkipSmallIntegers(size_t count);
 
-  // Passes over bytes that are those of `model` but for another number in the 9-byte form, whose
-  // lead byte is at `number_at`. False: they are not, and nothing is consumed.
+  // Skips bytes that equal `model` except for the number in the 9-byte form whose lead byte is at
+  // `number_at`; returns that number in `number`. False: the bytes differ, and nothing is consumed.
   bool NextLike(std::span<const uint8_t> model, size_t number_at, uint64_t& number);
 
-  // Passes over one value with everything in it, however deep. False: as Next.
+  // Skips one value with all its content, at any depth. False: as Next.
   bool Skip();
 
   enum class SkipResult : uint8_t { kOk, kMalformed, kTooDeep };

@@ -7,7 +7,7 @@
 namespace kvcast::wire {
 namespace {
 
-// Bytes of a sequence by its lead byte; 0 where no sequence starts.
+// Bytes of a sequence by its lead byte; 0 if no sequence can start with this byte.
 size_t SequenceLength(uint8_t lead) {
   if (lead < 0x80) return 1;
   if (lead < 0xc2) return 0;
@@ -16,7 +16,7 @@ size_t SequenceLength(uint8_t lead) {
   return lead < 0xf5 ? 4 : 0;
 }
 
-// The second byte carries the limits against overlong forms, surrogates and too large values.
+// The range of the second byte excludes overlong forms, surrogates and too large values.
 bool SecondByteFits(uint8_t lead, uint8_t second) {
   uint8_t low = 0x80;
   uint8_t high = 0xbf;

@@ -1,4 +1,4 @@
-// UTF-8 validity, as MessagePack asks of text.
+// UTF-8 validity, as MessagePack requires it of text.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -6,7 +6,7 @@
 namespace kvcast::wire {
 namespace {
 
-// First room that is made; from there on it doubles.
+// Size of the first allocation; later allocations double the size.
 constexpr size_t kFirstRoom = 256;
 
 template <int kBytes>
@@ -20,7 +20,8 @@ size_t PutNumber(uint8_t* at, uint8_t lead, uint64_t value) {
 
 }  // namespace
 
-// A length: in the lead byte itself below `inline_end`, else behind the lead of its width.
+// Forms of a length. A length below `inline_end` is in the lead byte itself. A larger length
+// follows the lead byte of its width.
 struct Writer::LengthForm {
   uint8_t inline_lead;
   size_t inline_end;
@@ -47,13 +48,13 @@ void Writer::Float(double value) {
   used_ += PutNumber<8>(Room(kMaxScalar), 0xcb, std::bit_cast<uint64_t>(value));
 }
 
-// PutSigned, with a shorter way for what most token ids are: integers of 9 to 32 bits, which take 2
-// or 4 bytes behind their lead. Which of both, nothing predicts, so there is no branch on it.
+// As PutSigned, with a fast path for most token ids: integers of 9 to 32 bits, which take 2 or 4
+// bytes after their lead byte. The width cannot be predicted, so there is no branch on it.
 [[gnu::always_inline]] inline size_t Writer::PutTokenLike(uint8_t* at, int64_t value) {
   constexpr uint64_t kFirst = uint64_t{1} << 8;
   const auto bits = static_cast<uint64_t>(value);
   if (bits - kFirst > UINT32_MAX - kFirst) return PutSigned(at, value);
-  const uint64_t wide = (UINT16_MAX - bits) >> 63;  // 1 or 0; compilers make a branch of a bool
+  const uint64_t wide = (UINT16_MAX - bits) >> 63;  // 1 or 0; a bool would become a branch
   const auto number = static_cast<uint32_t>(bits << (16 - 16 * wide));
   const uint64_t bytes = uint64_t{__builtin_bswap32(number)} << 8 | (0xcd + wide);
   std::memcpy(at, &bytes, sizeof(bytes));

@@ -1,7 +1,7 @@
-// Writer: appends MessagePack values in the forms that the engines' encoder (msgspec) picks: the
-// shortest integer and length, and 64-bit floats always.
+// Writer: appends MessagePack values in the forms that the engines' encoder (msgspec) uses: the
+// shortest form of integers and lengths, and always 64-bit floats.
 //
-// msgpack-cxx packs whole floats as integers, which no engine does.
+// msgpack-cxx packs whole floats as integers; no engine does that.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,17 +15,17 @@
 
 namespace kvcast::wire {
 
-// Lengths and counts must be below 2^32. While a writer is in use its vector has room at the end
-// that is not yet written: look at it after Close.
+// Lengths and counts must be below 2^32. Until Close is called, the vector has unwritten room at
+// its end: read the vector only after Close.
 class Writer {
  public:
   explicit Writer(std::vector<uint8_t>& out) : out_(out), used_(out.size()) {}
 
-  // Gives up the room that was not needed. Called more than once, it does no harm.
+  // Removes the room that was not needed. May be called more than once.
   void Close() { out_.resize(used_); }
-  // Where the next byte goes.
+  // The position of the next byte.
   size_t position() const { return used_; }
-  // What was written between two positions. Valid until the next write.
+  // The bytes between two positions. Valid until the next write.
   std::span<const uint8_t> written(size_t begin, size_t end) const {
     return {out_.data() + begin, end - begin};
   }
@@ -35,15 +35,15 @@ class Writer {
   void Float(double value);
   void Unsigned(uint64_t value) { used_ += PutUnsigned(Room(kMaxScalar), value); }
   void Signed(int64_t value) { used_ += PutSigned(Room(kMaxScalar), value); }
-  // The values one after the other, without the head of an array.
+  // Writes the values one after the other, without an array head.
   void SignedList(std::span<const int64_t> values);
   void Text(std::string_view text);
   void Binary(std::span<const uint8_t> bytes);
   void ArrayHead(size_t count);
   void MapHead(size_t pairs);
-  // In 16 bits where fewer would do. REQUIRES: pairs < 2^16.
+  // Writes a 16-bit head even if a shorter head would do. REQUIRES: pairs < 2^16.
   void WideMapHead(size_t pairs);
-  // Bytes as they are.
+  // Writes the bytes unchanged.
   void Raw(std::span<const uint8_t> bytes) {
     if (bytes.empty()) return;
     std::memcpy(Room(bytes.size()), bytes.data(), bytes.size());
@@ -51,7 +51,8 @@ class Writer {
   }
 
  private:
-  // The longest head or number. Each Put may touch all of it, and returns how much it wrote.
+  // The size of the longest head or number. Each Put may overwrite all of it; it returns the number
+  // of bytes that it wrote.
   static constexpr size_t kMaxScalar = 9;
   struct LengthForm;
 
@@ -77,11 +78,12 @@ class Writer {
   size_t used_;
 };
 
-// Form of an integer by its number of significant bits: a lead byte, which is the value itself up
-// to 7 bits, and `bytes` more. No branch, since nothing predicts the size of a token id.
+// Form of an integer by its number of significant bits. The form has a lead byte, which is the
+// value itself up to 7 bits, and `bytes` more bytes. A table avoids a branch, because the size of a
+// token id cannot be predicted.
 struct IntegerForm {
   uint8_t lead;
-  uint8_t value_mask;  // of the value's bits that enter the lead
+  uint8_t value_mask;  // mask of the value's bits that enter the lead
   uint8_t bytes;
 };
 inline constexpr auto kIntegerForms = [] {
@@ -101,7 +103,7 @@ inline constexpr auto kIntegerForms = [] {
 inline size_t Writer::PutUnsigned(uint8_t* at, uint64_t value) {
   const IntegerForm form = kIntegerForms.by_bits[std::bit_width(value)];
   *at = static_cast<uint8_t>(form.lead | (value & form.value_mask));
-  // With no bytes to come it does not matter what they are.
+  // If form.bytes is 0, the stored bytes are irrelevant; the mask keeps the shift count below 64.
   const uint64_t big_endian = __builtin_bswap64(value << ((64 - 8 * form.bytes) & 63));
   std::memcpy(at + 1, &big_endian, sizeof(big_endian));
   return size_t{1} + form.bytes;

@@ -11,10 +11,10 @@ namespace {
 
 constexpr int kPoison = 0xA5;
 
-// Never the poison in all of its bytes.
+// No word has the poison in all of its bytes.
 uint64_t WordAt(size_t at) { return (at / 8 + 1) * 0x9E3779B97F4A7C15u; }
 
-// The places 0..n-1, in an order that keeps runs of `run` together.
+// Returns the positions 0..n-1 in random order. Runs of `run` positions stay together.
 std::vector<uint32_t> Shuffled(size_t n, size_t run, uint64_t seed) {
   std::vector<uint32_t> firsts;
   for (size_t at = 0; at < n; at += run) firsts.push_back(static_cast<uint32_t>(at));

@@ -1,4 +1,4 @@
-// BenchArena: pools on both sides, what is in them, and who moves it.
+// BenchArena: the pools on both sides, their content, and the methods that copy it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,7 +22,7 @@ class BenchArena {
  public:
   static constexpr size_t kGuardBytes = size_t{1} << 20;
 
-  // Room for `bytes` of blocks on each side, with guards around.
+  // Allocates `bytes` of blocks on each side, with guards around them.
   static Result<std::unique_ptr<BenchArena>> Create(const CudaDevice& device, size_t bytes);
 
   const CudaDevice& device() const { return device_; }
@@ -33,17 +33,17 @@ class BenchArena {
   std::byte* host() const { return host_.base() + kGuardBytes; }
   size_t bytes() const { return host_.bytes() - 2 * kGuardBytes; }
 
-  // Puts bytes into the source of a direction that say where they are.
+  // Fills the source of a direction. The bytes encode their position.
   Status FillSource(CopyDirection direction);
-  // Puts bytes into its destination that are nowhere in the source.
+  // Fills the destination of a direction with bytes that do not occur in the source.
   Status PoisonTarget(CopyDirection direction);
-  // Works out what the copies, of one row each, make of the source and the poison.
+  // Computes the expected destination from the source, the poison and the copies of one row each.
   void ExpectCopies(CopyDirection direction, const std::vector<CopyOp>& ops);
-  // Not ok: the destination is not what was expected, or the source changed.
-  // REQUIRES: FillSource and ExpectCopies, then PoisonTarget, of the same direction.
+  // Not ok: the destination differs from the expected bytes, or the source has changed. REQUIRES:
+  // FillSource and ExpectCopies, then PoisonTarget, of the same direction.
   Status Verify(CopyDirection direction);
 
-  // One plain copy of so many bytes and its end.
+  // Executes one plain copy of `bytes` bytes and waits for its end.
   Status CopyPlain(CopyDirection direction, size_t bytes);
   Status Synchronize() const;
 
@@ -62,14 +62,14 @@ class BenchArena {
   const CudaDevice device_;
   const CudaMemory gpu_;
   const PinnedPool host_;
-  const PinnedPool mirror_;  // of the GPU's
+  const PinnedPool mirror_;  // host copy of the GPU's pool
   const Stream stream_;
   const ToolKernels tools_;
-  std::vector<std::byte> source_;  // what the source should hold
-  std::vector<std::byte> target_;  // what the target should hold
+  std::vector<std::byte> source_;  // expected bytes of the source
+  std::vector<std::byte> target_;  // expected bytes of the destination
 };
 
-// The blocks of one shape, and their ways.
+// The blocks of one shape, and their copies.
 struct BenchWork {
   CopyBenchShape shape;
   GroupLayout layout;
@@ -79,18 +79,18 @@ struct BenchWork {
   size_t payload_bytes = 0;
   std::vector<CopyOp> fragments;  // one row each, in the order of the blocks
 };
-// As many blocks as the payload, or the shape, allows.
+// Takes as many blocks as the payload or the shape allows.
 BenchWork MakeBenchWork(const BenchArena& arena, const CopyBenchShape& shape, size_t payload_bytes);
 
-// Moves a work's bytes, and comes back when they are there.
+// Copies a work's bytes. Returns when the bytes have arrived.
 struct BenchMethod {
   std::string name;
   bool rival = false;
-  std::function<Status(const BenchWork&)> prepare;  // outside of the time; may be empty
+  std::function<Status(const BenchWork&)> prepare;  // not part of the measured time; may be empty
   std::function<Status()> run;
-  std::function<std::string()> chosen;  // path; may be empty
+  std::function<std::string()> chosen;  // name of the path; may be empty
 };
-// This library's, with the path chosen by itself first, and the rivals'.
+// Returns this library's method first, with the path that the library chooses, then the rivals.
 Result<std::vector<BenchMethod>> MakeBenchMethods(const std::shared_ptr<BenchArena>& arena);
 
 double Quantile(std::vector<double> values, double q);

@@ -1,4 +1,4 @@
-// Copies both ways at once, and copies beside a model's kernels.
+// Simultaneous copies in both directions, and copies beside a model's kernels.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
@@ -27,12 +27,12 @@ CopyBenchShape Shape(CopyDirection direction, size_t row_bytes) {
   return {.direction = direction, .row_bytes = row_bytes};
 }
 
-// One batch under way at a time, of the same bytes again and again.
+// Keeps batches under way that copy the same bytes again and again.
 class Stress {
  public:
   Stress(CudaCopyBackend* backend, const BenchWork& work) : backend_(backend), work_(&work) {}
 
-  // Keeps some batches under way.
+  // Submits batches until some are under way.
   Status Feed() {
     while (backend_ != nullptr && tickets_.size() < kUnderWay) {
       const size_t begin = next_;
@@ -61,7 +61,7 @@ class Stress {
   std::vector<CopyTicket> tickets_;
 };
 
-// Kernels of a model, each timed by the GPU.
+// Kernels of a model. The GPU measures each of them.
 class Victim {
  public:
   static Result<std::unique_ptr<Victim>> Create(const BenchArena& arena) {
@@ -83,7 +83,7 @@ class Victim {
         begin_(std::move(begin)),
         end_(std::move(end)) {}
 
-  // Seconds of each launch.
+  // Returns the duration of each launch in seconds.
   Result<std::vector<double>> Run(bool gemm, int launches, const std::array<Stress*, 2>& stress) {
     const DriverApi& api = arena_.device()->api();
     std::vector<double> seconds;
@@ -123,7 +123,7 @@ class Victim {
 
 struct Beside {
   const char* name;
-  std::optional<CudaCopyPath> path;  // none: no copies
+  std::optional<CudaCopyPath> path;  // nullopt: no copies
   int kernel_blocks = 0;
   size_t row_bytes = 0;
 };
@@ -146,7 +146,7 @@ Result<std::unique_ptr<CudaCopyBackend>> Backend(const BenchArena& arena,
   return CudaCopyBackend::Create(arena.device(), config);
 }
 
-// Both halves of the pools, one for each direction.
+// The two halves of the pools, one for each direction.
 struct BothWays {
   BenchWork load;
   BenchWork store;

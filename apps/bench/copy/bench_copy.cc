@@ -40,7 +40,7 @@ void Fill(std::byte* memory, size_t bytes, uint64_t seed) {
   }
 }
 
-// The least that streaming stores can do: no block, no batch, no asking ahead.
+// The simplest copy with streaming stores: no blocks, no batches, no prefetch.
 void StreamPlainly(std::byte* to, const std::byte* from, size_t bytes) {
 #if defined(__x86_64__)
   for (size_t at = 0; at + 64 <= bytes; at += 64) {
@@ -55,7 +55,7 @@ void StreamPlainly(std::byte* to, const std::byte* from, size_t bytes) {
 #endif
 }
 
-// One pool of each side, and the way of every block.
+// One pool on each side, and the copy of every block.
 class Cell {
  public:
   static constexpr uint64_t kSeed = 0x5EED;
@@ -109,7 +109,7 @@ class Cell {
     return static_cast<double>(payload_) / Since(start);
   }
 
-  // As many pieces as threads, one after the other in memory.
+  // Splits the memory into as many consecutive parts as there are threads.
   double TimePlainStreaming(int threads) const {
     const size_t piece = payload_ / static_cast<size_t>(threads) / 64 * 64;
     const auto start = Clock::now();
@@ -148,7 +148,7 @@ class Cell {
   HostPool& host_;
   const size_t payload_;
   const size_t fragment_;
-  const size_t places_;  // in each pool, without the null block
+  const size_t places_;  // blocks in each pool, without the null block
   std::vector<BlockId> blocks_;
   std::vector<SlotId> slots_;
   std::vector<TransferResult> results_;
@@ -218,7 +218,7 @@ PlannerBench RunPlannerBench() {
   constexpr size_t kLayers = 64;
   constexpr size_t kRow = 512;
   constexpr int kRounds = 21;
-  // No byte is touched: addresses are all that a planner needs.
+  // A planner uses only the addresses, so no byte is read or written.
   static std::byte nowhere[1];
   GroupLayout layout{{}, kBlocks + 1};
   for (size_t i = 0; i < kLayers; ++i) {

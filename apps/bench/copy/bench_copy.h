@@ -1,4 +1,4 @@
-// The copy benchmark: what share of the memory's speed block copies reach.
+// The copy benchmark: the share of the memory's speed that block copies reach.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,32 +12,32 @@
 namespace kvcast::tools {
 
 struct CopyBenchConfig {
-  size_t payload_bytes = size_t{512} << 20;  // moved by every copy that is timed
+  size_t payload_bytes = size_t{512} << 20;  // payload of every timed copy
   int threads = 1;
-  // The blocks that are moved lie in pools this many times as large: at 1 they are the whole pool,
-  // and what is read in order of its addresses is read like one piece.
+  // Size of the pools as a multiple of the payload. At 1 the payload is the whole pool, and a read
+  // in address order is a contiguous read.
   int spread = 1;
   int cycles = 7;
   std::vector<size_t> fragments = {4096, 8192, 16384, 32768, 65536, 262144, 2097152};
 };
 
-// Rates in bytes per second, medians over the cycles. Ratios are taken within a cycle, to the mean
-// of the ceilings measured just before and just after.
+// Rates in bytes per second, medians over the cycles. Ratios are computed within a cycle, to the
+// mean of the ceilings measured just before and just after.
 struct CopyBenchCell {
   size_t fragment_bytes = 0;
-  double ceiling = 0;  // one contiguous streaming copy of the payload, same threads
-  double ours = 0;     // ratio: the transfer engine, random blocks to random slots
-  double plain = 0;    // ratio: the same with memcpy
+  double ceiling = 0;  // one contiguous streaming copy of the payload with the same threads
+  double ours = 0;     // ratio of the transfer engine, random blocks to random slots
+  double plain = 0;    // ratio of memcpy for the same copies
   double ours_p10 = 0;
   double ours_p90 = 0;
   double ours_to_plain = 0;
-  // To one contiguous copy with streaming stores and nothing else; the ceiling asks for memory
-  // ahead and is faster than that.
+  // Ratio to one contiguous copy with streaming stores only. The ceiling also prefetches and is
+  // faster than that copy.
   double ours_to_streaming = 0;
 };
 
-// Every cell's bytes are verified, outside of the time. `done` is called after each cell. Not ok:
-// no memory, or bytes that did not arrive.
+// The bytes of every cell are verified outside of the measured time. `done` is called after each
+// cell. Not ok: no memory, or wrong bytes.
 Status RunCopyBench(const CopyBenchConfig& config,
                     const std::function<void(const CopyBenchCell&)>& done);
 
@@ -45,10 +45,10 @@ struct PlannerBench {
   size_t copies = 0;
   double seconds_per_copy = 0;
 };
-// Plans loads of 4,096 random blocks with 64 layers that lie anywhere, none of them neighbours.
+// Plans loads of 4,096 random blocks with 64 layers at random addresses, none of them adjacent.
 PlannerBench RunPlannerBench();
 
-// Least ratio that a fragment of this size is meant to reach; 0: none is set.
+// The target ratio of a fragment of this size; 0: no target.
 double CopyTarget(size_t fragment_bytes);
 
 }  // namespace kvcast::tools

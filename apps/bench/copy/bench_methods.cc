@@ -1,4 +1,4 @@
-// Who moves a work's bytes: this library, and what others do, made anew from what they published.
+// The measured methods: this library, and the published methods of other projects, reimplemented.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,7 @@ namespace {
 
 using Arena = std::shared_ptr<BenchArena>;
 
-// A backend that outlives the engines that are made for each work.
+// A backend that outlives the engines, which are created for each work.
 class Borrowed final : public CopyBackend {
  public:
   explicit Borrowed(CudaCopyBackend& backend) : backend_(backend) {}
@@ -29,7 +29,7 @@ class Borrowed final : public CopyBackend {
   CudaCopyBackend& backend_;
 };
 
-// From the job's submission to the result, planning included.
+// Measures from the job's submission to the result, including planning.
 class OurMethod {
  public:
   OurMethod(Arena arena, std::unique_ptr<CudaCopyBackend> backend)
@@ -70,7 +70,7 @@ class OurMethod {
   }
 
  private:
-  const Arena arena_;  // outlives the backend
+  const Arena arena_;  // must outlive the backend
   const std::unique_ptr<CudaCopyBackend> backend_;
   std::unique_ptr<TransferEngine> engine_;
   const BenchWork* work_ = nullptr;
@@ -91,7 +91,7 @@ Result<BenchMethod> Ours(const Arena& arena, std::optional<CudaCopyPath> path) {
                      .chosen = [method] { return method->Chosen(); }};
 }
 
-// One call with a descriptor for each fragment, or a call for each.
+// One call with a descriptor for each fragment, or one call for each fragment.
 class EngineRival {
  public:
   EngineRival(Arena arena, const CopyEngineOptions& options, bool merge)
@@ -117,7 +117,7 @@ class EngineRival {
   }
 
  private:
-  // Neighbours on both sides, in the order of the job.
+  // Merges fragments that are adjacent on both sides and in the order of the job.
   void Merge() {
     merged_.clear();
     for (const CopyOp& op : work_->fragments) {
@@ -149,10 +149,10 @@ BenchMethod Rival(const Arena& arena, const char* name, const CopyEngineOptions&
           .chosen = {}};
 }
 
-// A table that goes to the GPU first, then one launch over all fragments.
+// Copies a table to the GPU first, then launches one kernel over all fragments.
 class KernelRival {
  public:
-  // blocks 0: one for each fragment.
+  // blocks 0: one thread block per fragment.
   KernelRival(Arena arena, CUfunction kernel, unsigned blocks, unsigned threads)
       : arena_(std::move(arena)), kernel_(kernel), blocks_(blocks), threads_(threads) {}
 

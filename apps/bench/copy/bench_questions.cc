@@ -1,4 +1,4 @@
-// What can only be asked of the machine itself.
+// Questions that only a measurement on the machine itself can answer.
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <cstdarg>
@@ -34,7 +34,7 @@ const char* Name(CopyDirection direction) {
   return direction == CopyDirection::kLoad ? "H2D" : "D2H";
 }
 
-// The best of a few tries, in seconds.
+// The shortest of several runs, in seconds.
 template <typename Run>
 Result<double> Time(const Run& run) {
   double best = 0;
@@ -134,7 +134,7 @@ class Questions {
     return {};
   }
 
-  // Copies with rows, one descriptor for each block.
+  // Copies with rows: one descriptor per block.
   Status Rows() {
     if (!CopyEngine::HasRows(device_->api(), call())) {
       answer_("3 no batches of rows");
@@ -265,7 +265,7 @@ class Questions {
     return {};
   }
 
-  // Pinned memory of one kind, in parts that no copy may reach over.
+  // Pinned memory of one kind, in parts. A copy must not cross the border of a part.
   struct HostMemory {
     std::byte* base = nullptr;
     size_t part = 0;
@@ -330,7 +330,7 @@ class Questions {
     return arena_->Synchronize();
   }
 
-  // Loads by one path beside stores by another.
+  // Loads by one path and stores by another, at the same time.
   Status Mixes() {
     constexpr std::array kPaths = {CudaCopyPath::kCopyEngine, CudaCopyPath::kKernel};
     const size_t payload = bytes_ / 4;
@@ -367,7 +367,7 @@ class Questions {
     return {};
   }
 
-  // A graph whose nodes are bound to other blocks before each launch, beside one batch.
+  // A graph whose nodes are bound to other blocks before each launch, compared with one batch.
   Status Graphs() {
     for (const CopyDirection direction : kDirections) {
       for (const size_t bytes : {16, 64}) {
@@ -418,7 +418,7 @@ class Questions {
       if (!seconds->ok()) return seconds->status();
     }
     const auto per_copy = static_cast<double>(ops.size()) / 1e6;
-    answer_(what + Format(" one batch %.2f us a copy, a graph %.2f, a graph bound anew %.2f",
+    answer_(what + Format(" one batch %.2f us a copy, a graph %.2f, a rebound graph %.2f",
                           *batch / per_copy, *replay / per_copy, *rebound / per_copy));
     return {};
   }

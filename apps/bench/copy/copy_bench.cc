@@ -14,7 +14,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKiB = 1024;
 constexpr int kMinCycles = 3;
-// Smaller ones are dominated by the way to the first byte, and have targets of their own.
+// Smaller payloads are dominated by the latency of the first byte and have targets of their own.
 constexpr size_t kLargePayload = size_t{128} << 20;
 
 double Since(Clock::time_point start) {
@@ -76,7 +76,7 @@ class CellRunner {
     return {};
   }
 
-  // Each method between two plain copies; another one begins each time.
+  // Runs each method between two plain copies. Each cycle starts with another method.
   Status RunCycle(const BenchWork& work, int cycle, std::vector<std::vector<double>>& ratios,
                   std::vector<double>& ceilings) {
     for (size_t i = 0; i < methods_.size(); ++i) {
@@ -108,7 +108,7 @@ std::vector<CopyBenchShape> DefaultCopyBenchShapes() {
           64 * kKiB, 128 * kKiB, 256 * kKiB, size_t{1100000}, 2048 * kKiB}) {
       shapes.push_back({.direction = direction, .row_bytes = bytes});
     }
-    // Layers that lie apart, as other engines lay them out; MLA's have 73,728 bytes a block.
+    // The layers lie apart, as in other engines. MLA's layers have 73,728 bytes per block.
     for (const size_t bytes : {4 * kKiB, 16 * kKiB, 32 * kKiB, size_t{73728}}) {
       shapes.push_back({.direction = direction, .row_bytes = bytes, .rows = 64});
     }

@@ -1,5 +1,5 @@
-// The benchmark of copies between a GPU and host memory: this library beside what others do, as a
-// share of one plain copy of pinned memory in the same run.
+// The benchmark of copies between a GPU and host memory. It compares this library with other
+// methods, each as a share of one plain copy of pinned memory in the same run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,8 +17,8 @@ namespace kvcast::cuda {
 
 enum class BlockOrder : uint8_t { kRandom, kRunsOfFour, kSequential };
 
-// What is moved: whole blocks of `rows` rows of `row_bytes`. The rows of a block lie in the GPU
-// pool a layer's length apart, in host memory side by side.
+// The copied data: whole blocks of `rows` rows of `row_bytes`. In the GPU pool, the rows of a block
+// are one layer's length apart. In host memory, they are adjacent.
 struct CopyBenchShape {
   CopyDirection direction = CopyDirection::kLoad;
   size_t row_bytes = 0;
@@ -26,17 +26,17 @@ struct CopyBenchShape {
   BlockOrder order = BlockOrder::kRandom;
   size_t max_blocks = SIZE_MAX;
 };
-// Those of the table of targets, and some more.
+// The shapes of the table of targets, and some more.
 std::vector<CopyBenchShape> DefaultCopyBenchShapes();
 
 struct CopyBenchConfig {
   size_t payload_bytes = size_t{256} << 20;
   int max_cycles = 20;
-  double max_seconds = 2.5;  // of one shape, but for at least three cycles
+  double max_seconds = 2.5;  // time limit of one shape; at least three cycles run
   std::vector<CopyBenchShape> shapes = DefaultCopyBenchShapes();
 };
 
-// Medians over the cycles of the ratio to the mean of the plain copies before and behind a cycle.
+// Medians over the cycles. A ratio is relative to the mean of the plain copies before and after it.
 struct CopyBenchMethod {
   std::string name;
   bool rival = false;
@@ -49,49 +49,50 @@ struct CopyBenchCell {
   CopyBenchShape shape;
   size_t payload_bytes = 0;
   double ceiling = 0;  // bytes per second
-  double drift = 0;    // of the ceiling over the cell; more than kMaxDrift: the cell is void
+  double drift = 0;    // of the ceiling within the cell; above kMaxDrift the cell is void
   int cycles = 0;
-  std::vector<CopyBenchMethod> methods;  // ours first
+  std::vector<CopyBenchMethod> methods;  // our method is first
   double target = 0;                     // 0: none
-  std::string chosen;                    // path of ours
+  std::string chosen;                    // the path that our method chose
 
   double ours() const { return methods.front().ratio; }
   const CopyBenchMethod& best_rival() const;
 };
 inline constexpr double kMaxDrift = 0.03;
-// Ours may be so much below the best rival.
+// Our method may be slower than the best rival by this share.
 inline constexpr double kRivalMargin = 0.02;
 
-// Least ratio that a shape is meant to reach, where the payload is large; 0: none is set.
+// The target ratio of a shape with a large payload; 0: no target.
 double CopyBenchTarget(const CopyBenchShape& shape, size_t payload_bytes);
 
-// Every method's bytes are checked once a shape, with guards around the pools and the source's too,
-// outside of the time. Not ok: no room, a driver's error, or bytes that are not where they belong,
-// by method.
+// The bytes of every method are checked once per shape, outside of the measured time. The check
+// includes guards around the pools and the source. Not ok: no memory, a driver's error, or wrong
+// bytes; the message names the method.
 Status RunCudaCopyBench(const CudaDevice& device, const CopyBenchConfig& config,
                         const std::function<void(const CopyBenchCell&)>& done);
 
 struct BothWaysResult {
   size_t row_bytes = 0;
-  double ceiling = 0;  // two plain copies at once, bytes per second of both
-  double ours = 0;     // ratio
-  double batch = 0;    // ratio of one batched call each way
+  double ceiling = 0;  // two simultaneous plain copies, bytes per second of both
+  double ours = 0;     // ratio of our method
+  double batch = 0;    // ratio of one batched call in each direction
 };
 Result<std::vector<BothWaysResult>> RunBothWays(const CudaDevice& device, size_t payload_bytes,
                                                 int cycles);
 
-// What a model's kernels suffer from copies beside them.
+// The slowdown of a model's kernels by copies beside them.
 struct SlowdownResult {
   std::string work;     // "gemm" or "small kernels"
-  std::string copies;   // by which path
-  double idle_p50 = 0;  // seconds of a kernel alone
-  double p50 = 0;       // ratio to alone
-  double p99 = 0;       // ratio of the 99th percentiles
+  std::string copies;   // path of the copies
+  double idle_p50 = 0;  // duration of a kernel alone, in seconds
+  double p50 = 0;       // ratio of the medians, with copies to alone
+  double p99 = 0;       // ratio of the 99th percentiles, with copies to alone
 };
 Result<std::vector<SlowdownResult>> RunSlowdown(const CudaDevice& device, int launches);
 
-// Answers what the design left open about a machine, a line each that begins with the question's
-// number. `bytes` on each side are copied from and to; 256 MiB or more say something.
+// Measures the open questions of the design on this machine. Each answer is a line that begins with
+// the number of the question. `bytes`: size of each side's buffer; at least 256 MiB give meaningful
+// results.
 Status RunCudaQuestions(const CudaDevice& device, size_t bytes,
                         const std::function<void(std::string)>& answer);
 

@@ -6,7 +6,7 @@
 namespace kvcast::cuda {
 namespace {
 
-// Nodes may only be bound anew as long as their copies have one dimension.
+// The driver can bind nodes to other copies only while the copies have one dimension.
 CUDA_MEMCPY3D Parameters(CopyDirection direction, const CopyOp& op) {
   CUDA_MEMCPY3D copy{};
   if (direction == CopyDirection::kLoad) {

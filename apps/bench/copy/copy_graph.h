@@ -1,5 +1,5 @@
-// CopyGraph: copies as the nodes of a graph of the driver, which are bound to other places before
-// each launch. What others do instead of batches; to be measured beside them.
+// CopyGraph: copies as the nodes of a driver graph. Before each launch, the nodes are bound to
+// other addresses. Other projects use graphs in place of batches; the benchmark compares both.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,13 +13,14 @@ namespace kvcast::cuda {
 
 class CopyGraph {
  public:
-  // One node for each of the copies, of one row, none of which waits for another. Not ok:
-  // kFailedPrecondition, "not offered here", if the driver has no graphs; else its error.
+  // Creates one node for each of the copies, each of one row. The nodes do not depend on each
+  // other. Not ok: kFailedPrecondition, "not offered here", if the driver has no graphs; else the
+  // driver's error.
   static Result<CopyGraph> Create(const CudaDevice& device, CopyDirection direction,
                                   std::span<const CopyOp> ops);
 
-  // From the next launch on the nodes do these copies; launches under way stay what they are.
-  // REQUIRES: as many copies as there are nodes. Not ok: some nodes may be bound already.
+  // From the next launch on, the nodes execute these copies. Launches under way do not change.
+  // REQUIRES: as many copies as nodes. Not ok: some nodes may be bound already.
   Status Rebind(std::span<const CopyOp> ops);
   Status Launch(CUstream stream) const;
 

@@ -1,5 +1,5 @@
-// What a build without a CUDA toolkit has instead of the benchmark on a GPU. Nothing here is ever
-// called: there is no device to call it with.
+// The benchmark of a build without a CUDA toolkit. No function here is ever called, because no
+// device exists.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/copy/copy_bench.h"
 

@@ -29,7 +29,7 @@ constexpr char kApplyMethod[] =
     "asks for lines ahead. masks: a map of blocks with a bit a worker.\n"
     "(GLIBC_TUNABLES=glibc.malloc.hugetlb=1 lets the floor have huge pages.)";
 
-// What one slice took, in nanoseconds a block operation.
+// The times of one slice, in nanoseconds per block operation.
 struct Slice {
   double index = 0;
   double floor = 0;

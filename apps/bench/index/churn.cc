@@ -9,14 +9,14 @@
 namespace kvcast::bench {
 namespace {
 
-// What an engine schedules at most in one step.
+// The most blocks that an engine schedules in one step.
 constexpr int64_t kStepBlocks = 8192 / kBlockTokens;
 
 uint64_t Unsigned(int64_t value) { return static_cast<uint64_t>(value); }
 
 constexpr uint64_t kVocabulary = 151'936;
 
-// Token of a block, which is one content under one hash.
+// The token of a block. A block hash always has the same content.
 TokenId TokenOf(uint64_t hash, int64_t position) {
   const uint64_t mixed = Mix64(hash + Unsigned(position));
   return static_cast<TokenId>(mixed % kVocabulary);
@@ -29,7 +29,7 @@ Churn::Churn(const ChurnConfig& config)
       holders_(Unsigned(config.holders)),
       workers_(Unsigned(config.workers)),
       blocks_(Unsigned(config.blocks)) {
-  // A worker evicts what it stored itself if the chains of one life time go around all workers.
+  // If live_ is a multiple of `grain`, a worker that stores a chain also holds the chain to evict.
   const uint64_t grain = workers_ / std::gcd(workers_, holders_);
   const uint64_t wanted = Unsigned(config.residencies) / (blocks_ * holders_);
   live_ = std::max<uint64_t>(wanted / grain, 1) * grain;
@@ -48,7 +48,7 @@ Churn::Turn Churn::At(uint64_t turn) const {
 
 Churn::Range Churn::FullyHeld(uint64_t turn, uint64_t margin) const {
   const uint64_t round = turn / holders_;
-  // The foremost rank evicts first, the last one stores last.
+  // The first rank of holders evicts first; the last rank stores last.
   const uint64_t first = round + (holders_ - 1) * lag_ - live_ + margin;
   return {std::min(first, round - 1), round - 1};
 }
@@ -130,7 +130,7 @@ void TurnBatches::AppendOps(const Churn::Turn& turn, std::vector<ResidencyOp>& o
     const auto add = [&](uint64_t hash, uint64_t group, bool erase) {
       ops.push_back({hash, turn.worker.value, static_cast<uint8_t>(group), erase});
     };
-    // A remove that lists many is of one group.
+    // A remove event with several hashes contains blocks of one group.
     const uint64_t run = removes_ == Removes::kEach ? 1 : blocks;
     for (uint64_t i = 0; turn.removed && i < blocks; i += run) {
       for (uint64_t group = 0; group < groups; ++group) {

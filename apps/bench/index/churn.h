@@ -1,6 +1,6 @@
-// Churn: a fleet of workers whose caches are full. In every turn one worker stores the blocks of a
-// new prompt and evicts those of an old one, the oldest that it has in the same rank of holders.
-// Everything follows from the number of the turn.
+// Churn: a fleet of workers with full caches. In every turn, one worker stores the blocks of a new
+// prompt. It evicts the blocks of its oldest prompt with the same rank of holders. Everything is a
+// function of the turn's number.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,9 +27,9 @@ inline uint64_t Mix64(uint64_t x) {
 struct ChurnConfig {
   int64_t residencies = 10'000'000;  // (worker, block) pairs once all caches are full; about
   int64_t workers = 64;
-  int64_t groups = 1;    // that hold every block
+  int64_t groups = 1;    // number of groups; each holds every block
   int64_t holders = 1;   // workers that hold a block; at most `workers`
-  int64_t blocks = 625;  // of a prompt
+  int64_t blocks = 625;  // blocks of a prompt
 };
 
 class Churn {
@@ -38,25 +38,25 @@ class Churn {
 
   struct Turn {
     WorkerId worker;
-    uint64_t stored;                  // chain
-    std::optional<uint64_t> removed;  // chain; none while the caches fill
+    uint64_t stored;                  // number of the chain
+    std::optional<uint64_t> removed;  // number of the chain; nullopt while the caches fill
   };
-  // The holders of one chain store it one after the other, with those of other chains between.
+  // The holders of a chain store it one after another, with turns of other chains between.
   Turn At(uint64_t turn) const;
-  // The caches are full before this turn.
+  // Before this turn, all caches are full.
   uint64_t steady_turn() const { return holders_ * (live_ + (holders_ - 1) * lag_); }
-  // (worker, block) pairs from then on.
+  // (worker, block) pairs from that turn on.
   uint64_t residencies() const { return live_ * holders_ * blocks_; }
-  // Chains that all their holders hold before `turn` (not before the steady one), and will for
-  // `margin` chains more: [first, last].
+  // The chains [first, last] that all their holders hold before `turn`, and still hold `margin`
+  // chains later. `turn` must be at least the steady turn.
   struct Range {
     uint64_t first;
     uint64_t last;
   };
   Range FullyHeld(uint64_t turn, uint64_t margin) const;
-  // Chains that each worker of a rank of holders has, times the workers of that rank.
+  // Number of chains that the workers of one rank of holders hold together.
   uint64_t live() const { return live_; }
-  // Who holds the chain; rank < holders.
+  // The worker that holds the chain with this rank; rank < holders.
   WorkerId WorkerOf(uint64_t chain, uint64_t rank) const {
     return WorkerId(static_cast<uint32_t>((chain * holders_ + rank) % workers_));
   }
@@ -72,16 +72,16 @@ class Churn {
   const uint64_t workers_;
   const uint64_t blocks_;
   uint64_t live_;  // chains that each rank of holders has
-  uint64_t lag_;   // chains by which one rank of holders is behind the one before
+  uint64_t lag_;   // number of chains by which a rank of holders is behind the rank before
 };
 
-// How an engine says that blocks are gone.
+// The form in which an engine announces evicted blocks.
 enum class Removes : uint8_t {
-  kEach,    // one event a block, as vLLM
-  kMerged,  // one event a step and group
+  kEach,    // one event per block, as vLLM
+  kMerged,  // one event per step and group
 };
 
-// One operation on a residency: what the floor does.
+// One operation on a residency, for the baseline map.
 struct ResidencyOp {
   uint64_t hash;
   uint32_t worker;
@@ -89,17 +89,19 @@ struct ResidencyOp {
   bool erase;
 };
 
-// The turns as an engine would tell them: steps of 8,192 tokens; in each, as many blocks evicted as
-// stored, the tail of the oldest prompt first. The objects are reused from turn to turn.
+// Makes the batches of a turn as an engine would send them: steps of 8,192 tokens. Each step evicts
+// as many blocks as it stores, the tail of the oldest prompt first. The objects are reused for
+// every turn.
 class TurnBatches {
  public:
   TurnBatches(const Churn& churn, Removes removes);
 
-  // The batches of the turn, in order. Valid until the next call. Token ids stay what they are.
+  // Returns the batches of the turn, in order. They are valid until the next call. All token ids
+  // are the same in every turn.
   std::vector<EventBatch>& Make(const Churn::Turn& turn);
-  // The same as operations, in the same order.
+  // Appends the same operations in the same order.
   void AppendOps(const Churn::Turn& turn, std::vector<ResidencyOp>& ops) const;
-  // Block operations of a turn.
+  // Number of block operations of a turn.
   int64_t ops(const Churn::Turn& turn) const;
 
  private:

@@ -18,7 +18,7 @@ void AddNumber(CLI::App& sub, const std::string& flag, int64_t& value, int64_t l
   sub.add_option(flag, value, text)->check(CLI::Range(low, high))->capture_default_str();
 }
 
-// As a real number too: 1e7.
+// Accepts a real number too, for example 1e7.
 void AddCount(CLI::App& sub, const std::string& flag, int64_t& value, const std::string& text) {
   sub.add_option_function<double>(
          flag, [&value](double number) { value = std::llround(number); }, text)
@@ -27,17 +27,18 @@ void AddCount(CLI::App& sub, const std::string& flag, int64_t& value, const std:
 }
 
 void AddFleetFlags(CLI::App& sub, FleetOptions& fleet) {
-  AddCount(sub, "--residencies", fleet.residencies, "(worker, block) pairs that are held, about");
+  AddCount(sub, "--residencies", fleet.residencies,
+           "approximate number of held (worker, block) pairs");
   AddNumber(sub, "--workers", fleet.workers, 1, 65535, "workers");
   AddNumber(sub, "--groups", fleet.groups, fleet.groups == 0 ? 0 : 1, 64,
             fleet.groups == 0 ? "groups of each that hold every block (0: several cases)"
                               : "groups of each that hold every block");
   AddNumber(sub, "--holders", fleet.holders, 0, 65535,
             "workers that hold a block (0: several cases)");
-  AddNumber(sub, "--blocks", fleet.blocks, 1, 65536, "of a prompt");
+  AddNumber(sub, "--blocks", fleet.blocks, 1, 65536, "blocks of a prompt");
 }
 
-// A subcommand that calls `run` with the options that `add_flags(sub, options)` lets users set.
+// Adds a subcommand that calls `run`. `add_flags(sub, options)` adds the flags that users can set.
 template <typename Options, typename AddFlags>
 void AddBench(CLI::App& bench, Command& command, const char* name, const char* text,
               int (*run)(const Options&), AddFlags add_flags) {
@@ -67,12 +68,12 @@ void AddLookup(CLI::App& bench, Command& command) {
       "queries against probes of a plain hash map, idle and beside writers", RunLookupBench,
       [](CLI::App& sub, LookupBenchOptions& options) {
         AddFleetFlags(sub, options.fleet);
-        AddNumber(sub, "--queries", options.queries, 100, 100'000'000, "of each case");
-        sub.add_option("--depth", options.depth, "of the hit: full, half, mixed, miss or all")
+        AddNumber(sub, "--queries", options.queries, 100, 100'000'000, "queries of each case");
+        sub.add_option("--depth", options.depth, "depth of the hit: full, half, mixed, miss or all")
             ->check(CLI::IsMember({"full", "half", "mixed", "miss", "all"}))
             ->capture_default_str();
         sub.add_option("--write-rate", options.write_rate,
-                       "block operations per second of the writer (0: as fast as it can)")
+                       "block operations per second of the writer (0: as fast as possible)")
             ->check(CLI::Range(0.0, 1e9))
             ->capture_default_str();
         AddJson(sub, options.fleet.json);
@@ -80,24 +81,26 @@ void AddLookup(CLI::App& bench, Command& command) {
 }
 
 void AddMemory(CLI::App& bench, Command& command) {
-  AddBench<MemoryBenchOptions>(bench, command, "memory",
-                               "bytes that the index needs for what is held, and gives back",
-                               RunMemoryBench, [](CLI::App& sub, MemoryBenchOptions& options) {
-                                 AddFleetFlags(sub, options.fleet);
-                                 AddJson(sub, options.fleet.json);
-                               });
+  AddBench<MemoryBenchOptions>(
+      bench, command, "memory",
+      "memory of the index per held block, and memory returned after removes", RunMemoryBench,
+      [](CLI::App& sub, MemoryBenchOptions& options) {
+        AddFleetFlags(sub, options.fleet);
+        AddJson(sub, options.fleet.json);
+      });
 }
 
 void AddRemove(CLI::App& bench, Command& command) {
   AddBench<RemoveBenchOptions>(
-      bench, command, "remove", "a worker leaves: the call, and the queries beside it",
+      bench, command, "remove", "removal of a worker: the call, and the queries during it",
       RunRemoveBench, [](CLI::App& sub, RemoveBenchOptions& options) {
         AddFleetFlags(sub, options.fleet);
         AddNumber(sub, "--victim", options.victim_blocks, 1, 200'000'000,
                   "blocks that the worker holds");
         AddNumber(sub, "--rounds", options.rounds, 1, 10'000, "removals");
-        AddNumber(sub, "--every-us", options.every_us, 1, 1'000'000, "one query, microseconds");
-        sub.add_option("--seconds", options.seconds, "of each round")
+        AddNumber(sub, "--every-us", options.every_us, 1, 1'000'000,
+                  "microseconds between queries");
+        sub.add_option("--seconds", options.seconds, "shortest time of a round, in seconds")
             ->check(CLI::Range(0.01, 600.0))
             ->capture_default_str();
         AddJson(sub, options.fleet.json);
@@ -116,11 +119,12 @@ void AddWire(CLI::App& bench, Command& command) {
 
 void AddPublish(CLI::App& bench, Command& command) {
   AddBench<PublishBenchOptions>(
-      bench, command, "publish", "what publish() costs the engine's thread", RunPublishBench,
+      bench, command, "publish", "cost of publish() on the engine's thread", RunPublishBench,
       [](CLI::App& sub, PublishBenchOptions& options) {
         AddNumber(sub, "--rate", options.rate, 1, 100'000, "batches per second");
-        AddNumber(sub, "--blocks", options.blocks, 1, 4096, "that a batch stores, and removes");
-        AddNumber(sub, "--seconds", options.seconds, 1, 3600, "of each case");
+        AddNumber(sub, "--blocks", options.blocks, 1, 4096,
+                  "blocks that a batch stores, and as many that it removes");
+        AddNumber(sub, "--seconds", options.seconds, 1, 3600, "seconds of each case");
         AddJson(sub, options.json);
       });
 }
@@ -129,8 +133,8 @@ void AddHash(CLI::App& bench, Command& command) {
   AddBench<HashBenchOptions>(
       bench, command, "hash", "from a prompt's tokens to block keys, against the raw digests",
       RunHashBench, [](CLI::App& sub, HashBenchOptions& options) {
-        AddNumber(sub, "--tokens", options.tokens, 16, 10'000'000, "of the prompt");
-        AddNumber(sub, "--rounds", options.rounds, 1, 100'000'000, "timed runs of each");
+        AddNumber(sub, "--tokens", options.tokens, 16, 10'000'000, "tokens of the prompt");
+        AddNumber(sub, "--rounds", options.rounds, 1, 100'000'000, "measured runs of each");
         AddJson(sub, options.json);
       });
 }
@@ -138,27 +142,33 @@ void AddHash(CLI::App& bench, Command& command) {
 void AddCorpusFlags(CLI::App& sub, CorpusOptions& options) {
   auto* corpus =
       sub.add_option("--corpus", options.file, "file to replay (see bench replay --export)");
-  sub.add_option("--trace", options.trace, "to make the corpus from (default: bundled)")
+  sub.add_option("--trace", options.trace, "trace to make the corpus from (default: bundled)")
       ->excludes(corpus);
-  AddNumber(sub, "--requests", options.requests, 0, 1'000'000'000, "of the trace (0: all)");
-  AddNumber(sub, "--workers", options.workers, 1, 65535, "that the requests are spread over");
-  AddNumber(sub, "--copies", options.copies, 1, 10'000, "of the trace, ids made unique");
-  sub.add_option("--block-size", options.block_tokens, "tokens; divides 512")
+  AddNumber(sub, "--requests", options.requests, 0, 1'000'000'000,
+            "requests of the trace (0: all)");
+  AddNumber(sub, "--workers", options.workers, 1, 65535,
+            "workers over which the requests are spread");
+  AddNumber(sub, "--copies", options.copies, 1, 10'000, "copies of the trace, with unique ids");
+  sub.add_option("--block-size", options.block_tokens, "tokens of a block; must divide 512")
       ->check(CLI::IsMember({16, 32, 64, 128, 256, 512}))
       ->capture_default_str();
-  AddNumber(sub, "--pool-blocks", options.pool_blocks, 1, 100'000'000, "of each engine");
+  AddNumber(sub, "--pool-blocks", options.pool_blocks, 1, 100'000'000,
+            "blocks in the pool of each engine");
 }
 
 void AddTokens(CLI::App& bench, Command& command) {
-  AddBench<TokensBenchOptions>(
-      bench, command, "tokens", "from a prompt's tokens to an answer, on a trace's queries",
-      RunTokensBench, [](CLI::App& sub, TokensBenchOptions& options) {
-        AddCorpusFlags(sub, options.corpus);
-        AddNumber(sub, "--tokens", options.tokens, 0, 65536, "of a block (0: as the corpus says)");
-        AddNumber(sub, "--points", options.points, 1, 10'000, "of the replay with queries");
-        AddNumber(sub, "--queries", options.queries, 1, 1'000'000, "at each point, at most");
-        AddJson(sub, options.json);
-      });
+  AddBench<TokensBenchOptions>(bench, command, "tokens",
+                               "from a prompt's tokens to an answer, on a trace's queries",
+                               RunTokensBench, [](CLI::App& sub, TokensBenchOptions& options) {
+                                 AddCorpusFlags(sub, options.corpus);
+                                 AddNumber(sub, "--tokens", options.tokens, 0, 65536,
+                                           "tokens of a block (0: as in the corpus)");
+                                 AddNumber(sub, "--points", options.points, 1, 10'000,
+                                           "points of the replay at which queries are asked");
+                                 AddNumber(sub, "--queries", options.queries, 1, 1'000'000,
+                                           "queries at each point, at most");
+                                 AddJson(sub, options.json);
+                               });
 }
 
 void AddReplay(CLI::App& bench, Command& command) {
@@ -166,26 +176,30 @@ void AddReplay(CLI::App& bench, Command& command) {
       bench, command, "replay", "a trace's queries and events, open loop, at overload and keep-up",
       RunReplayBench, [](CLI::App& sub, ReplayBenchOptions& options) {
         AddCorpusFlags(sub, options.corpus);
-        AddNumber(sub, "--event-threads", options.event_threads, 1, 256, "that apply");
-        AddNumber(sub, "--query-threads", options.query_threads, 1, 256, "that ask");
+        AddNumber(sub, "--event-threads", options.event_threads, 1, 256,
+                  "threads that apply events");
+        AddNumber(sub, "--query-threads", options.query_threads, 1, 256,
+                  "threads that send queries");
         sub.add_option("--rate", options.rate,
                        "block operations per second of keep_up (0: half of what overload reaches)")
             ->check(CLI::Range(0.0, 1e12));
         auto* to = sub.add_option("--export", options.export_to, "write the corpus to this file");
-        sub.add_flag("--export-only", options.export_only, "and do no more")->needs(to);
+        sub.add_flag("--export-only", options.export_only, "write the corpus and exit")->needs(to);
         AddJson(sub, options.json);
       });
 }
 
 void AddGrowth(CLI::App& bench, Command& command) {
   AddBench<GrowthBenchOptions>(
-      bench, command, "growth", "what apply, lookup and memory cost by size; curves",
+      bench, command, "growth", "cost of apply, lookup and memory by size, as curves",
       RunGrowthBench, [](CLI::App& sub, GrowthBenchOptions& options) {
         AddCount(sub, "--max", options.max_residencies, "residencies of the largest point");
-        AddCount(sub, "--base", options.base_residencies, "residencies where others change");
-        AddNumber(sub, "--samples", options.samples, 3, 1'000'000, "turns and queries of a point");
+        AddCount(sub, "--base", options.base_residencies,
+                 "residencies at which the other sizes change");
+        AddNumber(sub, "--samples", options.samples, 3, 1'000'000,
+                  "turns and queries at each point");
         sub.add_option("--csv", options.csv, "write the points to this file");
-        sub.add_option("--svg", options.svg, "write a picture of the curves to this file");
+        sub.add_option("--svg", options.svg, "write a chart of the curves to this SVG file");
         AddJson(sub, options.json);
       });
 }

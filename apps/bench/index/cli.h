@@ -1,4 +1,4 @@
-// The command line of the index's benchmarks.
+// The command line of the index benchmarks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@ class App;
 
 namespace kvcast::bench {
 
-// Adds the subcommands to `bench`. Parsing one sets `command` to what runs it.
+// Adds the subcommands to `bench`. A parsed subcommand sets `command` to its function.
 void AddBenches(CLI::App& bench, std::function<int()>& command);
 
 }  // namespace kvcast::bench

@@ -1,5 +1,5 @@
-// The benchmarks of the index: `kvcast bench NAME`. Options are filled by the command line; each
-// entry point returns the process's exit code (see apps/commands/commands.h).
+// The benchmarks of the index: `kvcast bench NAME`. The command line fills the options. Each entry
+// point returns the process's exit code (apps/commands/commands.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,32 +8,32 @@
 
 namespace kvcast::bench {
 
-// What the workers hold; see ChurnConfig.
+// The fleet's content; see ChurnConfig.
 struct FleetOptions {
   int64_t residencies = 10'000'000;
   int64_t workers = 64;
   int64_t groups = 1;
-  int64_t holders = 0;  // of a block; 0: the benchmark's own cases
+  int64_t holders = 0;  // holders of a block; 0: the benchmark's own cases
   int64_t blocks = 625;
   bool json = false;
 };
 
 struct ApplyBenchOptions {
   FleetOptions fleet;
-  int64_t slices = 40;  // of each kind
+  int64_t slices = 40;  // slices of each kind
 };
 int RunApplyBench(const ApplyBenchOptions& options);
 
 struct LookupBenchOptions {
   FleetOptions fleet;
-  int64_t queries = 4000;     // of each case
+  int64_t queries = 4000;     // queries of each case
   std::string depth = "all";  // full, half, mixed, miss, all
-  double write_rate = 0;      // block operations per second while writers are busy; 0: full speed
+  double write_rate = 0;      // block operations per second of a busy writer; 0: full speed
 };
 int RunLookupBench(const LookupBenchOptions& options);
 
 struct MemoryBenchOptions {
-  // groups 0: the benchmark's own cases
+  // groups 0: the benchmark's own cases.
   FleetOptions fleet{.residencies = 5'000'000, .groups = 0};
 };
 int RunMemoryBench(const MemoryBenchOptions& options);
@@ -42,21 +42,21 @@ struct RemoveBenchOptions {
   FleetOptions fleet;
   int64_t victim_blocks = 1'000'000;
   int64_t rounds = 40;
-  int64_t every_us = 200;  // one query
-  double seconds = 0.25;   // of a round with the removal, at least, and of one without
+  int64_t every_us = 200;  // interval between queries
+  double seconds = 0.25;   // shortest round, with and without a removal
 };
 int RunRemoveBench(const RemoveBenchOptions& options);
 
 struct WireBenchOptions {
   FleetOptions fleet;
-  int64_t slices = 40;  // of each dialect
+  int64_t slices = 40;  // slices of each dialect
 };
 int RunWireBench(const WireBenchOptions& options);
 
 struct PublishBenchOptions {
   int64_t rate = 1000;  // batches per second
-  int64_t blocks = 8;   // that a batch stores, and removes
-  int64_t seconds = 5;  // of each case
+  int64_t blocks = 8;   // blocks that a batch stores; it removes as many
+  int64_t seconds = 5;  // seconds of each case
   bool json = false;
 };
 int RunPublishBench(const PublishBenchOptions& options);
@@ -68,11 +68,11 @@ struct HashBenchOptions {
 };
 int RunHashBench(const HashBenchOptions& options);
 
-// Where a corpus comes from; see bench/CORPUS.md.
+// The source of a corpus; see bench/CORPUS.md.
 struct CorpusOptions {
-  std::string file;      // empty: made from a trace
-  std::string trace;     // empty: the bundled one
-  int64_t requests = 0;  // of the trace; 0: all
+  std::string file;      // empty: make a corpus from a trace
+  std::string trace;     // empty: the bundled trace
+  int64_t requests = 0;  // requests of the trace; 0: all
   int64_t workers = 128;
   int64_t copies = 20;
   int64_t block_tokens = 128;
@@ -81,9 +81,9 @@ struct CorpusOptions {
 
 struct TokensBenchOptions {
   CorpusOptions corpus;
-  int64_t tokens = 0;     // of a block; 0: as the corpus says
-  int64_t points = 40;    // of the replay at which queries are put
-  int64_t queries = 100;  // at each, of each way to ask, at most
+  int64_t tokens = 0;     // tokens of a block; 0: as in the corpus
+  int64_t points = 40;    // points of the replay at which queries are asked
+  int64_t queries = 100;  // queries per point and method, at most
   bool json = false;
 };
 int RunTokensBench(const TokensBenchOptions& options);
@@ -92,7 +92,8 @@ struct ReplayBenchOptions {
   CorpusOptions corpus;
   int64_t event_threads = 1;
   int64_t query_threads = 1;
-  double rate = 0;  // block operations per second of keep_up; 0: half of what overload reaches
+  // Block operations per second of keep_up; 0: half of the rate that overload reaches.
+  double rate = 0;
   std::string export_to;
   bool export_only = false;
   bool json = false;

@@ -46,7 +46,7 @@ class CorpusReader {
                    std::to_string(at_) + ")");
       }
     }
-    if (at_ != end_) return Bad("bytes left over behind the last record");
+    if (at_ != end_) return Bad("extra bytes after the last record");
     return std::move(corpus_);
   }
 
@@ -62,7 +62,7 @@ class CorpusReader {
     uint8_t digest[kHashBytes];
     SHA256(bytes_.data(), end_, digest);
     if (std::memcmp(digest, &bytes_[end_], kHashBytes) != 0) {
-      return Bad("its content does not have the hash at its end (damaged or cut short)");
+      return Bad("the content hash at its end does not match (damaged or truncated)");
     }
     corpus_.workers = Get<uint32_t>(&bytes_[12]);
     corpus_.block_tokens = Get<uint32_t>(&bytes_[16]);
@@ -75,9 +75,9 @@ class CorpusReader {
     return {};
   }
 
-  // nullptr: fine. Otherwise what is wrong.
+  // nullptr: no error. Otherwise the error.
   const char* ReadRecord() {
-    if (end_ - at_ < kRecordBytes) return "cut short";
+    if (end_ - at_ < kRecordBytes) return "truncated";
     const uint8_t* const head = &bytes_[at_];
     CorpusRecord record{.due = Get<uint64_t>(head),
                         .worker = Get<uint32_t>(head + 8),
@@ -85,14 +85,14 @@ class CorpusReader {
                         .parent = Get<uint64_t>(head + 16),
                         .blocks = {}};
     const auto blocks = Get<uint64_t>(head + 24);
-    if (record.due > kCorpusWindow) return "due behind the end of the window";
+    if (record.due > kCorpusWindow) return "due after the end of the window";
     if (!corpus_.records.empty() && record.due < corpus_.records.back().due) {
-      return "due before the record before it";
+      return "due before the previous record";
     }
     if (record.worker >= corpus_.workers) return "no such worker";
     if (head[12] < 1 || head[12] > 3) return "unknown operation";
     if (blocks > (end_ - at_ - kRecordBytes) / kBlockBytes) return "more blocks than bytes";
-    if (record.op != CorpusOp::kStore && record.parent != 0) return "a parent, but no store";
+    if (record.op != CorpusOp::kStore && record.parent != 0) return "a parent, but not a store";
     at_ += kRecordBytes;
     record.blocks.reserve(blocks);
     for (uint64_t i = 0; i < blocks; ++i, at_ += kBlockBytes) {

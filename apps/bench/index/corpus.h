@@ -1,5 +1,5 @@
-// Corpus: queries and events of a fleet, as a file that any index can be fed from. The format is
-// described in bench/CORPUS.md.
+// Corpus: queries and events of a fleet, as a file that is an input for any index. bench/CORPUS.md
+// describes the format.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,8 +18,9 @@ inline constexpr uint32_t kMaxCorpusWorkers = 1 << 20;
 inline constexpr uint64_t kCorpusWindow = 1'000'000'000;
 
 struct CorpusBlock {
-  uint64_t local = 0;     // XXH3-64, seed 1337, of the block's token ids as 32-bit little-endian
-  uint64_t sequence = 0;  // names the block and all before it; what engines would announce
+  uint64_t local = 0;  // XXH3-64 with seed 1337 of the token ids as 32-bit little-endian
+  // Identifies the block and all blocks before it; an engine would announce it.
+  uint64_t sequence = 0;
 
   friend bool operator==(const CorpusBlock&, const CorpusBlock&) = default;
 };
@@ -27,11 +28,11 @@ struct CorpusBlock {
 enum class CorpusOp : uint8_t { kQuery = 1, kStore = 2, kRemove = 3 };
 
 struct CorpusRecord {
-  uint64_t due = 0;  // from 0 to kCorpusWindow: the place in the window
+  uint64_t due = 0;  // place in the window, from 0 to kCorpusWindow
   uint32_t worker = 0;
   CorpusOp op = CorpusOp::kQuery;
-  uint64_t parent = 0;  // stores: sequence of the block before; 0: root
-  // Queries: the prompt. Stores: neighbours. Removes: in order of eviction.
+  uint64_t parent = 0;  // stores: sequence hash of the block before the first; 0: root
+  // Queries: the prompt. Stores: consecutive blocks. Removes: in the order of eviction.
   std::vector<CorpusBlock> blocks;
 
   friend bool operator==(const CorpusRecord&, const CorpusRecord&) = default;
@@ -40,15 +41,15 @@ struct CorpusRecord {
 struct Corpus {
   uint32_t workers = 0;
   uint32_t block_tokens = 0;
-  std::vector<CorpusRecord> records;  // by due
+  std::vector<CorpusRecord> records;  // ordered by due
 
   uint64_t block_ops() const;
   friend bool operator==(const Corpus&, const Corpus&) = default;
 };
 
-// The file's bytes. The last 32 are the SHA-256 of those before.
+// Returns the file's bytes. The last 32 bytes are the SHA-256 of the bytes before.
 std::vector<uint8_t> EncodeCorpus(const Corpus& corpus);
-// Not ok: the message names what is wrong, and the record and the byte where it is.
+// Not ok: the message describes the error and gives the record and the byte.
 Result<Corpus> DecodeCorpus(std::span<const uint8_t> bytes);
 // The content hash at the end of an encoded corpus, as hex digits.
 std::string CorpusHash(std::span<const uint8_t> encoded);

@@ -17,7 +17,7 @@
 namespace kvcast::bench {
 namespace {
 
-// An engine ten times as fast as a common one.
+// Ten times the speed of a typical engine.
 constexpr double kPrefillTokensPerSecond = 100'000;
 constexpr double kOutputTokensPerSecond = 500;
 constexpr uint64_t kLocalSeed = 1337;
@@ -45,7 +45,7 @@ struct Request {
   std::vector<CorpusBlock> chain;  // prompt, then output
 };
 
-// The trace's tokens are its block's id, so the hashes of one of its blocks repeat.
+// All tokens of a block of the trace have the block's id, so the hashes inside one block repeat.
 Request MakeRequest(const tools::TraceRequest& from, uint64_t id_offset, uint64_t number,
                     int64_t block_tokens) {
   Request request{.arrival_s = from.arrival_s, .output_tokens = from.output_length, .chain = {}};
@@ -94,14 +94,15 @@ class Engine {
     Kind kind;
     size_t block;  // kOutput
 
-    bool operator<(const Step& other) const {  // the first one on top
+    // Reversed: a priority queue puts the earliest step on top.
+    bool operator<(const Step& other) const {
       return std::tie(time, order) > std::tie(other.time, other.order);
     }
   };
   struct Held {
     CorpusBlock block;
     int64_t users = 0;
-    std::list<uint64_t>::iterator unused;  // if users is 0
+    std::list<uint64_t>::iterator unused;  // valid if users is 0
   };
 
   void Do(const Step& step, const Request& request) {
@@ -138,7 +139,8 @@ class Engine {
     steps_.push({finished, count_++, step.request, Step::kFinish, 0});
   }
 
-  // The request uses its blocks from `first` on; new ones are stored, in one event for each run.
+  // The request uses its blocks from `first` on. New blocks are stored, with one event for each
+  // run.
   void Take(double time, std::span<const CorpusBlock> chain, size_t first) {
     std::vector<CorpusBlock> evicted;
     std::vector<std::pair<size_t, size_t>> runs;  // begin, end
@@ -187,10 +189,10 @@ class Engine {
   std::priority_queue<Step> steps_;
   uint64_t count_ = 0;
   std::unordered_map<uint64_t, Held> held_;
-  std::list<uint64_t> unused_;  // the next to be evicted first
+  std::list<uint64_t> unused_;  // the next block to evict is first
 };
 
-// From seconds to the window, for the records of one worker.
+// Converts the times of one worker's records from seconds to the window.
 void Stretch(std::span<CorpusRecord> records, std::span<const double> times) {
   if (records.empty()) return;
   const double begin = times.front();

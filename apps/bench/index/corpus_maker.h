@@ -1,4 +1,4 @@
-// From a request trace to a corpus: a simple engine for each worker, in virtual time.
+// Makes a corpus from a request trace. A simple engine runs for each worker, in virtual time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,16 +12,17 @@ namespace kvcast::bench {
 
 struct CorpusConfig {
   int64_t workers = 128;
-  int64_t copies = 20;           // of the trace, each with block ids of its own
-  int64_t block_tokens = 128;    // divides 512
-  int64_t pool_blocks = 16'384;  // of each engine
-  uint64_t seed = 42;            // which request goes to which worker
+  int64_t copies = 20;           // copies of the trace, each with its own block ids
+  int64_t block_tokens = 128;    // must divide 512
+  int64_t pool_blocks = 16'384;  // pool of each engine
+  uint64_t seed = 42;            // determines the worker of each request
 };
 
-// Each request goes to some worker, asks there, has its new blocks stored when they are computed
-// and its output's as they fill, and leaves its blocks to an LRU list, its tail to be evicted
-// first. An engine speaks of a hash once: with the first copy, and when it is evicted. Each
-// worker's times are stretched to the window. Deterministic.
+// Each request goes to a random worker and queries it. The engine stores the new prompt blocks when
+// they are computed, and the output blocks when they are full. At its end, the request leaves its
+// blocks to an LRU list, its tail to be evicted first. An engine announces a hash with its first
+// copy, and removes it with its eviction. Each worker's times are stretched to the window. The
+// result is deterministic.
 Corpus MakeCorpus(const std::vector<tools::TraceRequest>& trace, const CorpusConfig& config);
 
 }  // namespace kvcast::bench

@@ -1,5 +1,5 @@
-// FloorMap: what a plain hash map of 64-bit keys and values pays for the same operations. It knows
-// neither hybrids nor copies nor tiers, and cannot answer which workers hold a prompt's blocks.
+// FloorMap: the baseline, a plain hash map of 64-bit keys and values with the same operations. It
+// has no groups, copies or tiers, and cannot answer which workers hold a prompt's blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,10 +12,10 @@
 
 namespace kvcast::bench {
 
-// One entry a residency.
+// One entry per residency.
 class FloorMap {
  public:
-  // An operation's key and what is done with it.
+  // The key and the kind of an operation.
   struct Op {
     uint64_t key;
     bool erase;
@@ -28,11 +28,11 @@ class FloorMap {
     for (const ResidencyOp& op : ops) out.push_back({KeyOf(op), op.erase});
   }
 
-  // One operation after the other.
+  // Executes the operations one after another.
   void Apply(std::span<const Op> ops) {
     for (const Op& op : ops) Do(op);
   }
-  // The same, each with the table's line asked for ahead.
+  // The same, with a prefetch of each operation's table line.
   void ApplyPrefetched(std::span<const Op> ops) {
     constexpr size_t kAhead = 8;
     for (size_t i = 0; i < ops.size(); ++i) {
@@ -40,7 +40,7 @@ class FloorMap {
       Do(ops[i]);
     }
   }
-  // How many of the keys are there; each with the table's line asked for ahead.
+  // Returns how many of the keys exist; with a prefetch of each key's table line.
   size_t CountPrefetched(std::span<const uint64_t> keys) const {
     constexpr size_t kAhead = 8;
     for (size_t i = 0; i < keys.size() && i < kAhead; ++i) map_.prefetch(keys[i]);
@@ -66,7 +66,7 @@ class FloorMap {
   absl::flat_hash_map<uint64_t, uint64_t> map_;
 };
 
-// One entry a block, whose value has one bit for each of up to 64 workers.
+// One entry per block. The value has one bit for each of up to 64 workers.
 class MaskFloorMap {
  public:
   struct Op {

@@ -34,11 +34,11 @@ constexpr char kGrowthMethod[] =
 
 struct Point {
   double x = 0;
-  double apply = 0;  // ns a block operation
+  double apply = 0;  // ns per block operation
   double apply_floor = 0;
-  double lookup = 0;  // ns a block of the prompt
+  double lookup = 0;  // ns per block of the prompt
   double lookup_floor = 0;
-  double bytes = 0;  // a (worker, block)
+  double bytes = 0;  // bytes per (worker, block)
 };
 
 class GrowthCase {

@@ -69,7 +69,7 @@ struct Times {
   Samples next_turn;
 };
 
-// `raw` digests one preimage and returns something of the digest.
+// `raw` computes the digest of one preimage and returns a part of it.
 template <typename Raw>
 Times TimeChain(BlockHasher& hasher, std::span<const TokenId> tokens, int64_t rounds, Raw raw) {
   const auto unit = static_cast<size_t>(kBlockTokens);
@@ -109,7 +109,7 @@ void Print(Report& report, const std::string& name, const Times& times) {
   report.Figure(name + ".next_turn", times.next_turn.median() / times.chain.median(), "of whole");
 }
 
-// The keys that queries ask by, by the code of this machine and by portable code.
+// Measures content keys, with the vector code of this machine and with portable code.
 void RunContentKeys(std::span<const TokenId> tokens, const HashBenchOptions& options,
                     Report& report) {
   constexpr double kVectorTarget = 4;  // microseconds for 10,000 tokens

@@ -20,7 +20,7 @@ namespace {
 constexpr double kP50Target = 0.3;
 constexpr double kP99Target = 0.6;
 constexpr double kBusyToIdleTarget = 2;
-// Queries and probes take turns in runs of so many, as long as a scheduler's turn.
+// Queries and probes alternate in runs of this length, as long as a scheduler's time slice.
 constexpr int64_t kRun = 32;
 
 constexpr char kLookupMethod[] =
@@ -54,7 +54,7 @@ struct Timings {
   int64_t wrong = 0;
 };
 
-// The index, and beside it the map with an entry for each residency of the same fleet.
+// The index, and a map with an entry for each residency of the same fleet.
 class LookupCase {
  public:
   explicit LookupCase(const ChurnConfig& config)
@@ -97,14 +97,14 @@ class LookupCase {
     if (depth == Depth::kHalf) return blocks_ / 2;
     return depth == Depth::kMixed ? random_() % (blocks_ + 1) : blocks_;
   }
-  // Some chain that is held and stays so while it is asked for, and a depth.
+  // Returns a random chain that stays held during the query, and a depth.
   std::pair<uint64_t, size_t> Draw(Depth depth, uint64_t turn, uint64_t margin) {
     const Churn::Range held = churn_.FullyHeld(turn, margin);
     return {held.first + random_() % (held.last - held.first + 1), DrawHeld(depth)};
   }
 
   void Query(Depth depth, Timings& timings) {
-    // What the writer does while a query waits is a small part of what is held.
+    // While a query waits, the writer changes less than this part of the held chains.
     const uint64_t margin = churn_.live() / 4;
     const auto [prompt, held] = Draw(depth, writer_.turn(), margin);
     for (size_t i = 0; i < blocks_; ++i) {
@@ -114,7 +114,7 @@ class LookupCase {
     const auto start = Clock::now();
     const std::vector<WorkerMatch> matches = index_.Match(chain_, kBlockTokens, tokens);
     timings.query.Add(NanosecondsSince(start));
-    // Evicted meanwhile, because this thread had to wait for long: any answer may be right.
+    // The chain was evicted, because this thread waited too long. Any answer may be right.
     if (churn_.FullyHeld(writer_.turn(), 1).first > prompt) return;
     if (!Right(matches, static_cast<int64_t>(held) * kBlockTokens)) ++timings.wrong;
   }
@@ -128,7 +128,7 @@ class LookupCase {
     return tokens == 0 || holders == churn_.config().holders;
   }
 
-  // The map stays as it was filled; that is what it is asked for.
+  // The map keeps its initial content, so the probes look for the initial chains.
   void Probe(Depth depth, Timings& timings) {
     const auto [prompt, held] = Draw(depth, churn_.steady_turn(), 0);
     const uint64_t rank = random_() % static_cast<uint64_t>(churn_.config().holders);

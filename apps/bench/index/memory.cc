@@ -31,7 +31,7 @@ class MemoryCase {
   explicit MemoryCase(const ChurnConfig& config) : churn_(config) {}
 
   Status Run(Report& report, const std::string& name, double target) {
-    // Batches are large beside a small fleet; they live on both sides of the measurement.
+    // Large batches would distort the result of a small fleet, so they exist at both measurements.
     TurnBatches batches(churn_, Removes::kMerged);
     if (Status status = AddFleet(churn_.config(), index_); !status.ok()) return status;
     before_ = ReadProcessMemory(true);

@@ -1,4 +1,4 @@
-// From the options of a command to what is measured.
+// Derives the measured fleets from the options of a command.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace kvcast::bench {
 
-// The fleet with the number of holders that was asked for, or else one with each of `holders`; at
-// most as many as there are workers.
+// Returns the fleet with the configured number of holders, or without one, a fleet with each number
+// of `holders`. A number above the number of workers is reduced to it.
 inline std::vector<ChurnConfig> FleetCases(const FleetOptions& options,
                                            std::initializer_list<int64_t> holders) {
   std::vector<ChurnConfig> cases;

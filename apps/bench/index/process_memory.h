@@ -1,4 +1,4 @@
-// What the process holds, as the allocator and as the kernel count it.
+// The memory of the process, as the allocator and as the kernel count it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,14 +7,14 @@
 namespace kvcast::bench {
 
 struct ProcessMemory {
-  // In use in glibc's heaps and in mappings of its own (mallinfo2); what others map themselves is
-  // not in it.
+  // Bytes in use in glibc's heaps and in its mappings (mallinfo2). Mappings that other code made
+  // are not included.
   int64_t allocated = 0;
-  // Pages that the process has touched and not given back (/proc/self/statm).
+  // Bytes of the resident pages (/proc/self/statm).
   int64_t resident = 0;
 };
 
-// `trim`: the allocator gives back first what it keeps for later.
+// `trim`: first returns the allocator's free memory to the system.
 ProcessMemory ReadProcessMemory(bool trim);
 
 }  // namespace kvcast::bench

@@ -29,7 +29,7 @@ constexpr uint64_t kHeldBlocks = 4096;
 constexpr int kWarmUpSeconds = 1;
 
 constexpr char kPublishMethod[] =
-    "What Publisher::Publish costs the engine's thread, on a fixed schedule: batches with as many\n"
+    "Time of Publisher::Publish on the engine's thread, on a fixed schedule: batches with as many\n"
     "blocks removed as stored, token ids included, made before the clock starts; TCP, replay and\n"
     "extension on. nobody: no subscriber. follower: a subscriber in another process takes each\n"
     "batch. stalled: it takes none. encode: EncodeBatch of a copy right after, which another "
@@ -47,7 +47,7 @@ struct Endpoints {
   std::array<char, 128> replay{};
 };
 
-// The subscriber's process: tells how many batches came once it is asked.
+// The subscriber process: reports the number of received batches when it is asked.
 int Follow(const PipeEnd& in, const PipeEnd& out, bool stalled) {
   Endpoints endpoints;
   if (!in.Get(endpoints, 60'000)) return 1;

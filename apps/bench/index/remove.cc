@@ -21,20 +21,19 @@ namespace {
 constexpr double kRemoveP99Target = 1.1;
 
 constexpr char kRemoveMethod[] =
-    "A worker that holds as many blocks as --victim says is removed from a fleet (RemoveWorker,\n"
-    "then Reclaim until nothing is left), while another thread asks for prompts that it and\n"
-    "others hold, every --every-us microseconds; each keeps to a core. A round lasts from the\n"
-    "call until what it held has been freed, and --seconds at least; in turn with it, a round in\n"
-    "which nobody is removed, and one in which a thread turns in a loop for as long as the\n"
-    "removal took: what the machine does to queries beside any thread. Times of queries run from\n"
-    "when they were due, so that waiting counts; p99 is of the queries of all rounds. wrong:\n"
-    "queries begun after the call returned that name the worker, and queries that lose another.";
+    "A worker with --victim blocks is removed from a fleet (RemoveWorker, then Reclaim until\n"
+    "nothing is left). Every --every-us microseconds, another thread queries a prompt that this\n"
+    "worker and others hold. Each thread has a core. A round lasts from the call until the blocks\n"
+    "of the worker are freed, and at least --seconds. It alternates with a round without a\n"
+    "removal, and with a round in which a thread spins for the time of the removal (the effect of\n"
+    "any busy thread on queries). The time of a query starts when it is due, so waiting counts.\n"
+    "p99 covers the queries of all rounds. wrong: queries that started after the call returned\n"
+    "and name the worker, and queries that miss another worker.";
 
 constexpr WorkerId kVictim{1'000'000};
 
-// Keeps the calling thread on one of the cores that the process may use, the first or the last, so
-// that of two threads neither waits for the other's share of a core. Nothing where there is only
-// one.
+// Keeps the calling thread on the first or last core that the process may use, so that two threads
+// do not share a core. Does nothing if there is only one core.
 void KeepToCore(bool first) {
   static const cpu_set_t allowed = [] {
     cpu_set_t cores;
@@ -67,7 +66,8 @@ class RemoveCase {
     return CheckFleet(churn_, index_);
   }
 
-  // The victim stores prompts that the fleet holds as well, and as many that nobody else holds.
+  // The victim stores prompts that the fleet holds as well, and as many prompts that only the
+  // victim holds.
   Status AddVictim() {
     if (Status status = index_.AddWorker(kVictim, FleetWorker(churn_.config().groups));
         !status.ok()) {
@@ -89,7 +89,7 @@ class RemoveCase {
     double reclaim_s = 0;
     int64_t wrong = 0;
   };
-  // With a removal, or with a thread that turns in a loop for so long.
+  // Runs a round with a removal, or with a thread that spins for `loop_s` seconds.
   Round Run(const RemoveBenchOptions& options, bool remove, double loop_s = 0) {
     Round round;
     std::atomic<bool> ending = false;
@@ -130,10 +130,10 @@ class RemoveCase {
     std::vector<BlockHash> chain(blocks);
     const int64_t tokens = churn_.config().blocks * kBlockTokens;
     for (auto due = Clock::now(); !ending; due += every) {
-      // Even: what the victim holds too.
+      // Even chains are also held by the victim.
       const uint64_t prompt = SharedChain(random_() % victim_chains_ / 2 * 2);
       for (size_t i = 0; i < blocks; ++i) chain[i] = BlockHash(churn_.HashOf(prompt, i));
-      // No sleep: waking up takes longer than a query.
+      // Spin: waking up takes longer than a query.
       while (Clock::now() < due) {
       }
       const bool removed = removed_;

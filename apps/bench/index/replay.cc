@@ -23,15 +23,17 @@ namespace {
 
 constexpr char kReplayMethod[] =
     "A trace's queries and events (a simple engine for each worker; see bench/CORPUS.md), issued\n"
-    "open loop: each is due at its time, whatever became of those before; late ones follow at\n"
-    "once. The events of a worker go to one of the event threads, its queries to one of the query\n"
-    "threads. The time runs until the last one is done, so that what piles up counts. overload:\n"
-    "all are due within 1 ms. keep_up: at half of the rate that was reached then. offered and\n"
-    "achieved: block operations (blocks of prompts, stores, removes) by window, and by all of the\n"
-    "time. kept_up: all done within 1.1 windows. service: the call alone; from_due: from when it\n"
-    "was due; visible: from when the event was due until the index has it.";
+    "open loop: each is due at its time, even if earlier ones are not done; a late one is issued\n"
+    "immediately. The events of a worker go to one of the event threads, its queries to one of "
+    "the\n"
+    "query threads. The time runs until the last one is done, so a backlog counts. overload: all\n"
+    "are due within 1 ms. keep_up: at half of the rate that overload reached. offered and\n"
+    "achieved: block operations (blocks of prompts, stores, removes) per time of the window, and\n"
+    "per total time. kept_up: all done within 1.1 windows. service: the call alone; from_due: "
+    "from\n"
+    "the due time; visible: from the due time of an event until the index contains it.";
 
-// What one thread does, in order of due times.
+// The records of one thread, ordered by due time.
 struct Lane {
   struct Item {
     uint64_t due;
@@ -100,7 +102,7 @@ class Replay {
     }
   }
 
-  // All of the corpus within `window_s`, into a new index.
+  // Replays the whole corpus within `window_s` seconds, into a new index.
   Result<CellResult> Run(double window_s) {
     PrefixIndex index;
     WorkerConfig config{.name = "worker"};
@@ -149,7 +151,7 @@ class Replay {
     for (const Lane::Item& item : lane.items) {
       const auto due = start + std::chrono::nanoseconds(
                                    static_cast<int64_t>(static_cast<double>(item.due) * scale));
-      // Long waits asleep, the rest awake: threads wake up late.
+      // Sleep only for long waits and spin for the rest, because threads wake up late.
       constexpr std::chrono::microseconds kAwake(100);
       if (due - Clock::now() > 2 * kAwake) std::this_thread::sleep_until(due - kAwake);
       while (Clock::now() < due) {

@@ -1,5 +1,5 @@
-// Report: what every benchmark prints. One line a figure (name, value, unit, target, ok or MISSED),
-// and with --json one object as the last line of stdout.
+// Report: the output of every benchmark. One line per figure (name, value, unit, target, ok or
+// MISSED). With --json, one object as the last line of stdout.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,17 +13,17 @@ enum class Bound : uint8_t { kAtMost, kAtLeast };
 
 class Report {
  public:
-  // Begins with `method` as comment lines: what is measured, and against what.
+  // Prints `method` as comment lines first: what the benchmark measures and the baseline.
   Report(std::string name, std::string method, bool json);
 
-  // A line that is no figure. With "# " before it.
+  // Prints a line that is not a figure, with "# " before it.
   void Note(const std::string& text);
-  // For information.
+  // Prints a figure without a target.
   void Figure(const std::string& name, double value, const std::string& unit);
   void Target(const std::string& name, double value, const std::string& unit, double target,
               Bound bound = Bound::kAtMost);
-  // Prints the JSON object if it was asked for. The exit code: 0; missed targets are said, not
-  // failures.
+  // Prints the JSON object if --json was given. Returns exit code 0: a missed target is reported,
+  // not a failure.
   int Finish();
 
  private:

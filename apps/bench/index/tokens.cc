@@ -30,8 +30,8 @@ constexpr char kTokensMethod[] =
     "scheme and Match by hash. The two take turns; every answer is compared.";
 
 constexpr TokenId kVocabulary = 151'936;
-constexpr size_t kChunk = 256;  // records that are made before they are timed
-constexpr int64_t kRun = 16;    // queries of one way to ask, in a row
+constexpr size_t kChunk = 256;  // number of records that are built before they are timed
+constexpr int64_t kRun = 16;    // number of consecutive queries by one method
 
 void AppendTokens(uint64_t local, uint32_t count, std::vector<TokenId>& tokens) {
   uint64_t state = local;
@@ -51,7 +51,7 @@ std::vector<TokenId> TokensOf(const CorpusRecord& record, uint32_t block_tokens)
   return tokens;
 }
 
-// The block hashes of engines of one scheme.
+// Computes the block hashes of engines with one scheme.
 class EngineHashes {
  public:
   static Result<EngineHashes> Of(HashAlgorithm algorithm) {
@@ -60,9 +60,9 @@ class EngineHashes {
     return EngineHashes(std::move(hasher).value());
   }
 
-  // Of a block that was stored before.
+  // The hash of a block that was stored before.
   BlockHash Of(uint64_t sequence) const { return EventHash(digests_.at(sequence)); }
-  // Of a store's blocks. `tokens`: all of the store's.
+  // Adds the hashes of a store's blocks. `tokens`: all tokens of the store.
   void Add(const CorpusRecord& record, std::span<const TokenId> tokens, uint32_t block_tokens,
            std::vector<BlockHash>& hashes) {
     Digest digest;
@@ -93,7 +93,7 @@ class EngineHashes {
   }
 
   BlockHasher hasher_;
-  absl::flat_hash_map<uint64_t, Digest> digests_;  // by sequence
+  absl::flat_hash_map<uint64_t, Digest> digests_;  // by sequence hash
   std::vector<Digest> digest_chain_;
 };
 
@@ -122,7 +122,8 @@ Event RemoveOf(std::vector<BlockHash> hashes) {
   return BlockRemoved{.block_hashes = std::move(hashes), .medium = kMediumGpu, .group_idx = 0};
 }
 
-// Apply and memory of the corpus's events, with sequence hashes for engine hashes.
+// Measures Apply and the memory with the corpus's events. The sequence hashes serve as engine
+// hashes.
 Status RunIndex(const Corpus& corpus, bool names, Report& report) {
   PrefixIndex index;
   if (Status status = AddWorkers(corpus, index); !status.ok()) return status;
@@ -176,7 +177,7 @@ Status RunIndex(const Corpus& corpus, bool names, Report& report) {
   return {};
 }
 
-// A fleet whose engines hash by several schemes, worker by worker in turn.
+// A fleet whose engines use several hash schemes, assigned to the workers in turn.
 class TokensCase {
  public:
   TokensCase(const Corpus& corpus, const TokensBenchOptions& options)
@@ -290,7 +291,7 @@ class TokensCase {
     Keep(all, hash_answers_);
   }
 
-  // Worker by worker in order of numbers.
+  // Appends the tokens of each worker, ordered by worker number.
   void Keep(const std::vector<WorkerMatch>& answer, std::vector<int64_t>& answers) const {
     const size_t begin = answers.size();
     answers.resize(begin + corpus_.workers, -1);

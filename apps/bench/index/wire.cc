@@ -20,7 +20,7 @@ namespace {
 
 constexpr double kWireTarget = 5;
 constexpr uint64_t kTurnsOfSlice = 16;
-// Engine-hash mode reads no tokens.
+// An index by engine hashes reads no tokens.
 constexpr DecodeOptions kNeeded{.merge_removes = true};
 
 constexpr char kWireMethod[] =
@@ -31,7 +31,7 @@ constexpr char kWireMethod[] =
     "16-token blocks). Payloads are encoded before the clock starts, each right before it is\n"
     "read, as from a socket. The ratio is the median of the slices: the rival's time to ours.";
 
-// Times of one slice in nanoseconds a block operation.
+// The times of one slice, in nanoseconds per block operation.
 struct Slice {
   double decode = 0;
   double apply = 0;
@@ -39,10 +39,10 @@ struct Slice {
   double map = 0;
 };
 
-// What the rival keeps of a batch: it looks for the tag and the hashes of each event.
+// The baseline's use of a batch: it finds the tag and the hashes of each event.
 class ObjectWalk {
  public:
-  // The operations of the batch. False: not the batch that is expected.
+  // Extracts the operations of the batch. False: the batch has an unexpected form.
   bool Read(const msgpack::object& batch, uint32_t worker, std::vector<FloorMap::Op>& ops) {
     ops.clear();
     if (batch.type != msgpack::type::ARRAY || batch.via.array.size < 2) return false;
@@ -116,7 +116,7 @@ class WireCase {
   double bytes_per_op() const { return static_cast<double>(bytes_) / static_cast<double>(coded_); }
 
  private:
-  // The turn's payloads, with token ids.
+  // Encodes the batches of the turn, with token ids.
   Status Encode(uint64_t number, Dialect dialect) {
     const Churn::Turn turn = churn_.At(number);
     payloads_.clear();

@@ -1,4 +1,4 @@
-// Writer: a thread that keeps applying events to an index, from where its caches are full on.
+// Writer: a thread that keeps applying events to an index whose caches are full.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,12 +19,13 @@ class Writer {
   Writer(const Writer&) = delete;
   Writer& operator=(const Writer&) = delete;
 
-  // Goes on with the turns: as fast as it can (rate 0), or at so many block operations per second.
+  // Continues with the turns: as fast as possible (rate 0), or at so many block operations per
+  // second.
   void Start(double rate);
-  // Ends after the turn that is under way. Returns the rate that was reached: block operations per
-  // second of all the time.
+  // Stops after the current turn. Returns the average rate since Start, in block operations per
+  // second.
   double Stop();
-  // The first turn that is not applied in full. Any thread.
+  // The first turn that is not fully applied. Any thread may call it.
   uint64_t turn() const { return turn_.load(std::memory_order_acquire); }
 
  private:
@@ -34,7 +35,7 @@ class Writer {
   PrefixIndex& index_;
   std::atomic<uint64_t> turn_;
   std::atomic<bool> stopping_ = false;
-  double reached_ = 0;  // the thread's, until it has ended
+  double reached_ = 0;  // only the thread uses it, until the thread has ended
   std::thread thread_;
 };
 

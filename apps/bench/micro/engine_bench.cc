@@ -1,7 +1,8 @@
-// Allocating, caching and freeing blocks through CacheManager, pool of 1 Mi blocks, every block
-// cached, so that each one taken evicts what it held. Hash chains are computed beforehand.
+// Measures allocating, caching and freeing of blocks through CacheManager, with a pool of 1 Mi
+// blocks. Every block is cached, so each allocation evicts a block. Hash chains are computed
+// beforehand.
 //
-// Floor in the same run: the list and map operations that the same sequence needs, alone: pop the
+// Baseline in the same run: only the list and map operations that the same sequence needs: pop the
 // head, erase the old key, insert the new one, append to the tail. Key and value are 8 and 4 bytes.
 //
 // Counters per benchmark: per_block (time), heap_per_block (allocations).
@@ -40,10 +41,10 @@ constexpr int64_t kBlocks = 1 << 20;
 constexpr int64_t kBlockSize = 16;
 constexpr int64_t kBlocksOfRequest = 625;
 constexpr int64_t kTokens = kBlocksOfRequest * kBlockSize;
-// Twice what the pool holds: a prompt has been evicted when it comes again.
+// Twice as many as fit into the pool, so a prompt has been evicted when it comes again.
 constexpr size_t kRequests = 2 * kBlocks / kBlocksOfRequest;
 
-// Requests with random tokens and random digests for their chain.
+// Requests with random tokens and random digests as their chain.
 std::vector<CacheRequest>& Requests() {
   static auto* requests = new std::vector<CacheRequest>([] {
     std::mt19937_64 random(7);
@@ -85,7 +86,7 @@ void RunLife(CacheManager& manager, CacheRequest& request) {
   manager.Free(request);
 }
 
-// Runs `life` of one request after the other, the pool and all buffers warm.
+// Runs `life` for one request after another. The pool and all buffers are warm.
 template <typename Life>
 void RunLives(benchmark::State& state, const Life& life) {
   std::vector<CacheRequest>& requests = Requests();
@@ -94,7 +95,7 @@ void RunLives(benchmark::State& state, const Life& life) {
   const uint64_t heap_before = heap_allocations;
   for (auto _ : state) life(requests[next++ % kRequests]);
   const auto blocks = static_cast<double>(state.iterations() * kBlocksOfRequest);
-  // Printed with the unit's letter, as in 118n: seconds per block.
+  // The report prints the unit's letter, as in 118n: seconds per block.
   state.counters["per_block"] =
       benchmark::Counter(blocks, benchmark::Counter::kIsRate | benchmark::Counter::kInvert);
   state.counters["heap_per_block"] = static_cast<double>(heap_allocations - heap_before) / blocks;

@@ -1,5 +1,5 @@
-// Decoding of batches as an engine sends them, against msgpack-cxx's unpacking of the same bytes
-// into its object tree (which still would have to be walked), and encoding of them.
+// Measures decoding of batches as an engine sends them, and msgpack-cxx's unpacking of the same
+// bytes into its object tree (which a decoder would still have to walk). Also measures encoding.
 // SPDX-License-Identifier: Apache-2.0
 #include <benchmark/benchmark.h>
 
@@ -49,7 +49,7 @@ EventBatch Step(int64_t stored, int64_t blocks, uint64_t seed) {
   return batch;
 }
 
-// Steps that differ, so that no branch predictor can learn one by heart.
+// Different steps, so that the branch predictor cannot learn one of them.
 constexpr size_t kSteps = 64;
 
 std::vector<std::vector<uint8_t>> Payloads(const benchmark::State& state) {
@@ -104,7 +104,7 @@ void BM_Encode(benchmark::State& state) {
   state.SetBytesProcessed(static_cast<int64_t>(payload.size() * state.iterations()));
 }
 
-// Stored events, blocks of each, dialect.
+// Arguments: stored events, blocks of each, dialect.
 void Shapes(benchmark::internal::Benchmark* bench) {
   for (const Dialect dialect : {Dialect::kVllm10, Dialect::kVllm8}) {
     bench->Args({1, 4, static_cast<int64_t>(dialect)});

@@ -30,7 +30,7 @@ QueryFigures FiguresOf(const QueryTimes& times) {
           times.short_prompts.size() + times.any_prompts.size(), times.hits};
 }
 
-// The router's process: index, subscriber, and a thread that asks all the time.
+// The router process: index, subscriber, and a thread that sends queries all the time.
 class Watcher {
  public:
   explicit Watcher(const FreshnessConfig& config)
@@ -80,7 +80,7 @@ class Watcher {
     begin_ = SteadyNow() + kWarmUpSeconds;
     queries_.Enter(FreshnessQueries::Phase::kBusy);
   }
-  // Waits until so many batches have come, or none comes any more.
+  // Waits until so many batches have arrived, or no more arrive.
   void WaitFor(uint64_t batches) {
     uint64_t before = applied_;
     double since = SteadyNow();
@@ -90,7 +90,7 @@ class Watcher {
     }
   }
 
-  // Ends the subscriber and the queries.
+  // Stops the subscriber and the queries.
   FreshnessResult Result(const Published& published) {
     FreshnessResult result;
     result.gaps = gaps();
@@ -129,7 +129,7 @@ class Watcher {
   void OnBatch(WorkerId worker, std::span<const uint8_t> payload) {
     const DecodeOptions needed{.token_ids = false, .merge_removes = true};
     if (!DecodeBatch(payload, WireLimits(), needed, batch_, counts_).ok()) return;
-    if (batch_.events.empty()) return;  // a heartbeat
+    if (batch_.events.empty()) return;  // heartbeat
     index_.Apply(worker, batch_);
     const double now = SteadyNow();
     if (batch_.ts >= begin_) samples_.push_back({batch_.ts, static_cast<float>(now - batch_.ts)});
@@ -145,11 +145,11 @@ class Watcher {
   PrefixIndex index_;
   EventBatch batch_;
   DecodeCounts counts_;
-  std::vector<Sample> samples_;  // the subscriber's thread alone, until it has ended
+  std::vector<Sample> samples_;  // only the subscriber's thread uses it, until the thread has ended
   std::atomic<double> begin_ = 1e300;
   std::atomic<uint64_t> applied_ = 0;
   FreshnessQueries queries_;
-  std::unique_ptr<Subscriber> subscriber_;  // last: its thread uses the rest
+  std::unique_ptr<Subscriber> subscriber_;  // destroyed first: its thread uses the other members
 };
 
 }  // namespace

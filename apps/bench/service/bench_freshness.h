@@ -1,4 +1,4 @@
-// The freshness benchmark: how long after publish() a query sees a block.
+// The freshness benchmark: the time from publish() until a query sees the block.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,14 +10,14 @@
 namespace kvcast::tools {
 
 struct FreshnessConfig {
-  int sources = 64;         // publishers, in one process of their own, over TCP on loopback
-  int batches_per_s = 256;  // of each
-  int seconds = 10;         // that are measured; one more goes before
-  // Of the publishers' process. Elsewhere publishers do not take the router's cores; here they may
-  // take what it leaves.
+  int sources = 64;         // publishers, in one separate process, over TCP on loopback
+  int batches_per_s = 256;  // of each source
+  int seconds = 10;         // measured time; one more second runs before
+  // The nice value of the publisher process. In production the publishers run on other machines;
+  // here they may use only the time that the router leaves.
   int publishers_nice = 5;
-  int blocks_per_batch = 8;  // half of them stored, 16 tokens each, half removed
-  // In the middle, a second of so many times the rate; 1: none.
+  int blocks_per_batch = 8;  // half of them stored (16 tokens each), half of them removed
+  // Factor of the rate during one second in the middle; 1: no burst.
   int burst = 1;
 };
 
@@ -31,30 +31,30 @@ struct Quantiles {
 
 Quantiles QuantilesOf(const bench::Samples& samples, double seconds_of_one = 1);
 
-// Of queries for prompts that a source holds, in seconds.
+// Durations of queries for prompts that a source holds, in seconds.
 struct QueryFigures {
-  Quantiles short_prompts;  // of 64 blocks
-  Quantiles any_prompts;    // of 1 to 14,000 blocks
+  Quantiles short_prompts;  // prompts of 64 blocks
+  Quantiles any_prompts;    // prompts of 1 to 14,000 blocks
   uint64_t asked = 0;
-  uint64_t hits = 0;  // of them; the others were removed or not stored yet
+  uint64_t hits = 0;  // queries with a hit; the other prompts were removed or not stored yet
 };
 
 struct FreshnessResult {
   uint64_t published = 0;
-  uint64_t applied = 0;  // what is missing was lost
-  uint64_t gaps = 0;     // seen live, and closed or not
-  QueryFigures idle;     // before anything is published
+  uint64_t applied = 0;  // the difference to `published` was lost
+  uint64_t gaps = 0;     // gaps of the live stream, closed or not
+  QueryFigures idle;     // before the first batch is published
   QueryFigures busy;
-  // From before publish() to after the index has applied the batch.
+  // From the call of publish() until the index has applied the batch.
   Quantiles visible;
-  Quantiles publish;  // what publish() took
-  // The rate that was reached, in batches per second of all sources; a burst's, where there is one.
+  Quantiles publish;  // duration of publish()
+  // The reached rate, in batches per second of all sources; with a burst, only during the burst.
   double rate = 0;
-  // From the end of the burst until all that was published by then was applied, in seconds.
+  // Time from the end of the burst until every batch published before was applied, in seconds.
   double backlog = 0;
 };
 
-// Forks; call it while the process has one thread. Not ok: no sockets, or the other process failed.
+// Forks, so the process must have one thread. Not ok: no sockets, or the other process failed.
 Result<FreshnessResult> RunFreshnessBench(const FreshnessConfig& config);
 
 }  // namespace kvcast::tools

@@ -28,7 +28,7 @@ struct RouterAddress {
   std::array<char, 64> relay{};
 };
 
-// The router's process: serves until the pipe ends.
+// The router process: serves until the pipe is closed.
 int Serve(const std::vector<LoadEndpoints>& endpoints, bool relay, const PipeEnd& in,
           const PipeEnd& out) {
   RouterOptions options;
@@ -52,7 +52,7 @@ int Serve(const std::vector<LoadEndpoints>& endpoints, bool relay, const PipeEnd
   return 0;
 }
 
-// The sum of a metric's samples over all labels.
+// Returns the sum of a metric's samples over all labels.
 double MetricSum(std::string_view page, const std::string& name) {
   double sum = 0;
   for (size_t at = 0; (at = page.find(name, at)) != std::string_view::npos; at += name.size()) {
@@ -100,7 +100,7 @@ class ServiceBench {
   }
 
  private:
-  // Both before this process has a thread.
+  // Starts both processes while this process has one thread.
   Status StartProcesses() {
     auto engines = ForkedProcess::Start([this](const PipeEnd& in, const PipeEnd& out) {
       return PublishLoad(config_.events, prompts_, in, out);

@@ -14,12 +14,12 @@ namespace kvcast::tools {
 
 struct ServiceBenchConfig {
   EventLoadConfig events;
-  double rate = 2000;      // POST /v1/route a second
-  int connections = 64;    // kept alive
-  bool by_tokens = false;  // the prompts' tokens; else their block hashes
-  double seconds = 10;     // of each phase, behind a second that is not counted
-  // Of each kind: clients that ask for a dump, for events and for the state and do not read, and
-  // subscribers of the relay that do not. 0: one phase, without them and without a relay.
+  double rate = 2000;      // POST /v1/route per second
+  int connections = 64;    // connections that are kept alive
+  bool by_tokens = false;  // true: token ids; false: block hashes
+  double seconds = 10;     // of each phase, after one second that is not counted
+  // Number of clients of each kind that do not read: HTTP clients for /dump, events and state, and
+  // subscribers of the relay. 0: one phase without these clients and without a relay.
   int observers = 0;
 };
 
@@ -28,12 +28,12 @@ struct ServicePhase {
   HttpLoadResult http;
   double p50 = 0, p99 = 0, p999 = 0, max = 0;  // seconds
   double lookup_mean = 0;      // of a query in the router, without HTTP and JSON, seconds
-  double route_mean = 0;       // the same with the decision
-  double latency_mean = 0;     // of what the client sees, seconds
-  double block_ops_per_s = 0;  // published
+  double route_mean = 0;       // of a query and the decision in the router, seconds
+  double latency_mean = 0;     // of a request at the client, seconds
+  double block_ops_per_s = 0;  // published block operations
   double applied_batches_per_published = 0;
-  double router_cores = 0;  // processors that were busy with it
-  double router_mib = 0;    // resident at the end
+  double router_cores = 0;  // processors that the router kept busy
+  double router_mib = 0;    // resident memory of the router at the end
 };
 
 struct ServiceResult {
@@ -41,7 +41,7 @@ struct ServiceResult {
   uint64_t residencies = 0;
 };
 
-// Forks; call it while the process has one thread. Not ok: no sockets, or a process failed.
+// Forks, so the process must have one thread. Not ok: no sockets, or a process failed.
 Result<ServiceResult> RunServiceBench(const ServiceBenchConfig& config);
 
 }  // namespace kvcast::tools

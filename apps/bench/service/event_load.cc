@@ -22,7 +22,7 @@ double WallSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// One engine: stores one prompt after the other, a few blocks a step.
+// One engine. It stores one prompt after another, a few blocks per step.
 class Engine {
  public:
   Engine(const EventLoadConfig& config, const std::vector<LoadPrompt>& prompts, int number)
@@ -67,7 +67,7 @@ class Engine {
     return stored;
   }
 
-  // As many of the oldest prompt as the new one gets, from its end.
+  // Removes the last `count` blocks of the oldest prompt, as many as the new prompt stores.
   BlockRemoved Remove(size_t count) const {
     const std::vector<uint64_t>& oldest = prompts_[held_.front()].hashes;
     const auto end = oldest.end() - static_cast<std::ptrdiff_t>(stored_);
@@ -82,9 +82,9 @@ class Engine {
 
   const EventLoadConfig& config_;
   const std::vector<LoadPrompt>& prompts_;
-  size_t prompt_;            // being stored
-  size_t stored_ = 0;        // blocks of it
-  std::deque<size_t> held_;  // whole, the oldest first
+  size_t prompt_;            // index of the prompt that is being stored
+  size_t stored_ = 0;        // stored blocks of that prompt
+  std::deque<size_t> held_;  // complete prompts, the oldest first
 };
 
 uint64_t BlockOps(const EventBatch& batch) {
@@ -153,7 +153,7 @@ int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& pr
     }
   }
   if (!out.Put(count)) return 1;
-  // What is late follows at once: the rate is offered, not what the machine happens to take.
+  // A late batch is published immediately: the benchmark offers the configured rate.
   const Clock::time_point start = Clock::now();
   uint64_t offered = 0;
   for (size_t worker = 0;; worker = (worker + 1) % engines.size()) {

@@ -1,4 +1,4 @@
-// Engines that store and remove blocks of known prompts at a fixed rate, over TCP; the load beside
+// Engines that store and remove blocks of known prompts at a fixed rate, over TCP. The load beside
 // which a router is measured.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -18,14 +18,15 @@ inline constexpr int64_t kLoadBlockSize = 16;
 
 struct EventLoadConfig {
   int workers = 8;
-  double block_ops_per_s = 100'000;  // of all together: half of them stores, half removes
+  double block_ops_per_s = 100'000;  // over all workers; half of them stores, half removes
   int blocks_per_store = 16;
   int prompts = 128;
   int blocks_per_prompt = 625;
-  int prompts_held = 64;  // by each worker; before another one is stored, the oldest is removed
+  // By each worker; the oldest prompt is removed before another one is stored.
+  int prompts_held = 64;
 };
 
-// A prompt and its chain, as vLLM hashes it by default.
+// A prompt and its hash chain by vLLM's default scheme.
 struct LoadPrompt {
   std::vector<TokenId> tokens;
   std::vector<uint64_t> hashes;
@@ -39,15 +40,15 @@ struct LoadEndpoints {
 
 LoadEndpoints EndpointsOf(const Publisher& publisher);
 
-// What a publisher process has published so far.
+// The number of batches and blocks that a publisher process has published so far.
 struct LoadCount {
   uint64_t block_ops = 0;
   uint64_t batches = 0;
 };
 
-// The publishers' process. Writes a LoadEndpoints for each worker, waits for a byte, and fills the
-// workers; says so with a LoadCount and publishes at the rate from then on. To each further byte it
-// answers with a LoadCount. Ends when `in` does; the exit code.
+// Runs the publisher process. Writes a LoadEndpoints for each worker, waits for a byte and fills
+// the workers. Then writes a LoadCount and publishes at the configured rate. Answers each further
+// byte with a LoadCount. Ends when `in` is closed. Returns the exit code.
 int PublishLoad(const EventLoadConfig& config, const std::vector<LoadPrompt>& prompts,
                 const PipeEnd& in, const PipeEnd& out);
 

@@ -16,15 +16,15 @@
 namespace kvcast::tools {
 namespace {
 
-constexpr uint64_t kFillBlocks = 512;  // a batch
+constexpr uint64_t kFillBlocks = 512;  // per batch
 
-// What one publisher holds and says.
+// The state of one publisher.
 class Source {
  public:
   explicit Source(int number) : number_(number), prompts_(number), tokens_(number) {}
 
   bool full() const { return stored_ - removed_ >= kHeldBlocks; }
-  // Stores so many blocks, and removes as many when it is full.
+  // Stores so many blocks, and removes as many if the source is full.
   EventBatch Next(uint64_t blocks) {
     EventBatch batch;
     const bool removes = full();
@@ -76,7 +76,7 @@ class Source {
   PromptSequence prompts_;
   std::minstd_rand tokens_;
   PromptSpan prompt_;
-  uint64_t stored_ = 0;  // ever
+  uint64_t stored_ = 0;  // blocks stored so far, including the removed ones
   uint64_t removed_ = 0;
 };
 
@@ -135,7 +135,7 @@ class Load {
     return true;
   }
 
-  // Late ones follow at once: the rate is offered, not what the machine happens to take.
+  // A late batch is published immediately: the benchmark offers the configured rate.
   bool PublishAt(double rate, double seconds) {
     const auto count = static_cast<uint64_t>(rate * seconds);
     const double start = SteadyNow();
@@ -155,7 +155,7 @@ class Load {
   const FreshnessConfig& config_;
   std::vector<std::unique_ptr<Publisher>> publishers_;
   std::vector<Source> sources_;
-  bench::Samples costs_;  // seconds
+  bench::Samples costs_;  // in seconds
   Published published_;
 };
 

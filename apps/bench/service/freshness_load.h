@@ -1,4 +1,4 @@
-// The publishers' process of the freshness benchmark.
+// The publisher process of the freshness benchmark.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,15 +13,15 @@ namespace kvcast::tools {
 inline constexpr int kWarmUpSeconds = 1;
 
 struct Published {
-  uint64_t batches = 0;  // those that filled the sources included
-  double rate = 0;       // of the others, in batches per second; a burst's of the burst alone
-  double burst_end = 0;  // SteadyNow(); 0: there was none
+  uint64_t batches = 0;  // includes the batches that filled the sources
+  double rate = 0;       // batches per second without the fill; with a burst, only of the burst
+  double burst_end = 0;  // SteadyNow(); 0: no burst
   Quantiles publish;
 };
 
-// Fills the sources; writes a LoadEndpoints for each, waits for a byte, publishes and says what
-// was Published. Each batch's time stamp is SteadyNow() before publish(). Answers replays until
-// `in` ends; the exit code.
+// Fills the sources, writes a LoadEndpoints for each, waits for a byte, publishes, and writes a
+// Published. The time stamp of each batch is SteadyNow() before publish(). Answers replay requests
+// until `in` is closed. Returns the exit code.
 int PublishForFreshness(const FreshnessConfig& config, const PipeEnd& in, const PipeEnd& out);
 
 }  // namespace kvcast::tools

@@ -1,5 +1,5 @@
-// The prompts of the freshness benchmark. Each source stores its own one behind the other, and both
-// sides know them without telling each other: the router's can ask for what is held.
+// The prompts of the freshness benchmark. Each source stores its own prompts in a fixed order. Both
+// processes compute this order, so the router process can query held prompts without communication.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,17 +10,17 @@ namespace kvcast::tools {
 
 inline constexpr int64_t kFreshnessBlockSize = 16;
 inline constexpr uint64_t kLongestPromptBlocks = 14'000;
-// By a source; the oldest are removed first.
+// Blocks that a source holds. Beyond this number, the oldest are removed first.
 inline constexpr uint64_t kHeldBlocks = 16'384;
 
-// Blocks of a source are numbered from 0 in the order in which they are stored.
+// The blocks of a source are numbered from 0 in the order in which they are stored.
 struct PromptSpan {
   uint64_t begin = 0;
   uint64_t end = 0;
 };
 
-// A source's prompts in order, of 1 to kLongestPromptBlocks blocks: as many from 1 to 10 as from
-// 1,000 to 10,000.
+// A source's prompts in order, with 1 to kLongestPromptBlocks blocks. As many prompts have 1 to 10
+// blocks as have 1,000 to 10,000.
 class PromptSequence {
  public:
   explicit PromptSequence(int source) : random_(static_cast<uint64_t>(source)) {}

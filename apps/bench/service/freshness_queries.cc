@@ -39,7 +39,7 @@ PromptSpan FreshnessQueries::HeldPrompt(int source, uint64_t at_least) {
   auto& prompts = known.prompts;
   while (prompts.empty() || prompts.back().end < stored) prompts.push_back(known.sequence.Next());
   while (prompts.size() > 1 && prompts.front().begin < oldest) prompts.pop_front();
-  // From any of them on, the first that is held whole and long enough.
+  // Starts at a random prompt and takes the first one that is completely held and long enough.
   const size_t start = random_() % prompts.size();
   for (size_t i = 0; i < prompts.size(); ++i) {
     const PromptSpan span = prompts[(start + i) % prompts.size()];

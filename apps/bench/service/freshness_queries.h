@@ -1,6 +1,6 @@
-// The queries of the freshness benchmark: a thread that asks for held prompts, a thousand times a
-// second, ten at a time: the first finds caches cold, as with few queries, the others warm, as with
-// many; every other one is short.
+// The queries of the freshness benchmark. A thread queries held prompts a thousand times a second,
+// in batches of ten. The first query of a batch finds cold caches, as at a low query rate; the
+// other nine find warm caches, as at a high rate. Every second prompt is short.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,7 +23,7 @@ inline constexpr uint64_t kQueriedBlocks = 64;
 struct QueryTimes {
   bench::Samples short_prompts;  // of kQueriedBlocks blocks
   bench::Samples any_prompts;    // of 1 to kLongestPromptBlocks
-  uint64_t hits = 0;             // that found their source
+  uint64_t hits = 0;             // queries that found a held prompt of their source
 };
 
 class FreshnessQueries {
@@ -33,7 +33,7 @@ class FreshnessQueries {
   FreshnessQueries(const PrefixIndex& index, int sources);
   ~FreshnessQueries() { Stop(); }
 
-  // So many blocks more. One thread.
+  // Reports that a source stored `blocks` more blocks. Call from one thread.
   void NoteStored(int source, uint64_t blocks) {
     auto& stored = stored_[static_cast<size_t>(source)];
     stored.store(stored.load(std::memory_order_relaxed) + blocks, std::memory_order_relaxed);
@@ -48,7 +48,7 @@ class FreshnessQueries {
  private:
   void Run();
   void Ask(bool short_one, QueryTimes& times);
-  // Empty: none is held that is long enough.
+  // Returns an empty span if the source holds no prompt that is long enough.
   PromptSpan HeldPrompt(int source, uint64_t at_least);
 
   const PrefixIndex& index_;
@@ -56,7 +56,7 @@ class FreshnessQueries {
   std::atomic<Phase> phase_ = Phase::kNone;
   std::atomic<bool> stopping_ = false;
 
-  // Of the thread.
+  // Only the thread uses it.
   struct Known {
     PromptSequence sequence;
     std::deque<PromptSpan> prompts;

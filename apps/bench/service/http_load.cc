@@ -53,7 +53,7 @@ Result<Socket> Connect(int port) {
   return socket;
 }
 
-// Bytes of the answer at the front of `text`; 0: not whole yet.
+// Returns the size of the answer at the start of `text`; 0: the answer is incomplete.
 size_t AnswerBytes(std::string_view text) {
   constexpr std::string_view kLength = "Content-Length: ";
   const size_t head = text.find("\r\n\r\n");
@@ -70,9 +70,9 @@ struct Line {
   explicit Line(Socket&& connected) : socket(std::move(connected)) {}
 
   Socket socket;
-  uint64_t request = 0;  // number of the one under way
+  uint64_t request = 0;  // number of the request under way
   bool busy = false;
-  std::string_view out;  // what is still to send of it
+  std::string_view out;  // the unsent rest of the request
   std::string in;
 };
 
@@ -140,7 +140,8 @@ class HttpLoad {
     }
   }
 
-  // Wakes when the next request is due. One that waits for a free connection is sent when there is.
+  // Sets the timer to the next due request. A request that waits for a free connection is sent as
+  // soon as one is free.
   void Arm() const {
     if (next_ == total_ || free_.empty()) return;
     const auto ns = static_cast<int64_t>(Due(next_) * 1e9);
@@ -203,7 +204,7 @@ class HttpLoad {
     result_.latencies.push_back(static_cast<float>(last_answer_ - Due(line.request)));
   }
 
-  // What was under way on it is not answered; the connection stays out.
+  // The request on this connection counts as failed, and the connection is not used again.
   void Drop(size_t number) {
     Watch(lines_[number].socket.get(), number, 0, EPOLL_CTL_DEL);
     if (!lines_[number].busy) std::erase(free_, number);
@@ -211,7 +212,7 @@ class HttpLoad {
 
   const HttpLoadConfig& config_;
   const std::vector<std::string>& requests_;
-  const uint64_t warm_up_;  // requests that are not counted
+  const uint64_t warm_up_;  // number of the first requests, which are not counted
   const uint64_t total_;
   const Socket epoll_;
   const Socket timer_;

@@ -1,6 +1,6 @@
-// An open-loop HTTP client: requests are due on a fixed schedule, whether or not those before are
-// answered, and a latency counts from the time that the request was due. A server that stalls pays
-// for all that it kept waiting.
+// An open-loop HTTP client. Requests are due on a fixed schedule, even if earlier requests are not
+// answered. A latency counts from the due time of the request, so a stall of the server adds to the
+// latency of all waiting requests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,29 +13,29 @@
 namespace kvcast::tools {
 
 struct HttpLoadConfig {
-  int port = 0;          // of 127.0.0.1
-  int connections = 64;  // kept alive; one request on each at a time
-  double rate = 2000;    // requests a second
+  int port = 0;          // on 127.0.0.1
+  int connections = 64;  // kept alive; one request at a time on each
+  double rate = 2000;    // requests per second
   double warm_up_seconds = 1;
-  double seconds = 10;  // behind the warm-up, those that are counted
+  double seconds = 10;  // measured time after the warm-up
 };
 
 struct HttpLoadResult {
-  uint64_t offered = 0;          // due in the time that counts
-  uint64_t answered = 0;         // of them, with 200
-  uint64_t failed = 0;           // another status, or a broken connection
-  double seconds = 0;            // from the first of them due to the last one answered
-  std::vector<float> latencies;  // seconds, of those answered
+  uint64_t offered = 0;          // requests due in the measured time
+  uint64_t answered = 0;         // of them, answered with 200
+  uint64_t failed = 0;           // of them, answered with another status, or a broken connection
+  double seconds = 0;            // from the first due request to the last answer
+  std::vector<float> latencies;  // in seconds, of the answered requests
 };
 
-// `requests`: whole requests, sent one after the other and again from the first. Not ok: no
-// connection.
+// `requests` are complete requests. They are sent in order, and from the first one again after the
+// last. Not ok: no connection.
 Result<HttpLoadResult> RunHttpLoad(const HttpLoadConfig& config,
                                    const std::vector<std::string>& requests);
 
-// A whole POST of JSON.
+// Returns a complete POST request with a JSON body.
 std::string HttpPost(const std::string& path, const std::string& body);
-// The body of the answer to a GET. Not ok: not 200.
+// Returns the body of the answer to a GET. Not ok: the status is not 200.
 Result<std::string> HttpGet(int port, const std::string& path);
 
 }  // namespace kvcast::tools

@@ -62,7 +62,7 @@ class StalledObservers::Impl {
   }
 
  private:
-  // Ten times a second, as a dashboard that lost its patience.
+  // Sends ten requests per second, like a dashboard with a short refresh interval.
   void Ask(int port) {
     while (!stopping_) {
       for (size_t i = 0; i < clients_.size(); ++i) {
@@ -81,7 +81,7 @@ class StalledObservers::Impl {
 
   zmq::context_t context_;
   std::vector<zmq::socket_t> subscribers_;
-  std::vector<int> clients_;  // the thread's, once started
+  std::vector<int> clients_;  // only the thread uses it after the start
   std::atomic<bool> stopping_{false};
   std::thread asking_;
 };

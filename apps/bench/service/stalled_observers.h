@@ -1,4 +1,4 @@
-// Observers of a router that ask and never read: dashboards that hang, tails that are stopped.
+// Clients of a router that send requests and never read: hanging dashboards and stopped tails.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,9 +14,9 @@ class StalledObservers {
   StalledObservers();
   ~StalledObservers();
 
-  // `count` HTTP clients each for /dump, /v1/events and /v1/state that send their request again and
-  // again on one connection and read nothing, and as many subscribers of `relay` (empty: none).
-  // What is closed on them connects anew.
+  // Starts `count` HTTP clients for each of /dump, /v1/events and /v1/state. Each sends its request
+  // again and again on one connection and reads nothing. Also starts `count` subscribers of `relay`
+  // (empty: none). A closed connection is opened again.
   Status Start(int count, int port, const std::string& relay);
 
  private:

@@ -16,7 +16,8 @@ void ReplayAll(const Scenario& scenario, ScenarioReplay& replay) {
   if (scenario.final_state) replay.CheckFinal(*scenario.final_state);
 }
 
-// Recorded with asynchronous scheduling: a second batch is scheduled while the first one runs.
+// True: the run used asynchronous scheduling, which schedules a second batch while the first one
+// runs.
 bool IsAsynchronous(const Scenario& scenario) {
   return std::any_of(scenario.steps.begin(), scenario.steps.end(), [](const ScenarioStep& step) {
     return std::any_of(step.ops.begin(), step.ops.end(),

@@ -42,7 +42,7 @@ std::string OpText(const ScenarioOp& op) {
   return std::string(kNames[static_cast<size_t>(op.kind)]) + " " + op.request;
 }
 
-// Fields that the recorded layout does not have.
+// Removes the fields that the recorded layout does not have.
 void DropUnsent(const Event& recorded, Event& ours) {
   if (recorded.index() != ours.index()) return;
   if (const auto* sent = std::get_if<BlockStored>(&recorded)) {
@@ -181,7 +181,7 @@ void ScenarioReplay::RunOp(const ScenarioOp& op) {
       return cache_->Free(Known(op.request));
     case OpKind::kAbort:
     case OpKind::kAdvance:
-    case OpKind::kRollback:  // the next alloc says how much was computed
+    case OpKind::kRollback:  // the next alloc contains the number of computed tokens
       return;
   }
 }

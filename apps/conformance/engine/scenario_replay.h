@@ -1,5 +1,5 @@
-// ScenarioReplay: a recorded run's operations through our own cache manager, every outcome
-// compared.
+// ScenarioReplay: executes a recorded run's operations with our cache manager and compares every
+// result.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,12 +20,12 @@ namespace kvcast::tools {
 
 class ScenarioReplay {
  public:
-  // Told the outcome of every check; `what` describes it if it differs.
+  // Called with the result of every check. If the check failed, `what` describes the difference.
   using Check = std::function<void(bool equal, const std::string& what)>;
 
   static Result<ScenarioReplay> Create(const ScenarioConfig& config, Check check);
 
-  // False: the run has taken another course than the recorded one and cannot go on.
+  // False: our run has left the course of the recorded run, and the replay cannot continue.
   bool RunStep(const ScenarioStep& step);
   void CheckFinal(const ScenarioFinal& recorded);
 

@@ -35,7 +35,7 @@ int64_t ScenarioScheduler::NewTokens(const CacheRequest& request, const Scenario
     budget_ -= chunk;
     if (computed + chunk >= length + coming) ++to_sample_[request.id];
   }
-  // Tokens that are computed again have their slots from the hit.
+  // Tokens that are computed again already have their slots from the hit.
   return waiting ? std::max<int64_t>(0, chunk - op.replay) : chunk;
 }
 

@@ -1,6 +1,6 @@
-// ScenarioScheduler: how many tokens of a request the engine of a recorded run computes in a step.
+// ScenarioScheduler: computes how many tokens of a request the recorded engine schedules in a step.
 //
-// The recorded operations say it too; a replay compares the two.
+// The recorded operations contain this number too; a replay compares the two.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,12 +16,12 @@ namespace kvcast::tools {
 
 class ScenarioScheduler {
  public:
-  // `cache`: validated.
+  // `cache` must be validated.
   ScenarioScheduler(const ScenarioConfig& config, const CacheConfig& cache);
 
   void BeginStep() { budget_ = max_batched_tokens_; }
-  // New tokens of the allocation `op`, taken off the step's budget. `waiting`: the request has no
-  // blocks yet.
+  // New tokens of the allocation `op`. They are subtracted from the step's budget. `waiting`: the
+  // request has no blocks yet.
   int64_t NewTokens(const CacheRequest& request, const ScenarioOp& op, bool waiting);
   void OnOutput(const ScenarioOp& op);
 

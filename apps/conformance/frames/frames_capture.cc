@@ -1,4 +1,4 @@
-// Byte captures: the recorded client's bytes, sent to our publisher over plain TCP.
+// Byte captures: sends the recorded client's bytes to our publisher over plain TCP.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/frames/frames_checks.h"
 #include "apps/conformance/frames/zmtp_peer.h"
@@ -6,7 +6,8 @@
 namespace kvcast::tools {
 namespace {
 
-// A client of a ROUTER sees the delimiter first; a SUB sees the topic, sequence number and payload.
+// A client of a ROUTER receives the delimiter first; a SUB receives topic, sequence number and
+// payload.
 bool IsReplay(const CapturedConnection& connection) {
   return connection.name.find("replay") != std::string::npos;
 }
@@ -45,7 +46,7 @@ size_t LastClientChunk(const CapturedConnection& connection) {
   return last;
 }
 
-// Plays the connection; what was subscribed must be known to the publisher before it publishes.
+// Plays the connection. The publisher must know the subscription before it publishes.
 Status Play(const CapturedConnection& connection, RecordedPublisher& publisher, ZmtpPeer& peer,
             FramesTally& tally) {
   const size_t last_client_chunk = LastClientChunk(connection);

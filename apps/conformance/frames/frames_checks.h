@@ -34,8 +34,8 @@ class FramesTally {
   bool differs_ = false;
 };
 
-// A publisher on free loopback ports whose next batch gets the wanted number. What a recording does
-// not tell, the payloads of earlier batches, is filled up.
+// A publisher on free loopback ports whose next batch gets the wanted number. The earlier batches,
+// whose payloads are not recorded, get filler payloads.
 class RecordedPublisher {
  public:
   static Result<RecordedPublisher> Start(PublisherConfig config);
@@ -48,17 +48,18 @@ class RecordedPublisher {
   std::unique_ptr<Publisher> publisher_;
 };
 
-// The layout of replies to a client of this socket type, by the frame count of one of them.
+// The layout of the replies to a client of this socket type, derived from the frame count of one
+// reply.
 ReplayLayout LayoutOf(const FrameList& reply, const std::string& socket);
 
-// Endpoint of the rank, and every live message as a subscriber gets it from our publisher. Not ok:
-// the machine failed (no sockets), not the comparison.
+// Checks the endpoint of the rank, and every live message that a subscriber gets from our
+// publisher. Not ok: the machine failed (no sockets), not the comparison.
 Status CheckLive(const FramesRecording& recording, FramesTally& tally);
-// Every reply of our replay server.
+// Checks every reply of our replay server.
 Status CheckReplays(const FramesRecording& recording, FramesTally& tally);
-// What a source makes of the messages and replies.
+// Checks the deliveries of a source that gets the messages and replies.
 void CheckSource(const FramesRecording& recording, FramesTally& tally);
-// Every byte that our publisher sends to the recorded client.
+// Checks every byte that our publisher sends to the recorded client.
 Status CheckCapture(const CapturedConnection& connection, FramesTally& tally);
 
 }  // namespace kvcast::tools

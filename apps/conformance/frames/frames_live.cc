@@ -1,4 +1,4 @@
-// Live messages: published again by our publisher, received by a plain ZMTP subscriber.
+// Live messages: our publisher publishes them again, and a plain ZMTP subscriber receives them.
 // SPDX-License-Identifier: Apache-2.0
 #include <charconv>
 #include <optional>
@@ -9,7 +9,7 @@
 namespace kvcast::tools {
 namespace {
 
-// Recordings hide ports: <P> is a base port, <P+2> that port plus 2.
+// Recordings hide ports: <P> stands for a base port, <P+2> for that port plus 2.
 std::string WithPorts(std::string endpoint) {
   constexpr int kBasePort = 20000;
   const size_t open = endpoint.find('<');
@@ -28,7 +28,7 @@ void CheckEndpoints(const FramesRecording& recording, FramesTally& tally) {
   for (const auto& [configured, bound] : recording.endpoints) {
     Result<std::string> ours = EndpointForRank(WithPorts(configured), recording.rank);
     if (ours.ok()) ours = NodeEndpoint(*ours, kRecordedHost);
-    // The port 0 is one that the system chooses.
+    // With port 0, the system chose the recorded port.
     std::string recorded = WithPorts(bound);
     if (ours.ok() && ours->ends_with(":0"))
       recorded.replace(recorded.rfind(':'), recorded.npos, ":0");
@@ -36,7 +36,7 @@ void CheckEndpoints(const FramesRecording& recording, FramesTally& tally) {
   }
 }
 
-// A publisher and a subscriber that is known to be subscribed.
+// A publisher, and a subscriber whose subscription the publisher has received.
 class LiveRun {
  public:
   static Result<LiveRun> Start(const FramesRecording& recording) {
@@ -54,7 +54,7 @@ class LiveRun {
   Status Publish(uint64_t seq, const std::string& payload) {
     return publisher_.PublishAs(seq, payload);
   }
-  // The next message from number `seq` on.
+  // Receives messages until one has a sequence number of at least `seq`.
   Result<FrameList> Receive(uint64_t seq) {
     for (;;) {
       Result<FrameList> frames = subscriber_.ReceiveMessage();
@@ -63,7 +63,7 @@ class LiveRun {
       if (!got || *got >= seq) return frames;
     }
   }
-  // Whether the subscriber got nothing of what was published, another one everything.
+  // Publishes a message. True: this subscriber does not receive it, but an unfiltered one does.
   Result<bool> NothingArrives() {
     Result<ZmtpPeer> other = Subscribe(publisher_.publisher(), "");
     if (!other.ok()) return other.status();
@@ -113,7 +113,7 @@ Status CheckLive(const FramesRecording& recording, FramesTally& tally) {
       tally.Unsupported("a live message without a sequence number");
       continue;
     }
-    // A number that was there before: the recorded publisher was restarted.
+    // A repeated number: the recorded publisher was restarted.
     if (!run || *seq < run->next_seq()) {
       Result<LiveRun> started = LiveRun::Start(recording);
       if (!started.ok()) return started.status();

@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::json;
 
-// Thrown and caught inside this file only, as the JSON library's own errors are.
+// Thrown and caught only in this file, like the JSON library's errors.
 struct BadRecord {
   std::string why;
 };

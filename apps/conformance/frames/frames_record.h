@@ -15,7 +15,7 @@ namespace kvcast::tools {
 // Frames of one message, raw bytes.
 using FrameList = std::vector<std::string>;
 
-// One replay request and all replies to it, as the client saw them.
+// One replay request and all its replies, as the client received them.
 struct ReplayExchange {
   std::string what;
   std::string socket;  // "DEALER", "REQ"
@@ -23,7 +23,7 @@ struct ReplayExchange {
   std::vector<FrameList> replies;
 };
 
-// What one publisher sent.
+// The messages and replies of one publisher.
 struct FramesRecording {
   std::string name;
   std::string topic;
@@ -31,7 +31,7 @@ struct FramesRecording {
   int64_t rank = 0;
   std::optional<uint64_t> buffer_steps;
   uint64_t published_batches = 0;
-  // (configured, bound), with <P> for the base port and <P+2> for that port plus 2.
+  // Pairs (configured, bound). <P> stands for the base port and <P+2> for that port plus 2.
   std::vector<std::pair<std::string, std::string>> endpoints;
   std::vector<FrameList> messages;
   std::vector<ReplayExchange> replays;
@@ -45,7 +45,7 @@ struct CapturedConnection {
   };
   std::string name;  // "sub", "replay"
   std::vector<Chunk> chunks;
-  std::vector<FrameList> messages;  // what the client's socket gave
+  std::vector<FrameList> messages;  // the messages that the client's socket returned
 };
 
 // The content of one file: one of the two lists is empty.
@@ -54,13 +54,14 @@ struct FramesFile {
   std::vector<CapturedConnection> connections;
 };
 
-// kMalformed: not JSON, or not of this class, or a field is missing or of the wrong type.
+// kMalformed: the text is not JSON, is of another class, or a field is missing or of the wrong
+// type.
 Result<FramesFile> ParseFramesFile(std::string_view text);
 
-// Whether the text could be such a file, for telling files apart.
+// True: the text may be such a file. For selecting files.
 bool LooksLikeFramesFile(std::string_view text);
 
-// The sequence number in the second-last frame, if it is one.
+// The sequence number in the second-last frame; nullopt: the frame is not a number.
 std::optional<uint64_t> SeqOf(const FrameList& frames);
 std::string Hex(std::string_view bytes);
 std::string Hex(const FrameList& frames);

@@ -1,5 +1,4 @@
-// Replay exchanges: the recorded requests, sent to our replay server by the recorded kind of
-// socket.
+// Replay exchanges: sends the recorded requests to our replay server with the recorded socket type.
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 #include <optional>
@@ -65,8 +64,8 @@ FrameList EndMarker(ReplayLayout layout) {
   return {"", "", end, ""};
 }
 
-// Requests are answered in order, so the answer to one more request, which gets the end marker
-// alone, shows that nothing else was sent before it.
+// Requests are answered in order. One more request gets only the end marker, which proves that no
+// other reply was sent before.
 void CheckNothingMore(ReplayClient& client, ReplayLayout layout, const std::string& what,
                       FramesTally& tally) {
   client.Send({"", std::string(8, '\xff')});
@@ -91,13 +90,15 @@ Status CheckExchange(const ReplayExchange& exchange, ReplayLayout layout,
   return Status();
 }
 
-// The batches that the recorded publisher held at the end, as far as its messages and replies tell.
+// The batches that the recorded publisher held at the end, as far as its messages and replies show
+// them.
 std::map<uint64_t, std::string> KnownBatches(const FramesRecording& recording) {
   std::map<uint64_t, std::string> batches;
   for (const FrameList& message : recording.messages) {
     const std::optional<uint64_t> seq = SeqOf(message);
     if (!seq) continue;
-    batches.erase(batches.lower_bound(*seq), batches.end());  // not empty after a restart
+    // Removes batches only after a restart.
+    batches.erase(batches.lower_bound(*seq), batches.end());
     batches.emplace(*seq, message.back());
   }
   for (const ReplayExchange& exchange : recording.replays) {

@@ -1,4 +1,4 @@
-// Recorded messages and replies through the state machine of a source.
+// Feeds recorded messages and replies into the state machine of a source.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
@@ -50,7 +50,7 @@ class SourceRun {
       source_.OnLive(*batch, /*now_ms=*/0);
     }
   }
-  // Answers until nothing is asked any more.
+  // Answers replay requests until the source sends none.
   void Answer() {
     while (std::exchange(asked_, false)) {
       for (const FrameList& reply : *replies_) {
@@ -82,7 +82,8 @@ class SourceRun {
   stream::Source source_;
 };
 
-// Without replay every message is delivered; a step back is a restart, a step too far a loss.
+// Without replay, every message is delivered. A backward step of the number is a restart; a step of
+// more than 1 is a loss.
 void CheckLiveOnly(const FramesRecording& recording, FramesTally& tally) {
   Deliveries expected;
   uint64_t next = 0;
@@ -104,8 +105,8 @@ void CheckLiveOnly(const FramesRecording& recording, FramesTally& tally) {
   tally.CheckEqual(std::to_string(run.status().lost), std::to_string(lost), "lost batches");
 }
 
-// A subscriber that joins at message `joined` and is answered with these replies gets every batch
-// of both once, in order, whatever overlaps.
+// A subscriber joins at message `joined` and gets these replies. It must deliver every batch of the
+// messages and of the replies once and in order, even if they overlap.
 void CheckJoin(const FramesRecording& recording, size_t joined, const ReplayExchange& exchange,
                FramesTally& tally) {
   std::map<uint64_t, std::string> batches;
@@ -144,7 +145,7 @@ void CheckSource(const FramesRecording& recording, FramesTally& tally) {
   if (!recording.messages.empty()) CheckLiveOnly(recording, tally);
   if (!IsOneEpoch(recording)) return;
   for (const ReplayExchange& exchange : recording.replays) {
-    // A REQ client never sees the end of a replay; a request without any reply is no replay.
+    // A REQ client never sees the end of a replay. A request without replies is not a replay.
     if (exchange.socket != "DEALER" || exchange.replies.empty()) continue;
     for (size_t joined = 1; joined < recording.messages.size(); ++joined) {
       CheckJoin(recording, joined, exchange, tally);

@@ -31,7 +31,7 @@ std::string BigEndian(uint64_t value, int bytes) {
   return text;
 }
 
-// A command that fits a short frame.
+// A command that fits into a short frame.
 std::string Command(const std::string& name, const std::string& data) {
   const std::string body = BigEndian(name.size(), 1) + name + data;
   return BigEndian(kCommand, 1) + BigEndian(body.size(), 1) + body;
@@ -133,8 +133,8 @@ Status ZmtpPeer::Handshake(const std::string& socket_type) {
 
 Status ZmtpPeer::Subscribe(const std::string& topic) { return Send(Command("SUBSCRIBE", topic)); }
 
-// The server answers the first ping while it still works on the bytes that came with it; by the
-// time it reads the second one, it has handed those on.
+// The server may answer the first ping while it still parses the bytes before it. When the server
+// reads the second ping, it has passed those bytes on.
 Status ZmtpPeer::Fence() {
   if (Status status = PingPong(); !status.ok()) return status;
   return PingPong();

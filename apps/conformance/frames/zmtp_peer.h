@@ -1,7 +1,7 @@
 // ZmtpPeer: a client that speaks ZMTP 3.1 (NULL mechanism) over a plain TCP socket, without libzmq.
 //
-// Sees every byte of the server, and knows when the server has taken in what was sent to it.
-// Thread-compatible.
+// The peer receives every byte of the server, and knows when the server has processed the sent
+// bytes. Thread-compatible.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,27 +16,27 @@ namespace kvcast::tools {
 class ZmtpPeer {
  public:
   // `endpoint` is a tcp endpoint as bound, on this machine; only its port is used. A read that
-  // takes longer than `timeout_ms` is kUnavailable.
+  // takes longer than `timeout_ms` returns kUnavailable.
   static Result<ZmtpPeer> Connect(const std::string& endpoint, int timeout_ms = 10000);
   ZmtpPeer(ZmtpPeer&& other) noexcept;
   ZmtpPeer& operator=(ZmtpPeer&& other) noexcept;
   ~ZmtpPeer();
 
-  // Raw bytes. Received ones stay until they are taken.
+  // Sends raw bytes. Received bytes are kept until they are taken.
   Status Send(const std::string& bytes);
   Status ReceiveAtLeast(size_t bytes);
   const std::string& received() const { return received_; }
 
-  // Greeting and READY, as a socket of this type ("SUB", "DEALER", ...).
+  // Sends the greeting and READY of a socket of this type ("SUB", "DEALER", ...).
   Status Handshake(const std::string& socket_type);
   Status Subscribe(const std::string& topic);
-  // Returns when the server's socket will see all that was sent before. The answer to this is taken
-  // out of received().
+  // Returns when the server's socket has received everything that was sent before. The server's
+  // answer to this call is removed from received().
   Status Fence();
 
-  // REQUIRES for both: Handshake.
+  // REQUIRES for both functions: Handshake.
   Status SendMessage(const std::vector<std::string>& frames);
-  // The frames of the next message.
+  // Returns the frames of the next message.
   Result<std::vector<std::string>> ReceiveMessage();
 
  private:

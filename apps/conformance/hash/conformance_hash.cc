@@ -55,7 +55,7 @@ class FileChecks {
     if (ours == recorded) return Check(true, what);
     Check(false, what, " is " + Hex(ours) + ", recorded " + Hex(recorded));
   }
-  // Lists that do not have one entry per block of ours.
+  // Checks that the recorded list has one entry per block.
   bool CheckCount(size_t ours, size_t recorded, const std::string& what) {
     if (ours == recorded) return true;
     Check(false, what,
@@ -75,7 +75,8 @@ std::string Block(size_t index, std::string_view what) {
   return "block " + std::to_string(index) + ": " + std::string(what);
 }
 
-// A seed that names no text: the engine drew NONE_HASH, so it cannot be computed, only taken.
+// True: the engine may have drawn NONE_HASH at random. It then cannot be computed and must be taken
+// from the record.
 bool MayBeDrawn(const HashRecord& record) {
   return !record.seed || record.seed->empty() || *record.seed == "random" ||
          *record.seed == "unset";
@@ -89,7 +90,7 @@ void CheckSeedPreimage(const HashRecord& record, HashAlgorithm algorithm, std::s
   checks.CheckBytes(preimage.view(), *record.none_hash_preimage, "NONE_HASH preimage");
 }
 
-// The drawn text is unknown, but its recorded bytes still have to digest to NONE_HASH.
+// The random text is unknown, but the digest of its recorded bytes must be NONE_HASH.
 void CheckDrawnPreimage(const HashRecord& record, HashAlgorithm algorithm, FileChecks& checks) {
   if (!record.none_hash_preimage) return;
   const auto bytes = AsBytes(*record.none_hash_preimage);
@@ -98,7 +99,8 @@ void CheckDrawnPreimage(const HashRecord& record, HashAlgorithm algorithm, FileC
   checks.CheckBytes(AsText(digest.bytes()), record.none_hash, "digest of NONE_HASH preimage");
 }
 
-// The hasher of a record, with NONE_HASH computed and compared where a seed text gives it.
+// Returns the hasher of a record. If the record has a seed text, NONE_HASH is computed and
+// compared.
 Result<BlockHasher> MakeHasher(const HashRecord& record, HashAlgorithm algorithm,
                                FileChecks& checks) {
   const std::string seed = record.seed.value_or(std::string(kDefaultHashSeed));

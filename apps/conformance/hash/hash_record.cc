@@ -14,8 +14,8 @@ constexpr std::string_view kEmbeddingsPrefix = "prompt_embeds_";
 constexpr std::string_view kEmbeddingsSuffix = "_rows_hex";
 constexpr int kNestingMax = 8;
 
-// Reads the fields of one record. The first failure sticks and makes every later read a no-op, so
-// that callers need not look after each field.
+// Reads the fields of one record. After the first failure, every read does nothing, so callers need
+// no check after each field.
 class FieldReader {
  public:
   explicit FieldReader(const Json& record) : record_(record) {}
@@ -24,7 +24,7 @@ class FieldReader {
   void Fail(std::string_view field, std::string_view why) {
     if (failure_.empty()) failure_ = std::string(field) + ": " + std::string(why);
   }
-  // Null for a field that is absent or null.
+  // nullptr: the field is absent or null.
   const Json* Find(const char* field) const {
     const auto it = record_.find(field);
     return it == record_.end() || it->is_null() ? nullptr : &*it;
@@ -48,7 +48,7 @@ class FieldReader {
     Fail(field, "not an integer of 64 bits");
     return 0;
   }
-  // Signed numbers count as their two's complement bits.
+  // A negative number gives its two's complement bits.
   uint64_t Bits(std::string_view field, const Json& value) {
     return value.is_number_unsigned() ? value.get<uint64_t>()
                                       : static_cast<uint64_t>(Int(field, value));
@@ -65,7 +65,7 @@ class FieldReader {
     }
     return bytes;
   }
-  // The items of a list by `read(field, item)`.
+  // Reads each item of a list with `read(field, item)`.
   template <typename Read>
   auto List(std::string_view field, const Json& value, Read read) {
     std::vector<decltype(read(field, value))> items;
@@ -173,7 +173,7 @@ void ReadTokens(FieldReader& reader, HashRecord& out) {
       return TokenId{reader.Int(field, token)};
     });
   } else if (const auto& embeddings = out.inputs.prompt_embeddings) {
-    // A prompt of embeddings alone has token 0 in every position.
+    // In a prompt of embeddings only, every position has token 0.
     if (embeddings->row_bytes > 0) {
       out.tokens.assign(embeddings->data.size() / embeddings->row_bytes, TokenId{0});
     }

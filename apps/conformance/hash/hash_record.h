@@ -1,4 +1,4 @@
-// One recorded prompt of a block-hash file: inputs, and what the engine made of them.
+// One recorded prompt of a block-hash file: the inputs, and the hashes of the engine.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,28 +15,29 @@ namespace kvcast::tools {
 struct HashRecord {
   std::string name;
   std::string algorithm;
-  // The seed text. None where the engine ran without PYTHONHASHSEED.
+  // The seed text. nullopt if the engine ran without PYTHONHASHSEED.
   std::optional<std::string> seed;
   int64_t block_size = 0;
   std::vector<TokenId> tokens;
   HashInputs inputs;
   ChainForm form;
 
-  // Recorded results, byte strings raw.
+  // Recorded results. Byte strings are raw.
   std::string none_hash;
   std::vector<std::string> block_hashes;
   std::vector<uint64_t> int64;
-  std::optional<std::vector<ExtraKeys>> extra_keys;        // as hashed
-  std::optional<std::vector<ExtraKeys>> event_extra_keys;  // as events carry them
+  std::optional<std::vector<ExtraKeys>> extra_keys;        // as they were hashed
+  std::optional<std::vector<ExtraKeys>> event_extra_keys;  // as they are in events
   std::optional<std::vector<std::vector<TokenId>>> lookahead_token_ids;
   std::optional<std::vector<std::string>> preimages;
   std::optional<std::string> none_hash_preimage;
 };
 
-// Parses one line of JSON. kMalformed: not JSON, a field is missing or of the wrong type.
+// Parses one line of JSON. kMalformed: the line is not JSON, or a field is missing or of the wrong
+// type.
 Result<HashRecord> ParseHashRecord(std::string_view line);
 
-// Whether a line looks like a record of this class, for telling files apart.
+// True: the line may be a record of this class. For selecting files.
 bool LooksLikeHashRecord(std::string_view line);
 
 }  // namespace kvcast::tools

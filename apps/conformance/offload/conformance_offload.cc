@@ -21,7 +21,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-// Recordings that show faults of the engine; they are run where they are named themselves.
+// Recordings that show defects of the engine. They are run only if their path is given.
 constexpr char kKnownDefects[] = "known-defects";
 
 bool IsRecording(const fs::path& path) {
@@ -58,8 +58,8 @@ Result<std::vector<std::string>> RecordingPaths(const std::vector<std::string>& 
 
 bool IsConfig(const Json& record) { return record.value("record", "") == "config"; }
 
-// The first record of a file tells its kind. Some replays need the order of members, which
-// parsing would lose: they get the line.
+// The first record of a file determines its kind. Some replays need the order of the members, which
+// parsing would lose, so they get the line.
 template <typename Replay>
 void ReplayLines(Replay& replay, const std::vector<std::string_view>& lines, size_t& line,
                  OffloadChecks& checks) {

@@ -1,4 +1,4 @@
-// OffloadCallLog: the calls of a scheduler to its manager, in the form of the recordings.
+// OffloadCallLog: the calls from a scheduler to its manager, in the form of the recordings.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,7 @@ class OffloadCallLog : public OffloadObserver {
  public:
   explicit OffloadCallLog(const OffloadNames& names) : names_(names) {}
 
-  // The calls since the last Take.
+  // Returns the calls since the last Take.
   nlohmann::json Take() { return std::exchange(calls_, nlohmann::json::array()); }
 
   void OnLookup(const OffloadKey& key, LookupResult result) override;

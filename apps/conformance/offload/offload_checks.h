@@ -1,4 +1,4 @@
-// OffloadChecks: the checks of one file of recorded offload data, counted into a report.
+// OffloadChecks: counts the checks of one file of recorded offload data into a report.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +15,7 @@ class OffloadChecks {
   OffloadChecks(std::string path, ConformanceReport& report)
       : path_(std::move(path)), report_(report) {}
 
-  // The place in the file that the next checks are about.
+  // Sets the line of the file to which the next checks belong.
   void set_line(size_t line) { line_ = line; }
 
   void Check(bool equal, const std::string& what) {
@@ -26,7 +26,7 @@ class OffloadChecks {
       report_.first_differences.push_back(path_ + ":" + std::to_string(line_) + ": " + what);
     }
   }
-  // Equal as JSON values; a difference is shown.
+  // Compares as JSON values. A difference is reported with both values.
   void Expect(const nlohmann::json& ours, const nlohmann::json& recorded, const std::string& what);
   void Unsupported() { ++report_.unsupported; }
 

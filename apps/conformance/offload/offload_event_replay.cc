@@ -17,9 +17,9 @@ using Json = nlohmann::json;
 
 namespace {
 
-constexpr size_t kGroups = 256;  // more than the recordings describe
+constexpr size_t kGroups = 256;  // more groups than any recording has
 
-// Integers become digests of 8 bytes, which events show as the same integer.
+// An integer becomes a digest of 8 bytes. Events show such a digest as the same integer.
 Digest ParseDigest(const Json& value) {
   Digest digest;
   if (value.is_number()) {
@@ -46,7 +46,7 @@ std::vector<GroupSpec> ParseSpecs(const Json& events) {
   return specs;
 }
 
-// {"bytes": hex} as hex.
+// Replaces {"bytes": hex} by the hex text.
 Json WithPlainHashes(Json event) {
   const auto plain = [](Json& hash) {
     if (hash.is_object()) hash = Json(hash.at("bytes"));
@@ -86,7 +86,8 @@ class EventReplay {
   }
 
  private:
-  // The event at `i`, and those that come of the same call of the manager. Returns the next one.
+  // Replays the event at `i` and the following events of the same manager call. Returns the
+  // position of the next event.
   size_t Replay(size_t i) {
     const Json& event = events_[i];
     if (event.value("medium", "") == kMediumGpu) {
@@ -135,7 +136,7 @@ class EventReplay {
     writer_.Describe(changed.keys[0], std::move(record));
   }
 
-  // Of every removed key, the hashes that stand before its own belong to its chunk.
+  // For every removed key, the hashes before its own hash belong to its chunk.
   void AddRemoved(size_t begin, size_t end, OffloadEvent& changed) {
     if (keys_.empty()) {
       for (size_t i = begin; i < end; ++i) {
@@ -176,7 +177,7 @@ class EventReplay {
   const bool array_;
   const EventHashForm form_;
   offload::EventWriter writer_;
-  std::deque<OffloadKey> keys_;  // that are left to be named
+  std::deque<OffloadKey> keys_;  // keys that have no name yet
   EventBatch batch_;
 };
 

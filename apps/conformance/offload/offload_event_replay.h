@@ -1,4 +1,4 @@
-// Recorded payloads of the engine's host-memory events, written again by our event writer.
+// Recorded payloads of the engine's host-memory events. Our event writer writes them again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace kvcast::tools {
 
-// The keys that changed, and what was known of them, are taken from the record; compared are all
-// bytes of the payload. Throws as OffloadManagerReplay does.
+// The changed keys and their known properties come from the record. All bytes of the payload are
+// compared. Throws the exceptions of OffloadManagerReplay.
 void RunOffloadEvents(const nlohmann::json& record, OffloadChecks& checks);
 
 }  // namespace kvcast::tools

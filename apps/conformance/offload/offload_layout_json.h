@@ -1,4 +1,5 @@
-// The configuration lines of recorded offload data: groups, and what the connector derives of them.
+// The configuration lines of recorded offload data: the groups, and the layout that the connector
+// derives from them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +9,9 @@
 
 namespace kvcast::tools {
 
-// `record` has the fields groups, tokens_per_hash, blocks_per_chunk, and maybe speculative_eagle
-// and dcp. Throws what nlohmann throws, and std::runtime_error on an unknown value.
+// `record` has the fields groups, tokens_per_hash, blocks_per_chunk, and optionally
+// speculative_eagle and dcp. Throws nlohmann's exceptions, and std::runtime_error for an unknown
+// value.
 OffloadLayoutConfig ParseLayoutConfig(const nlohmann::json& record);
 inline OffloadLayoutConfig AsInVllm(OffloadLayoutConfig config) {
   config.compatible = true;
@@ -17,7 +19,7 @@ inline OffloadLayoutConfig AsInVllm(OffloadLayoutConfig config) {
 }
 GroupSpec ParseOffloadGroup(const nlohmann::json& value);
 
-// What is derived, in the form of the recordings.
+// The derived layout, in the form of the recordings.
 nlohmann::json GroupsJson(const OffloadLayout& layout);
 nlohmann::json LayoutJson(const OffloadLayout& layout);
 

@@ -1,4 +1,4 @@
-// Recorded lookups of the engine's offloading connector, asked of our rules.
+// Executes recorded lookups of the engine's offloading connector with our rules.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,12 +10,12 @@
 
 namespace kvcast::tools {
 
-// Throws as OffloadManagerReplay does.
+// Throws the exceptions of OffloadManagerReplay.
 class OffloadLookupReplay {
  public:
   explicit OffloadLookupReplay(OffloadChecks& checks) : checks_(checks) {}
 
-  // A group configuration, a lookup, a scan, or a rule with its arguments.
+  // Takes a group configuration, a lookup, a scan, or a rule with its arguments.
   void Run(const nlohmann::json& record);
 
  private:

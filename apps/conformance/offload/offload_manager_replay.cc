@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 
 namespace {
 
-// What a request is does not matter: vLLM's manager counts every lookup.
+// All lookups use one request, because vLLM's manager counts every lookup and ignores the request.
 constexpr OffloadRequestId kRequest{};
 
 OffloadConfig ParseConfig(const Json& value, bool compatible) {
@@ -57,7 +57,7 @@ Json Reversed(Json list) {
   return list;
 }
 
-// Of samples as many as the recording lists, in which buckets, and their sum.
+// The recording contains the number of samples per bucket, and their sum.
 AllocationSizes ParseSizes(const Json& stats) {
   AllocationSizes sizes;
   if (!stats.contains("cpu_allocation_size")) return sizes;
@@ -179,7 +179,7 @@ void OffloadManagerReplay::CheckState(const Json& recorded, const OffloadManager
     return;
   }
   checks_.Expect(idle, recorded.at("evictable"), "evictable");
-  Json blocks = recorded.at("blocks");  // in the order of a table that nothing depends on
+  Json blocks = recorded.at("blocks");  // in the order of a hash table; the order has no meaning
   std::sort(blocks.begin(), blocks.end());
   std::sort(t2.begin(), t2.end());
   checks_.Expect(t2, blocks, "blocks");

@@ -1,4 +1,4 @@
-// OffloadManagerReplay: recorded calls of the engine's CPU offloading manager, made to ours.
+// OffloadManagerReplay: executes recorded calls of the engine's CPU offloading manager with ours.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,8 +15,8 @@ namespace kvcast::tools {
 
 class OffloadManagerReplay {
  public:
-  // `config` is the file's first line. This and Run throw what nlohmann throws on a missing or
-  // mistyped field, and std::runtime_error on a value that cannot be.
+  // `config` is the file's first line. The constructor and Run throw nlohmann's exceptions if a
+  // field is missing or of the wrong type, and std::runtime_error for an impossible value.
   OffloadManagerReplay(const nlohmann::json& config, bool compatible, OffloadChecks& checks);
 
   void Run(const nlohmann::json& op);
@@ -25,7 +25,7 @@ class OffloadManagerReplay {
   std::vector<OffloadKey> Keys(const nlohmann::json& numbers) const;
   nlohmann::json Numbers(const std::vector<OffloadKey>& keys) const;
 
-  // What ours answers, in the form of the recording; absent where the recording has none.
+  // Our manager's answer in the form of the recording; absent if the recording has none.
   void Call(const std::string& name, const nlohmann::json& op);
   nlohmann::json Lookup(const std::vector<OffloadKey>& keys);
   nlohmann::json PrepareStore(const std::vector<OffloadKey>& keys);

@@ -34,7 +34,7 @@ void OffloadNames::AddHash(const std::string& hex) {
   digest.size = kDigestBytes;
   const int64_t number = num_hashes();
   if (hex.empty()) {
-    // At both ends: tables look at the beginning, events carry the end.
+    // Write the number at both ends: hash tables use the first bytes, events carry the last bytes.
     std::memcpy(digest.data.data(), &number, sizeof(number));
     std::memcpy(digest.data.data() + kDigestBytes - sizeof(number), &number, sizeof(number));
   } else {

@@ -1,4 +1,4 @@
-// OffloadNames: the short names of recorded offload runs: hashes and requests by number.
+// OffloadNames: the short names in recorded offload runs. Hashes and requests have numbers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,13 +15,13 @@
 
 namespace kvcast::tools {
 
-// Throws std::runtime_error if `hex` spells no key.
+// Throws std::runtime_error if `hex` is not a key.
 OffloadKey OffloadKeyOf(const std::string& hex);
 
-// Names that do not exist throw std::out_of_range.
+// A name that does not exist throws std::out_of_range.
 class OffloadNames {
  public:
-  // The digest of the next number; a made-up one where `hex` is empty.
+  // Adds the digest of the next number; a made-up digest if `hex` is empty.
   void AddHash(const std::string& hex);
   int64_t num_hashes() const { return std::ssize(digests_); }
   const Digest& digest(int64_t number) const { return digests_.at(static_cast<size_t>(number)); }
@@ -31,12 +31,12 @@ class OffloadNames {
     return request_names_.at(static_cast<size_t>(id.value));
   }
 
-  // A key is [hash number, group].
+  // Returns [hash number, group].
   nlohmann::json Key(const OffloadKey& key) const;
   nlohmann::json Keys(std::span<const OffloadKey> keys) const;
   static nlohmann::json Slots(std::span<const SlotId> slots);
-  // An event with numbers for hashes that are bytes; with the number of tokens for the tokens
-  // unless `literal`.
+  // Returns an event in which each byte hash is replaced by its number. Unless `literal` is set,
+  // the tokens are replaced by their count.
   nlohmann::json EventJson(const Event& event, bool literal) const;
 
  private:

@@ -31,7 +31,7 @@ Json StoreReachableResult(const Json& record) {
   return StoreReachable(group, record.at("chunk"), record.at("storable"));
 }
 
-// Of a chunk size that need not be a multiple of the group's block size.
+// The chunk size need not be a multiple of the group's block size.
 Json WindowChunks(const Json& record) {
   GroupSpec spec = ParseOffloadGroup(record.at("group"));
   spec.block_size = record.at("tokens_per_chunk");

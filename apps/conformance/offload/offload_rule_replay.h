@@ -9,7 +9,7 @@
 
 namespace kvcast::tools {
 
-// 'M', 'H', 'P' or 'R'.
+// `letter` is 'M', 'H', 'P' or 'R'.
 LookupResult ParseAnswer(char letter);
 
 void RunOffloadRule(const nlohmann::json& record, OffloadChecks& checks);

@@ -1,4 +1,4 @@
-// What a recorded step says about the state behind it: statistics, events, host memory.
+// The state that a recorded step contains: statistics, events and host memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/offload/offload_run_replay.h"
 #include "kvcast/wire/wire.h"
@@ -27,8 +27,8 @@ std::string HexOf(std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-// The engine takes statistics when outputs arrive, which may be twice in a step or not at all. It
-// sends none where all are 0. Gauges are those that were sent last, counters add up.
+// The engine takes statistics when outputs arrive: twice in a step, once or never. The engine sends
+// none if all are 0. A gauge has the last sent value; counters are summed.
 void OffloadRunReplay::MergeStats(const OffloadSchedulerStats& taken) {
   const OffloadStats& memory = taken.memory;
   if (memory.usage != 0 || memory.allocation_sizes.count + memory.stores_skipped != 0 ||
@@ -49,7 +49,8 @@ void OffloadRunReplay::MergeStats(const OffloadSchedulerStats& taken) {
 
 void OffloadRunReplay::CheckStep(const Json& step) {
   CheckStats(step.value("stats", Json::object()));
-  if (step.contains("cpu_events")) CheckEvents(step);  // else they were not taken in this step
+  // Else the engine did not take its events in this step.
+  if (step.contains("cpu_events")) CheckEvents(step);
   const OffloadManager::State state = scheduler_->manager().Inspect();
   checks_.Expect(
       {state.slots_used_once, state.free_slots.size(), state.evictable_slots, state.storing_slots},

@@ -15,7 +15,7 @@ using Ordered = nlohmann::ordered_json;
 
 namespace {
 
-constexpr int64_t kNow = 0;  // recorded runs wait for ever
+constexpr int64_t kNow = 0;  // recorded runs have no timeouts
 
 template <typename Ids>
 Json Values(const Ids& ids) {
@@ -75,7 +75,7 @@ OffloadRunReplay::OffloadRunReplay(const Json& config, bool compatible, OffloadC
 void OffloadRunReplay::Run(std::string_view line) {
   const Json record = Json::parse(line);
   if (record.contains("ops")) {
-    const Ordered ordered = Ordered::parse(line);  // the order of requests counts
+    const Ordered ordered = Ordered::parse(line);  // the order of the requests matters
     for (size_t i = 0; i < record.at("ops").size(); ++i) {
       Op(record.at("ops")[i], ordered.at("ops")[i]);
     }
@@ -102,7 +102,8 @@ void OffloadRunReplay::Op(const Json& op, const Ordered& ordered) {
     scheduler_->RequestFinished(request.id, op.at("computed"), op.at("status") == "aborted");
     return;
   }
-  if (name == "abort" || name == "gpu_reset") return;  // what they cause is recorded too
+  // Their effects are recorded as separate operations.
+  if (name == "abort" || name == "gpu_reset") return;
   throw std::runtime_error("unknown op " + name);
 }
 

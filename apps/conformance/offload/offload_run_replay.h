@@ -1,4 +1,4 @@
-// OffloadRunReplay: recorded steps of an engine with host memory, made with our scheduler.
+// OffloadRunReplay: executes the recorded steps of an engine with host memory with our scheduler.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace kvcast::tools {
 
-// Throws as OffloadManagerReplay does.
+// Throws the exceptions of OffloadManagerReplay.
 class OffloadRunReplay {
  public:
   OffloadRunReplay(const nlohmann::json& config, bool compatible, OffloadChecks& checks);
@@ -44,7 +44,7 @@ class OffloadRunReplay {
   void MergeStats(const OffloadSchedulerStats& taken);
   void ResetCache(const Json& op);
 
-  // Of what was built in Step.
+  // Helpers of Step: parts of the OffloadStep.
   std::vector<OffloadStep::Scheduled> Scheduled(const Json& op, const Ordered& ordered);
   std::vector<OffloadStep::Tail> Tails(const Ordered& ordered);
 
@@ -54,7 +54,7 @@ class OffloadRunReplay {
   void CheckFinal(const Json& state);
 
   Request& Get(const std::string& name) { return *requests_.at(name); }
-  // The recorded calls, with the keys that a touch names by range.
+  // Returns the recorded calls. The keys of a touch are expanded from a range.
   Json ExpandTouches(const Json& calls);
   Json JobJson(const OffloadJob& job) const;
   Json NextStored(OffloadRequestId id) const;
@@ -65,9 +65,9 @@ class OffloadRunReplay {
   OffloadCallLog calls_;
   std::unique_ptr<OffloadScheduler> scheduler_;
   std::unordered_map<std::string, std::unique_ptr<Request>> requests_;
-  std::map<std::string, std::vector<std::vector<BlockId>>> blocks_;  // of the step under way
-  OffloadSchedulerStats stats_;                                      // of the step under way
-  bool engine_failed_ = false;  // in the middle of the last step
+  std::map<std::string, std::vector<std::vector<BlockId>>> blocks_;  // of the current step
+  OffloadSchedulerStats stats_;                                      // of the current step
+  bool engine_failed_ = false;  // the engine failed during the last step
   Json expected_loads_ = Json::object();
 };
 

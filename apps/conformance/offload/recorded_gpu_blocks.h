@@ -1,4 +1,4 @@
-// RecordedGpuBlocks: the GPU's pool as a recording of the simple offload scheduler shows it.
+// RecordedGpuBlocks: the GPU pool in a recording of the simple offload scheduler.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,13 +25,14 @@ class RecordedGpuBlocks final : public GpuBlockPool {
 
   // Replaces a request's table, or appends to it.
   void SetTable(const std::string& request, const nlohmann::json& blocks, bool append);
-  // What the next scan sees; blocks beyond it are unknown.
+  // Clears the blocks that the next scan sees. All blocks are then unknown.
   void ClearScan();
   void SetContent(BlockId block, const std::optional<BlockContent>& content);
-  // The free queue behind the cursor, which is free if `cursor` is given.
+  // Sets the free queue after the cursor. If `cursor` is given, that block is free.
   void SetFreeQueue(std::optional<BlockId> cursor, std::vector<BlockId> blocks);
 
-  // Whether the scan asked for a block that the recording does not show, or unpinned one too often.
+  // True: the scan asked for a block that the recording does not contain, or unpinned a block too
+  // often.
   bool is_misused() const { return misused_; }
   int64_t pins() const;
 

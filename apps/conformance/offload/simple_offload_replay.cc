@@ -15,7 +15,7 @@ using Ordered = nlohmann::ordered_json;
 
 namespace {
 
-// A recorded hash is a number: the integer that events carry is made to be that number.
+// A recorded hash is a number. The digest is chosen so that events carry this number.
 Digest DigestOf(uint64_t number) {
   Digest digest;
   digest.size = 32;
@@ -79,7 +79,7 @@ SimpleOffloadReplay::SimpleOffloadReplay(const Json& config, bool compatible, Of
 void SimpleOffloadReplay::Run(std::string_view line) {
   const Json record = Json::parse(line);
   if (record.value("record", "") == "final") return CheckFinal(record);
-  const Ordered ordered = Ordered::parse(line);  // the order of reports counts
+  const Ordered ordered = Ordered::parse(line);  // the order of the reports matters
   for (size_t i = 0; i < record.at("ops").size(); ++i) {
     Call(record.at("ops")[i], ordered.at("ops")[i]);
   }
@@ -137,7 +137,7 @@ void SimpleOffloadReplay::AddHashes(const Json& op) {
     hash_index_[number] = std::ssize(request.chain);
     request.chain.push_back(DigestOf(number));
   }
-  // Sampled tokens are not recorded; their hashes tell that they are there.
+  // Sampled tokens are not recorded. The number of their hashes shows how many there are.
   const size_t hashed = request.chain.size() * static_cast<size_t>(config_.cache.hash_block_size);
   request.tokens.resize(std::max(request.tokens.size(), hashed));
 }

@@ -1,4 +1,5 @@
-// SimpleOffloadReplay: recorded calls of the engine's simple CPU offload scheduler, made to ours.
+// SimpleOffloadReplay: executes recorded calls of the engine's simple CPU offload scheduler with
+// ours.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,15 +18,15 @@ namespace kvcast::tools {
 
 class SimpleOffloadReplay {
  public:
-  // `config` is the file's first line. This and Run throw what nlohmann throws on a missing or
-  // mistyped field, and std::runtime_error on a value that cannot be.
+  // `config` is the file's first line. The constructor and Run throw nlohmann's exceptions if a
+  // field is missing or of the wrong type, and std::runtime_error for an impossible value.
   SimpleOffloadReplay(const nlohmann::json& config, bool compatible, OffloadChecks& checks);
 
-  // A line of the file: a step, or the final record.
+  // Takes a line of the file: a step, or the final record.
   void Run(std::string_view line);
 
  private:
-  // `ordered` is `op` with its members in recorded order.
+  // `ordered` is `op` with its members in the recorded order.
   void Call(const nlohmann::json& op, const nlohmann::ordered_json& ordered);
   void NewRequest(const nlohmann::json& op);
   void AddHashes(const nlohmann::json& op);
@@ -48,7 +49,7 @@ class SimpleOffloadReplay {
   std::unique_ptr<RecordedGpuBlocks> gpu_;
   std::unique_ptr<SimpleOffload> offload_;
   std::map<std::string, CacheRequest> requests_;
-  std::vector<int64_t> hash_index_;  // by hash number: its place in a chain
+  std::vector<int64_t> hash_index_;  // by hash number: the position in a chain
   TransferStep step_;
 };
 

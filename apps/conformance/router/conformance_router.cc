@@ -24,7 +24,7 @@ std::optional<Feed> ParseFeed(const std::string& name) {
   return std::nullopt;
 }
 
-// Counts the checks of one policy; names the first difference of each file.
+// Counts the checks of one policy. Keeps the first difference of each file.
 class Tally {
  public:
   explicit Tally(ConformanceReport& report) : report_(report) {}
@@ -51,7 +51,7 @@ ConformanceReport::PolicyFigures FiguresOf(Policy policy, const PromiseError& er
           static_cast<double>(error.under_tokens) / probes};
 }
 
-// Replaces the steps' events by what the decoder makes of their payloads.
+// Replaces the events of each step by the events that the decoder returns for their payload.
 Status PassOverWire(Scenario& scenario, bool recorded_only) {
   for (ScenarioStep& step : scenario.steps) {
     if (recorded_only && step.payload.empty()) continue;
@@ -173,7 +173,7 @@ class RouterRun {
     of_file_.Add(figures);
     errors_[0].probes += figures.probes;
     errors_[0].exact += figures.equal;
-    // Of what is not told, a snapshot says nothing.
+    // A snapshot does not contain the properties that are not configured.
     if (options.snapshot && options.told == Told::kAll) {
       joined_not_equal_ += figures.proven_not_equal;
     }
@@ -212,8 +212,8 @@ class RouterRun {
   std::mt19937_64 random_;
   ConformanceReport& report_;
   std::vector<PromiseError> errors_;  // by policy
-  ServiceFigures of_file_;            // of the exact policy, of the file in work
-  ServiceFigures served_;             // of all files
+  ServiceFigures of_file_;            // exact policy, current file
+  ServiceFigures served_;             // exact policy, all files
   uint64_t joined_not_equal_ = 0;
   std::vector<Scenario> waiting_;  // for the interleaved run
 };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kWorkersPerScenario = 2;
 
-// The index that all workers share, and for each worker one that it has to itself.
+// The shared index of all workers, and for each worker an index of its own.
 struct Fleet {
   PrefixIndex shared;
   std::vector<std::unique_ptr<PolicyIndex>> alone;
@@ -37,7 +37,7 @@ class FleetMember : public PolicyIndex {
  private:
   Fleet& fleet_;
   size_t self_;
-  CrossTalk compared_;  // called once a probe; no difference: empty
+  CrossTalk compared_;  // called once a probe; empty text: no difference
 };
 
 Promise FleetMember::Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) {
@@ -83,7 +83,7 @@ Result<Run> StartRun(Fleet& fleet, const Scenario& scenario, const FileCheck& ch
   return Run{&scenario, std::move(replay).value()};
 }
 
-// False: the run is over.
+// False: the run has ended.
 bool Advance(Run& run) {
   const Scenario& scenario = *run.scenario;
   if (run.next_step < scenario.steps.size()) {

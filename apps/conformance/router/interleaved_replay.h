@@ -1,5 +1,5 @@
-// Recorded runs as workers of one index, their steps in random order: what one worker does must
-// not show in the answer of another.
+// Recorded runs as workers of one index, with their steps in random order. The events of one worker
+// must not change the answer of another.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,14 +13,14 @@
 
 namespace kvcast::tools {
 
-// Told the outcome of every check with the file it belongs to.
+// Called with the result of every check and the file of the check.
 using FileCheck =
     std::function<void(const Scenario& file, bool equal, const std::string& difference)>;
 
-// Every scenario becomes two workers, so that two of them hold the same hashes in different states.
-// Each probe makes two checks: the worker's own answer is what was recorded, and the answer of
-// every other worker to the same prompt is that of an index which holds that worker alone.
-// Adds the errors of the own answers to `error`.
+// Every scenario becomes two workers, so that two workers hold the same hashes in different states.
+// Each probe makes two checks. First, the worker's own answer must equal the recorded one. Second,
+// the answer of every other worker to the same prompt must equal that of an index which holds only
+// that worker. Adds the errors of the own answers to `error`.
 Status ReplayInterleaved(std::span<const Scenario> scenarios, uint64_t seed, const FileCheck& check,
                          PromiseError& error);
 

@@ -12,10 +12,10 @@
 
 namespace kvcast::tools {
 
-// The engine's own hashes; its algorithm and seed are known.
+// Computes the engine's own hashes. Its algorithm and seed are known.
 class KeySource {
  public:
-  // Not ok: the configuration is not valid.
+  // Not ok: the configuration is invalid.
   static Result<KeySource> Create(const ScenarioConfig& config);
   std::vector<BlockHash> Chain(std::span<const TokenId> tokens, const HashInputs& inputs);
 

@@ -12,7 +12,7 @@ constexpr WorkerId kWorker{0};
 constexpr std::array<std::string_view, kPolicies.size()> kNames = {
     "exact", "full-only", "any-group", "group-blind", "min-of-maxima"};
 
-// PrefixIndex with one worker.
+// A PrefixIndex with one worker.
 class OneWorkerIndex : public PolicyIndex {
  public:
   explicit OneWorkerIndex(MatchPolicy policy) : policy_(policy) {}

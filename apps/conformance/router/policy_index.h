@@ -1,5 +1,5 @@
-// PolicyIndex: what answers the probes of a replay. One interface over our index under each of its
-// policies, and over what routers in the field keep instead of it.
+// PolicyIndex: the index that answers the probes of a replay. One interface for our index under
+// each of its policies, and for the simpler structures of other routers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,9 +17,9 @@ namespace kvcast::tools {
 
 // The answer for one prompt.
 struct Promise {
-  int64_t tokens = -1;        // the prefix promised; -1: no answer
-  int64_t replay_tokens = 0;  // of them, computed again
-  // By group_idx, what each could serve without the others; empty: not said.
+  int64_t tokens = -1;        // the promised prefix; -1: no answer
+  int64_t replay_tokens = 0;  // tokens of the prefix that are computed again
+  // By group_idx, the tokens that each group could serve alone; empty: unknown.
   std::vector<int64_t> per_group;
 };
 
@@ -29,10 +29,10 @@ Promise PromiseOf(const WorkerMatch& match);
 class PolicyIndex {
  public:
   virtual ~PolicyIndex() = default;
-  // Gives back what PrefixIndex::Apply does; nothing where nothing is left out.
+  // Returns the result of PrefixIndex::Apply; empty if the policy leaves out no events.
   virtual std::vector<size_t> Apply(const EventBatch& batch) = 0;
   virtual Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) = 0;
-  // All 0 where it counts nothing.
+  // All 0 if the policy has no counters.
   virtual IndexCounters counters() const { return {}; }
 };
 

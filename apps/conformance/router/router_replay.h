@@ -1,5 +1,5 @@
-// RouterReplay: a recorded run's events into the prefix index, every probe compared with what the
-// engine's own lookup said.
+// RouterReplay: applies a recorded run's events to the prefix index. Compares every probe with the
+// engine's own lookup.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,17 +18,17 @@
 
 namespace kvcast::tools {
 
-// The engine's configuration as it would be registered with a router.
+// The engine's configuration as a registration with a router.
 Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config);
-// The same for an engine whose requests are known, some of which may ask for hit reports.
+// The same for an engine whose requests are known, because some of them may ask for hit reports.
 Result<WorkerConfig> RegistrationOf(const Scenario& scenario);
 
-// How far promises were from what the engine's own lookup said.
+// The difference between promises and the engine's own lookup.
 struct PromiseError {
   uint64_t probes = 0;
   uint64_t exact = 0;
-  uint64_t over_tokens = 0;   // promised and not there, summed over the probes
-  uint64_t under_tokens = 0;  // there and not promised
+  uint64_t over_tokens = 0;   // promised tokens that the engine did not have, over all probes
+  uint64_t under_tokens = 0;  // tokens of the engine that were not promised, over all probes
   uint64_t over_probes = 0;
 
   void Add(const PromiseError& other);
@@ -36,21 +36,21 @@ struct PromiseError {
 
 class RouterReplay {
  public:
-  // Told the outcome of every check; `what` describes it if it differs.
+  // Called with the result of every check. If it failed, `what` describes the difference.
   using Check = std::function<void(bool equal, const std::string& what)>;
 
-  // `registration`: what the router is told of the engine, apart from the hash unit that `config`
-  // gives.
+  // `registration`: the configured properties of the engine. The hash block size is taken from
+  // `config`.
   static Result<RouterReplay> Create(const ScenarioConfig& config, const WorkerConfig& registration,
                                      Check check);
-  // The same with `index` instead of an exact one.
+  // The same with `index` in place of an exact index.
   static Result<RouterReplay> Create(const ScenarioConfig& config,
                                      std::unique_ptr<PolicyIndex> index, Check check);
 
-  // Applies the step's events, then compares its probes: hit, replay, and by engine hash what each
-  // group could serve by itself.
+  // Applies the step's events, then compares its probes: hit, replay, and (with engine hashes) the
+  // tokens that each group could serve alone.
   void RunStep(const ScenarioStep& step);
-  // The index must hold exactly the blocks that the engine held at the end.
+  // Checks that the index holds exactly the blocks that the engine held at the end.
   void CheckFinal(const ScenarioFinal& recorded);
 
   IndexCounters counters() const { return index_->counters(); }

@@ -34,7 +34,7 @@ std::string InWords(const SchemeVerdict& verdict) {
   return text;
 }
 
-// The kinds of key that a prompt of the stream may have brought into an event.
+// The kinds of key that a prompt of the stream may have added to an event.
 bool MayHave(const RecordedStream& stream, KeyKind kind) {
   const auto has = [kind](const Event& event) {
     const auto* stored = std::get_if<BlockStored>(&event);
@@ -61,8 +61,8 @@ std::string KindInWords(const SchemeVerdict& verdict, KeyKind kind) {
   return text;
 }
 
-// The proofs of the kinds of key: in the form of the engine or open, and of no kind that the stream
-// does not have.
+// Checks the proofs of the kinds of key. A kind of the stream must be proven in the form of the
+// engine or open; another kind must not be proven.
 void CheckKinds(const RecordedStream& stream, const SchemeOutcome& outcome,
                 const SchemeCheck& check) {
   const ChainForm& form = stream.config.chain_form;
@@ -78,7 +78,7 @@ void CheckKinds(const RecordedStream& stream, const SchemeOutcome& outcome,
   for (const KeyKind kind :
        {KeyKind::kSalt, KeyKind::kLora, KeyKind::kImages, KeyKind::kEmbeddings}) {
     const KeyKindCounters& counts = outcome.counters.kinds[static_cast<size_t>(kind)];
-    // A name of two paths is proven by the one and contradicted by the other.
+    // If a name has two paths, one path proves the key and the other contradicts it.
     const bool may_miss = kind == KeyKind::kLora && !stream.other_paths.empty();
     const KeyProof proof = verdict.of(kind).proof;
     const bool right = proof == keyed || (may_miss && proof == KeyProof::kRefuted);
@@ -90,7 +90,8 @@ void CheckKinds(const RecordedStream& stream, const SchemeOutcome& outcome,
   }
 }
 
-// Under tagged keys, an adapter without its path is never proven, and at no other kind's cost.
+// With tagged keys, an adapter without its path is never proven. The other kinds of key must not be
+// affected.
 void CheckUntoldPaths(const RecordedStream& stream, const SchemeDetectorConfig& candidates,
                       const SchemeCheck& check) {
   RecordedStream untold = stream;
@@ -103,7 +104,7 @@ void CheckUntoldPaths(const RecordedStream& stream, const SchemeDetectorConfig& 
         "without paths: " + KindInWords(verdict, KeyKind::kLora));
 }
 
-// A NONE_HASH that no engine has made.
+// A NONE_HASH that no engine has produced.
 std::vector<uint8_t> Decoy(uint8_t number) { return std::vector<uint8_t>(32, number); }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// What the scheme detector makes of a recorded run, told nothing but its events.
+// Runs the scheme detector on a recorded run, with only its events as input.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,45 +14,46 @@
 
 namespace kvcast::tools {
 
-// A recorded run without its steps: what a router would see of it, and the truth.
+// A recorded run without its steps: the events that a router receives, and the true scheme.
 struct RecordedStream {
   std::string path;
   ScenarioConfig config;
   std::vector<Event> events;
-  std::map<std::string, std::string> lora_paths;  // by name; told to the detector
-  std::set<std::string> other_paths;              // names that stand for several paths
+  std::map<std::string, std::string> lora_paths;  // by name; configured in the detector
+  std::set<std::string> other_paths;              // names that are used with several paths
 };
 Result<RecordedStream> ReadRecordedStream(const std::string& path);
 
 struct SchemeOutcome {
   SchemeVerdict verdict;
   SchemeCounters counters;
-  uint64_t mismatch_after = 0;  // testable stores until the verdict was kMismatch; 0: never
+  uint64_t mismatch_after = 0;  // testable stores before the verdict kMismatch; 0: never
 };
 // REQUIRES: `config` is valid.
 SchemeOutcome ReplayScheme(const RecordedStream& stream, const SchemeDetectorConfig& config);
 
-// A registration that is wrong in one thing.
+// A registration with one wrong property.
 struct WrongRegistration {
   std::string what;
   SchemeDetectorConfig config;
 };
-// `candidates` and, on top, a wrong algorithm, seed, and hash unit (twice and half the right one).
+// `candidates`, each with one of: a wrong algorithm, a wrong seed, or a wrong hash block size
+// (twice and half the right one).
 std::vector<WrongRegistration> WrongRegistrations(const ScenarioConfig& truth,
                                                   const SchemeDetectorConfig& candidates);
 
-// Candidates: the NONE_HASHes of all streams, and as many that no stream has. Every testable store
-// is tested.
+// The candidates are the NONE_HASHes of all streams, and as many that no stream has. Every testable
+// store is tested.
 SchemeDetectorConfig SchemeCandidates(const std::vector<RecordedStream>& streams);
 SchemeDetectorConfig Without(SchemeDetectorConfig candidates, const std::string& none_hash);
 
-// A planted wrong registration must be reported within so many testable stores.
+// A wrong registration must be reported within so many testable stores.
 inline constexpr uint64_t kStoresToReport = 16;
 
-// All that must hold for a stream: the scheme is named, and no store contradicts it; every kind of
-// key is proven in the form of the engine, and none by the stores of another; without the right
-// seed, token mode; every wrong registration is reported in time, and the right scheme named if it
-// is among the candidates. Gives back one line about the stream.
+// Checks a stream. The scheme must be found, and no store may contradict it. Every kind of key must
+// be proven in the form of the engine, and no kind by the stores of another. Without the right
+// seed, the verdict must be token mode. Every wrong registration must be reported in time; the
+// right scheme must be found if it is among the candidates. Returns one line about the stream.
 using SchemeCheck = std::function<void(bool equal, const std::string& what)>;
 std::string CheckScheme(const RecordedStream& stream, const SchemeDetectorConfig& candidates,
                         const SchemeCheck& check);

@@ -15,13 +15,13 @@ namespace {
 
 constexpr WorkerId kReplayed{0};
 
-// Reasons are counted by their text, without what varies from answer to answer.
+// Reasons are counted by their text, without the numbers that vary from answer to answer.
 std::string WithoutNumbers(std::string text) {
   std::erase_if(text, [](unsigned char c) { return std::isdigit(c) != 0; });
   return text;
 }
 
-// Of whole blocks of embeddings, as a client that has the rows sends them.
+// Digests of whole blocks of embeddings, as a client with the rows sends them.
 PromptEmbeddingDigests DigestsOf(const PromptEmbeddings& rows, int64_t unit, int64_t lookahead) {
   PromptEmbeddingDigests digests{.unit = unit, .digests = {}};
   HashInputs inputs;
@@ -69,7 +69,7 @@ router::RouterSource SourceOf(const ToldProperties& told, const ServiceReplayOpt
   router::RouterSource source;
   if (options.scheme == Scheme::kFound) source.candidate_none_hashes = {told.none_hash};
   source.worker.name = name;
-  // A snapshot is compared by digests.
+  // A snapshot requires a replay endpoint; the state is then compared by digests.
   if (options.snapshot) source.replay_endpoint = "tcp://127.0.0.1:1";
   if (options.told == Told::kNothing) return source;
   source.worker = RegistrationOf(told, name);
@@ -171,7 +171,7 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
     }
     query.inputs.prompt_embeddings.reset();
   }
-  // The path is the operator's to tell.
+  // Only a configured path is known to the router.
   if (options_.told == Told::kNothing) query.inputs.lora_path.clear();
   const router::QueryEngine engine(index_,
                                    [this](WorkerId) { return SourceStatus{.state = state_}; });
@@ -180,7 +180,8 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   const router::QueryAnswer& answer = answers->front();
   const WorkerMatch& match = answer.match;
   const int64_t predicted = match.gpu_tokens;
-  // The tokens of a hit that are computed again are known only if they are told.
+  // If replay_tokens is not configured, the router does not know which tokens of a hit are computed
+  // again.
   const bool same_replay = options_.told == Told::kNothing || match.replay_tokens == probe.replay;
   const bool equal = predicted == probe.hit && same_replay && length == probe.prompt.length;
   ++figures_.probes;
@@ -190,7 +191,7 @@ void ServiceReplay::RunProbe(int64_t step, const ScenarioProbe& probe) {
   figures_.exact += answer.exact;
   figures_.exact_wrong += answer.exact && !equal;
   const bool proven = IsProvenFor(answer.scheme, probe.prompt.inputs);
-  // Hit reports that a snapshot counts as copies make it uncertain.
+  // Hit reports that a snapshot counts as copies make the match uncertain.
   figures_.proven_not_equal += proven && match.certain && !equal;
   if (!answer.exact) {
     ++figures_.not_exact[WithoutNumbers(answer.reason)];

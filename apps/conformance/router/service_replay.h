@@ -1,5 +1,5 @@
-// ServiceReplay: a recorded run through the service's own source and query, every answer compared
-// with what the engine's own lookup said.
+// ServiceReplay: feeds a recorded run into the service's own source and query. Compares every
+// answer with the engine's own lookup.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,15 +23,16 @@ namespace kvcast::tools {
 enum class Told : uint8_t { kAll, kNothing };
 enum class Scheme : uint8_t {
   kFound,    // the seed is among the candidates
-  kUnknown,  // no candidate fits: the verifier proves nothing
+  kUnknown,  // no candidate fits: the detector proves nothing
 };
 
 struct ServiceReplayOptions {
   Told told = Told::kAll;
   Scheme scheme = Scheme::kFound;
-  // The batches of so many steps are lost before the router joins. 0: none is.
+  // The batches of so many steps are lost before the router joins. 0: none.
   size_t join_at = 0;
-  // When it joins it gets what the engine holds, as a snapshot has it: hashes alone.
+  // True: at the join, the router gets a snapshot of the blocks that the engine holds (hashes
+  // only).
   bool snapshot = false;
 };
 
@@ -39,15 +40,16 @@ struct ServiceReplayOptions {
 struct ServiceFigures {
   uint64_t probes = 0;
   uint64_t equal = 0;
-  uint64_t over = 0;                          // promised more than there was
-  uint64_t under = 0;                         // promised less
-  uint64_t exact = 0;                         // answers that said so
-  uint64_t exact_wrong = 0;                   // of them, wrong
-  std::map<std::string, uint64_t> not_exact;  // by reason, numbers left out
-  // Not exact, though the scheme was proven for every kind of key of the prompt.
+  uint64_t over = 0;                          // answers that promised too many tokens
+  uint64_t under = 0;                         // answers that promised too few tokens
+  uint64_t exact = 0;                         // answers marked as exact
+  uint64_t exact_wrong = 0;                   // exact answers that were wrong
+  std::map<std::string, uint64_t> not_exact;  // by reason, with the numbers removed
+  // Answers that were not exact, although the scheme was proven for every kind of key of the
+  // prompt.
   uint64_t proven_not_exact = 0;
   uint64_t proven_not_equal = 0;
-  // After the first kSettledHits probes that hit.
+  // Answers after the first kSettledHits probes with a hit.
   uint64_t settled = 0;
   uint64_t settled_equal = 0;
   uint64_t settled_exact = 0;
@@ -58,14 +60,14 @@ inline constexpr uint64_t kSettledHits = 20;
 
 class ServiceReplay {
  public:
-  // Told the outcome of every comparison; `what` describes it if it differs.
+  // Called with the result of every comparison. If it failed, `what` describes the difference.
   using Check = std::function<void(bool equal, const std::string& what)>;
 
   // Borrows the scenario.
   static Result<std::unique_ptr<ServiceReplay>> Create(const Scenario& scenario,
                                                        const ServiceReplayOptions& options,
                                                        Check check);
-  // Not ok: a step cannot be put on the wire.
+  // Not ok: a step cannot be encoded.
   Status Run();
 
   const ServiceFigures& figures() const { return figures_; }
@@ -84,13 +86,13 @@ class ServiceReplay {
   PrefixIndex index_;
   std::shared_ptr<router::Source> source_;
   SourceState state_ = SourceState::kSynced;
-  residency::Mirror held_;  // what the engine held when the router joined
+  residency::Mirror held_;  // the engine's blocks at the time of the join
   ScenarioPrompts prompts_;
   ServiceFigures figures_;
   uint64_t hits_ = 0;
 };
 
-// As the service would be configured: `told` or no more than where to listen.
+// The configuration of the service: the properties of `told`, or only the endpoint.
 router::RouterSource SourceOf(const ToldProperties& told, const ServiceReplayOptions& options,
                               const std::string& name);
 

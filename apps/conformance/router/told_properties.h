@@ -1,5 +1,5 @@
-// ToldProperties: the properties of an engine that an operator can tell a router. A replay hands
-// over all of them, or none.
+// ToldProperties: the properties of an engine that an operator can configure in a router. A replay
+// configures all of them or none.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,32 +25,32 @@ struct ToldProperties {
   ChainForm chain_form;
   EventHashForm hash_form = EventHashForm::kInt64;
   int64_t hash_block_size = 0;
-  // By adapter name; a name that the run uses with two paths has both.
+  // By adapter name. A name that the run uses with two paths has both.
   std::map<std::string, std::set<std::string>> lora_paths;
 
   EngineRules release = EngineRules::kMain2026August;
-  // By group_idx, with their kinds, block sizes, windows and chunk sizes, and with the flags of
-  // groups that drop a block and of those outside prefix caching.
+  // By group_idx, with kind, block size, window and chunk size, and with the flags of groups that
+  // drop a block or are outside prefix caching.
   std::vector<GroupSpec> groups;
-  int64_t alignment = 0;             // of hits
-  int64_t scheduler_block_size = 0;  // of what is cached
+  int64_t alignment = 0;             // of hits, in tokens
+  int64_t scheduler_block_size = 0;  // alignment of cached prefixes, in tokens
   std::optional<int64_t> retention_interval;
   int64_t replay_tokens = 0;
   HitReports hit_reports = HitReports::kNever;
 
-  // Positions in `groups`.
+  // Positions in `groups` of the groups that drop a block.
   std::vector<int64_t> EagleGroups() const;
   std::vector<int64_t> UncachedGroups() const;
-  // By position in `groups`, chunked local attention only.
+  // By position in `groups`; only groups of chunked local attention.
   std::map<int64_t, int64_t> ChunkSizes() const;
 };
 
-// Not ok: the recorded configuration is not valid.
+// Not ok: the recorded configuration is invalid.
 Result<ToldProperties> ToldPropertiesOf(const ScenarioConfig& config);
-// With what only the run's requests show: adapters, and hit reports.
+// Also includes properties that only the run's requests show: adapters and hit reports.
 Result<ToldProperties> ToldPropertiesOf(const Scenario& scenario);
 
-// As an engine is registered with the index when all is told.
+// The registration of the engine with the index if all properties are configured.
 WorkerConfig RegistrationOf(const ToldProperties& told, const std::string& name);
 
 }  // namespace kvcast::tools

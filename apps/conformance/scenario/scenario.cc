@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// Runs `parse` on the line's object; whatever is wrong with it becomes a Status.
+// Runs `parse` on the object in the line. Every error becomes a Status.
 template <typename T, typename Parse>
 Result<T> Guarded(std::string_view line, Parse parse) {
   try {
@@ -70,7 +70,7 @@ CacheConfig ParseCache(const Json& value) {
   return cache;
 }
 
-// The only rule by which rows have been made: two 32-bit floats, the id and its half.
+// The only known rule for embedding rows: two 32-bit floats, the id and its half.
 constexpr std::string_view kEmbeddingRows =
     "prompt_embeds row of id x = float32 (x, x/2), little endian; token id 0";
 
@@ -102,7 +102,7 @@ ChainForm ParseChainForm(const Json& value) {
   return form;
 }
 
-// Members of single groups that hold for the engine.
+// Members of single groups that apply to the whole engine.
 void ParseGroupRules(const Json& groups, ScenarioConfig& config) {
   for (const Json& group : groups) {
     config.replay_tokens =
@@ -128,7 +128,7 @@ void ParseNewFields(const Json& value, ScenarioConfig& config) {
   }
   config.embeddings = !rows.empty();
   if (value.value("event_layout", "") == "vllm_l12") config.cache.rules = EngineRules::kV033;
-  // Its events are those of releases before it.
+  // v0.32 has the event layout of earlier releases, so only the field `release` shows its rules.
   if (value.value("release", "") == "v0.32") config.cache.rules = EngineRules::kV032;
 }
 
@@ -204,7 +204,7 @@ OpKind ParseOpKind(const std::string& name) {
   throw std::invalid_argument("unknown op " + name);
 }
 
-// One token, or several where drafts were accepted.
+// One token, or several tokens if drafts were accepted.
 void ParseSampled(const std::string& request, const Json& tokens, ScenarioOp& op) {
   if (!tokens.is_array()) {
     op.sampled.emplace_back(request, tokens.get<TokenId>());

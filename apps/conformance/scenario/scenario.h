@@ -1,4 +1,4 @@
-// Recorded engine runs ("scenarios"): configuration, steps and final state, as parsed values.
+// Recorded engine runs ("scenarios"): configuration, steps and final state as parsed values.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,23 +23,23 @@ struct ScenarioConfig {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
   std::string none_hash;  // raw bytes
   EventHashForm hash_form = EventHashForm::kInt64;
-  // Engines before map events: they report no boundary, and send fewer fields.
+  // True: an engine without map events. It reports no boundaries and sends fewer fields.
   bool array_events = false;
   ChainForm chain_form;
-  int64_t replay_tokens = 0;  // of a hit, computed again
+  int64_t replay_tokens = 0;  // tokens of a hit that are computed again
   int64_t data_parallel_rank = 0;
   bool in_flight_told = false;  // CacheConfig::max_in_flight_tokens is recorded
   bool embeddings = false;      // prompts may be embeddings
-  // The scheduler's.
+  // Configuration of the scheduler.
   int64_t max_batched_tokens = 0;
   int64_t long_prefill_tokens = 0;  // 0: no bound
-  int64_t draft_tokens = 0;         // verified in each step of a request that decodes
+  int64_t draft_tokens = 0;         // verified in each decoding step of a request
 };
 
-// A prompt: literal tokens, or a prefix of an earlier request and more tokens.
+// A prompt: literal tokens, or a prefix of an earlier request and further tokens.
 struct ScenarioPrompt {
   std::vector<TokenId> tokens;
-  std::string from;  // empty: none
+  std::string from;  // name of the earlier request; empty: none
   int64_t take = 0;
   int64_t length = 0;
   HashInputs inputs;
@@ -68,13 +68,13 @@ enum class OpKind : uint8_t {
 struct ScenarioOp {
   OpKind kind = OpKind::kSchedule;
   std::string request;
-  ScenarioPrompt prompt;  // add
-  // Output: in order, one entry a token.
+  ScenarioPrompt prompt;  // kAdd
+  // kOutput: one entry per token, in order.
   std::vector<std::pair<std::string, TokenId>> sampled;
   std::optional<std::pair<int64_t, int64_t>> event_range;
   int64_t hit = 0;
   int64_t boundary = 0;
-  int64_t replay = 0;  // of the hit, computed again
+  int64_t replay = 0;  // tokens of the hit that are computed again
   int64_t computed = 0;
   int64_t new_tokens = 0;
   int64_t lookahead = 0;
@@ -82,7 +82,7 @@ struct ScenarioOp {
   bool full_fit = false;
   bool ok = true;
   BlockLists blocks;
-  std::vector<BlockId> copied;  // cow_release
+  std::vector<BlockId> copied;  // kCowRelease
   std::optional<int64_t> free_blocks;
 };
 
@@ -90,7 +90,7 @@ struct ScenarioProbe {
   ScenarioPrompt prompt;
   int64_t hit = 0;
   int64_t boundary = 0;
-  int64_t replay = 0;              // of the hit, computed again
+  int64_t replay = 0;              // tokens of the hit that are computed again
   std::vector<int64_t> per_group;  // empty: not recorded
 };
 
@@ -99,15 +99,15 @@ struct ScenarioStep {
   std::vector<ScenarioOp> ops;
   bool published = true;
   std::vector<Event> events;
-  std::string payload;  // the batch as it was published; empty: not recorded
+  std::string payload;  // the published batch; empty: not recorded
   std::vector<ScenarioProbe> probes;
   int64_t free_blocks = 0;
 };
 
-// Per group, every cached hash with the number of blocks that hold it.
+// For each group, every cached hash with the number of blocks that hold it.
 using ScenarioFinal = std::vector<std::vector<std::pair<BlockHash, int64_t>>>;
 
-// One line each. Errors say what is missing or of the wrong type.
+// Each function parses one line. Errors name the member that is missing or of the wrong type.
 Result<ScenarioConfig> ParseScenarioConfig(std::string_view line);
 Result<ScenarioStep> ParseScenarioStep(std::string_view line);
 Result<ScenarioFinal> ParseScenarioFinal(std::string_view line);

@@ -1,4 +1,4 @@
-// Recorded events, decoded form, as values.
+// Parses recorded events from their decoded form.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace kvcast::tools {
 
-// These throw what nlohmann throws on a missing or mistyped field.
+// These functions throw nlohmann's exceptions if a field is missing or of the wrong type.
 BlockHash ScenarioHash(const nlohmann::json& value);
 Event ScenarioEvent(const nlohmann::json& value);
 std::string HexToBytes(const std::string& hex);

@@ -1,4 +1,4 @@
-// A scenario read whole.
+// Reads a scenario file.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,8 +21,9 @@ struct Scenario {
 // Errors name the path and the line.
 Result<Scenario> ReadScenario(const std::string& path);
 
-// The scenarios among `paths`: files as they are, of folders the .jsonl and .jsonl.gz files in
-// order of name. Not ok: a folder that cannot be read or holds none.
+// Returns the scenarios among `paths`. A file is returned unchanged; of a folder, the .jsonl and
+// .jsonl.gz files are returned, ordered by name. Not ok: a folder that cannot be read or has no
+// such file.
 Result<std::vector<std::string>> ScenarioPaths(const std::vector<std::string>& paths);
 
 }  // namespace kvcast::tools

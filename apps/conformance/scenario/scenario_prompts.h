@@ -1,5 +1,5 @@
-// The token ids of the prompts of a recorded run: a prompt may begin with what an earlier request
-// had, its sampled tokens included.
+// The token ids of the prompts of a recorded run. A prompt may begin with the tokens of an earlier
+// request, including its sampled tokens.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@ namespace kvcast::tools {
 
 class ScenarioPrompts {
  public:
-  // Takes over what an operation adds to its requests. In the order of the run.
+  // Applies an operation to its requests. Call in the order of the run.
   void Follow(const ScenarioOp& op) {
     if (op.kind == OpKind::kAdd) requests_[op.request] = TokensOf(op.prompt);
     if (op.kind != OpKind::kOutput) return;

@@ -7,7 +7,7 @@
 namespace kvcast::tools {
 namespace {
 
-// The recordings' clock.
+// The time stamp of the first recorded step.
 constexpr double kFirstStepTime = 1'700'000'000;
 constexpr double kStepSeconds = 0.25;
 

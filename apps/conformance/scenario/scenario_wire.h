@@ -1,4 +1,4 @@
-// Recorded steps as the payloads that went over the wire.
+// The payloads of recorded steps.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,13 +14,12 @@ namespace kvcast::tools {
 // The layout in which the recorded engine published.
 Dialect DialectOf(const ScenarioConfig& config, const std::vector<Event>& events);
 
-// `events` as the batch of this step: the recordings' clock and rank.
+// The batch of `events` for this step, with the time stamp and rank of the recordings.
 EventBatch BatchOf(const ScenarioConfig& config, const ScenarioStep& step,
                    std::vector<Event> events);
 
-// The step's events after a way through the decoder: of the recorded payload, or where there is
-// none, of what our encoder makes of the events. Not ok: the batch or one of its events was
-// refused.
+// Returns the step's events after decoding. Decodes the recorded payload; without one, encodes the
+// events first. Not ok: the batch or one of its events was refused.
 Result<std::vector<Event>> EventsOverWire(const ScenarioConfig& config, const ScenarioStep& step);
 
 }  // namespace kvcast::tools

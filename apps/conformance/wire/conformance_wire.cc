@@ -41,7 +41,7 @@ class FileChecks {
   bool differs_ = false;
 };
 
-// Where two payloads part, for people.
+// Describes the first difference of two payloads, for people.
 std::string FirstDifference(std::span<const uint8_t> ours, std::span<const uint8_t> recorded) {
   const auto [at, ignored] =
       std::mismatch(ours.begin(), ours.end(), recorded.begin(), recorded.end());
@@ -85,7 +85,7 @@ void CheckEncode(const WireRecord& record, FileChecks& checks) {
   if (status.ok()) CheckBytes(payload, record.payload, "encoded payload", checks);
 }
 
-// The payload file is checked where it lies beside the records.
+// The payload file is checked only if it exists beside the records.
 void CheckPayloadFile(const WireRecord& record, const fs::path& folder, FileChecks& checks) {
   if (record.file.empty()) return;
   std::ifstream file(folder / record.file, std::ios::binary);

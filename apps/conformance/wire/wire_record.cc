@@ -10,7 +10,7 @@ namespace {
 
 using json = nlohmann::ordered_json;  // metadata keeps the order of the wire
 
-// Thrown on a record that does not have the described form; caught in ParseWireRecord.
+// Thrown if a record does not have the described form; ParseWireRecord catches it.
 struct BadRecord {
   std::string why;
 };
@@ -184,7 +184,7 @@ uint64_t TimestampBits(const json& decoded) {
   return bits;
 }
 
-// "vllm_l07/stored-basic" is of vllm-7.
+// Example: "vllm_l07/stored-basic" has the dialect vllm-7.
 std::optional<Dialect> DialectOf(const std::string& name) {
   const std::string layout = name.substr(0, name.find('/'));
   const size_t split = layout.find("_l");

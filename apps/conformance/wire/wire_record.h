@@ -1,4 +1,4 @@
-// One recorded wire vector: a payload and what its producer put into it.
+// One recorded wire vector: a payload and the values that its producer encoded.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,17 +16,17 @@ namespace kvcast::tools {
 
 struct WireRecord {
   std::string name;
-  std::optional<Dialect> dialect;  // by the prefix of the name; nullopt: a layout unknown here
+  std::optional<Dialect> dialect;  // from the prefix of the name; nullopt: an unknown layout
   std::vector<uint8_t> payload;
   EventBatch decoded;
   uint64_t ts_bits = 0;         // IEEE bits of decoded.ts
-  bool unknown_fields = false;  // `decoded` names what EventBatch cannot hold
-  std::string file;             // the same payload, relative to the record's folder; may be empty
+  bool unknown_fields = false;  // `decoded` has fields that EventBatch does not have
+  std::string file;  // file with the same payload, relative to the record's folder; may be empty
 };
 
-// Parses one line. Errors say what is wrong with it.
+// Parses one line. Errors describe the problem.
 Result<WireRecord> ParseWireRecord(std::string_view line);
-// Whether a line looks like a record of this class at all.
+// True: the line may be a record of this class. For selecting files.
 bool LooksLikeWireRecord(std::string_view line);
 
 }  // namespace kvcast::tools

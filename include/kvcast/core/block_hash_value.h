@@ -1,8 +1,8 @@
-// BlockHash: a block hash as it stands on the wire.
+// BlockHash: a block hash in the form in which a KV event carries it.
 //
-// vLLM sends the last 8 bytes of the digest as an unsigned integer (default) or the whole digest as
-// bytes; older engines and SGLang send negative integers. The form is part of the value: the
-// integer 5 and the one-byte string "\x05" are different hashes.
+// Form on the wire: vLLM sends the last 8 bytes of the digest as an unsigned integer (the default),
+// or the whole digest as bytes. Older engines and SGLang send negative integers. The form is part
+// of the value: the integer 5 and the one-byte string "\x05" are different hashes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,7 +13,8 @@
 
 namespace kvcast {
 
-// 40 bytes; values of up to 32 bytes are held inline, longer ones on the heap.
+// A value type of 40 bytes that owns its data. Byte strings of up to 32 bytes are stored inline,
+// longer byte strings on the heap. Thread-compatible.
 class BlockHash {
  public:
   enum class Form : uint8_t { kUnsigned, kNegative, kBytes };
@@ -21,7 +22,8 @@ class BlockHash {
 
   // The unsigned integer 0.
   BlockHash() : BlockHash(uint64_t{0}) {}
-  // An unsigned integer, for building lists in place; elsewhere say FromUnsigned.
+  // The unsigned integer `value`. Lists use this constructor to build elements in place; other code
+  // should call FromUnsigned.
   explicit BlockHash(uint64_t value) : size_(8) { std::memcpy(inline_, &value, 8); }
   BlockHash(const BlockHash& other) { CopyFrom(other); }
   BlockHash(BlockHash&& other) noexcept { StealFrom(other); }
@@ -42,23 +44,25 @@ class BlockHash {
   ~BlockHash() { Release(); }
 
   static BlockHash FromUnsigned(uint64_t value) { return BlockHash(value); }
-  // Non-negative values become kUnsigned, so that equal numbers are equal hashes.
+  // Non-negative values become kUnsigned. Equal numbers are therefore equal hashes.
   static BlockHash FromSigned(int64_t value) {
     return BlockHash(value < 0 ? Form::kNegative : Form::kUnsigned, &value, 8);
   }
+  // Copies the bytes. The size must be below 2^32.
   static BlockHash FromBytes(std::span<const uint8_t> bytes) {
     return BlockHash(Form::kBytes, bytes.data(), static_cast<uint32_t>(bytes.size()));
   }
 
   Form form() const { return form_; }
   bool is_bytes() const { return form_ == Form::kBytes; }
-  // REQUIRES: not is_bytes(). The two's complement bits for kNegative.
+  // The integer; for kNegative its two's complement bits. REQUIRES: not is_bytes().
   uint64_t integer() const {
     uint64_t value;
     std::memcpy(&value, inline_, 8);
     return value;
   }
-  // REQUIRES: is_bytes(). Borrowed from this object.
+  // The byte string. REQUIRES: is_bytes(). The span is valid until this object changes or is
+  // destroyed.
   std::span<const uint8_t> bytes() const { return {data(), size_}; }
 
   friend bool operator==(const BlockHash& a, const BlockHash& b) {

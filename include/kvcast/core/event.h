@@ -1,8 +1,8 @@
-// KV-cache events: what engines publish and routers consume.
+// KV-cache events: the messages that an engine publishes and a router consumes.
 //
-// One struct per event of vLLM's `kv_events.py`, with the union of the fields of all known
-// generations of vLLM and SGLang. A field that a producer does not send is nullopt. These are plain
-// values: they own their data and have no threads of their own.
+// There is one struct per event of vLLM's `kv_events.py`. Each struct has the union of the fields
+// of all known generations of vLLM and SGLang. A field that a producer does not send is nullopt.
+// All structs are plain values that own their data. They are thread-compatible.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,61 +20,67 @@
 
 namespace kvcast {
 
-// Media seen on the wire. The set is open: a medium is a string.
+// Medium names that known producers send. The set is open: a medium is a string.
 inline constexpr char kMediumGpu[] = "GPU";
 inline constexpr char kMediumCpu[] = "CPU";
 inline constexpr char kMediumStorage[] = "STORAGE";
 
-// Tokens behind blocks that their hashes cover too (vLLM 0.33, lookahead hashes).
+// The tokens after each block that the hash of the block also covers (lookahead hashes of vLLM
+// 0.33).
 struct LookaheadTokens {
-  // Tokens per block hash: L. 0 where the store names no block, so that its width is not known.
+  // L, the number of lookahead tokens per block hash. 0 if the store names no block; L is then
+  // unknown.
   int64_t width = 0;
-  // The tokens behind block i are [i * width, (i + 1) * width).
+  // The lookahead tokens of block i are the elements [i * width, (i + 1) * width).
   std::vector<TokenId> token_ids;
 
   friend bool operator==(const LookaheadTokens&, const LookaheadTokens&) = default;
 };
 
-// Blocks whose KV became reusable.
+// Blocks that became reusable.
 struct BlockStored {
-  // In order of position. May be empty, and may be fewer than the token span holds ("sparse"):
-  // sliding-window and Mamba groups announce only the blocks they keep.
+  // In order of position. The list may be empty. It may also name fewer blocks than the token span
+  // holds (a "sparse" store): sliding-window and Mamba groups announce only the blocks that they
+  // keep.
   std::vector<BlockHash> block_hashes;
-  // Hash of the block before the first position of the token span; nullopt at the root.
+  // Hash of the block before the first position of the token span. nullopt: the span starts at the
+  // root.
   std::optional<BlockHash> parent_block_hash;
-  // All tokens of the span, those of unannounced blocks included. nullopt where the producer sent
-  // nil. With tokens_per_position 2 (EAGLE pairs of SGLang) the pairs are flattened.
+  // All tokens of the span, including the tokens of blocks that the event does not name. nullopt if
+  // the producer sent nil. If tokens_per_position is 2 (EAGLE pairs of SGLang), the pairs are
+  // flattened.
   std::optional<std::vector<TokenId>> token_ids;
   uint8_t tokens_per_position = 1;
-  // Tokens per block. 0 on placeholder stores of offloading connectors.
+  // Tokens per block. 0 in placeholder stores of offloading connectors.
   int64_t block_size = 0;
   std::optional<int64_t> lora_id;
   std::optional<std::string> medium;
   std::optional<std::string> lora_name;
-  // One entry per block hash; an entry is nullopt (nil) or the block's extra keys.
+  // One entry per block hash. An entry is nullopt (nil), or the extra keys of that block.
   std::optional<std::vector<std::optional<ExtraKeys>>> extra_keys;
-  // The wire's group_idx. 0 and absent differ.
+  // The field group_idx of the event. 0 and nullopt are different.
   std::optional<int64_t> group_idx;
-  // `full_attention`, `sliding_window`, ...: an open set, see cache_spec.h.
+  // `full_attention`, `sliding_window`, ... The set is open; see cache_spec.h.
   std::optional<std::string> kv_cache_spec_kind;
-  // Window in tokens, sliding-window kinds only.
+  // Window in tokens. Only for sliding-window kinds.
   std::optional<int64_t> kv_cache_spec_sliding_window;
-  std::optional<std::string> locality;   // "LOCAL" / "REMOTE"
-  std::optional<std::string> ownership;  // secondary-tier identifier
+  std::optional<std::string> locality;   // "LOCAL" or "REMOTE"
+  std::optional<std::string> ownership;  // identifier of the secondary tier
   std::optional<std::string> session_id;
-  std::optional<std::string> cache_salt;  // SGLang maps
-  // SGLang's metadata map (the trailing element of array events), in wire order.
+  std::optional<std::string> cache_salt;  // in the maps of SGLang
+  // The metadata map of SGLang (the last element of array events), in wire order.
   std::optional<std::vector<std::pair<std::string, ExtraKey>>> metadata;
-  // Absolute position of the first token, where a producer sends it (AMD ATOM, map events).
+  // Absolute position of the first token, if the producer sends it (AMD ATOM, map events).
   std::optional<int64_t> token_offset;
-  // `lookahead_token_ids`, flattened. nullopt: not sent, the hashes cover their blocks alone.
+  // The field `lookahead_token_ids`, flattened. nullopt: not sent; each hash then covers only its
+  // block.
   std::optional<LookaheadTokens> lookahead;
 
   friend bool operator==(const BlockStored&, const BlockStored&) = default;
 };
 
-// The cache salt of the blocks, from cache_salt or SGLang's metadata; empty: none. (vLLM puts it
-// into extra_keys instead.) Borrowed from the event.
+// Returns the cache salt of the blocks: cache_salt, or the salt in SGLang's metadata. Empty: no
+// salt. (vLLM sends the salt in extra_keys instead.) The view points into `event`.
 inline std::string_view CacheSaltOf(const BlockStored& event) {
   if (event.cache_salt) return *event.cache_salt;
   if (!event.metadata) return {};
@@ -86,7 +92,7 @@ inline std::string_view CacheSaltOf(const BlockStored& event) {
   return {};
 }
 
-// Blocks that can no longer be reused: one physical copy per hash left the tier.
+// Blocks that are no longer reusable. Each hash means that one physical copy left the tier.
 struct BlockRemoved {
   std::vector<BlockHash> block_hashes;
   std::optional<std::string> medium;
@@ -97,10 +103,10 @@ struct BlockRemoved {
   friend bool operator==(const BlockRemoved&, const BlockRemoved&) = default;
 };
 
-// The prefix cache of the publisher was reset.
+// The publisher reset its prefix cache.
 struct AllBlocksCleared {
-  // The tier that was cleared, where the producer says so. vLLM does not: its GPU pool was reset,
-  // and nothing is said of other tiers.
+  // The tier that was cleared, if the producer names it. vLLM does not name it: its event means
+  // that the GPU pool was reset, and states nothing about other tiers.
   std::optional<std::string> medium;
 
   friend bool operator==(const AllBlocksCleared&, const AllBlocksCleared&) = default;
@@ -108,9 +114,9 @@ struct AllBlocksCleared {
 
 using Event = std::variant<BlockStored, BlockRemoved, AllBlocksCleared>;
 
-// One published batch: everything that happened in one engine step, in order of occurrence.
+// One published batch: all events of one engine step, in order of occurrence.
 struct EventBatch {
-  double ts = 0;  // wall clock, seconds since the epoch, when the batch was built
+  double ts = 0;  // wall-clock time of the batch, seconds since the Unix epoch
   std::vector<Event> events;
   std::optional<int64_t> data_parallel_rank;  // nullopt: nil on the wire, or not sent
 

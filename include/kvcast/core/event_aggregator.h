@@ -1,13 +1,16 @@
-// EventAggregator: what the tensor-parallel workers of one engine agree to have done.
+// EventAggregator: finds the events that all tensor-parallel workers of one engine have reported.
+// It follows the rules of vLLM's KVEventAggregator.
 //
-// Every worker of a tensor-parallel group holds a slice of each block, so each of them reports the
-// same transfer. A block is there only once all of them have it: the events in common are those
-// that were added as often as there are workers. Rules of vLLM's KVEventAggregator.
+// Each worker of a tensor-parallel group holds a slice of each block, and each worker reports the
+// same transfer. A block is present only if all workers have their slice. An event is therefore
+// common if it was added as many times as there are workers.
 //
-// Known weakness, kept for the sake of equal answers: only the count decides. An event that some
-// workers alone emit (caches whose shards are stored under keys of their own) never becomes common
-// and would vanish; one that a worker repeats is counted as if another had sent it. Uncommon()
-// shows both, so that nothing disappears unseen.
+// Known limitation, kept for equal results with vLLM: the aggregator compares counts only.
+// - If only some workers send an event (caches whose shards are stored under separate keys), the
+//   event never becomes common.
+// - If one worker sends an event twice, the aggregator counts it as an event of another worker.
+//
+// Uncommon() returns all events whose count differs from the number of workers.
 //
 // Movable, not copyable. Thread-compatible.
 // SPDX-License-Identifier: Apache-2.0
@@ -24,7 +27,7 @@
 
 namespace kvcast {
 
-// An event and how often it was added.
+// An event and the number of times that it was added.
 struct CountedEvent {
   Event event;
   int64_t count = 0;
@@ -34,32 +37,34 @@ struct CountedEvent {
 
 class EventAggregator {
  public:
-  // `num_workers`: how often an event must be added to be common. An error unless positive.
+  // `num_workers`: the number of times that an event must be added to become common. Error:
+  // kInvalidArgument if `num_workers` is not positive.
   static Result<EventAggregator> Create(int64_t num_workers);
   EventAggregator(EventAggregator&&) = default;
   EventAggregator& operator=(EventAggregator&&) = default;
 
   int64_t num_workers() const { return num_workers_; }
 
-  // Counts each of the events once. To merge another aggregator, add its All().
+  // Adds 1 to the count of each event. To merge another aggregator, add the result of its All().
   void Add(std::span<const Event> events);
 
-  // All lists are in the order in which the events appeared first.
-  // Events that were added exactly num_workers() times, each of them once.
+  // All result lists are in the order in which the events were first added. Common() returns each
+  // event that was added exactly num_workers() times; the result contains it once.
   std::vector<Event> Common() const;
-  // Every event as often as it was added.
+  // Every event, repeated as many times as it was added.
   std::vector<Event> All() const;
-  // Events that Common() leaves out. Below num_workers(): some workers did not send it; above: some
-  // sent it more than once.
+  // The events that Common() omits, with their counts. A count below num_workers() means that some
+  // workers did not send the event. A count above it means that some workers sent the event more
+  // than once.
   std::vector<CountedEvent> Uncommon() const;
 
-  // Forgets the events; the number of workers stays.
+  // Removes all events. The number of workers does not change.
   void Clear();
 
-  // More workers take part, or the same ones once more. An error, and no change, unless `count` is
-  // positive and the sum fits 64 bits.
+  // Adds `count` to the number of workers. Error: kInvalidArgument, without any change, if `count`
+  // is not positive or the sum does not fit 64 bits.
   Status IncrementWorkers(int64_t count = 1);
-  // Back to one worker.
+  // Sets the number of workers to 1.
   void ResetWorkers() { num_workers_ = 1; }
 
  private:
@@ -69,7 +74,7 @@ class EventAggregator {
 
   int64_t num_workers_;
   Counts counts_;
-  std::vector<const Counts::value_type*> order_;  // elements of counts_ stay where they are
+  std::vector<const Counts::value_type*> order_;  // the addresses of elements of counts_ are stable
 };
 
 }  // namespace kvcast

@@ -1,9 +1,9 @@
-// Identity of events: when two are the same event, and a hash to find them by.
+// Identity of events: a hash functor that is consistent with operator== of the events.
 //
-// Two events are the same if operator== says so: every field counts, and an absent field differs
-// from any value (group_idx 0 is not "no group"). The hash covers exactly what equality does.
-// vLLM's hash leaves lora_name out and its equality does not: both choices are consistent, but with
-// this one events that differ in their adapter alone do not collide.
+// operator== compares every field. An absent field differs from any value (group_idx 0 is not "no
+// group"). The hash covers exactly the fields that operator== compares. vLLM's hash omits
+// lora_name, although its equality compares it; both choices are consistent. With this hash, events
+// that differ only in their adapter do not collide.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,9 +13,10 @@
 
 namespace kvcast {
 
-// Hash functor for unordered containers of events. O(size of the event), allocates nothing.
-// Values are good inside one process: they follow no format, and may change with any release.
-// A NaN in an extra key is not equal to itself, so neither is an event that has one.
+// Hash functor for unordered containers of events. O(size of the event); it allocates nothing.
+//
+// A hash value is valid only inside one process, and may change with any release. A NaN in an extra
+// key is not equal to itself. An event with a NaN is therefore not equal to itself either.
 struct EventHash {
   size_t operator()(const BlockStored& event) const noexcept;
   size_t operator()(const BlockRemoved& event) const noexcept;

@@ -1,8 +1,10 @@
-// ExtraKey: one element of a block's extra keys (LoRA name, multimodal item, salt, embedding
-// digest).
+// ExtraKey: one element of the extra keys of a block (LoRA name, multimodal item, salt, or
+// embedding digest).
 //
-// Extra keys enter the block hash (spec of vLLM's `generate_block_hash_extra_keys`) and travel in
-// BlockStored.extra_keys, one list per block hash. The engine's Python types map one to one.
+// The extra keys are part of the input of the block hash (source: vLLM's
+// `generate_block_hash_extra_keys`). BlockStored.extra_keys carries one list per block hash. Each
+// Python type that the engine uses maps to one alternative of ExtraKey. All types here are values
+// that own their data.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,20 +18,21 @@ namespace kvcast {
 
 struct ExtraKey;
 
-// A byte string, kept apart from text because both encodings tell them apart.
+// A byte string. It is a separate type because pickle and CBOR encode bytes and text differently.
 struct Bytes {
   std::string data;
   friend bool operator==(const Bytes&, const Bytes&) = default;
 };
 
-// A tuple or list, such as the pair (multimodal identifier, offset relative to the block start).
+// A tuple or a list, for example the pair (multimodal identifier, offset relative to the start of
+// the block).
 struct ExtraKeyList {
   std::vector<ExtraKey> items;
   friend bool operator==(const ExtraKeyList&, const ExtraKeyList&);
 };
 
-// nil, bool, integer (below 2^63), unsigned integer (2^63 and above), float, UTF-8 text, bytes, or
-// list.
+// One of: nil, bool, integer (below 2^63), unsigned integer (2^63 and above), float, UTF-8 text,
+// bytes, list.
 struct ExtraKey {
   std::variant<std::monostate, bool, int64_t, uint64_t, double, std::string, Bytes, ExtraKeyList>
       value;
@@ -37,7 +40,7 @@ struct ExtraKey {
   static ExtraKey Text(std::string text) { return {std::move(text)}; }
   static ExtraKey Binary(std::string bytes) { return {Bytes{std::move(bytes)}}; }
   static ExtraKey Int(int64_t number) { return {number}; }
-  // The multimodal pair.
+  // The pair (identifier, offset) of a multimodal item.
   static ExtraKey Item(std::string identifier, int64_t offset) {
     return {ExtraKeyList{{Text(std::move(identifier)), Int(offset)}}};
   }
@@ -46,7 +49,7 @@ struct ExtraKey {
 
 inline bool operator==(const ExtraKeyList& a, const ExtraKeyList& b) { return a.items == b.items; }
 
-// The extra keys of one block; empty means nil.
+// The extra keys of one block. An empty list means nil.
 using ExtraKeys = std::vector<ExtraKey>;
 
 }  // namespace kvcast

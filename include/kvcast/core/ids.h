@@ -1,5 +1,5 @@
-// Strong types for the small numbers that travel together, so that a group index can never be
-// passed as a block id.
+// Strong types for small numbers. The compiler rejects, for example, a group index where a block id
+// is required.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,7 +9,8 @@
 
 namespace kvcast {
 
-// A number of one meaning. Explicit in, explicit out (`.value`), ordered and hashable.
+// A number with one meaning. Conversions are explicit in both directions (`.value`). Ids are
+// ordered and hashable.
 template <typename Tag, typename Rep>
 struct StrongId {
   using rep = Rep;
@@ -20,19 +21,20 @@ struct StrongId {
   friend constexpr auto operator<=>(const StrongId&, const StrongId&) = default;
 };
 
-// Index of a KV-cache group inside one engine; the wire's `group_idx`.
+// Index of a KV-cache group inside one engine; `group_idx` of the events.
 using GroupIdx = StrongId<struct GroupIdxTag, uint32_t>;
 // Index of a physical block inside one pool. Block 0 of a GPU pool is the null block.
 using BlockId = StrongId<struct BlockIdTag, uint32_t>;
-// Index of a slot: host memory is cut into slots of equal size (OffloadManager::slot_bytes()).
+// Index of a slot of host memory. All slots have the same size (OffloadManager::slot_bytes()).
 using SlotId = StrongId<struct SlotIdTag, uint32_t>;
-// Sequence number of a published batch; the first batch of a publisher is 0.
+// Sequence number of a published batch. The first batch of a publisher has number 0.
 using Seq = StrongId<struct SeqTag, uint64_t>;
-// A worker = (instance, data-parallel rank), numbered by the router that registered it.
+// A worker is one pair (instance, data-parallel rank). The router that registers the worker assigns
+// the number.
 using WorkerId = StrongId<struct WorkerIdTag, uint32_t>;
 
-// Token ids are what the engine's tokenizer gives. 64 bits, because the wire and the hash schemes
-// carry values above 2^32.
+// A token id of the engine's tokenizer. The type has 64 bits because the wire format and the hash
+// schemes carry values above 2^32.
 using TokenId = int64_t;
 
 }  // namespace kvcast

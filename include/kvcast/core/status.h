@@ -1,6 +1,6 @@
-// Status and Result<T>: how every fallible kvcast call reports failure.
+// Status and Result<T>: the error report of every kvcast call that can fail.
 //
-// No kvcast call throws on bad input. A Status that is ok carries no allocation.
+// No kvcast call throws on bad input. An ok Status allocates nothing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,20 +14,28 @@ namespace kvcast {
 
 enum class StatusCode : uint8_t {
   kOk,
-  kInvalidArgument,     // the caller's value is wrong whatever the state
-  kMalformed,           // bytes from outside do not follow the format
-  kLimit,               // a named limit was passed
-  kNotFound,            // a file, endpoint or entry does not exist
-  kFailedPrecondition,  // right call, wrong state
-  kExhausted,           // no free block, no queue space
-  kUnavailable,         // socket or process is gone, or an address is in use
-  kInternal,            // a bug in kvcast
+  // The value is invalid in every state of the object.
+  kInvalidArgument,
+  // Bytes from outside do not follow the format.
+  kMalformed,
+  // A named limit was exceeded.
+  kLimit,
+  // A file, an endpoint or an entry does not exist.
+  kNotFound,
+  // The call is valid, but not in the current state.
+  kFailedPrecondition,
+  // No free block, or no space in a queue.
+  kExhausted,
+  // The socket or the process is gone, or the address is in use.
+  kUnavailable,
+  // A bug in kvcast.
+  kInternal,
 };
 
-// The lower_case name of a code, for messages and metrics labels.
+// The name of a code in lower_case, for messages and metric labels.
 std::string_view StatusCodeName(StatusCode code);
 
-// A code and one line of text. Ok has an empty text.
+// A code and one line of text. The text of an ok Status is empty.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -44,7 +52,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-// Either a value or a Status that is not ok.
+// Holds either a value, or a Status that is not ok.
 template <typename T>
 class [[nodiscard]] Result {
  public:

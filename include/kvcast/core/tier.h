@@ -1,4 +1,4 @@
-// Tier: where a block lies, as far as reuse is concerned.
+// Tier: the kind of memory that holds a block, as the reuse rules distinguish it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace kvcast {
 
-// Medium of the event: GPU or absent is kGpu, a name that starts with "cpu" (in any case) is kCpu,
-// everything else kStorage.
+// The tier of an event's medium. "GPU" or an absent medium is kGpu. A name that starts with "cpu"
+// (in any case) is kCpu. All other names are kStorage.
 enum class Tier : uint8_t { kGpu, kCpu, kStorage };
 inline constexpr int kTiers = 3;
 

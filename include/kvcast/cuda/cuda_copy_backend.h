@@ -1,11 +1,11 @@
-// CudaCopyBackend: copies between a GPU and pinned host memory.
+// CudaCopyBackend: a CopyBackend that copies between a GPU and pinned host memory.
 //
-// Three paths, all of them behind one queue in each direction:
-//   copy engine   the GPU's DMA engines, by batched calls; costs no multiprocessor, but CPU time
-//                 for every fragment
-//   kernel        a few multiprocessors read and write host memory themselves; for small fragments
-//   staged        a DMA engine moves runs of host memory to or from a ring on the GPU, a kernel
-//                 gathers or scatters there; for fragments that are small on the GPU only
+// Each direction has one queue and three copy paths:
+//   copy engine   batched calls to the DMA engines of the GPU. It uses no multiprocessor, but CPU
+//                 time for each fragment.
+//   kernel        a few multiprocessors read and write host memory directly. For small fragments.
+//   staged        a DMA engine moves runs of host memory to or from a ring on the GPU, and a kernel
+//                 gathers or scatters there. For fragments that are small on the GPU only.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,84 +29,94 @@ enum class CudaCopyPath : uint8_t { kCopyEngine, kKernel, kStaged };
 inline constexpr size_t kNumCudaCopyPaths = 3;
 std::string_view CudaCopyPathName(CudaCopyPath path);  // "copy-engine", "kernel", "staged"
 
-// What TransferConfig should say: small enough that a load never waits long behind a store.
+// Recommended values of TransferConfig::max_batch_bytes and max_batch_ops. They are small, so that
+// a load waits only a short time for a running store.
 inline constexpr size_t kCudaBatchBytes = size_t{4} << 20;
 inline constexpr size_t kCudaBatchOps = 512;
 
 struct CudaCopyConfig {
-  // Borrowed. The host's side of every copy lies in it.
+  // Host memory of all copies: the host side of every copy must be inside this pool. Borrowed; the
+  // pool must outlive the backend.
   const PinnedPool* host = nullptr;
-  // None: chosen for every size of fragment, by costs measured at the start.
+  // nullopt: the backend chooses a path per fragment size, by costs that it measures at the start.
   std::optional<CudaCopyPath> load_path;
   std::optional<CudaCopyPath> store_path;
-  // False: nothing is measured, and choices follow a rule of thumb.
+  // False: the backend measures nothing and chooses paths by a fixed rule.
   bool calibrate = true;
-  // What the kernel's time must be below the copy engine's, as a part of it: multiprocessors are
-  // taken from the model.
+  // Penalty on the expected time of the kernel path, as a fraction: the kernel is chosen only if
+  // its time * (1 + kernel_margin) is below the time of the copy engine. The reason is that kernels
+  // take multiprocessors from the model. Must not be negative.
   double kernel_margin = 0.15;
-  // Thread blocks of a copy kernel, each on a multiprocessor of its own. 0: as few as fill the
-  // link.
+  // Number of thread blocks of a copy kernel; each occupies one multiprocessor. 0: the smallest
+  // number that saturates the link.
   int kernel_blocks = 0;
-  // Ring of the staged path on the GPU, for each direction. 0: that path is not there.
+  // Size in bytes of the ring of the staged path on the GPU, per direction. 0: the staged path is
+  // off.
   size_t staging_bytes = size_t{32} << 20;
-  // Lets the driver read the source of a load out of the queue's order. Only for loads that wait
-  // for no event, and only where it was measured to be faster.
+  // True: the driver may read the source of a load outside the order of the queue. This applies
+  // only to loads that wait for no event, and only if the measurement showed that it is faster.
   bool unordered_loads = false;
-  // Asks for engines that leave the multiprocessors alone, where all fragments are small.
+  // True: if all fragments are small, the driver should use copy engines that do not occupy
+  // multiprocessors.
   bool prefer_overlap = false;
 };
 
-// Costs of one direction, seconds and bytes per second.
+// Measured costs of one direction, in seconds and bytes per second.
 struct CudaCopyCosts {
   bool measured = false;
-  double link_rate = 0;        // one large copy
-  double engine_start = 0;     // of a call
-  double engine_per_copy = 0;  // CPU time of a descriptor
-  double engine_per_row = 0;   // of a descriptor with rows; infinite: there are none
-  double kernel_start = 0;     // of a launch
+  double link_rate = 0;        // of one large copy
+  double engine_start = 0;     // seconds per call
+  double engine_per_copy = 0;  // CPU seconds per descriptor
+  // CPU seconds per descriptor with rows. Infinite: the driver has no such descriptors.
+  double engine_per_row = 0;
+  double kernel_start = 0;  // seconds per launch
   double kernel_per_piece = 0;
-  double kernel_rate = 0;  // with kernel_blocks
+  double kernel_rate = 0;  // with kernel_blocks thread blocks
   int kernel_blocks = 0;
-  double device_rate = 0;  // gather or scatter on the GPU, with kernel_blocks
+  // Rate of gather or scatter on the GPU, with kernel_blocks thread blocks.
+  double device_rate = 0;
 };
 
 struct CudaCopyStats {
-  // Fragments of [fragment_bytes, 2 * fragment_bytes).
+  // Copies with fragments of [fragment_bytes, 2 * fragment_bytes) bytes.
   struct SizeClass {
     size_t fragment_bytes = 0;
-    CudaCopyPath choice = CudaCopyPath::kCopyEngine;  // the last one
-    // What the last choice expected, in seconds, by path; 0: not considered.
+    CudaCopyPath choice = CudaCopyPath::kCopyEngine;  // the most recent choice
+    // Expected time in seconds at the most recent choice, by path. 0: the path was not considered.
     std::array<double, kNumCudaCopyPaths> expected{};
     std::array<uint64_t, kNumCudaCopyPaths> copies{};
     std::array<uint64_t, kNumCudaCopyPaths> bytes{};
   };
   struct Lane {
     CudaCopyCosts costs;
-    std::string calibration_error;   // empty: none
-    std::vector<SizeClass> classes;  // that have been seen, by size
+    std::string calibration_error;   // empty: no error
+    std::vector<SizeClass> classes;  // all classes that have occurred, by size
     uint64_t batches = 0;
     uint64_t failed_batches = 0;
-    uint64_t driver_calls = 0;  // that copy or launch
-    uint64_t descriptors = 0;   // of copy engines
-    uint64_t pieces = 0;        // of kernels
-    uint64_t table_waits = 0;   // for room in a ring
+    uint64_t driver_calls = 0;  // driver calls that copy or launch
+    uint64_t descriptors = 0;   // of the copy engines
+    uint64_t pieces = 0;        // of the kernels
+    uint64_t table_waits = 0;   // waits for space in a ring
   };
   Lane loads;
   Lane stores;
-  // Why nothing is copied any more; empty: all is well.
+  // The reason why the backend has stopped copying. Empty: the backend works.
   std::string poisoned;
 };
 
-// A batch of which a part could not be started is failed as a whole, after the queue has run empty.
-// Where even that cannot be known, the backend is poisoned: all that is under way has failed, and
-// nothing is accepted any more.
+// If a part of a batch cannot be started, the whole batch fails, after the queue is empty. If the
+// backend cannot determine that the queue is empty, it is poisoned: all batches in progress fail,
+// and the backend accepts no further batch.
 //
-// `after` of Submit is a CUevent or cudaEvent_t of the same GPU. A store must be given one that was
-// recorded behind the computation that writes its blocks; a load, one behind the last computation
-// that reads or clears its blocks, unless that is known to have ended.
+// `after` of Submit is a CUevent or cudaEvent_t of the same GPU. For a store, it must be recorded
+// after the computation that writes its blocks. For a load, it must be recorded after the last
+// computation that reads or clears its blocks, unless this computation is known to have ended.
+//
+// Thread-compatible, as every CopyBackend.
 class CudaCopyBackend final : public CopyBackend {
  public:
-  // Not ok: a field of the configuration, by name; kUnavailable with the driver's error.
+  // Errors: kInvalidArgument (the message names the field of the configuration); kUnavailable with
+  // the error of the driver.
   static Result<std::unique_ptr<CudaCopyBackend>> Create(CudaDevice device,
                                                          const CudaCopyConfig& config);
   // Waits for all copies.
@@ -118,7 +128,8 @@ class CudaCopyBackend final : public CopyBackend {
   CopyState Poll(CopyTicket ticket) override;
   CopyState Wait(CopyTicket ticket) override;
 
-  // Lets a CUstream or cudaStream_t wait for a batch that is under way, without the CPU.
+  // The stream (CUstream or cudaStream_t) waits on the GPU for a batch that is in progress. The
+  // call does not block the CPU.
   Status HoldBack(void* stream, CopyTicket ticket);
 
   CudaCopyStats stats() const;

@@ -1,4 +1,5 @@
-// A GPU, found when the program runs: neither this header nor linking needs CUDA.
+// CudaDevice: a GPU that the program finds at run time. Neither this header nor the link step needs
+// CUDA.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,23 +15,28 @@ namespace cuda {
 class Device;
 }
 
-// Held by everything that lives on the GPU; the last one to go gives back its context.
+// A shared reference to a GPU. Every object that uses the GPU holds one. The last reference
+// releases the context.
 using CudaDevice = std::shared_ptr<const cuda::Device>;
 
+// Properties of a GPU.
 struct CudaDeviceInfo {
   std::string name;
   int ordinal = 0;
-  int driver_version = 0;      // 13000: CUDA 13.0
-  int compute_capability = 0;  // 90: sm_90
+  int driver_version = 0;      // for example 13000 for CUDA 13.0
+  int compute_capability = 0;  // for example 90 for sm_90
   int multiprocessors = 0;
   int copy_engines = 0;
-  int numa_node = -1;  // of the host memory that is nearest; -1: the machine does not say
+  // NUMA node of the nearest host memory. -1: the machine does not report it.
+  int numa_node = -1;
   size_t memory_bytes = 0;
-  // "cuMemcpyBatchAsync 13.0", "cuMemcpyBatchAsync 12.8" or "cuMemcpyAsync"
+  // The batched copy function in use: "cuMemcpyBatchAsync 13.0", "cuMemcpyBatchAsync 12.8" or
+  // "cuMemcpyAsync".
   std::string copy_call;
 };
 
-// Not ok, kUnavailable, says why: this build has no CUDA, no driver, no GPU of that number.
+// Opens the GPU with this number. Error: kUnavailable; the message states the cause: a build
+// without CUDA, no driver, or no GPU with this number.
 Result<CudaDevice> OpenCudaDevice(int ordinal = 0);
 CudaDeviceInfo InfoOf(const CudaDevice& device);
 

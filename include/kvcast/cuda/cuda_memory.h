@@ -1,4 +1,5 @@
-// Memory that a GPU copies from and to: its own, and pinned host memory.
+// CudaMemory and PinnedPool: the two kinds of memory of GPU copies, memory of the GPU and pinned
+// host memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,11 +12,11 @@
 
 namespace kvcast {
 
-// Owns memory of the GPU, of exactly `bytes`. base() is for copies and kernels; the CPU must not
-// touch it.
+// Owns exactly `bytes` of GPU memory. Copies and kernels use base(); the CPU must not access it.
+// Move-only.
 class CudaMemory {
  public:
-  // Not ok: kInvalidArgument (no bytes); kExhausted (the GPU has no room).
+  // Errors: kInvalidArgument if `bytes` is 0; kExhausted if the GPU has not enough free memory.
   static Result<CudaMemory> Create(CudaDevice device, size_t bytes);
   ~CudaMemory();
   CudaMemory(CudaMemory&& other) noexcept;
@@ -36,21 +37,23 @@ class CudaMemory {
 struct PinnedPoolConfig {
   size_t bytes = 0;
   HostPages pages = HostPages::kTransparentHuge;
-  int threads = 0;  // see HostPoolConfig
-  // On the NUMA node next to the GPU, where the machine names one.
+  int threads = 0;  // see HostPoolConfig::threads
+  // True: allocate on the NUMA node next to the GPU, if the machine reports it.
   bool near_device = true;
-  // 0: the pool is registered with the driver as one. Else in parts of so many bytes, for kernels
-  // that cannot register so much at once; no copy may reach over the border of two parts, so take a
-  // multiple of a slot's size. Backends of this library cut copies there by themselves.
+  // 0: the driver registers the pool in one part. Else it registers parts of this number of bytes,
+  // for kernels that cannot register the whole pool. A copy must not cross the border of two parts;
+  // the value should therefore be a multiple of the slot size. The backends of this library split
+  // copies at these borders.
   size_t registration_bytes = 0;
 };
 
-// A HostPool that the GPU reads and writes by itself. There is no fallback to pageable memory: what
-// cannot be registered is an error that says so.
+// A HostPool that the GPU reads and writes directly. There is no fallback to pageable memory: if
+// the memory cannot be registered, Create returns an error. Move-only.
 class PinnedPool {
  public:
-  // Not ok: what HostPool::Create says; kInvalidArgument naming registration_bytes, which must be
-  // whole pages; kExhausted with the driver's error, in which case nothing is kept.
+  // Errors: the errors of HostPool::Create; kInvalidArgument if registration_bytes is not a
+  // multiple of the page size; kExhausted with the error of the driver. On error no memory stays
+  // allocated.
   static Result<PinnedPool> Create(CudaDevice device, const PinnedPoolConfig& config);
   ~PinnedPool();
   PinnedPool(PinnedPool&& other) noexcept = default;
@@ -58,13 +61,13 @@ class PinnedPool {
 
   std::byte* base() const { return pool_.base(); }
   size_t bytes() const { return pool_.bytes(); }
-  // Bytes from the start of one registration to that of the next.
+  // Distance in bytes from the start of a registration to the start of the next registration.
   size_t registration_bytes() const { return registration_bytes_; }
   size_t registrations() const { return aliases_.size(); }
   bool Contains(const std::byte* address) const {
     return address >= base() && address < base() + bytes();
   }
-  // Where kernels find what is at `address`, which may be somewhere else than for the CPU.
+  // The address at which kernels access the byte at `address`. It may differ from the CPU address.
   // REQUIRES: Contains(address).
   std::byte* DeviceAddress(const std::byte* address) const {
     const auto at = static_cast<size_t>(address - base());
@@ -82,7 +85,7 @@ class PinnedPool {
   CudaDevice device_;
   HostPool pool_;
   size_t registration_bytes_ = 0;
-  std::vector<std::byte*> aliases_;  // of each registration's start
+  std::vector<std::byte*> aliases_;  // device address of the start of each registration
 };
 
 }  // namespace kvcast

@@ -1,8 +1,10 @@
-// CacheManager: the prefix-caching block manager of one engine, for any mix of KV-cache groups.
+// CacheManager: the prefix-caching block manager of one engine, for any combination of KV-cache
+// groups.
 //
-// The scheduler-facing half of vLLM's KVCacheManager: look up the cached prefix of a request,
-// allocate slots for the tokens of the next step, free them, and drain the events that this caused.
-// Same calls give the same block ids and the same events. Thread-compatible: one owner thread.
+// It is the part of vLLM's KVCacheManager that the scheduler calls. It looks up the cached prefix
+// of a request, allocates slots for the tokens of the next step, frees blocks, and returns the
+// events of these calls. The same calls give the same block ids and the same events.
+// Thread-compatible: one thread owns the manager.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,81 +25,95 @@
 
 namespace kvcast {
 
-// A request as the cache sees it. Owned by the engine; must outlive its time in the manager.
-// The engine appends sampled tokens to `tokens`; the manager extends `chain` when it needs to.
+// The cache state of one request. The engine owns it, and must keep it until Free(request) returns.
+// The engine appends sampled tokens to `tokens`; the manager extends `chain` when it needs more
+// hashes.
 struct CacheRequest {
   std::string id;
-  std::vector<TokenId> tokens;  // prompt, then sampled tokens
+  std::vector<TokenId> tokens;  // prompt tokens, then sampled tokens
   int64_t prompt_tokens = 0;
   HashInputs hash_inputs;
   std::optional<int64_t> lora_id;
   std::optional<std::string> session_id;
-  bool skip_prefix_lookup = false;  // e.g. prompt logprobs are wanted
-  // kv_cache_report_mode "full": a lookup that hits announces the hit's blocks again.
+  bool skip_prefix_lookup = false;  // for example because the request needs prompt logprobs
+  // kv_cache_report_mode "full": if a lookup has a hit, the manager announces the blocks of the hit
+  // again.
   bool report_hits = false;
 
-  // Kept by the manager.
+  // The manager writes the fields below.
   std::vector<Digest> chain;           // one digest per complete hash unit of `tokens`
   int64_t shared_prefix_boundary = 0;  // tokens; 0: none
 };
 
-// Result of a lookup: blocks that are cached now. Nothing is held until AllocateSlots succeeds.
+// Result of a lookup: blocks that are cached now. No block is reserved until AllocateSlots
+// succeeds.
 struct PrefixHit {
-  int64_t tokens = 0;  // <= request tokens - 1, the same for all groups
-  // Per group, ceil(tokens / block_size) block ids; id 0 (null block) where the group needs none.
+  int64_t tokens = 0;  // at most the request's tokens - 1; equal for all groups
+  // Per group, ceil(tokens / block_size) block ids. Id 0 (the null block) where the group needs no
+  // block. The list of a group that takes no part in prefix caching is empty.
   std::vector<std::vector<BlockId>> blocks;
-  // Of `tokens`, at the end: to be computed again (CacheConfig::replay_tokens). Where that is all
-  // of them, AllocateSlots takes the hit for none.
+  // Number of tokens at the end of `tokens` that must be computed again
+  // (CacheConfig::replay_tokens). If it is equal to `tokens`, AllocateSlots treats the result as no
+  // hit.
   int64_t replay_tokens = 0;
-  // Tokens that count as computed once the hit was adopted.
+  // Tokens that count as computed after AllocateSlots adopted the hit.
   int64_t computed_tokens() const { return tokens - replay_tokens; }
-  // Prefix length worth retaining because one group already has it (0: none).
+  // Length in tokens of a prefix that the cache should keep, because one group already holds it. 0:
+  // none.
   int64_t shared_prefix_boundary = 0;
 };
 
+// Arguments of AllocateSlots. All counts are in tokens unless the name contains another unit.
 struct AllocateArgs {
-  int64_t computed_tokens = 0;     // already computed before this step, hits of `hit` not counted
-  int64_t new_tokens = 0;          // to be computed in this step
-  int64_t lookahead_tokens = 0;    // draft slots beyond them
-  int64_t in_flight_tokens = 0;    // scheduled, not processed
-  int64_t external_tokens = 0;     // loaded from another tier behind the hit
-  int64_t encoder_tokens = 0;      // cross attention
-  const PrefixHit* hit = nullptr;  // first allocation of a request: the lookup's result
-  bool full_sequence_must_fit = false;  // admission gate for waiting requests
+  int64_t computed_tokens = 0;   // computed before this step, without the tokens of `hit`
+  int64_t new_tokens = 0;        // to compute in this step
+  int64_t lookahead_tokens = 0;  // draft slots after new_tokens
+  int64_t in_flight_tokens = 0;  // scheduled but not processed yet
+  int64_t external_tokens = 0;   // loaded from another tier, after the hit
+  int64_t encoder_tokens = 0;    // cross attention only
+  // Result of the lookup; only for the first allocation of a request. Borrowed for the call.
+  const PrefixHit* hit = nullptr;
+  // Admission gate for waiting requests: the call fails unless the whole sequence fits into the
+  // pool.
+  bool full_sequence_must_fit = false;
   bool apply_watermark = false;
-  int64_t reserved_blocks = 0;  // free blocks that are promised to others
-  bool delay_caching = false;   // the blocks' content arrives later: call CacheBlocks then
+  int64_t reserved_blocks = 0;  // free blocks that are reserved for other requests
+  // True: the content of the blocks arrives later, and the engine must then call CacheBlocks.
+  bool delay_caching = false;
 };
 
-// A block to be copied before the step runs, because a request goes on inside a block that is
-// cached up to the middle. Both blocks are held until ReleaseCopies.
+// A block copy that the engine must run before the step. It is necessary if a request continues
+// inside a block of which only the first part is cached. Both blocks stay referenced until
+// ReleaseCopies.
 struct BlockCopy {
   BlockId source;
   BlockId target;
 };
 
+// Numbers of blocks of the pool.
 struct CacheUsage {
-  int64_t total_blocks = 0;  // null block not counted
-  int64_t free_blocks = 0;   // cached blocks that nobody uses count as free
+  int64_t total_blocks = 0;  // without the null block
+  int64_t free_blocks = 0;   // including cached blocks that no request uses
 };
 
-// Which events a cache makes. The defaults are vLLM's stream, byte for byte; the options below
-// `hash_form` are kvcast's own, and readers of vLLM's stream understand what they make.
+// Options of the events that a cache produces. The defaults give the event stream of vLLM, byte for
+// byte. The options after `hash_form` are kvcast's own. Readers of vLLM's stream understand the
+// events that these options produce.
 struct EventOptions {
   bool enabled = true;
   EventHashForm hash_form = EventHashForm::kInt64;
-  // A hash is stored with its first copy and removed with its last: readers need not count. Hits
-  // are not reported again either.
+  // True: a hash is announced as stored with its first copy, and as removed with its last copy.
+  // Readers then need not count copies. Hits are not reported again.
   bool announce_once = false;
-  // A stored event covers the tokens of the blocks that it names and no others: one event for each
-  // run of neighbouring blocks, with the run's own parent and token_offset, and none for no block.
-  // A report of a hit leaves out the positions that the group does not hold.
+  // True: a stored event covers exactly the tokens of the blocks that it names. Each run of
+  // adjacent blocks has its own event, with its own parent and token_offset. There is no event
+  // without blocks. A report of a hit omits the positions that the group does not hold.
   bool exact_spans = false;
-  // AllBlocksCleared names its tier.
+  // True: AllBlocksCleared names its tier.
   bool name_cleared_tier = false;
 };
 
-// A cached hash of one group and the number of blocks that hold it.
+// A cached hash of one group, and the number of blocks that hold it.
 struct CachedKey {
   Digest digest;
   int64_t copies = 0;
@@ -105,7 +121,8 @@ struct CachedKey {
 
 class CacheManager {
  public:
-  // `hasher` gives the chain.
+  // `hasher` computes the hash chains of all requests. Error: kInvalidArgument for an invalid
+  // config; the message names the field.
   static Result<std::unique_ptr<CacheManager>> Create(const CacheConfig& config, BlockHasher hasher,
                                                       const EventOptions& events = {});
   ~CacheManager();
@@ -113,80 +130,94 @@ class CacheManager {
   const CacheConfig& config() const;
   CacheUsage usage() const;
 
-  // A scheduling pass begins: states that Mamba groups cached in the pass before can be used. To be
-  // called before the first lookup of every pass.
+  // Starts a scheduling pass. The states that Mamba groups cached in the previous pass become
+  // usable. The engine must call it before the first lookup of every pass.
   void BeginStep();
 
-  // Longest cached prefix of the request's tokens, at most tokens - 1.
+  // Returns the longest cached prefix of the request's tokens, at most tokens - 1. Extends
+  // request.chain.
   PrefixHit GetComputedBlocks(CacheRequest& request);
 
-  // Per group, the longest prefix of the request's tokens that this group alone could serve.
+  // Returns, per group, the longest prefix in tokens that this group alone could serve. Extends
+  // request.chain.
   std::vector<int64_t> GetComputedTokensPerGroup(CacheRequest& request);
 
-  // Slots for the next step. False: not enough free blocks, nothing changed except that blocks out
-  // of the window were released. New block ids per group are appended to `new_blocks` if it is
-  // given. False too if the arguments contradict each other: nothing to compute, load or
-  // (from v0.31 on) adopt, a negative count, or a hit that is not one of this manager or not at the
-  // start of a request.
+  // Allocates the slots for the next step. If `new_blocks` is given, the new block ids of each
+  // group are appended to new_blocks[group].
+  //
+  // Returns false if there are not enough free blocks. The call has then changed nothing, except
+  // that blocks outside the window may be released. It also returns false for invalid arguments: a
+  // negative count; nothing to compute, load or (from v0.31 on) adopt; a hit that does not belong
+  // to this manager; a hit that is not at the start of a request.
   bool AllocateSlots(CacheRequest& request, const AllocateArgs& args,
                      std::vector<std::vector<BlockId>>* new_blocks = nullptr);
 
-  // Caches the blocks of the first `computed_tokens` tokens. AllocateSlots does this itself unless
-  // delay_caching is set or tokens are sampled after it (asynchronous scheduling).
+  // Caches the blocks of the first `computed_tokens` tokens. AllocateSlots does this itself, except
+  // with delay_caching, or for tokens that are sampled after it (asynchronous scheduling).
   void CacheBlocks(CacheRequest& request, int64_t computed_tokens);
 
-  // The copies queued since the last call, in order: to be run before the step. Only caches with
-  // PartialHitsEnabled need any.
+  // Returns the copies that were queued since the last call, in order. The engine must run them
+  // before the step. Only caches with PartialHitsEnabled produce copies.
   std::vector<BlockCopy> TakeCopies();
-  // Copies that were taken have run: their blocks lose the reference that kept them.
+  // The engine reports that copies from TakeCopies have run. Their blocks lose the reference that
+  // kept them.
   void ReleaseCopies(std::span<const BlockCopy> copies);
 
-  // With zero_new_blocks: the attention groups' blocks that were taken for new tokens since the
-  // last call, group by group; to be zeroed before the step runs, and before its copies. Targets of
-  // copies are not among them, nor are blocks of Mamba groups. An id may be there twice. An engine
-  // that sets the option has to call this: the list grows until it does.
+  // Returns the blocks of attention groups that were allocated for new tokens since the last call,
+  // group by group. The engine must zero them before the step and before its copies. Targets of
+  // copies and blocks of Mamba groups are not in the list. A block id may occur twice. With
+  // CacheConfig::zero_new_blocks the engine must call this, because the list grows until the next
+  // call; without it the list is empty.
   std::vector<BlockId> TakeBlocksToZero();
 
-  // True if a request of this length, alone in the pool, gets every step until its end: the pool
-  // has RequiredBlocks. A request for which this is false must be refused, or it waits for ever.
-  // `encoder_tokens` counts for cross attention.
+  // True if a request of this length, alone in the pool, can run every step until its end: the pool
+  // has RequiredBlocks. The engine must refuse a request for which this is false; it would wait
+  // without end. `encoder_tokens` counts for cross attention only.
   bool CanEverFit(int64_t total_tokens, int64_t encoder_tokens = 0) const;
 
-  // Releases the request's blocks, tail first; they stay cached. Also used for preemption.
+  // Releases the request's blocks, the last block first. The blocks stay cached. Preemption uses
+  // this call too.
   void Free(CacheRequest& request);
 
-  // Forgets all cached blocks. False: blocks are in use, nothing changed.
+  // Removes all blocks from the prefix cache. Returns false, without any change, if blocks are in
+  // use.
   bool ResetPrefixCache();
 
-  // Drops these blocks from the cache; blocks in use stay allocated. An id that the pool does not
-  // have is an error, and nothing changed.
+  // Removes these blocks from the prefix cache. Blocks in use stay allocated. Error, without any
+  // change: an id that is not in the pool.
   Status EvictBlocks(std::span<const BlockId> blocks);
 
-  // Events since the last call, in order of occurrence, annotated with kind and window.
+  // Returns the events since the last call, in order of occurrence, with the kind and the window of
+  // their group.
   std::vector<Event> TakeEvents();
-  // The same as the payload of one batch, appended to `payload`: what EncodeBatch writes for
-  // TakeEvents(), without an object for each event. Steady traffic allocates nothing. Returns the
-  // number of events; 0: nothing was pending, and nothing was appended. Error: a request's names
-  // cannot be encoded (the message says why); the events are lost.
+  // As TakeEvents, but appends the payload of one batch to `payload`: the bytes that EncodeBatch
+  // writes for TakeEvents(). It creates no object per event, and allocates nothing in steady state.
+  // `ts`: wall-clock time of the batch, seconds since the Unix epoch. Returns the number of events.
+  // With 0 pending events it appends nothing. Error: the names of a request cannot be encoded (the
+  // message states the reason); the events are lost.
   Result<size_t> TakePayload(double ts, std::optional<int64_t> data_parallel_rank, Dialect dialect,
                              std::vector<uint8_t>& payload);
-  // Events that wait to be taken. An engine that is idle has some after a reset: publish them too.
+  // Number of events that wait to be taken. An idle engine has such events after a reset; it must
+  // publish them too.
   size_t pending_events() const;
 
-  // The manager's blocks, for an offload tier to read and pin. Lives as long as the manager.
+  // The block pool, which an offload tier reads and pins. It is valid as long as the manager
+  // exists.
   GpuBlockPool& gpu_blocks();
 
-  // Block table of a running request in one group; empty if the request holds nothing.
+  // The block table of a running request in one group. Empty if the request holds no blocks. The
+  // span is valid until the next call that changes the table.
   std::span<const BlockId> BlockTable(const CacheRequest& request, GroupIdx group) const;
 
-  // Leading blocks of a running request that all running requests share; 0 for kinds that release
-  // blocks early.
+  // The number of leading blocks of a running request that all running requests share. 0 for kinds
+  // that release blocks early.
   int64_t CommonPrefixBlocks(const CacheRequest& request, GroupIdx group) const;
 
-  // All cached hashes of a group, in no particular order. O(pool).
+  // All cached hashes of a group, in no particular order. O(blocks of the pool).
   std::vector<CachedKey> CachedKeys(GroupIdx group) const;
 
-  // Cross-checks every invariant of the pool and the tables: O(pool). For tests and debug builds.
+  // Checks every invariant of the pool and of the tables. O(blocks of the pool). For tests and
+  // debug builds. Error: kInternal.
   Status CheckInvariants() const;
 
  private:

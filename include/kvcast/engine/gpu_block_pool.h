@@ -1,6 +1,8 @@
-// GpuBlockPool: an engine's own block pool, as an offload tier reads and pins it.
+// GpuBlockPool: the interface through which an offload tier reads and pins the blocks of an
+// engine's own pool.
 //
-// CacheManager::gpu_blocks() is one; an engine with a pool of its own implements it.
+// CacheManager::gpu_blocks() returns an implementation. An engine with its own block pool
+// implements this interface.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,7 +17,7 @@ namespace kvcast {
 
 struct CacheRequest;
 
-// What a cached block holds: the end of the prefix that the digest names, of one group.
+// Content of a cached block: the end of the prefix that `digest` names, for one group.
 struct BlockContent {
   Digest digest;
   GroupIdx group;
@@ -24,26 +26,29 @@ struct BlockContent {
   friend bool operator==(const BlockContent&, const BlockContent&) = default;
 };
 
-// Block 0 is the null block: it has no content and is never free; pinning it does nothing.
+// Block 0 is the null block. It has no content and is never free. Pin and Unpin ignore it. All
+// calls must come from the thread that owns the pool.
 class GpuBlockPool {
  public:
   virtual ~GpuBlockPool() = default;
 
-  // The request's blocks in one group, by position; the null block where it holds none. Valid until
-  // the engine changes the table.
+  // The request's blocks in one group, by position. The null block stands for a position without a
+  // block. The span is valid until the engine changes the table.
   virtual std::span<const BlockId> BlockTable(const CacheRequest& request,
                                               GroupIdx group) const = 0;
-  // nullopt: the block is not cached.
+  // The content of a block. nullopt: the block is not cached.
   virtual std::optional<BlockContent> ContentOf(BlockId block) const = 0;
 
-  // Free blocks in the order in which they will be taken: the first, or the one after a block.
-  // REQUIRES: `after` is free.
+  // Iterates over the free blocks in the order in which the pool will allocate them. nullopt as
+  // `after` gives the first free block; else the result is the block after `after`. Returns nullopt
+  // at the end. REQUIRES: `after` is free.
   virtual std::optional<BlockId> NextFree(std::optional<BlockId> after) const = 0;
   virtual bool IsFree(BlockId block) const = 0;
 
-  // A pinned block keeps its content: it is not taken until it is unpinned as often as it was
-  // pinned. Blocks that become free by the unpinning do so in the order given: as if a request had
-  // freed them, or, with `take_next`, before all that are free.
+  // A pinned block keeps its content: the pool does not allocate it until it was unpinned as many
+  // times as it was pinned. Unpin may make blocks free, in the order of `blocks`. With `take_next`
+  // false, they become free as if a request had freed them. With `take_next` true, the pool
+  // allocates them before all other free blocks.
   virtual void Pin(std::span<const BlockId> blocks) = 0;
   virtual void Unpin(std::span<const BlockId> blocks, bool take_next) = 0;
 };

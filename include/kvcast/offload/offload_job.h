@@ -1,4 +1,5 @@
-// OffloadJob: blocks to be copied between the GPU and host memory, as the scheduler hands them out.
+// OffloadJob: a set of blocks that must be copied between the GPU and host memory, as a scheduler
+// returns it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,22 +11,24 @@
 
 namespace kvcast {
 
-// Loads and stores are numbered together, in order of creation.
+// Number of a job. Loads and stores have one common sequence of numbers, in the order of creation.
 using OffloadJobId = StrongId<struct OffloadJobIdTag, uint64_t>;
 
-// The blocks of one request, group by group of OffloadScheduler::layout. Group g has group_sizes[g]
-// of gpu_blocks; they lie in the slots of ceil((skip + group_sizes[g]) / blocks_per_chunk) chunks,
-// which are OffloadManager::slots_per_chunk slots each, where
+// The blocks of one request, grouped by the groups of OffloadScheduler::layout. Group g has the
+// next group_sizes[g] blocks of gpu_blocks. These blocks are in the slots of ceil((skip +
+// group_sizes[g]) / blocks_per_chunk) chunks, with OffloadManager::slots_per_chunk slots each,
+// where
 //   skip = block_indices[g] % blocks_per_chunk
-// is the position of the first block inside its chunk. The blocks after it follow without gaps;
-// block 0 stands for one that is not copied.
+// is the position of the first block inside its chunk. The following blocks are adjacent to it,
+// without gaps. Block id 0 stands for a position that is not copied.
 struct OffloadJob {
   OffloadJobId id;
   OffloadRequestId request;
-  bool store = false;  // from GPU to host memory
+  bool store = false;  // true: from GPU to host memory; false: load
   std::vector<BlockId> gpu_blocks;
   std::vector<int64_t> group_sizes;
-  // By group: where in the request's table the first block is. Says nothing if there is none.
+  // By group: index of the first block in the block table of the request. Unused for a group
+  // without blocks.
   std::vector<int64_t> block_indices;
   std::vector<SlotId> slots;  // by group, then by chunk
 };

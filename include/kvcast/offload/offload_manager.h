@@ -1,8 +1,8 @@
-// OffloadManager: which chunks the host memory tier holds, and where.
+// OffloadManager: records the chunks that the host memory tier holds, and their slots.
 //
-// The scheduler's half of KV offload; it moves no bytes. Terms and rules follow vLLM's CPU
-// offloading manager: a chunk is what one key names, the KV of one group over some tokens; storing
-// moves it from GPU to host memory, loading moves it back.
+// It is the scheduler's part of KV offload, and copies no bytes. Terms and rules follow vLLM's CPU
+// offloading manager. A chunk is the KV of one group over a span of tokens; one key names it. A
+// store copies a chunk from the GPU to host memory, a load copies it back.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,8 +25,8 @@
 
 namespace kvcast {
 
-// Names a chunk: the block hash of its last hash unit, and its group. The hash is chained, so it
-// names the whole prefix.
+// Names a chunk: the block hash of the chunk's last hash unit, and the group. The hash is chained;
+// the key therefore names the whole prefix.
 struct OffloadKey {
   Digest digest;
   GroupIdx group;
@@ -34,7 +34,8 @@ struct OffloadKey {
   friend bool operator==(const OffloadKey&, const OffloadKey&) = default;
 };
 
-// The engine's byte form of a key: the bytes of the hash, then the group as 4 bytes, big-endian.
+// The byte form of a key in the engine: the bytes of the hash, then the group as 4 bytes,
+// big-endian.
 struct OffloadKeyBytes {
   std::array<uint8_t, 36> data{};
   uint8_t size = 0;
@@ -42,73 +43,78 @@ struct OffloadKeyBytes {
   std::span<const uint8_t> bytes() const { return {data.data(), size}; }
 };
 OffloadKeyBytes ToBytes(const OffloadKey& key);
-// Malformed: fewer than 5 or more than 36 bytes.
+// Error: kMalformed for fewer than 5 or more than 36 bytes.
 Result<OffloadKey> ParseOffloadKey(std::span<const uint8_t> bytes);
 
-// A request, numbered by the caller.
+// Number of a request. The caller assigns it.
 using OffloadRequestId = StrongId<struct OffloadRequestIdTag, uint64_t>;
 
 enum class EvictionPolicyKind : uint8_t { kLru, kArc };
 
 struct OffloadConfig {
-  // Host memory, in bytes.
+  // Size of the host memory in bytes.
   int64_t capacity_bytes = 0;
-  // By group: bytes of one chunk, over all layers of the group, and all workers that share the
-  // memory. Groups may differ.
+  // By group: bytes of one chunk, over all layers of the group and all workers that share the
+  // memory. The sizes may differ between groups.
   std::vector<int64_t> chunk_bytes;
-  // Slots start and end at multiples of this. A power of 2.
+  // Slots start and end at multiples of this number of bytes. A power of 2.
   int64_t page_bytes = 4096;
-  // 0: the largest slot with which no chunk wastes a page, which is the greatest common divisor of
-  // the chunks' pages. A larger one, in whole pages, keeps chunks in fewer pieces and wastes less
-  // than itself on each.
+  // Bytes per slot. 0: the largest slot size with which no chunk wastes a page, that is the
+  // greatest common divisor of the chunk sizes in pages. A larger size, in whole pages, divides
+  // chunks into fewer pieces, and wastes less than one slot per chunk.
   int64_t slot_bytes = 0;
-  // Evict so much more than is needed whenever something has to be: what is free then has longer
-  // runs of slots, so that copies are fewer and larger, and that much of the capacity is not used.
+  // Additional number of bytes to evict whenever an eviction is necessary. The free slots then form
+  // longer runs, and copies are fewer and larger. This part of the capacity is not used.
   int64_t evict_ahead_bytes = 0;
   EvictionPolicyKind policy = EvictionPolicyKind::kLru;
-  // Chunks are stored once this many requests have looked them up; from v0.32 on, once they have
-  // been offered for storing as often. Below 2: all are.
+  // Minimum number of requests that must look up a chunk before it is stored. From v0.32 on it is
+  // the minimum number of times that a chunk must be offered for storing. Below 2: all chunks are
+  // stored.
   int64_t store_threshold = 0;
-  // Keys that are counted for it; beyond, the one that was counted least recently is forgotten.
+  // Maximum number of keys with a count for store_threshold. Beyond it, the key that was counted
+  // least recently is dropped.
   int64_t max_tracker_size = 64000;
   bool enable_events = true;
-  std::string medium = kMediumCpu;  // of the events
-  // Whose rules of age apply, and of store_threshold: see OffloadUse.
+  std::string medium = kMediumCpu;  // medium of the events
+  // The rules for the age of chunks and for store_threshold; see OffloadUse.
   EngineRules rules = EngineRules::kMain2026August;
-  // Do what vLLM's manager does where this one does better:
-  //   a slot has the size of the largest chunk, and every chunk takes one
-  //   slots that were given back last are taken first, however they lie
-  //   every lookup counts for store_threshold, repeated ones of a waiting request too; from v0.32
-  //     on every offer does
-  //   the chunks of a job get older first to last, so that a prefix loses its beginning first,
-  //     until v0.32
-  //   ARC finds no victim where only T1 has one and T1 is smaller than its target, until v0.32
-  //   a reset is not announced
+  // True: behave as vLLM's manager in the cases in which this manager differs:
+  // - A slot has the size of the largest chunk, and every chunk uses one slot.
+  // - Slots that were freed last are used first, in any order of addresses.
+  // - Every lookup counts for store_threshold, including repeated lookups of a waiting request.
+  //   From v0.32 on, every offer counts.
+  // - Before v0.32: the chunks of a job age from first to last, so that a prefix loses its start
+  //   first.
+  // - Before v0.32: ARC finds no victim if only T1 has a victim and T1 is smaller than its target.
+  // - A reset has no event.
   bool compatible = false;
 };
 
-// What changed for readers of the tier, in order of occurrence.
+// One change of the tier. Lists of changes are in order of occurrence.
 struct OffloadEvent {
   enum class Kind : uint8_t { kStored, kRemoved, kCleared };
   Kind kind = Kind::kStored;
-  std::vector<OffloadKey> keys;  // of any groups, in order; empty if kCleared
+  std::vector<OffloadKey> keys;  // keys of any groups, in order; empty for kCleared
 
   friend bool operator==(const OffloadEvent&, const OffloadEvent&) = default;
 };
 
-// The chunks to store, and where. Kept by the caller and used again: its lists keep their memory.
+// The result of PrepareStore. The caller owns it and may reuse it; its lists then keep their
+// memory.
 struct StorePlan {
-  std::vector<OffloadKey> keys;  // to store: those asked for, less what is there already
-  // The slots of keys[0], then those of keys[1], ...: OffloadManager::slots_per_chunk each.
+  // The keys to store: the keys of the call without the keys that are already present.
+  std::vector<OffloadKey> keys;
+  // The slots of keys[0], then the slots of keys[1], and so on; OffloadManager::slots_per_chunk
+  // slots each.
   std::vector<SlotId> slots;
-  std::vector<OffloadKey> evicted;  // whose slots were taken
+  std::vector<OffloadKey> evicted;  // keys whose slots were taken
 };
 
-// Chunks that PrepareStore was asked to find room for, one sample a call.
+// Histogram of the number of chunks for which PrepareStore had to find space. One sample per call.
 struct AllocationSizes {
   static constexpr std::array<int64_t, 10> kBounds = {1,    4,    16,    64,    256,
                                                       1024, 4096, 16384, 65536, 262144};
-  // counts[i]: samples of at most kBounds[i] and more than the bound before; the last one: more.
+  // counts[i]: samples in (kBounds[i - 1], kBounds[i]]. The last element: samples above all bounds.
   std::array<int64_t, kBounds.size() + 1> counts{};
   int64_t count = 0;
   int64_t sum = 0;
@@ -117,122 +123,137 @@ struct AllocationSizes {
   friend bool operator==(const AllocationSizes&, const AllocationSizes&) = default;
 };
 
-// The request of a store or load. From the rules of v0.32 on the age of a chunk is that of the
-// requests that used it: stores and loads are noted, and charged when the request finishes, once
-// for each chunk, from the end of the prefix to its beginning, which becomes the most recent.
-//   LRU, v0.33: a chunk that is stored gets the rank of its request, which all stores of a request
-//     share, and in it the place of its end; a longer prefix is evicted first. FinishRequest gives
-//     every chunk that the request used a new rank. A load changes no rank when it ends.
-//   LRU, v0.32: when the request finishes its chunks become the most recent; as before, a chunk
-//     also does when its store or load ends.
-//   ARC: chunks that the request used, did not store itself, and that are readable go to T2. What
-//     is to be stored and was evicted before moves the target, once a request and chunk, before
-//     victims are chosen.
-// store_threshold counts what PrepareStore is asked for; what can be read already passes in any
-// case, and no key of the offer is forgotten for another one of it.
+// The request of a store or load. By the rules from v0.32 on, the age of a chunk depends on the
+// requests that used it. The manager records the stores and loads of a request, and applies them
+// when the request finishes: once per chunk, from the end of the prefix to its start. The start of
+// the prefix thereby becomes the most recent chunk.
+// - LRU, v0.33: a stored chunk gets the rank of its request and, within this rank, the position of
+//   its end. All stores of a request have the same rank. The chunk of a longer prefix is evicted
+//   first. FinishRequest gives a new rank to every chunk that the request used. The end of a load
+//   changes no rank.
+// - LRU, v0.32: when the request finishes, its chunks become the most recent chunks. As with older
+//   rules, a chunk also becomes the most recent when its store or load ends.
+// - ARC: readable chunks that the request used and did not store itself move to T2. A chunk that is
+//   stored again after an eviction moves the target, once per request and chunk, before victims are
+//   selected.
+//
+// PrepareStore counts its keys for store_threshold. A chunk that is already readable passes in any
+// case. A key of the call never displaces the count of another key of the same call.
 struct OffloadUse {
   OffloadRequestId request;
-  std::span<const int64_t> ends;  // by key: tokens of the prefix that its chunk ends
+  std::span<const int64_t> ends;  // by key: tokens of the prefix at whose end the chunk ends
 };
 
 struct OffloadStats {
-  // Shares of the capacity in 0..1; 0 where there is none.
-  double usage = 0;        // held by stores and loads under way: what cannot be evicted
-  double write_usage = 0;  // by stores
-  double read_usage = 0;   // by loads
-  // Since the last call.
+  // Shares of the capacity, in 0..1; 0 without capacity. `usage` is the share of stores and loads
+  // in progress, which cannot be evicted.
+  double usage = 0;
+  double write_usage = 0;  // share of stores
+  double read_usage = 0;   // share of loads
+  // Counters since the last call of TakeStats.
   AllocationSizes allocation_sizes;
   int64_t stores_skipped = 0;  // keys below store_threshold
 };
 
-// A chunk goes through
+// The states of a chunk are
 //
 //             PrepareStore             CompleteStore ok        PrepareLoad
 //    absent ----------------> storing ------------------> idle ------------> loading (n readers)
 //       ^                        | CompleteStore failed     | ^                 |
 //       +------------------------+<-------- evicted --------+ +-- CompleteLoad -+
 //
-// and only idle chunks are evicted. Same calls, same results: nothing depends on hash order.
-// Every call costs O(1) per key and slot (O(log n) with LRU from v0.32 on), but for entries that an
-// eviction passes over; besides growth of lists nothing is allocated per key.
+// Only idle chunks are evicted. The same calls give the same results: no result depends on hash
+// order.
+//
+// Every call costs O(1) per key and slot (O(log n) with LRU from v0.32 on), plus the entries that
+// an eviction skips. Apart from the growth of lists, no call allocates per key.
+//
 // Thread-compatible: one scheduler thread owns the manager.
 class OffloadManager {
  public:
-  // Every error names the field.
+  // Error: kInvalidArgument; the message names the field.
   static Result<std::unique_ptr<OffloadManager>> Create(const OffloadConfig& config);
   ~OffloadManager();
 
-  // Counts for store_threshold, once per request, until v0.32; changes nothing else.
+  // Returns the state of a chunk. Before v0.32 it also counts for store_threshold, once per
+  // request. It has no other effect.
   LookupResult Lookup(const OffloadKey& key, OffloadRequestId request);
 
-  // Adds a reader to every chunk and appends their slots, in order of the keys. Not ok, and nothing
-  // changed: kFailedPrecondition if Lookup of one would not be a hit. `use`: as of PrepareStore.
+  // Adds a reader to every chunk, and appends the slots of the chunks in the order of `keys`.
+  // Error: kFailedPrecondition, without any change, if Lookup of one key would not return kHit.
+  // `use`: as in PrepareStore.
   Status PrepareLoad(std::span<const OffloadKey> keys, std::vector<SlotId>& slots,
                      const OffloadUse& use = {});
-  // Takes the readers away again. Not ok, and nothing changed: kFailedPrecondition if a chunk has
-  // fewer readers.
+  // Removes one reader from every chunk. Error: kFailedPrecondition, without any change, if a chunk
+  // has fewer readers.
   Status CompleteLoad(std::span<const OffloadKey> keys);
 
-  // The chunks were used: they become the most recent, the first key most of all, so that the end
-  // of a prefix is evicted before its beginning. Absent ones teach ARC what it evicted too early.
-  // From v0.32 on nothing: see OffloadUse.
+  // Before v0.32: the chunks become the most recent chunks, with the first key as the most recent.
+  // The end of a prefix is therefore evicted before its start. Absent keys adjust the target of
+  // ARC, if ARC evicted them too early. From v0.32 on the call has no effect; see OffloadUse.
   void Touch(std::span<const OffloadKey> keys);
 
-  // Reserves slots for the keys that are absent and have reached store_threshold, evicting as
-  // needed, but none of the given keys. Takes all that is asked for or, not ok, changes nothing:
-  // kExhausted if what may be evicted does not suffice (the counts of store_threshold, and what ARC
-  // learns of ghosts, stay), kInvalidArgument for a group that does not exist, and from v0.32 on
-  // where `use` has not one end a key. Nothing left to store is ok, with an empty plan.
+  // Reserves slots for the keys that are absent and have reached store_threshold. It evicts chunks
+  // if necessary, but never a chunk of `keys`. A call without keys to store is ok, with an empty
+  // plan.
+  //
+  // On error it reserves nothing and evicts nothing. Errors: kExhausted if the evictable chunks are
+  // not sufficient (counts of store_threshold and the ARC target may change); kInvalidArgument if a
+  // group does not exist, or if, from v0.32 on, `use` does not have one end per key.
   Status PrepareStore(std::span<const OffloadKey> keys, StorePlan& plan,
                       const OffloadUse& use = {});
-  // The bytes of reserved chunks are there, or will never be. Keys that are not being stored are
-  // ignored, so a part of a job may be completed, and a job twice.
+  // Ends the store of reserved chunks: their bytes are present (`success`), or will never be. Keys
+  // that are not in state storing are ignored. A caller may therefore complete a part of a job, or
+  // complete a job twice.
   void CompleteStore(std::span<const OffloadKey> keys, bool success);
 
-  // Charges the chunks that the request used (OffloadUse), and forgets its counts. To
-  // be called once, when it stores and loads nothing more; copies may still be under way.
+  // Applies the uses of the request to the age of its chunks (see OffloadUse), and drops its
+  // counts. The caller must call it once per request, after its last PrepareStore and PrepareLoad.
+  // Copies may still be in progress.
   void FinishRequest(OffloadRequestId request);
 
-  // Drops all chunks, those of stores and loads under way too: the caller must have ended them,
-  // and must not complete them any more. The counts of store_threshold stay.
+  // Removes all chunks, including chunks of stores and loads in progress. The caller must end these
+  // copies first, and must not complete them later. The counts of store_threshold do not change.
   void Reset();
 
-  // What happened since the last call. An eviction stands before the store that took its slots.
-  // To be called every step: events wait without bound.
+  // Returns the changes since the last call. An eviction precedes the store that uses its slots.
+  // The caller must call it every step, because the list grows without limit.
   std::vector<OffloadEvent> TakeEvents();
   const OffloadConfig& config() const;
   OffloadStats TakeStats();
 
   int64_t slot_bytes() const;
   int64_t num_slots() const;
-  // REQUIRES: the group exists.
+  // Slots of one chunk of the group. REQUIRES: the group exists.
   int64_t slots_per_chunk(GroupIdx group) const;
-  // Chunks present, in any state.
+  // The number of chunks in any state except absent.
   int64_t num_chunks() const;
 
-  // The whole state, for tests, conformance runs and debugging.
+  // The complete state. For tests, conformance runs and debugging.
   struct Chunk {
     OffloadKey key;
     std::vector<SlotId> slots;
-    int64_t readers = 0;  // -1: being stored
+    int64_t readers = 0;  // -1: storing
     friend bool operator==(const Chunk&, const Chunk&) = default;
   };
   struct State {
-    int64_t slots_used_once = 0;        // ever handed out
-    std::vector<SlotId> free_slots;     // of them, the next one to be handed out first
-    int64_t evictable_slots = 0;        // of idle chunks
-    int64_t storing_slots = 0;          // of chunks that are being stored
-    std::vector<Chunk> chunks;          // LRU: the idle ones, oldest first, then the others;
-                                        // ARC: T1, then T2, oldest first
-    int64_t t1_chunks = 0;              // ARC: how many of them are T1's
-    double t1_target = 0;               // ARC: what T1 may hold, in slots
-    std::vector<OffloadKey> ghosts_t1;  // ARC: keys that were evicted from T1, oldest first
-    std::vector<OffloadKey> ghosts_t2;  // ARC: from T2
-    // Of store_threshold, oldest first.
+    int64_t slots_used_once = 0;  // slots that were ever used
+    // Free slots among the slots that were ever used, in the order of their next use.
+    std::vector<SlotId> free_slots;
+    int64_t evictable_slots = 0;  // slots of idle chunks
+    int64_t storing_slots = 0;    // slots of storing chunks
+    // LRU: the idle chunks, oldest first, then the other chunks. ARC: T1, then T2, oldest first.
+    std::vector<Chunk> chunks;
+    int64_t t1_chunks = 0;  // ARC: number of chunks of T1
+    double t1_target = 0;   // ARC: target size of T1, in slots
+    // ARC: keys that were evicted from T1, oldest first.
+    std::vector<OffloadKey> ghosts_t1;
+    std::vector<OffloadKey> ghosts_t2;  // ARC: keys that were evicted from T2
+    // Counts for store_threshold, oldest first.
     std::vector<std::pair<OffloadKey, int64_t>> lookup_counts;
   };
   State Inspect() const;
-  // Not ok: a bug in kvcast; says what contradicts what.
+  // Checks every invariant. Error: kInternal; the message names the contradiction.
   Status CheckInvariants() const;
 
  private:

@@ -1,5 +1,5 @@
-// OffloadObserver: what a scheduler asks of its manager, call by call; for conformance runs, traces
-// and tests.
+// OffloadObserver: receives every call of a scheduler to its OffloadManager. For conformance runs,
+// traces and tests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,14 +9,14 @@
 
 namespace kvcast {
 
-// Called on the scheduler's thread, after each call, in order. What the spans show is gone when the
-// function returns.
+// The methods run on the scheduler's thread, after each call, in order. All spans and pointers are
+// valid only during the method.
 class OffloadObserver {
  public:
   virtual ~OffloadObserver() = default;
   virtual void OnLookup(const OffloadKey& /*key*/, LookupResult /*result*/) {}
   virtual void OnTouch(OffloadRequestId /*request*/, std::span<const OffloadKey> /*keys*/) {}
-  // `plan` is nullptr where there was no room.
+  // `plan` is nullptr if there was no space.
   virtual void OnPrepareStore(OffloadRequestId /*request*/, std::span<const OffloadKey> /*keys*/,
                               const StorePlan* /*plan*/) {}
   virtual void OnPrepareLoad(std::span<const OffloadKey> /*keys*/,

@@ -1,4 +1,4 @@
-// What a request may say about offloading, in vLLM's kv_transfer_params.
+// OffloadParams: the options of a request for offloading, from vLLM's kv_transfer_params.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,37 +13,40 @@
 
 namespace kvcast {
 
-// The tiers behind host memory that a request may be loaded from. Host memory itself is always one.
+// The tiers behind host memory from which a request may load. A request may always load from host
+// memory.
 class TierFilter {
  public:
-  // A member that is absent fits anything.
+  // Matches a tier by its properties. A property that is nullopt matches every tier.
   struct Rule {
-    std::optional<std::string> medium;    // "CPU", "STORAGE"
-    std::optional<std::string> locality;  // "LOCAL", "REMOTE"
+    std::optional<std::string> medium;    // "CPU" or "STORAGE"
+    std::optional<std::string> locality;  // "LOCAL" or "REMOTE"
   };
 
   TierFilter() = default;  // all tiers
   explicit TierFilter(std::vector<Rule> rules) : rules_(std::move(rules)) {}
 
   bool allows_all() const { return !rules_; }
-  // What a tier does not say of itself fits any rule.
+  // True if a rule matches the tier, or if there are no rules. A property that the tier does not
+  // state matches every rule.
   bool Allows(std::optional<std::string_view> medium,
               std::optional<std::string_view> locality) const;
 
  private:
-  std::optional<std::vector<Rule>> rules_;  // any of them
+  std::optional<std::vector<Rule>> rules_;  // alternatives; nullopt: all tiers
 };
 
+// The parsed options.
 struct OffloadParams {
   std::optional<int64_t> max_offload_tokens;  // leading tokens that may be stored; nullopt: all
-  std::optional<int64_t> max_load_tokens;     // that are loaded; nullopt: all
+  std::optional<int64_t> max_load_tokens;     // maximum number of loaded tokens; nullopt: no limit
   TierFilter load_tiers;
 };
 
-// `json`: the object kv_transfer_params of a request. As in vLLM a value that makes no sense counts
-// as absent: max_offload_tokens and max_load_tokens have to be integers that are not negative,
-// kv_load_tiers a list
-// with at least one sound entry, or an empty one, which forbids all. kMalformed: not a JSON object.
+// Parses the object kv_transfer_params of a request. As in vLLM, an invalid value counts as absent.
+// max_offload_tokens and max_load_tokens must be non-negative integers. kv_load_tiers must be an
+// empty list, which forbids all tiers, or a list with at least one valid entry. Error: kMalformed
+// if `json` is not a JSON object.
 Result<OffloadParams> ParseOffloadParams(std::string_view json);
 
 }  // namespace kvcast

@@ -1,8 +1,8 @@
-// The copies that a scheduler of offloading hands out, as jobs of a TransferEngine.
+// OffloadTransfer: converts the copies of an offload scheduler into jobs of a TransferEngine.
 //
-// The engine's groups are to be configured as the scheduler's: for an OffloadScheduler one by one,
-// with its layout().blocks_per_chunk and manager().slot_bytes(); for a SimpleOffload a single group
-// that has whole blocks of the pool.
+// The groups of the engine must match the groups of the scheduler. For an OffloadScheduler: the
+// same groups in the same order, with its layout().blocks_per_chunk and manager().slot_bytes(). For
+// a SimpleOffload: a single group with whole blocks of the pool.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,20 +18,23 @@ namespace kvcast {
 inline TransferJobId TransferIdOf(OffloadJobId id) { return TransferJobId(id.value); }
 inline OffloadJobId OffloadIdOf(TransferJobId id) { return OffloadJobId(id.value); }
 
-// What a TransferJob borrows. Kept by the caller and used again: its lists keep their memory.
+// The memory that a TransferJob borrows. The caller owns it and may reuse it; its lists then keep
+// their memory. It must exist until TransferEngine::Submit has returned.
 struct TransferLists {
   std::vector<TransferGroup> groups;
   std::vector<SlotId> slots;
 };
 
-// `job`, of `scheduler`, in which every chunk's slots have their place. (Those of a compatible one
-// may not, where windows gave blocks up: such a job the engine refuses, or fills wrongly.) Groups
-// without blocks are left out. Borrows lists of both `job` and `lists`. `after`: see TransferJob.
+// Converts `job` of `scheduler`. Groups without blocks are omitted. The result borrows the lists of
+// `job` and `lists`. `after`: see TransferJob.
+//
+// REQUIRES: every chunk of the job has its slots. A job of a compatible scheduler may lack slots if
+// windows gave up blocks. The engine refuses such a job, or copies to wrong positions.
 TransferJob ToTransferJob(const OffloadJob& job, const OffloadScheduler& scheduler,
                           TransferLists& lists, void* after = nullptr);
 
-// The loads or stores of a TransferStep, under an id of the caller's. Borrows lists of both `pairs`
-// and `lists`.
+// Converts the loads or the stores of a TransferStep. The caller assigns `id`. The result borrows
+// the lists of `pairs` and `lists`.
 TransferJob ToTransferJob(TransferJobId id, CopyDirection direction, const BlockPairs& pairs,
                           TransferLists& lists, void* after = nullptr);
 

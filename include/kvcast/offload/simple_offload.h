@@ -1,9 +1,11 @@
-// SimpleOffload: a host copy of an engine's KV cache, with the groups and blocks of the GPU's.
+// SimpleOffload: a second KV cache in host memory, with the same groups and blocks as the cache of
+// the GPU.
 //
-// The scheduler's half of vLLM's simple KV offload: a second block pool in host memory, filled with
-// GPU blocks as they are computed (eager) or before they are taken for something else (lazy), and
-// searched for what the GPU does not have. It moves no bytes: every step names the blocks to copy.
-// A prefix is a hit here by the GPU's own rule, for all groups together.
+// It is the scheduler's part of vLLM's simple KV offload. The block pool in host memory receives
+// copies of GPU blocks: either when they are computed (eager), or before the GPU allocates them for
+// other content (lazy). A lookup searches the host pool for the blocks that the GPU does not have,
+// by the GPU's own rule over all groups. SimpleOffload copies no bytes: every step names the blocks
+// to copy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,57 +26,62 @@
 
 namespace kvcast {
 
+// The blocks that are stored.
 enum class StoreMode : uint8_t {
-  kEager,  // what a running request has computed
-  kLazy,   // the free blocks that the GPU will take next
+  kEager,  // blocks that a running request has computed
+  kLazy,   // the free blocks that the GPU will allocate next
 };
 
 struct SimpleOffloadConfig {
-  CacheConfig cache;           // the GPU's; one group is full attention
-  int64_t num_cpu_blocks = 0;  // block 0, the null block, included: see CpuBlocksFor
+  CacheConfig cache;           // the GPU's config; one group must be full attention
+  int64_t num_cpu_blocks = 0;  // including block 0, the null block; see CpuBlocksFor
   StoreMode mode = StoreMode::kEager;
-  // Lazy: how many of the free blocks that come next are kept copied. 0: LazyTargetFree.
+  // kLazy: number of next free blocks of the GPU that have a copy in host memory. 0:
+  // LazyTargetFree.
   int64_t lazy_target_free = 0;
-  int64_t num_workers = 1;  // that copy, and report, each store
-  // exact_spans, announce_once and name_cleared_tier hold in any case, unless compatible.
+  int64_t num_workers = 1;  // workers that copy and report each store
+  // Unless `compatible` is set, exact_spans, announce_once and name_cleared_tier are always on.
   EventOptions events;
   std::string medium = kMediumCpu;
-  // Do what vLLM's scheduler does where this one does better:
-  //   nothing is said of blocks stored, removals and resets are said of medium GPU
-  //   a request's blocks are looked at once: what was evicted here while it ran, and what its last
-  //     step computed, is not stored when it finishes
-  //   the lazy walk goes on behind the block where it stopped, although that may have moved to the
-  //     end of the queue, or what is before it may have been evicted here; and GPU blocks that were
-  //     copied are taken last, not next
-  //   equal blocks that are stored at the same time take a block each
-  //   the blocks of a copy get older first to last, group by group, so that a prefix loses its
-  //     beginning first
-  //   a block is stored under whatever its GPU block holds, which may be another request's
-  //   a scheduler that takes less than the hit gets the beginning of the hit's blocks, although a
-  //     window group would need others
-  //   chunks of chunked local attention count from the end of the GPU's hit, so that blocks which
-  //     attention reads may be missing from a load
-  //   a reset that has to wait, for matches too, leaves what is cached to be found, and requests
-  //     that run through a reset are not stored any more
+  // True: behave as vLLM's scheduler in the cases in which this scheduler differs:
+  // - Stored blocks have no event. Removals and resets have the medium GPU.
+  // - The blocks of a request are read only once. Blocks that were evicted from host memory while
+  //   the request ran, and blocks of its last step, are not stored when the request finishes.
+  // - The lazy scan continues after the block where it stopped, although this block may have moved
+  //   to the end of the queue, and earlier blocks may have been evicted from host memory. GPU
+  //   blocks that were copied are allocated last, not next.
+  // - Equal blocks that are stored at the same time use one host block each.
+  // - The blocks of a copy age from first to last, group by group, so that a prefix loses its start
+  //   first.
+  // - A block is stored under the current content of its GPU block, which may belong to another
+  //   request.
+  // - If the engine uses less than the hit, it gets the first blocks of the hit, although a window
+  //   group would need other blocks.
+  // - Chunks of chunked local attention count from the end of the GPU hit. A load may then lack
+  //   blocks that attention reads.
+  // - If a reset must wait (also for matches), cached blocks can still be found, and requests that
+  //   run during a reset are not stored any more.
   bool compatible = false;
 };
 
-// Host blocks that `capacity_bytes` buy, the null block included, where `gpu_bytes` hold
-// `gpu_blocks`: a host block costs what a GPU block does. At least 1. REQUIRES: none is negative.
+// The number of host blocks for `capacity_bytes`, including the null block, if `gpu_bytes` bytes
+// hold `gpu_blocks` blocks. A host block has the size of a GPU block. At least 1. REQUIRES: no
+// argument is negative.
 int64_t CpuBlocksFor(int64_t capacity_bytes, int64_t gpu_bytes, int64_t gpu_blocks);
 
-// Twice what the next step can take of the GPU's free blocks, by the groups' kinds: a Mamba group
-// 2, a window ceil(W/bs)+1, others ceil(max_in_flight_tokens/bs). REQUIRES: a validated config.
+// Twice the number of free GPU blocks that the next step can allocate. By the kinds of the groups,
+// this is 2 for a Mamba group, ceil(W/bs)+1 for a window, and ceil(max_in_flight_tokens/bs) for
+// other kinds. REQUIRES: a validated config.
 int64_t LazyTargetFree(const CacheConfig& config);
 
-// A request of a step. Its tokens up to `confirmed_tokens` have been computed for good: outputs
-// that wait to be processed do not count.
+// A request of a step. The first `confirmed_tokens` tokens are computed and final; outputs that
+// wait to be processed do not count. `request` is borrowed.
 struct StepRequest {
   const CacheRequest* request = nullptr;
   int64_t confirmed_tokens = 0;
 };
 
-// Copies gpu[i] <-> cpu[i].
+// Pairs of blocks: gpu[i] and cpu[i] are copied to each other.
 struct BlockPairs {
   std::vector<BlockId> gpu;
   std::vector<BlockId> cpu;
@@ -82,105 +89,114 @@ struct BlockPairs {
   friend bool operator==(const BlockPairs&, const BlockPairs&) = default;
 };
 
-// What the workers copy in one step. Kept by the caller and used again: its lists keep their
-// memory. Loads must wait for the computation that was submitted before, which may still read what
-// they write. Stores must wait for the computation of this step too: a request that is scheduled in
-// it may have hit blocks that another one computes in it.
+// The copies of one step. The caller owns it and may reuse it; its lists then keep their memory.
+//
+// Loads must wait for the computation that was submitted before, because it may still read the
+// destination blocks. Stores must also wait for the computation of this step: a request of this
+// step may have hit blocks that another request computes in the same step.
 struct TransferStep {
   std::optional<int64_t> load_event;
-  BlockPairs load;  // host to GPU, request by request
+  BlockPairs load;  // host to GPU, by request
   std::optional<int64_t> store_event;
   BlockPairs store;                   // GPU to host
-  std::vector<BlockContent> content;  // of store, by position
-  bool need_flush = false;            // a request was preempted: end all copies before the step
+  std::vector<BlockContent> content;  // content of store.gpu, by position
+  // True: a request was preempted, and all copies must end before the step.
+  bool need_flush = false;
 };
 
-// A request's way: Match, allocation on the GPU, UpdateAfterAlloc, BuildStep in every step,
-// RequestFinished. Same calls, same results: nothing depends on hash order.
-// Thread-compatible: one scheduler thread owns it, and the GPU's blocks.
+// Calls per request: Match, allocation on the GPU, UpdateAfterAlloc, BuildStep in every step,
+// RequestFinished. The same calls give the same results: no result depends on hash order.
+// Thread-compatible: one scheduler thread owns this object and the GPU's block pool.
 class SimpleOffload {
  public:
-  // `gpu` outlives this. Every error names the field.
+  // `gpu` is borrowed and must outlive this object. Error: kInvalidArgument; the message names the
+  // field.
   static Result<std::unique_ptr<SimpleOffload>> Create(const SimpleOffloadConfig& config,
                                                        GpuBlockPool& gpu);
   ~SimpleOffload();
 
-  // Tokens that can be loaded behind the `local_tokens` that the GPU has: at most up to the last
-  // token but one. Their blocks stay until UpdateAfterAlloc, the next Match of the request, or its
-  // end. 0 where the request skips the prefix lookup. REQUIRES: the request's chain is complete.
+  // Returns the number of tokens that can be loaded after the `local_tokens` tokens on the GPU, at
+  // most up to the last token but one. Their host blocks are kept until UpdateAfterAlloc, the next
+  // Match of the request, or its end. 0 if the request skips the prefix lookup. REQUIRES: the
+  // request's chain is complete.
   int64_t Match(const CacheRequest& request, int64_t local_tokens);
 
-  // The GPU's blocks of the request are allocated, for `external_tokens` of the last Match too:
-  // those are loaded in the next step. Not ok: kFailedPrecondition if fewer than matched cannot be
-  // served, or more; nothing is loaded, and the request must compute them.
+  // The engine has allocated the GPU blocks of the request, including blocks for `external_tokens`
+  // tokens of the last Match. The next step loads these tokens. Error: kFailedPrecondition if
+  // `external_tokens` is above the match, or is below it and cannot be served. Nothing is loaded
+  // then, and the request must compute the tokens.
   Status UpdateAfterAlloc(const CacheRequest& request, int64_t external_tokens);
 
-  // A request is preempted. To be called before its GPU blocks are freed, and before BuildStep.
-  // `computed_tokens`: whose KV is there.
+  // A request is preempted. The engine must call it before it frees the GPU blocks, and before
+  // BuildStep. `computed_tokens`: tokens whose KV exists.
   void Preempt(const CacheRequest& request, int64_t computed_tokens);
 
-  // Ends the scheduling of a step: chooses what to store of the requests scheduled, in this order,
-  // and hands out all copies. Chosen GPU blocks are pinned until the copy is done.
+  // Ends the scheduling of a step. It selects the blocks to store of the scheduled requests, in
+  // this order, and returns all copies in `step`. Selected GPU blocks are pinned until the copy has
+  // ended.
   void BuildStep(std::span<const StepRequest> scheduled, TransferStep& step);
 
-  // A store was done by `workers` more workers. When it was by all, its blocks can be found; if it
-  // failed in one they are free again; eager tries again when the request ends, lazy when the GPU's
-  // block holds something else. Not ok, and nothing changed: kNotFound for an event that is not
-  // under way, kInvalidArgument for too many workers.
+  // Reports that `workers` more workers have ended a store. When all workers have ended it, lookups
+  // find its blocks. If one worker failed, the host blocks become free. kEager then tries again
+  // when the request ends, kLazy when the GPU block has other content. Errors, without any change:
+  // kNotFound for an event that is not in progress; kInvalidArgument for too many workers.
   Status CompleteStore(int64_t store_event, int64_t workers = 1, bool success = true);
-  // A request's load was done, by all workers. Host blocks of one that failed are forgotten, so
-  // that the next Match does not find them: the request must compute their tokens. Not ok:
-  // kNotFound for a request that loads nothing.
+  // Reports that all workers have ended the load of a request. If the load failed, its host blocks
+  // are dropped from the cache, and the next Match does not find them; the request must compute the
+  // tokens. Error: kNotFound if the request has no load.
   Status CompleteLoad(const std::string& request_id, bool success = true);
 
-  // A request's load takes too long, and the request is to compute the tokens. Its GPU blocks may
-  // be freed at once: what is copied stays pinned, on both sides, until CompleteLoad. The host's
-  // blocks are forgotten, so that nobody else waits for them; until then the request's Match finds
-  // nothing. Not ok: kNotFound for a request that loads nothing, or whose load was not handed out
-  // yet.
+  // Gives up a load that takes too long; the request must compute the tokens. The engine may free
+  // its GPU blocks immediately, because both sides of the copy stay pinned until CompleteLoad. The
+  // host blocks are dropped from the cache, so that no other request waits for them. Until
+  // CompleteLoad, Match of the request returns 0. Error: kNotFound if the request has no load, or
+  // if BuildStep has not returned it yet.
   Status GiveUpLoad(const std::string& request_id);
 
-  // The request ended. To be called before its GPU blocks are freed, which then may be done at
-  // once: what is still being copied is pinned. `computed_tokens`: whose KV is there.
+  // The request has ended. The engine must call it before it frees the GPU blocks. It may free them
+  // immediately afterwards, because blocks of running copies are pinned. `computed_tokens`: tokens
+  // whose KV exists.
   void RequestFinished(const CacheRequest& request, int64_t computed_tokens);
 
-  // Forgets all cached blocks. False: copies are under way; they keep their blocks until they are
-  // done, which then are not cached, and a later call is true. What was not handed out yet is
-  // dropped.
+  // Removes all blocks from the cache, and drops the copies that BuildStep has not returned yet.
+  // Returns false if copies are in progress. They keep their blocks until they end, and these
+  // blocks are not cached then; a later call returns true.
   bool Reset();
 
-  // True if a step must be built, or reports are to come, although no request is scheduled.
+  // True: a step must be built, or reports are expected, even if no request is scheduled.
   bool has_pending_work() const;
 
-  // Events since the last call, in order of occurrence. A block is announced when its copy is done,
-  // and removed before its slot is used again. The events are as full as those of the GPU; only
-  // blocks that the GPU had before their request was scheduled here are placeholders: no tokens,
-  // no parent, block_size 0.
+  // Returns the events since the last call, in order of occurrence. A block is announced when its
+  // copy has ended. Its removal is announced before its host block is used again. The events have
+  // the same fields as the events of the GPU. Exception: blocks that the GPU had before this object
+  // saw their request are placeholders, without tokens and parent, and with block_size 0.
   std::vector<Event> TakeEvents();
 
-  const SimpleOffloadConfig& config() const;  // as validated
+  const SimpleOffloadConfig& config() const;  // after validation
   CacheUsage usage() const;                   // of the host blocks
-  // Host blocks under a key, for tests and tools. O(pool).
+  // The cached hashes of a group, with the number of host blocks. For tests and tools. O(blocks of
+  // the pool).
   std::vector<CachedKey> CachedKeys(GroupIdx group) const;
 
-  // The whole state, for tests, conformance runs and debugging.
+  // The complete state. For tests, conformance runs and debugging.
   struct State {
-    std::vector<BlockId> free_blocks;                      // the next one to be taken first
+    std::vector<BlockId> free_blocks;                      // in the order of their next use
     std::vector<std::pair<BlockId, BlockContent>> cached;  // by block
     // By request, as all lists of requests: the host blocks of its Match, per group.
     std::vector<std::pair<std::string, std::vector<std::vector<BlockId>>>> matches;
     // By event: the requests that load in it.
     std::vector<std::pair<int64_t, std::vector<std::string>>> loads;
     std::vector<std::string> abandoned_loads;
-    std::vector<int64_t> stores;            // events under way
-    std::vector<int64_t> abandoned_stores;  // of them, not to be cached
-    // Requests whose blocks are looked at, or are being stored although they ended; with the
-    // position in each group where the next look begins.
+    std::vector<int64_t> stores;  // events in progress
+    // The events among `stores` whose blocks will not be cached.
+    std::vector<int64_t> abandoned_stores;
+    // Requests whose blocks are scanned, or are still stored after the end of the request; with the
+    // position in each group at which the next scan begins.
     std::vector<std::pair<std::string, std::vector<int64_t>>> requests;
     std::optional<BlockId> lazy_cursor;
   };
   State Inspect() const;
-  // Not ok: a bug in kvcast; says what contradicts what.
+  // Checks every invariant. Error: kInternal; the message names the contradiction.
   Status CheckInvariants() const;
 
  private:

@@ -1,4 +1,5 @@
-// PublisherStatus: what a publisher that speaks KVX1 says of itself; see schemas/README.md.
+// PublisherStatus: the status message of a publisher with the KVX1 extension; see
+// schemas/README.md.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,37 +11,40 @@
 
 namespace kvcast {
 
-// One life of a publisher, or of the history that a relay carries on; random.
+// A random identifier of one run of a publisher, or of the history that a relay continues.
 struct Epoch {
   uint64_t high = 0;
   uint64_t low = 0;
   friend bool operator==(const Epoch&, const Epoch&) = default;
 };
 
+// Digest of one place (tier, group), with its buckets if they were sent.
 struct PlaceStatus {
   PlaceDigest digest;
   std::optional<DigestBuckets> buckets;
   friend bool operator==(const PlaceStatus&, const PlaceStatus&) = default;
 };
 
-// The digests are those of the state before `next_seq`.
+// Status of a publisher. The digests describe the state before batch `next_seq`.
 struct PublisherStatus {
   Epoch epoch;
-  uint64_t first_held = 0;  // oldest number that a replay can give; next_seq: none
+  // The oldest sequence number that a replay can return. Equal to next_seq: none.
+  uint64_t first_held = 0;
   uint64_t next_seq = 0;
-  // false: the publisher does not know its own state; no places then.
+  // False: the publisher does not know its own state, and `places` is empty.
   bool has_digests = false;
-  std::vector<PlaceStatus> places;  // by tier, then group
+  std::vector<PlaceStatus> places;  // sorted by tier, then group
 
   ResidencyTotals Totals() const;
   friend bool operator==(const PublisherStatus&, const PublisherStatus&) = default;
 };
 
-// What a comparison of a status with the state after status.next_seq batches gave.
+// Result of the comparison of a status with the local state after status.next_seq batches.
 enum class DigestVerdict : uint8_t {
   kEqual,
   kDiffers,
-  kUnknown,  // the state of that moment is not known any more, or the status has no digests
+  // The local state of that moment is not available, or the status has no digests.
+  kUnknown,
 };
 
 }  // namespace kvcast

@@ -1,9 +1,11 @@
-// Digests of what a worker holds: two parties that have them equal hold the same.
+// ResidencyDigest: digests of the blocks that a worker holds. Two parties with equal digests hold
+// the same blocks.
 //
-// The digest of a place (tier, group) is the sum over its block hashes of copies x H128(hash),
-// modulo 2^128, and the count of copies: it needs no order, a copy more or less is one addition,
-// and digests of parts add up. It is kept in 256 buckets by hash, so that a difference can be
-// narrowed down. It finds faults, not liars. schemas/README.md has H128.
+// The digest of a place (tier, group) consists of the sum over its block hashes of copies x
+// H128(hash), modulo 2^128, and of the number of copies. It does not depend on the order of
+// changes, one changed copy costs one addition, and digests of parts can be added. Each digest is
+// divided into 256 buckets by hash, to locate a difference. The digest detects faults; it is not
+// collision-resistant against an adversary. schemas/README.md defines H128.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,9 +19,9 @@
 
 namespace kvcast {
 
-// Digest of a multiset of block hashes. Zero: the empty one.
+// Digest of a multiset of block hashes. All members 0: the empty multiset.
 struct DigestSum {
-  uint64_t high = 0;  // of the 128-bit sum
+  uint64_t high = 0;  // upper 64 bits of the 128-bit sum
   uint64_t low = 0;
   uint64_t copies = 0;
 
@@ -31,12 +33,12 @@ struct DigestSum {
 inline constexpr size_t kDigestBuckets = 256;
 using DigestBuckets = std::array<DigestSum, kDigestBuckets>;
 
-// One copy of the hash.
+// The digest of one copy of `hash`.
 DigestSum CopyDigestOf(const BlockHash& hash);
-// The bucket that the hash counts in.
+// The index of the bucket that contains `hash`.
 size_t DigestBucketOf(const BlockHash& hash);
 
-// What one place holds.
+// Total digest of one place.
 struct PlaceDigest {
   Tier tier = Tier::kGpu;
   uint8_t group = 0;
@@ -44,19 +46,20 @@ struct PlaceDigest {
 
   friend bool operator==(const PlaceDigest&, const PlaceDigest&) = default;
 };
-// By tier, then group; without empty places, so that equal holdings are equal values.
+// Totals of all places that are not empty, sorted by tier, then group. Equal residencies therefore
+// give equal values.
 using ResidencyTotals = std::vector<PlaceDigest>;
 
-// Digests of all places of one worker, kept up to date. Thread-compatible; 6 KiB a place.
+// Maintains the digests of all places of one worker. Thread-compatible. 6 KiB per place.
 class ResidencyDigest {
  public:
   void Add(Tier tier, uint8_t group, const BlockHash& hash);
-  // REQUIRES: a copy of it was added.
+  // REQUIRES: a copy of `hash` was added and not removed yet.
   void Remove(Tier tier, uint8_t group, const BlockHash& hash);
   void Clear(Tier tier);
 
   ResidencyTotals Totals() const;
-  // nullptr: the place is empty. Borrowed until the next change.
+  // nullptr: the place is empty. The pointer is valid until the next change.
   const DigestBuckets* Buckets(Tier tier, uint8_t group) const;
 
  private:
@@ -64,7 +67,7 @@ class ResidencyDigest {
     DigestSum total;
     DigestBuckets buckets{};
   };
-  std::array<std::vector<std::unique_ptr<Place>>, kTiers> places_;  // by tier and group
+  std::array<std::vector<std::unique_ptr<Place>>, kTiers> places_;  // indexed by tier and group
 };
 
 }  // namespace kvcast

@@ -1,15 +1,17 @@
-// Content keys: the router's own 64-bit names of prompt prefixes.
+// Content keys: 64-bit names that the router computes for prompt prefixes.
 //
-// A key names a whole prefix: its tokens, LoRA name, salt and multimodal items at their positions.
-// It does not depend on block sizes, and not on how an engine hashes. The keys of one prompt
+// A key names a whole prefix: its tokens, LoRA name, salt, and multimodal items at their positions.
+// It depends neither on block sizes nor on the hash scheme of an engine. The keys of one prompt
 // therefore serve every engine, group and tier.
 //
 // A key is the value of a polynomial over the field of integers modulo p = 2^64 - 59, at a secret
-// point r: key(prefix + token) = key(prefix) * r + token. The key of a prefix is all that is needed
-// to name what follows it, so that a stored block's key names the blocks stored behind it. Two
-// different prefixes of n tokens have one key with a probability of at most n / p. The secret is
-// fresh in each process; it keeps a sender from choosing prefixes that collide, and keys of two
-// processes have nothing to do with each other.
+// point r: key(prefix + token) = key(prefix) * r + token. The key of a prefix is therefore
+// sufficient to compute the key of any extension, and the key of a stored block is sufficient to
+// name the blocks that are stored after it. Two different prefixes of n tokens have equal keys with
+// a probability of at most n / p.
+//
+// Each process has its own random secret. A sender can therefore not choose prefixes that collide.
+// Keys of two processes are unrelated.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,57 +26,60 @@
 namespace kvcast {
 
 using ContentKey = uint64_t;
-// No prefix has it.
+// Not the key of any prefix.
 inline constexpr ContentKey kUnnamed = 0;
 
-// Tokens behind a block that an engine's hash of the block may cover.
+// The maximum number of tokens after a block that an engine's hash of the block may cover.
 inline constexpr int64_t kMaxLookahead = 8;
 
-// The scope of a prompt: equal tokens in two scopes are two contents. Borrows its texts.
+// The scope of a prompt. Equal tokens in two scopes have different keys. The views are borrowed.
 struct ContentScope {
   std::string_view lora_name;   // empty: none
   std::string_view cache_salt;  // empty: none
 };
 
-// Immutable and thread-safe.
+// Computes keys for one secret. Immutable and thread-safe.
 class ContentKeys {
  public:
-  // Any value is a good secret; equal ones give equal keys.
+  // Every value is a valid secret. Equal secrets give equal keys.
   explicit ContentKeys(uint64_t secret);
-  // Those of this process.
+  // The instance with the secret of this process.
   static const ContentKeys& OfProcess();
 
-  // The empty prefix.
+  // The key of the empty prefix.
   ContentKey Root(const ContentScope& scope) const;
-  // The prefix and one more token, or more of them. Costs about a nanosecond for three tokens.
+  // The key of the prefix followed by one token, or by several tokens. Three tokens cost about one
+  // nanosecond.
   ContentKey Extend(ContentKey prefix, TokenId token) const;
   ContentKey Extend(ContentKey prefix, std::span<const TokenId> tokens) const;
-  // Undoes Extend: the prefix that `key` names without its last tokens.
+  // The inverse of Extend: `key` names a prefix that ends with `tokens`; the result names it
+  // without `tokens`.
   ContentKey Retract(ContentKey key, std::span<const TokenId> tokens) const;
-  // keys[i] names the prefix and the first (i + 1) * step tokens.
-  // REQUIRES: step > 0, tokens.size() >= keys.size() * step.
+  // Sets keys[i] to the key of the prefix followed by the first (i + 1) * step tokens. REQUIRES:
+  // step > 0, tokens.size() >= keys.size() * step.
   void ExtendBy(ContentKey prefix, std::span<const TokenId> tokens, size_t step,
                 std::span<ContentKey> keys) const;
-  // The prefix, before whose next token a multimodal item begins.
+  // The key of the prefix with a multimodal item that begins before the next token.
   ContentKey AddItem(ContentKey prefix, std::string_view identifier) const;
-  // The prefix, whose next block has embeddings of this digest in place of tokens.
+  // The key of the prefix whose next block has embeddings with this digest instead of tokens.
   ContentKey AddEmbeddings(ContentKey prefix, std::span<const uint8_t> digest) const;
 
-  // The name of a block that ends `lookahead` tokens before `prefix` does, and whose hash covers
-  // those tokens too. Without lookahead the prefix itself. Blocks of different lookahead never
-  // share a name.
+  // The name of a block with lookahead. `prefix` is the key of the prefix that includes the
+  // lookahead tokens: the block ends `lookahead` tokens before it, and its hash covers these tokens
+  // too. With lookahead 0 the result is `prefix`. Blocks of different lookahead never have the same
+  // name.
   ContentKey Mark(ContentKey prefix, int64_t lookahead) const;
-  // Undoes Mark. REQUIRES: 0 <= lookahead <= kMaxLookahead.
+  // The inverse of Mark. REQUIRES: 0 <= lookahead <= kMaxLookahead.
   ContentKey Unmark(ContentKey name, int64_t lookahead) const;
 
-  // Which code computes ExtendBy here: "avx2" or "portable".
+  // The implementation of ExtendBy on this CPU: "avx2" or "portable".
   static std::string_view Code();
-  // The same by portable code, to compare with.
+  // As ExtendBy, with portable code. For comparisons in tests.
   void ExtendByPortably(ContentKey prefix, std::span<const TokenId> tokens, size_t step,
                         std::span<ContentKey> keys) const;
 
-  // Of the vector code: tokens that are summed up at once, and powers of r for them, r^15 ... r^0
-  // in halves of 32 bits; of_cell is r^16.
+  // Constants of the vector code. It sums kCell tokens in one step, with the powers r^15 ... r^0 in
+  // halves of 32 bits; of_cell is r^16.
   static constexpr size_t kCell = 16;
   struct alignas(32) LanePowers {
     std::array<uint64_t, kCell> low{};
@@ -95,11 +100,11 @@ class ContentKeys {
   uint64_t wide_ = 0;  // points for the halves of token ids that do not fit 32 bits
   uint64_t narrow_ = 0;
   std::array<uint64_t, 4> text_points_{};  // by kind
-  uint64_t unpoint_ = 0;                   // inverses of r and of the two before
+  uint64_t unpoint_ = 0;                   // inverses of r, wide_ and narrow_
   uint64_t unwide_ = 0;
   uint64_t unnarrow_ = 0;
   uint64_t mark_ = 0;
-  uint64_t unmark_ = 0;  // its inverse
+  uint64_t unmark_ = 0;  // inverse of mark_
 };
 
 }  // namespace kvcast

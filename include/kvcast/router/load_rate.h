@@ -1,5 +1,5 @@
-// LoadRate: the rate at which a worker loads blocks from one lower tier, estimated from reports of
-// its loads.
+// LoadRate: an estimate of the rate at which a worker loads blocks from one lower tier, from
+// reports of its loads.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,21 +12,22 @@
 
 namespace kvcast {
 
-// Result of a report of loads.
+// Result of one report of loads.
 enum class LoadReport : uint8_t {
-  kTaken,        // a sample
-  kIdle,         // nothing was loaded
-  kSmall,        // fewer than LoadRate::kMinBytes: such loads show latency, not rate
+  kTaken,        // the report is a sample
+  kIdle,         // the worker loaded nothing
+  kSmall,        // fewer than LoadRate::kMinBytes: latency dominates such loads
   kImplausible,  // no time, or a rate outside LoadRate::kMinRate to kMaxRate
 };
 inline constexpr int kLoadReports = 4;
 std::string_view LoadReportName(LoadReport report);  // "taken", "idle", "small", "implausible"
 
-// The rate is the median of the last kWindow samples, of two in the middle the slower one: fewer
-// than half of the samples cannot move it past the others. There is a rate while kEnough samples
-// are younger than kLifetimeMs. Bytes and seconds are those of vLLM's counters
-// (kv_offload_load_bytes and kv_offload_load_time). Times of the calls are a monotonic clock's, in
-// ms. Thread-compatible.
+// The estimate is the median of the last kWindow samples; of two middle samples it is the slower
+// one. Fewer than half of the samples cannot move the median past the other samples. There is an
+// estimate if at least kEnough samples are younger than kLifetimeMs.
+//
+// Bytes and seconds are those of vLLM's counters kv_offload_load_bytes and kv_offload_load_time.
+// `now_ms` is the time of a monotonic clock in milliseconds. Thread-compatible.
 class LoadRate {
  public:
   static constexpr size_t kWindow = 15;
@@ -36,16 +37,18 @@ class LoadRate {
   static constexpr double kMinRate = 1e5;  // bytes per second
   static constexpr double kMaxRate = 1e13;
 
-  // Bytes that were loaded, and the seconds that their copies took. Not negative, finite.
+  // Adds one report: the bytes that were loaded, and the seconds that their copies took. REQUIRES:
+  // both are finite and not negative.
   LoadReport Note(double bytes, double seconds, int64_t now_ms);
-  // The same as totals since the engine began: the sample is the increase since the last sample.
-  // Totals that fell are those of a restarted engine. An increase of fewer than kMinBytes is
-  // kSmall and remains part of the next one.
+  // Adds a report of totals since the engine started. The sample is the increase since the last
+  // sample. If the totals are lower than before, the engine has restarted. An increase of fewer
+  // than kMinBytes gives kSmall, and is part of the next increase. An increase that gives
+  // kImplausible is discarded.
   LoadReport NoteTotals(double bytes, double seconds, int64_t now_ms);
 
   std::optional<double> bytes_per_second(int64_t now_ms) const;  // nullopt: too few samples
-  size_t samples() const { return samples_.size(); }             // of any age, at most kWindow
-  std::optional<int64_t> last_ms() const;                        // of the last sample
+  size_t samples() const { return samples_.size(); }             // of any age; at most kWindow
+  std::optional<int64_t> last_ms() const;                        // time of the last sample
   const std::array<uint64_t, kLoadReports>& reports() const { return reports_; }
 
  private:
@@ -62,8 +65,8 @@ class LoadRate {
   void Estimate(int64_t now_ms);
 
   std::deque<Sample> samples_;  // oldest first
-  Totals totals_;               // up to the last sample
-  double median_ = 0;           // of the samples that were young at the last one
+  Totals totals_;               // at the last sample
+  double median_ = 0;           // of the samples that were young enough at the last sample
   int64_t valid_until_ms_ = 0;
   bool valid_ = false;
   std::array<uint64_t, kLoadReports> reports_{};

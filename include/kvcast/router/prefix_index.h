@@ -1,14 +1,16 @@
-// The prefix index: which blocks each worker holds, per tier and group, and what that is worth for
-// a prompt.
+// PrefixIndex: records the blocks that each worker holds, per tier and group, and computes the
+// prefix of a prompt that each worker can reuse.
 //
-// A block has two names: the hash that the events carry, and its content key (content_key.h), which
-// is made of the tokens that a store brings and the name of the block before. Events find a block
-// by its hash. A query by content brings the content keys of its prompt and needs no knowledge of
-// how an engine hashes; a query by hash brings the engine's own hash chain. Blocks whose content is
-// not known (no tokens, unknown parent, positions that the event does not tell) are found by hash
-// alone.
+// A block has two names: the block hash in the events, and its content key (content_key.h). The
+// content key is computed from the tokens of a store and from the name of the previous block.
+// Events find a block by its hash.
 //
-// The events of one worker decide no answer about another worker.
+// A query by content passes the content keys of its prompt, and does not depend on the hash scheme
+// of an engine. A query by hash passes the hash chain of the engine. If the content of a block is
+// not known (no tokens, unknown parent, or positions that the event does not determine), only a
+// query by hash finds it.
+//
+// The events of one worker never affect the answer for another worker.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,126 +37,160 @@
 
 namespace kvcast {
 
-// Bounds. A worker that passes one is refused; an event that does is counted as bad.
+// Limits. AddWorker refuses a worker that exceeds a limit. An event that exceeds a limit counts as
+// bad (IndexCounters::bad_events).
 inline constexpr size_t kMaxIndexWorkers = 65535;
-inline constexpr int64_t kMaxGroups = 64;          // a worker
+inline constexpr int64_t kMaxGroups = 64;          // per worker
 inline constexpr int64_t kMaxBlockSize = 1 << 20;  // tokens
 inline constexpr int64_t kMaxBlocksPerChunk = 1 << 12;
-inline constexpr int64_t kMaxWindow = int64_t{1} << 40;  // tokens, windows and chunks
+inline constexpr int64_t kMaxWindow = int64_t{1} << 40;  // tokens, for windows and chunks
 
-// vLLM answers a hit of a request with `kv_cache_report_mode` "full" by storing it again, window
-// blocks that are gone included. On the wire that looks like second copies.
+// How the index reads a store that repeats a stored prefix. With `kv_cache_report_mode` "full",
+// vLLM reports a hit as a store of the whole prefix, including window blocks that it has already
+// evicted. On the wire such a report looks like a store of second copies.
 enum class HitReports : uint8_t {
-  kUnknown,   // stores are copies; where one could have been a report, answers are not certain
-  kExpected,  // such a store is a report, and adds nothing
-  kNever,     // stores are copies
+  // Stores are copies. If a store could have been a report, the worker's answers are not certain.
+  kUnknown,
+  // Such a store is a report, and the index does not apply it.
+  kExpected,
+  // Stores are copies.
+  kNever,
 };
 
-// How an engine looks for blocks on lower tiers, behind its own hit on the GPU.
+// How an engine looks up blocks on lower tiers, after its own hit on the GPU.
 enum class OffloadRule : uint8_t {
-  // vLLM's offloading connector: in chunks, which every group needs on the lower tier: all for full
-  // attention, the last ones for a window, the last one for Mamba.
+  // vLLM's offloading connector. The lookup works in chunks, and every group needs its chunks on
+  // the lower tier: full attention all of them, a window the last ones, Mamba the last one.
   kConnector,
-  // OffloadScheduler, unless it is compatible: of a window the chunks that a load reads.
+  // OffloadScheduler, unless it is compatible. A window needs only the chunks that a load reads.
   kOffloadScheduler,
-  // A host pool with the GPU's groups and blocks (vLLM's simple KV offload; SimpleOffload): the
-  // engine's own lookup once more, over the tier's blocks from the hit on.
+  // A host pool with the same groups and blocks as the GPU (vLLM's simple KV offload;
+  // SimpleOffload). The engine's own lookup runs a second time over the blocks of the tier, from
+  // the end of the GPU hit on.
   kMirroredPool,
 };
 
-// Which blocks of a window group the engine caches. With it, the positions of a sparse store's
-// hashes can often be proved; without it only hashes that other events name are placed.
+// The rule that decides which blocks of a window group the engine caches. With this rule, the index
+// can often prove the positions of a sparse store's hashes. Without it, the index places only the
+// hashes that other events name.
 struct SparseRule {
   EngineRules rules = EngineRules::kMain2026August;
   int64_t alignment = 0;                      // scheduler_block_size, tokens; > 0
-  std::optional<int64_t> retention_interval;  // as CacheConfig::retention_interval
+  std::optional<int64_t> retention_interval;  // see CacheConfig::retention_interval
 };
 
-// Why the content of a block that was stored is not known.
+// The reason why the content of a stored block is not known.
 enum class UnnamedReason : uint8_t {
-  kNoTokens,       // only stores without tokens, or whose tokens do not fit their hashes, name it
-  kUnknownParent,  // its store follows a block whose content is not known
-  kSparse,         // its store names fewer hashes than its tokens hold, which block is not known
-  kHiddenContent,  // extra keys that cannot be told from tokens, such as a LoRA id without name
-  kAmbiguous,      // the worker gave the hash two contents, or its content two hashes
+  // Only stores without tokens, or with tokens that do not fit their hashes, name the block.
+  kNoTokens,
+  // The store of the block follows a block whose content is not known.
+  kUnknownParent,
+  // The store names fewer hashes than its tokens hold, and the position of the block is not known.
+  kSparse,
+  // The block has extra keys that a content key cannot represent, such as a LoRA id without name.
+  kHiddenContent,
+  // The worker gave two contents to one hash, or two hashes to one content.
+  kAmbiguous,
 };
 inline constexpr int kUnnamedReasons = 5;
 // "no_tokens", "unknown_parent", ...
 std::string_view UnnamedReasonName(UnnamedReason reason);
 
-// What is known of a worker when it is registered. Groups are also learned from its events.
+// The registered properties of a worker. The index also learns groups from the events of the
+// worker.
 struct WorkerConfig {
   std::string name;
-  // Groups by group_idx; empty: learn kind, window and block size from the events.
+  // Groups by group_idx. Empty: the index learns kind, window and block size from the events.
   std::vector<GroupSpec> groups;
-  int64_t hash_block_size = 0;  // tokens per hash of the chain; 0: gcd of the known block sizes
-  // Hits are multiples of it: the engine's scheduler_block_size, or its hash_block_size where
-  // partial hits are on. 0: vLLM's rule over the known groups (lcm of the block sizes, or the hash
-  // unit if a Mamba group's blocks are larger than it and all other larger blocks are full or
-  // Mamba).
+  // Tokens per block hash. 0: the greatest common divisor of the known block sizes.
+  int64_t hash_block_size = 0;
+  // Hit lengths are multiples of it, in tokens: the engine's scheduler_block_size, or its
+  // hash_block_size if partial hits are on. 0: vLLM's rule over the known groups. This is the least
+  // common multiple of the block sizes; or the hash unit, if a Mamba group has larger blocks and
+  // all other groups with larger blocks are full or Mamba.
   int64_t alignment = 0;
-  // Blocks of a group that its offloading connector moves as one. A chunk on a lower tier is known
-  // by the hash of its last block.
+  // Number of blocks of a group that the offloading connector moves as one chunk. The hash of its
+  // last block names a chunk on a lower tier.
   int64_t blocks_per_chunk = 1;
-  // nullopt: not known, taken for kConnector. Where it is told, blocks_per_chunk counts as told.
+  // nullopt: not known; the index uses kConnector. If it is set, blocks_per_chunk counts as known
+  // too.
   std::optional<OffloadRule> offload_rule;
   HitReports hit_reports = HitReports::kUnknown;
-  // Properties of learned groups that no event carries: whether they drop a block for a draft head
-  // (EAGLE, MTP without lookahead hashes), and the chunk of chunked local attention.
-  // nullopt and 0: not known.
+  // Properties of learned groups that no event carries. eagle: the groups drop a block for a draft
+  // head (EAGLE, or MTP without lookahead hashes). chunk_size: the chunk of chunked local
+  // attention, in tokens. nullopt and 0: not known.
   std::optional<bool> eagle;
   int64_t chunk_size = 0;
-  // The release's rules. nullopt: those that promise least.
+  // The caching rules of the engine's release. nullopt: the index uses the rules with the shortest
+  // reusable prefixes.
   std::optional<EngineRules> rules;
-  // Tokens behind a block that its hash covers too. More than 0: no group drops a block for its
-  // draft head, and a query's chain ends where so many tokens no longer follow.
+  // Number of tokens after a block that its hash also covers. If it is more than 0, no group drops
+  // a block for its draft head, and the chain of a query ends at the last block that has this
+  // number of tokens after it.
   int64_t hash_lookahead_tokens = 0;
-  // Of a hit the last so many tokens are computed again, and a hit of no more than these is none
-  // (vLLM's bounded replay of sliding windows). 0: off. nullopt: not known, taken for off.
+  // vLLM's bounded replay of sliding windows. The engine computes the last replay_tokens tokens of
+  // a hit again, and a hit of at most replay_tokens tokens counts as no hit. 0: off. nullopt: not
+  // known; the index assumes off.
   std::optional<int64_t> replay_tokens;
   std::optional<SparseRule> sparse_rule;  // nullopt: not known
-  // The parent hash 0 means root unless the worker holds a block of that hash (LMCache, Mooncake).
+  // True: the parent hash 0 means the root, unless the worker holds a block with this hash
+  // (LMCache, Mooncake).
   bool zero_parent_is_root = false;
-  // A store of a block that the group holds in that tier already is no second copy, and one remove
-  // takes it (SGLang's maps, LMCache). vLLM's stores are copies.
+  // True: a store of a block that the group already holds in the tier adds no second copy, and one
+  // remove deletes the block (SGLang's maps, LMCache). False: every store adds a copy, as in vLLM.
   bool repeats_are_refreshes = false;
-  // Keep digests of what the worker holds; see PrefixIndex::Digests.
+  // True: the index keeps digests of the blocks that the worker holds; see PrefixIndex::Digests.
   bool digests = false;
 };
 
-// Which hits count. The others re-create what routers in the field do, so that it can be measured.
-// What the others say of a prompt is gpu_tokens; the rest of their WorkerMatch has no meaning.
+// The rule that computes gpu_tokens. All values except kExact reproduce rules of other routers, for
+// comparison. For these, only WorkerMatch::gpu_tokens has a meaning.
 enum class MatchPolicy : uint8_t {
-  kExact,     // the reuse rule over all groups
-  kFullOnly,  // the run of whole blocks that all groups of full kinds hold; 0 without such groups
-  kAnyGroup,  // the run of hash units that lie in a block of any group
-  kMinOfMaxima,  // every group's own longest prefix by its rule, the shortest of them
+  // The reuse rule over all groups.
+  kExact,
+  // The leading run of whole blocks that all groups of full kinds hold. 0 without such groups.
+  kFullOnly,
+  // The leading run of hash units that are in a block of any group.
+  kAnyGroup,
+  // The shortest of the groups' own longest prefixes, each by the rule of its kind.
+  kMinOfMaxima,
 };
 
+// Counters of one worker since its registration, except where a comment states otherwise.
 struct IndexCounters {
-  uint64_t stored_blocks = 0;    // hashes of applied stores, copies included
-  uint64_t removed_blocks = 0;   // copies taken away by removes
+  uint64_t stored_blocks = 0;    // hashes of applied stores, including copies
+  uint64_t removed_blocks = 0;   // copies that removes deleted
   uint64_t clears = 0;           // AllBlocksCleared events
   uint64_t unknown_removes = 0;  // removes of a hash that is not held (ignored)
-  uint64_t bad_events = 0;       // group or block size out of range, or against the known groups
-  uint64_t unknown_kinds = 0;    // events of a group whose kind has no reuse rule (not indexed)
-  uint64_t assumed_kinds = 0;    // stores without a kind, taken for full_attention
-  // Hashes of stores that only repeat a prefix which was there already, as vLLM's report mode
+  // Events with a group or block size out of range, or in conflict with the known groups.
+  uint64_t bad_events = 0;
+  // Events of a group whose kind has no reuse rule (not indexed).
+  uint64_t unknown_kinds = 0;
+  // Stores without a kind; the index treats them as full_attention.
+  uint64_t assumed_kinds = 0;
+  // Hashes of stores that only repeat a prefix that was already present, as vLLM's report mode
   // "full" sends them (not applied).
   uint64_t reannounced_blocks = 0;
-  uint64_t residencies = 0;  // (tier, group, hash) entries now
-  // Of them, on the GPU; each fills a block of the engine. 0 where a block can have several hashes.
+  uint64_t residencies = 0;  // current number of (tier, group, hash) entries
+  // Current number of these entries on the GPU, each of which fills one block of the engine. 0 if a
+  // block can have several hashes.
   uint64_t whole_gpu_blocks = 0;
-  // Stored blocks that stayed unnamed, by reason.
+  // Stored blocks whose content stayed unknown, by reason.
   std::array<uint64_t, kUnnamedReasons> unnamed_blocks{};
-  uint64_t unnamed = 0;          // (tier, group, hash) entries whose content is not known, now
-  uint64_t unnamed_gpu = 0;      // of them, on the GPU
-  uint64_t named_late = 0;       // blocks whose content became known after their store
-  uint64_t ambiguous = 0;        // hashes and contents that the worker said two things of
-  uint64_t bad_stores = 0;       // tokens, hashes or sizes that do not fit together
-  uint64_t rules_refuted = 0;    // sparse rules that a store contradicted; not used since
-  uint64_t dropped_stores = 0;   // that waited for the block before them and had to make room
-  uint64_t forgotten_names = 0;  // names of evicted blocks that had to make room
+  // Current number of (tier, group, hash) entries whose content is not known.
+  uint64_t unnamed = 0;
+  uint64_t unnamed_gpu = 0;  // of these entries, those on the GPU
+  uint64_t named_late = 0;   // blocks whose content became known after their store
+  // Hashes and contents for which the worker sent two contradicting names.
+  uint64_t ambiguous = 0;
+  // Stores whose tokens, hashes or sizes do not fit together.
+  uint64_t bad_stores = 0;
+  // Sparse rules that a store contradicted; the index stops using such a rule.
+  uint64_t rules_refuted = 0;
+  // Stores that waited for the previous block, and were dropped because of the limit.
+  uint64_t dropped_stores = 0;
+  // Names of evicted blocks that were dropped because of the limit.
+  uint64_t forgotten_names = 0;
 };
 
 // What one batch did to a worker.
@@ -167,194 +203,223 @@ struct ApplyResult {
   ResidencyTotals digests;       // after the batch; empty without WorkerConfig::digests
 };
 
-// How much of what a prompt could hit at most is on the GPU.
+// The share of the longest possible hit of a prompt that is on the GPU.
 enum class HitKind : uint8_t { kMiss, kPartial, kFull };
 
-// One worker's answer.
+// The answer for one worker. All lengths are in tokens.
 struct WorkerMatch {
   WorkerId worker;
-  int64_t gpu_tokens = 0;  // the reusable prefix: what the engine's own lookup would return
-  // The prefix that is served after loads from the CPU, and from the CPU and storages: each at
-  // least as long as the one before, by the worker's OffloadRule. Chunks whose transfer is under
-  // way or refused are not known here.
+  // The reusable prefix: the result of the engine's own lookup.
+  int64_t gpu_tokens = 0;
+  // The prefix that the worker serves after loads from the CPU tier, and after loads from the CPU
+  // and storage tiers, by the worker's OffloadRule. gpu_tokens <= with_cpu_tokens <=
+  // with_storage_tokens. The index does not know chunks whose transfer is in progress or was
+  // refused.
   int64_t with_cpu_tokens = 0;
   int64_t with_storage_tokens = 0;
-  // By group_idx: what the group, together with those of equal spec, could serve on the GPU without
-  // the others; 0 for a group that takes no part.
+  // By group_idx: the prefix that the group and the groups of equal spec could serve on the GPU
+  // without the other groups. 0 for a group that takes no part in prefix caching.
   GroupTokens per_group_tokens;
-  // By gpu_tokens: kFull if no prompt of this length could hit more, kMiss if it is 0.
+  // Derived from gpu_tokens: kFull if no prompt of this length could have a longer hit; kMiss if
+  // gpu_tokens is 0.
   HitKind hit = HitKind::kMiss;
-  // If not kFull: the group_idx without which the others could serve most. nullopt: none could
-  // serve more, or no single group is in the way.
+  // Set only if `hit` is not kFull: the group_idx without which the other groups could serve the
+  // longest prefix. nullopt: no group could serve more, or no single group limits the hit.
   std::optional<int64_t> limiting_group;
-  int64_t replay_tokens = 0;     // of gpu_tokens, computed again
-  int64_t recompute_tokens = 0;  // of the prompt: not in gpu_tokens, or computed again
-  // False: since its cache was last empty, the worker has stored again a prefix that it could have
-  // hit. That store may be a report or a copy. With HitReports::kUnknown it is counted: if it was a
-  // report, the answer is too long. With kExpected it is left out
-  // (IndexCounters::reannounced_blocks), and answers stay certain until removes contradict that
-  // reading. With kNever answers are always certain.
+  int64_t replay_tokens = 0;  // tokens of gpu_tokens that are computed again
+  // Tokens of the prompt that are not in gpu_tokens, or are computed again.
+  int64_t recompute_tokens = 0;
+  // False: since its cache was last empty, the worker stored again a prefix that it could have hit.
+  // Such a store may be a report or a copy. With HitReports::kUnknown, the index counts it as a
+  // copy; if it was a report, the answer is too long. With kExpected, the index does not apply it
+  // (IndexCounters::reannounced_blocks), and answers stay certain until removes contradict this
+  // reading. With kNever, answers are always certain.
   bool certain = true;
-  // Of a query by content: the worker said two things of a block of the prompt. What it says of
-  // that block is not counted.
+  // Queries by content only. True: the worker sent contradicting names for a block of the prompt.
+  // The answer does not include this block.
   bool ambiguous = false;
-  // Blocks of the worker on the GPU whose content is not known. A query by content does not find
-  // them, unless it brings the worker's hash chain too.
+  // Number of GPU blocks of the worker whose content is not known. A query by content finds them
+  // only if it also passes the worker's hash chain.
   uint64_t unnamed_gpu = 0;
-  // Of a query by content that brought the chain too: hashes of the prompt up to the last block of
-  // the worker that was found by its hash alone. 0: none was.
+  // Queries by content with a hash chain only: the number of hashes of the prompt up to the last
+  // block of the worker that only its hash found. 0: no such block.
   int64_t unnamed_units = 0;
-  // The worker holds blocks, on any tier, whose content is not known.
+  // True: the worker holds blocks, on any tier, whose content is not known.
   bool has_unnamed = false;
-  // Untold bits that could change gpu_tokens.
+  // Untold bits of the unknown properties that could change gpu_tokens.
   uint32_t untold = 0;
-  // Those that could change with_cpu_tokens.
+  // Untold bits of the unknown properties that could change with_cpu_tokens.
   uint32_t untold_with_cpu = 0;
 };
 
-// Properties of a worker that an answer depends on, and that neither its events nor its
-// registration have told. A bit mask.
+// Properties of a worker that an answer depends on, and that are unknown: neither its events nor
+// its registration contain them. A bit mask.
 enum class Untold : uint32_t {
-  kKinds = 1,        // of the groups: neither sent nor registered
-  kWindow = 2,       // of a sliding-window group
-  kChunkSize = 4,    // of a chunked-local group
-  kGroups = 8,       // whether there are groups that have not been announced yet
-  kEagle = 16,       // whether a block is dropped for a draft head
-  kReplay = 32,      // whether windows beside MLA groups are computed again
-  kRelease = 64,     // how far a lookup that drops a block looks
-  kAlignment = 128,  // whether hits end inside the blocks of Mamba groups
-  kBlockSize = 256,  // of a Mamba group: only small stores of it were seen
-  // How blocks on lower tiers are looked for. These two are in untold_with_cpu alone.
+  // The kinds of the groups.
+  kKinds = 1,
+  // The window of a sliding-window group.
+  kWindow = 2,
+  // The chunk size of a chunked-local group.
+  kChunkSize = 4,
+  // The worker may have groups that no event has named yet.
+  kGroups = 8,
+  // The groups may drop a block for a draft head.
+  kEagle = 16,
+  // Windows beside MLA groups may be computed again.
+  kReplay = 32,
+  // The range of a lookup that drops a block.
+  kRelease = 64,
+  // Hits may end inside the blocks of Mamba groups.
+  kAlignment = 128,
+  // The block size of a Mamba group: only small stores of it were seen.
+  kBlockSize = 256,
+  // The lookup rule for blocks on lower tiers. kOffloadRule and kLoadEnd occur only in
+  // untold_with_cpu.
   kOffloadRule = 512,
-  // Where a load ends: beside windows that are computed again behind it, inside a block of which a
-  // longer beginning is announced too, and where vLLM's rule depends on copies under way.
+  // The end of a load. It is unknown beside windows that are computed again after the load, inside
+  // a block of which a longer beginning is announced too, and if vLLM's rule depends on copies in
+  // progress.
   kLoadEnd = 1024,
 };
 inline constexpr int kUntoldProperties = 11;
 // "kinds", "window", "chunk_size", ...
 std::string_view UntoldName(Untold property);
 
-// The properties of a worker that a query needs before it asks.
+// The properties of a worker that a caller needs to build a query.
 struct PromptShape {
-  int64_t unit = 0;          // tokens per hash; 0: not known yet, or no such worker
-  int64_t lookahead = 0;     // tokens behind a block that its hash covers
-  bool has_unnamed = false;  // it holds blocks whose content is not known
-  bool has_named = false;    // it has said what some hash names
+  int64_t unit = 0;       // tokens per hash; 0: not known yet, or the worker is not registered
+  int64_t lookahead = 0;  // tokens after a block that its hash covers
+  // The worker holds blocks whose content is not known.
+  bool has_unnamed = false;
+  // The worker has sent the content of at least one block.
+  bool has_named = false;
   // A group of chunked local attention: the worker may have hits without blocks.
   bool has_chunks = false;
 };
 
-// A prompt, as the index is asked for it. Borrows what it names.
+// A prompt in a query. All spans are borrowed for the call.
 struct PromptBlocks {
-  int64_t unit = 0;           // tokens between two keys, and between two hashes
+  int64_t unit = 0;           // tokens per key and per hash
   int64_t prompt_tokens = 0;  // at least 1
-  // Tokens behind a prefix that its name covers: with n of them a prompt of t tokens has
-  // (t - n) / unit names.
+  // Number of tokens after a prefix that its name also covers. A prompt of t tokens has (t -
+  // lookahead) / unit names.
   int64_t lookahead = 0;
-  // contents[i] names the first (i + 1) * unit tokens. Empty: the workers are asked by hash alone.
+  // contents[i] names the first (i + 1) * unit tokens. Empty: a query by hash only.
   std::span<const ContentKey> contents;
-  // The engine's chain. Beside contents it finds blocks whose content is not known.
+  // The hash chain of the engine. Together with `contents`, it finds blocks whose content is not
+  // known.
   std::span<const BlockHash> hashes;
 };
 
-// Thread-safe. One writer per worker at a time (the order of a worker's batches is its meaning);
-// any number of readers. Changes take turns; queries wait for none of them, but for one that a
-// query has met in the act several times in a row.
+// Thread-safe. Batches of one worker must be applied by one thread at a time, because their order
+// matters. Changes exclude each other. Match and ShapeOf take no lock. Exception: after 4 attempts
+// that met a change in progress, a query takes the writer's lock.
 class PrefixIndex {
  public:
-  // `keys`, which must outlive the index, are those of its queries.
+  // `keys`: the instance that makes the content keys of the queries. It must outlive the index.
   explicit PrefixIndex(const ContentKeys& keys = ContentKeys::OfProcess());
   ~PrefixIndex();
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // Not ok: registered already, too many workers, or groups and sizes that do not fit together (the
-  // message names the field).
+  // Registers a worker. Copies the list of workers (24 bytes per worker). Errors:
+  // kFailedPrecondition if the worker is registered already; kLimit if there are too many workers;
+  // kInvalidArgument if groups and sizes do not fit together (the message names the field).
   Status AddWorker(WorkerId worker, const WorkerConfig& config);
-  // Forgets the worker and all it holds. No-op if unknown.
-  // This and the next two cost no more than the worker has groups; what it held is freed bit by bit
-  // by later batches, or by Reclaim. Who comes or goes costs a copy of the list of workers besides,
-  // 24 bytes each.
+  // Removes the worker and all its blocks. No-op if the worker is not registered.
+  //
+  // Cost of RemoveWorker, ClearWorker and RestartWorker: O(groups of the worker). Later batches, or
+  // Reclaim, free the memory of the blocks in small steps. RemoveWorker also copies the list of
+  // workers (24 bytes per worker).
   void RemoveWorker(WorkerId worker);
-  // Forgets what the worker holds; keeps its registration, learned groups and counters.
+  // Removes all blocks of the worker. Its registration, learned groups and counters stay.
   void ClearWorker(WorkerId worker);
-  // As ClearWorker, and forgets the learned groups: the engine began anew, maybe with another
-  // model.
+  // As ClearWorker, and also removes the learned groups: the engine restarted, possibly with
+  // another model.
   void RestartWorker(WorkerId worker);
 
-  // A hidden generation of the worker: built beside what it holds, seen by no query. Begin drops
-  // one that is being built. ApplyHidden is to it what Apply is to the worker. Swap puts it in the
-  // place of what the worker holds, groups learned included, between two queries. No-ops if there
-  // is none.
+  // A hidden generation of a worker is a second set of blocks that no query sees. BeginHidden
+  // starts an empty generation, and drops an unfinished one. ApplyHidden applies a batch to the
+  // hidden generation. SwapHidden replaces the blocks and the learned groups of the worker with
+  // those of the hidden generation, in one atomic step for queries. DropHidden deletes the
+  // generation. Without a hidden generation, ApplyHidden, SwapHidden and DropHidden do nothing.
   void BeginHidden(WorkerId worker);
   void ApplyHidden(WorkerId worker, const EventBatch& batch);
   void SwapHidden(WorkerId worker);
   void DropHidden(WorkerId worker);
-  // Frees what was cleared, removed, swapped out or dropped: one pass over the index, which lets
-  // batches through. False: there was nothing.
+  // Frees the memory of blocks that were cleared, removed, replaced or dropped. It makes one pass
+  // over the index, and lets batches run between steps. Returns false if there was nothing to free.
   bool Reclaim();
 
-  // Digests of what the worker, or its hidden generation, holds. Empty without
-  // WorkerConfig::digests.
+  // Digests of the blocks that the worker, or its hidden generation, holds. Empty if
+  // WorkerConfig::digests is false.
   ResidencyTotals Digests(WorkerId worker) const;
   ResidencyTotals HiddenDigests(WorkerId worker) const;
-  // Calls `visit` for everything that the worker holds, in no order. One pass over the index.
+  // Calls `visit` for every entry of the worker, in no particular order. One pass over the index.
+  // `visit` must not call the index.
   void ForEachResidency(WorkerId worker,
                         const std::function<void(Tier, uint8_t group, const BlockHash&,
                                                  uint32_t copies)>& visit) const;
 
-  // What has been found out of the worker's hash unit (see scheme_detector.h), for as long as its
-  // groups are not forgotten. Not ok: another one is registered, or it does not divide a known
-  // block size.
+  // Sets the worker's hash unit to the value that was found in its stores (see scheme_detector.h).
+  // It is valid until the learned groups are removed. Errors: kNotFound if the worker is not
+  // registered; kFailedPrecondition if another unit is registered, or if the unit does not divide a
+  // known block size.
   Status LearnHashBlockSize(WorkerId worker, int64_t unit);
-  // The worker may hold blocks that were stored before the batches that will be applied: its stream
-  // was joined late. Until the GPU's cache is cleared nothing is taken for new. No-op if there is
-  // no such worker. ClearWorker implies it.
+  // Declares that the worker may hold blocks that were stored before the batches that will be
+  // applied, because its stream was joined late. Until a clear of the GPU cache, the index does not
+  // conclude that a block is new. No-op if the worker is not registered. ClearWorker implies this
+  // call.
   void NoteMissedBlocks(WorkerId worker);
-  // What the stream has shown of the worker's release, until the worker is restarted. What is
-  // registered counts more. No-op if there is no such worker.
+  // Sets the release rules that the stream has shown, until the worker restarts. Registered rules
+  // have priority. No-op if the worker is not registered.
   void LearnRules(WorkerId worker, EngineRules rules);
 
-  // Applies one decoded batch; events of an unknown worker are dropped. A query sees all of the
-  // batch or nothing of it. Copies are counted: n stores of a (tier, group, hash) take n removes.
-  // AllBlocksCleared empties one tier: the one that it names, else the GPU.
-  // Takes the writers' lock once. All that a caller may ask about the batch is in the result.
+  // Applies one decoded batch. Events of a worker that is not registered are dropped. A query sees
+  // either the whole batch or no part of it. The index counts copies: n stores of a (tier, group,
+  // hash) need n removes. AllBlocksCleared empties one tier: the tier that it names, else the GPU.
+  //
+  // Takes the writers' lock once. The result has all that a caller may need to know of the batch.
   ApplyResult Apply(WorkerId worker, const EventBatch& batch);
 
-  // Gives blocks of the worker whose content is not known their names: hashes[i] is that of the
-  // prefix contents[i]. Others are left as they are; a block that has another name becomes
-  // ambiguous. Lets batches and other calls through in between. Returns the blocks that were named.
-  // REQUIRES: as many contents as hashes.
+  // Gives content keys to blocks of the worker whose content is not known: hashes[i] is the hash of
+  // the prefix that contents[i] names. Blocks with a known content do not change; if its key
+  // differs, the block becomes ambiguous. Batches and other calls can run in between. Returns the
+  // number of blocks that got a name. REQUIRES: hashes and contents have equal sizes.
   size_t NameBlocks(WorkerId worker, std::span<const BlockHash> hashes,
                     std::span<const ContentKey> contents);
 
-  // Reusable prefix per worker of a prompt of `prompt_tokens` tokens whose hash chain (at `unit`
-  // tokens per hash) is `chain`. Never promises more than prompt_tokens - 1. Workers with another
-  // hash unit are left out; one whose unit is not known yet answers 0. `workers` empty: all, in
-  // order of registration. Workers that are not registered are left out.
+  // Returns the reusable prefix per worker, for a prompt of `prompt_tokens` tokens with the hash
+  // chain `chain` (`unit` tokens per hash). No result is above prompt_tokens - 1. `workers` empty:
+  // all workers, in order of registration.
+  //
+  // A worker with another hash unit is not in the result. A worker whose unit is not known yet has
+  // the answer 0. Workers that are not registered are not in the result.
   std::vector<WorkerMatch> Match(std::span<const BlockHash> chain, int64_t unit,
                                  int64_t prompt_tokens, std::span<const WorkerId> workers = {},
                                  MatchPolicy policy = MatchPolicy::kExact) const;
 
-  // The same by content, by hash, or both. The prompt is cut to what a prompt of its tokens can
-  // have.
+  // As above, by content, by hash, or both. Keys and hashes beyond the possible number for
+  // prompt_tokens are ignored.
   std::vector<WorkerMatch> Match(const PromptBlocks& prompt, std::span<const WorkerId> workers = {},
                                  MatchPolicy policy = MatchPolicy::kExact) const;
   const ContentKeys& keys() const;
 
-  // Why the worker's prefixes are not reused. Reads a bounded sample of its prompts, prompt by
-  // prompt; batches are let through between two of them. Empty if there is no such worker.
+  // Returns the reason why the worker's prefixes are not reused. It reads a bounded sample of the
+  // worker's prompts, one prompt at a time; batches can run between two prompts. Empty if the
+  // worker is not registered.
   ReuseDiagnosis Diagnose(WorkerId worker) const;
 
-  // The content that the worker gave a block that it holds; kUnnamed: none.
+  // The content key of a block that the worker holds. kUnnamed: not known.
   ContentKey ContentOf(WorkerId worker, const BlockHash& hash) const;
 
-  // Takes no lock, as Match.
+  // The properties of a worker for a query. Takes no lock, as Match.
   PromptShape ShapeOf(WorkerId worker) const;
 
-  // What is known of the worker's groups now, by group_idx; kUnknown where nothing is.
+  // The known properties of the worker's groups, by group_idx. kUnknown for a group without a known
+  // kind.
   std::vector<GroupSpec> Groups(WorkerId worker) const;
-  // Tokens per hash of the worker's chain; 0: not known yet, or no such worker.
+  // Tokens per hash of the worker's chain. 0: not known yet, or the worker is not registered.
   int64_t hash_block_size(WorkerId worker) const;
   IndexCounters counters(WorkerId worker) const;
   // Times that a call took the writers' lock, so far. Match and ShapeOf take it only where a query

@@ -1,4 +1,4 @@
-// The content keys of a prompt, for queries of the prefix index.
+// PromptContents: the content keys of a prompt, for queries of the prefix index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,11 +12,13 @@
 
 namespace kvcast {
 
-// contents[i] names the prompt's first (i + 1) * unit tokens as a block that ends there is named,
-// whose hash covers `lookahead` tokens more: a prompt of n tokens has (n - lookahead) / unit of
-// them. The list ends where the content cannot be named: at multimodal items out of order, and with
-// embeddings where inputs.embedding_digests of `unit` end (inputs.prompt_embeddings is not read).
-// REQUIRES: unit > 0, 0 <= lookahead <= kMaxLookahead.
+// Returns the content keys of the blocks of a prompt. contents[i] is the name of a block that ends
+// after the first (i + 1) * unit tokens, and whose hash covers `lookahead` more tokens. A prompt of
+// n tokens has (n - lookahead) / unit such blocks.
+//
+// The list ends early at content that has no key: multimodal items that are not sorted by offset,
+// or the end of inputs.embedding_digests of `unit` in a prompt with embeddings. The function does
+// not read inputs.prompt_embeddings. REQUIRES: unit > 0, 0 <= lookahead <= kMaxLookahead.
 std::vector<ContentKey> PromptContents(const ContentKeys& keys, std::span<const TokenId> tokens,
                                        int64_t unit, int64_t lookahead, const HashInputs& inputs);
 

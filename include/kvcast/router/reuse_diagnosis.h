@@ -1,8 +1,10 @@
-// Why a worker's prefixes are not reused: six causes, each with a definition.
+// ReuseDiagnosis: the reason why the prefixes of a worker are not reused, as one of six causes.
 //
-// The index follows a sample of the prompts that a worker stores. A prompt is tested up to its
-// longest prefix that the worker was asked for again, or as a whole if it was not. It is lost if
-// the reuse rule serves nothing of that prefix from what the worker holds now.
+// The index keeps a sample of the prompts that a worker stores. It tests each sampled prompt up to
+// the longest prefix that later requests to this worker needed again. A prefix was needed again if
+// a group stored it twice, or if it was continued in two ways. If there is no such prefix, the
+// index tests the whole prompt. A prompt is lost if the reuse rule serves no part of the tested
+// prefix from the blocks that the worker holds now.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,26 +19,32 @@
 
 namespace kvcast {
 
-// Why a prompt is lost. L: the tokens up to which it is tested. A: the alignment of hits in use.
-// G: the alignment that follows from the block sizes of the groups. The limiting group is the one
-// without which the others serve most.
+// The cause of a lost prompt.
+//
+//   L                 length in tokens of the tested prefix
+//   A                 alignment of hits in use
+//   G                 alignment that follows from the block sizes of the groups
+//   limiting group    the group without which the other groups serve the longest prefix
+//   promise           an answer of the index with more than 0 reusable tokens
 enum class ReuseCause : uint8_t {
-  // No store on any tier has named the limiting group. (Or: groups are learned, and most answers
-  // with a promise were fed back as reusing nothing.)
+  // No store on any tier has named the limiting group. (Or: groups are learned, and for most
+  // answers with a promise, the feedback was that the engine reused nothing.)
   kNeverAnnounced,
-  // The limiting group was announced, but never stored a block that a hit of at most L tokens
-  // needs: neither its held nor its removed blocks would serve one.
+  // The limiting group is known from events, but never stored a block that a hit of at most L
+  // tokens needs: its held blocks and its removed blocks together would not serve such a hit.
   kNeverStored,
-  // The limiting group stored what a hit needs, and removed it while another group holds blocks.
+  // The limiting group stored the blocks that a hit needs, and removed them while another group
+  // still holds blocks.
   kEvictedFirst,
-  // L < A; or the blocks serve a prefix at the hash unit, and none on the grid of A.
+  // L < A. Or the blocks serve a prefix on the grid of the hash unit, and no prefix on the grid of
+  // A.
   kAlignmentTooCoarse,
-  // `alignment` is registered, differs from G, and the blocks serve a prefix on the grid of G and
-  // none on that of A. (Or: most answers with a promise were fed back as that promise rounded down
-  // to G.)
+  // `alignment` is registered and differs from G. The blocks serve a prefix on the grid of G, and
+  // no prefix on the grid of A. (Or: for most answers with a promise, the feedback was the promise
+  // rounded down to G.)
   kToldAlignmentWrong,
-  // Another sampled prompt begins with the same tokens under another salt or adapter, and none was
-  // asked for again under this prompt's own.
+  // Another sampled prompt begins with the same tokens under a different salt or adapter, and no
+  // request needed a prefix of this prompt again with its own salt and adapter.
   kKeyDiffers,
 };
 inline constexpr size_t kReuseCauses = 6;
@@ -44,31 +52,34 @@ inline constexpr size_t kReuseCauses = 6;
 // "told_alignment_wrong", "key_differs".
 std::string_view ReuseCauseName(ReuseCause cause);
 
-// Prompts that are tested before a cause is named.
+// The minimum number of tested prompts before a diagnosis names a cause.
 inline constexpr int64_t kMinTestedPrompts = 8;
 
 // The diagnosis of one worker.
 struct ReuseDiagnosis {
-  // GPU blocks on the sampled prompts, by group_idx. A block is usable if it serves a boundary that
-  // all groups serve, each alone.
+  // GPU blocks of the sampled prompts, by group_idx. A block is usable if it serves a boundary that
+  // each group serves by its own rule.
   struct GroupUse {
     int64_t held = 0;
     int64_t usable = 0;
   };
   std::vector<GroupUse> groups;
-  // Sampled prompts of which a group still holds a block, and those of them that are lost.
+  // `tested`: sampled prompts of which at least one group still holds a block. `lost`: the lost
+  // ones among them.
   int64_t tested = 0;
   int64_t lost = 0;
   std::array<int64_t, kReuseCauses> lost_by_cause{};
-  // The cause of most lost prompts, if more than half of the tested are lost, and at least
-  // kMinTestedPrompts are tested.
+  // The cause of most lost prompts. It has a value only if at least kMinTestedPrompts prompts are
+  // tested, and more than half of them are lost.
   std::optional<ReuseCause> cause;
-  std::optional<int64_t> group;  // group_idx; nullopt: no single one, or not known
+  std::optional<int64_t> group;  // group_idx; nullopt: several groups, or not known
   int64_t alignment = 0;         // A; 0: not known yet
   int64_t group_alignment = 0;   // G
+  // True: `alignment` is registered.
   bool alignment_told = false;
-  // Groups are learned, so that there may be groups that no event has named; the lowest group_idx
-  // without a store below one with stores.
+  // groups_learned: the groups are learned from events, so there may be groups that no event has
+  // named yet. unannounced_group: the lowest group_idx without a store that is below a group_idx
+  // with stores.
   bool groups_learned = false;
   std::optional<int64_t> unannounced_group;
 

@@ -1,4 +1,5 @@
-// The router library in one include: the prefix index and what turns its answers into a choice.
+// All public headers of the router library in one include: the prefix index, and the functions that
+// turn its answers into the choice of a worker.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

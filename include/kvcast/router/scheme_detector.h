@@ -1,20 +1,26 @@
-// SchemeDetector: which hash chain a source really uses, found out and verified from its own
-// stores.
+// SchemeDetector: finds the scheme of the hash chain that a source uses, and verifies it with the
+// source's own stores.
 //
-// A router predicts nothing if it hashes a prompt otherwise than the engine does, and nothing shows
-// it: every lookup just misses. A dense store carries what decides its hashes (tokens, extra keys,
-// parent, the tokens of its lookahead), so that its first block can be hashed again under every
-// known scheme. 64 equal bits are no chance: one fit names algorithm, seed and hash unit together.
+// If a router hashes a prompt differently from the engine, every lookup misses, and no error shows
+// it. A dense store contains all inputs of its hashes (tokens, extra keys, parent, lookahead
+// tokens). The detector hashes its first block under every known scheme and compares the results. A
+// chance match of 64 bits is practically impossible: one fit determines algorithm, seed and hash
+// unit.
 //
-// A fit proves the scheme for the kinds of key of the blocks that fit, and for no other kind:
-// releases differ in how extra keys enter (bare, tagged), and a block without keys cannot tell.
+// A fit proves the scheme only for the kinds of key of the blocks that fit. Releases differ in the
+// form in which the hash covers extra keys (bare, tagged), and a block without keys does not show
+// this form.
 //
-// A store can be tested if it is of the GPU tier, starts at the root or behind a digest that is
-// known whole (bytes on the wire, or a block that was verified before), and its extra keys say
-// those of every hash unit. A store with more tokens than its blocks hold (windows, Mamba states)
-// is hashed through, its unannounced blocks taken for blocks without keys of their own: that its
-// hashes come up in order proves the scheme, that they do not proves nothing. All other stores are
-// skipped, counted by reason, and never speak against a scheme.
+// A store is testable if all of these hold:
+// - It is of the GPU tier.
+// - It starts at the root, or after a block whose full digest is known (bytes on the wire, or a
+//   block that was verified before).
+// - Its extra keys determine the keys of every hash unit.
+//
+// A store may have more tokens than its blocks hold (windows, Mamba states). The detector then
+// hashes the whole span, and treats unannounced blocks as blocks without own extra keys. If the
+// hashes of the store occur in order, the scheme is proven; if they do not, nothing is proven. All
+// other stores are skipped and counted by reason. They are never evidence against a scheme.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -34,82 +40,100 @@
 
 namespace kvcast {
 
-// Seed texts that are tried besides the configured ones: vLLM's default, and what deployment guides
-// set PYTHONHASHSEED to.
+// Default candidates for the seed text: vLLM's default, and the values of PYTHONHASHSEED in
+// deployment guides.
 inline constexpr std::string_view kWellKnownHashSeeds[] = {kDefaultHashSeed, "0", "42"};
 
-// Bounds.
-inline constexpr size_t kMaxSchemeSeeds = 64;        // seeds and raw NONE_HASHes together
-inline constexpr int64_t kMaxUnitsPerBlock = 256;    // hash units in a block that is tested
-inline constexpr int64_t kMaxFollowedUnits = 16;     // hashed behind the block under test
-inline constexpr int64_t kMaxTestedUnits = 1024;     // hashed of one store under one scheme
-inline constexpr uint64_t kMaxSpanSearch = 16384;    // hashes of a search over an incomplete span
-inline constexpr size_t kMaxVerifiedDigests = 1024;  // remembered as parents
-// Tested stores in a row that no candidate fits, until there is no known scheme: two if nothing was
-// left to try (every hash unit, and keys with one reading), else this many.
+// Limits.
+inline constexpr size_t kMaxSchemeSeeds = 64;      // seeds plus raw NONE_HASHes
+inline constexpr int64_t kMaxUnitsPerBlock = 256;  // hash units per tested block
+inline constexpr int64_t kMaxFollowedUnits = 16;   // hashed after the tested block
+// Hash units of one store that are hashed under one scheme.
+inline constexpr int64_t kMaxTestedUnits = 1024;
+// Hashes of one search over an incomplete span.
+inline constexpr uint64_t kMaxSpanSearch = 16384;
+inline constexpr size_t kMaxVerifiedDigests = 1024;  // kept as parents of later stores
+// Number of consecutive tested stores without a fitting candidate after which the scheme counts as
+// unknown. Two stores are sufficient if all possibilities were tried (every hash unit, and keys
+// with one reading); else this number is necessary.
 inline constexpr uint64_t kSchemeMissesToGiveUp = 8;
-inline constexpr uint64_t kTokenlessStoresToGiveUp = 16;  // before any with token ids
+// Number of stores without token ids, before the first store with token ids, after which the scheme
+// counts as unknown.
+inline constexpr uint64_t kTokenlessStoresToGiveUp = 16;
 
-// What makes a prompt's hash chain, besides the prompt.
+// The parameters of a prompt's hash chain that are not part of the prompt.
 struct ChainScheme {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
-  // Names the seed: its text, or "none_hash:" and the first hex digits of a raw one. Empty as long
-  // as only blocks behind the root were seen; so is none_hash.
+  // Name of the seed: its text, or "none_hash:" and the first hex digits of a raw NONE_HASH. `seed`
+  // and `none_hash` are empty as long as no store at the root was seen.
   std::string seed;
   std::vector<uint8_t> none_hash;
-  int64_t hash_block_size = 0;  // tokens per hash
+  int64_t hash_block_size = 0;  // tokens per block hash
 
   friend bool operator==(const ChainScheme&, const ChainScheme&) = default;
 };
-// "sha256_cbor, seed 0, unit 16", for messages.
+// For messages; for example "sha256_cbor, seed 0, unit 16".
 std::string ToString(const ChainScheme& scheme);
 
-// What the registration says of the source, and what else may be the case.
+// The registered properties of a source, and the candidates for the other properties.
 struct SchemeDetectorConfig {
-  // Registered: verified all the same. What is not given is found out.
+  // Registered properties. The detector verifies them too, and searches the properties that are not
+  // set.
   std::optional<HashAlgorithm> algorithm;
   std::optional<std::string> seed;
-  std::vector<uint8_t> none_hash;  // raw bytes, instead of the seed; empty: not given
-  int64_t hash_block_size = 0;     // 0: not given
-  // Candidates besides what is registered. All algorithms and hash units are tried with each.
+  // Raw bytes of NONE_HASH, instead of the seed. Empty: not set.
+  std::vector<uint8_t> none_hash;
+  int64_t hash_block_size = 0;  // 0: not set
+  // Candidates besides the registered values. All algorithms and hash units are tried with each
+  // candidate.
   std::vector<std::string> seeds{std::begin(kWellKnownHashSeeds), std::end(kWellKnownHashSeeds)};
   std::vector<std::vector<uint8_t>> none_hashes;
-  // Path of each LoRA adapter, by name. Tagged keys hash it and no event carries it: without it the
-  // stores of an adapter can only be tested against bare keys.
+  // Path of each LoRA adapter, by adapter name. Tagged keys contain the path, and no event carries
+  // it. Without the path, the detector can test the stores of an adapter only against bare keys.
   std::map<std::string, std::string> lora_paths;
-  // After a verdict, one testable store in so many is tested (at the root and behind it apart).
+  // After a verdict, one in sample_period testable stores is tested. Stores at the root and other
+  // stores are counted separately.
   uint64_t sample_period = 64;
 };
 
+// State of the verdict of a source.
 enum class SchemeState : uint8_t {
-  kUnknown,    // not enough seen
-  kMatched,    // the stores have this scheme, and the registration does not say otherwise
-  kTokenMode,  // no known scheme: the chain of a prompt cannot be computed
-  kMismatch,   // the stores contradict the registration
+  kUnknown,  // not enough stores seen
+  // The scheme of the stores is known, and does not contradict the registration.
+  kMatched,
+  // No known scheme fits: the hash chain of a prompt cannot be computed.
+  kTokenMode,
+  kMismatch,  // the stores contradict the registration
 };
 inline constexpr size_t kSchemeStates = 4;
 // "unknown", "matched", "token_mode", "mismatch".
 std::string_view SchemeStateName(SchemeState state);
 
-// Kinds of key in a block. A scheme is proven for each kind apart.
+// Kinds of key in a block. A scheme is proven for each kind separately.
 enum class KeyKind : uint8_t {
-  kPlain,       // no extra keys, and no lookahead
+  kPlain,       // no extra keys, no lookahead
   kSalt,        // cache salt
   kLora,        // LoRA adapter
   kImages,      // multimodal items
   kEmbeddings,  // prompt embeddings
-  kLookahead,   // the hash covers tokens behind the block
+  kLookahead,   // the hash covers tokens after the block
 };
 inline constexpr size_t kKeyKinds = 6;
 // "plain", "salt", "lora", "images", "embeddings", "lookahead".
 std::string_view KeyKindName(KeyKind kind);
 
+// Evidence for one kind of key.
 enum class KeyProof : uint8_t {
-  kUnproven,  // no testable store of this kind, or none that could decide
-  kProven,    // kPlain and kLookahead: the last store tested fits
-  kBare,      // the others: it fits, with bare keys
-  kTagged,    // the others: it fits, with tagged keys
-  kRefuted,   // the last store tested that could decide fits neither form
+  // No testable store of this kind, or no conclusive one.
+  kUnproven,
+  // kPlain and kLookahead only: the last tested store fits.
+  kProven,
+  // Other kinds: the last tested store fits with bare keys.
+  kBare,
+  // Other kinds: the last tested store fits with tagged keys.
+  kTagged,
+  // The last conclusive store fits neither form.
+  kRefuted,
 };
 // "unproven", "proven", "bare", "tagged", "refuted".
 std::string_view KeyProofName(KeyProof proof);
@@ -117,110 +141,133 @@ inline bool IsProven(KeyProof proof) {
   return proof == KeyProof::kProven || proof == KeyProof::kBare || proof == KeyProof::kTagged;
 }
 
+// Evidence for one kind of key, with the reason if it is not proven.
 struct KeyKindState {
   KeyProof proof = KeyProof::kUnproven;
-  std::string reason;  // one line: why it is not proven; empty: no such store seen, or proven
+  // One line: the reason why the kind is not proven. Empty: proven, or no such store seen.
+  std::string reason;
 
   friend bool operator==(const KeyKindState&, const KeyKindState&) = default;
 };
 
+// The verdict of a detector on its source.
 struct SchemeVerdict {
   SchemeState state = SchemeState::kUnknown;
-  // What the stores have, as far as it is known: complete if kMatched; if kMismatch, what was found
-  // instead of what was registered.
+  // The scheme of the stores, as far as it is known. It is complete for kMatched. For kMismatch, it
+  // is the scheme that was found instead of the registered scheme.
   std::optional<ChainScheme> scheme;
-  std::string reason;  // one line; empty for a match from the start
-  // By KeyKind; proofs are of `scheme`. A verdict can be kMatched with a kind refuted.
+  // One line. Empty if the first verdict was a match and no later store contradicted it.
+  std::string reason;
+  // By KeyKind. The proofs refer to `scheme`. A verdict may be kMatched although one kind is
+  // refuted.
   std::array<KeyKindState, kKeyKinds> kinds{};
-  // L of the last store that fits. Where it changes, kPlain and kLookahead have to be proven again.
+  // L of the last store that fits. If L changes, kPlain and kLookahead must be proven again.
   int64_t lookahead = 0;
 
   const KeyKindState& of(KeyKind kind) const { return kinds[static_cast<size_t>(kind)]; }
   friend bool operator==(const SchemeVerdict&, const SchemeVerdict&) = default;
 };
 
-// The form in which a prompt with these inputs is hashed, if the stores have proven the scheme for
-// every kind of key it has: with lookahead where the stores have it, and nullopt where a kind is
-// not proven or two kinds are proven in different forms. The chain of the prompt is then
-// BlockHasher::FromNoneHash(scheme->algorithm, scheme->none_hash) ExtendChain(tokens,
-// scheme->hash_block_size, inputs, chain, form).
+// Returns the form in which the engine hashes a prompt with these inputs. The form has lookahead if
+// the stores have it. nullopt: a kind of key of the prompt is not proven, or two kinds are proven
+// in different forms. The chain of the prompt is
+//
+//   BlockHasher::FromNoneHash(scheme->algorithm, scheme->none_hash)
+//       ->ExtendChain(tokens, scheme->hash_block_size, inputs, chain, form)
 std::optional<ChainForm> ProvenForm(const SchemeVerdict& verdict, const HashInputs& inputs);
-// The kinds of key that stand against ProvenForm, with their reasons, in one line; empty: none.
+// The kinds of key because of which ProvenForm returns nullopt, with their reasons, in one line.
+// Empty: none.
 std::string WhyUnprovenForm(const SchemeVerdict& verdict, const HashInputs& inputs);
-// The most likely form, proven or not: the form of the kinds that are proven, else tagged where the
-// stores have lookahead, else bare.
+// Returns the most likely form, without proof. It is the form of the kinds that are proven; else
+// tagged if the stores have lookahead; else bare.
 ChainForm LikelyForm(const SchemeVerdict& verdict);
 
-// Why a store could not be tested.
+// The reason why a store could not be tested.
 enum class SchemeSkip : uint8_t {
-  kOtherTier,       // not of the GPU tier
-  kNoHashes,        // announces no block
-  kNoTokens,        // no token ids
-  kTokenPairs,      // several token ids per position
-  kBlockSize,       // out of range, or too many hash units in a block
-  kSparse,          // its tokens are no whole number of blocks, or of too many hash units
-  kUnknownParent,   // behind a block whose digest is not known whole
-  kUnresolvedKeys,  // extra keys of the block do not say those of each hash unit, or were not sent
-  kLookahead,       // lookahead tokens out of range, or not of every block
+  kOtherTier,   // not of the GPU tier
+  kNoHashes,    // the store names no block
+  kNoTokens,    // no token ids
+  kTokenPairs,  // several token ids per position
+  kBlockSize,   // out of range, or too many hash units in a block
+  // The tokens are not a whole number of blocks, or are too many hash units.
+  kSparse,
+  // The store follows a block whose full digest is not known.
+  kUnknownParent,
+  // The extra keys of a block do not determine the keys of each hash unit, or were not sent.
+  kUnresolvedKeys,
+  // Lookahead tokens are out of range, or not present for every block.
+  kLookahead,
 };
 inline constexpr size_t kSchemeSkips = 9;
 std::string_view SchemeSkipName(SchemeSkip reason);
 
-// Blocks under test, by kind of key.
+// Results of tested blocks, per kind of key.
 struct KeyKindCounters {
   uint64_t fits = 0;
-  uint64_t misses = 0;          // fit neither form, though nothing was left to try
-  uint64_t contradictions = 0;  // of a kind that was proven
+  // Fit neither form, although all possibilities were tried.
+  uint64_t misses = 0;
+  uint64_t contradictions = 0;  // misses of a kind that was proven
 };
 
+// Counters of one detector. They are never reset.
 struct SchemeCounters {
-  uint64_t stores = 0;        // seen; = testable + all skipped
-  uint64_t testable = 0;      // of them
-  uint64_t tested = 0;        // of them; = matched + mismatched + inconclusive
-  uint64_t matched = 0;       // fit the scheme of the verdict
-  uint64_t mismatched = 0;    // fit another one, or none
-  uint64_t inconclusive = 0;  // fit none, but have more readings than were tried
+  uint64_t stores = 0;    // all observed stores; = testable + sum of skipped
+  uint64_t testable = 0;  // stores that can be tested
+  // = matched + mismatched + inconclusive
+  uint64_t tested = 0;
+  uint64_t matched = 0;     // fit the scheme of the verdict
+  uint64_t mismatched = 0;  // fit another scheme, or no scheme
+  // Fit no scheme, but have more readings than were tried.
+  uint64_t inconclusive = 0;
   std::array<uint64_t, kSchemeSkips> skipped{};
-  // Stores that do not fit a scheme that was proven for their kind of key: the hash and the tokens
-  // do not belong together, or the scheme has changed.
+  // Stores that do not fit a scheme that was proven for their kind of key: the hash does not belong
+  // to the tokens, or the scheme has changed.
   uint64_t contradictions = 0;
   std::array<KeyKindCounters, kKeyKinds> kinds{};
-  uint64_t changes = 0;    // of a scheme that had been found
-  uint64_t hashes = 0;     // computed; what all this costs
-  uint64_t forgotten = 0;  // verified digests that had to make room for later ones
+  uint64_t changes = 0;    // changes of a scheme that was found before
+  uint64_t hashes = 0;     // computed hashes; the cost of the detector
+  uint64_t forgotten = 0;  // verified digests that were dropped because of the limit
 };
 
-// One source's detector. Thread-compatible. Memory: about 150 KiB at most.
+// The detector of one source. Thread-compatible. Memory: at most about 150 KiB.
 //
-// Tested are the first testable store of every kind of key and one in sample_period of them, and
-// while a kind that was seen is not proven every store of the kind, up to kSchemeMissesToGiveUp
-// without a fit.
+// Tested stores: the first testable store of every kind of key, and one in sample_period testable
+// stores. If a kind was seen and is not proven, every store of the kind is tested, up to
+// kSchemeMissesToGiveUp stores without a fit.
 //
-// Cost: a store that is not tested costs no hash. One that fits the scheme found before costs the
-// units of its first block + at most kMaxFollowedUnits hashes; more, but kMaxTestedUnits at most,
-// where a kind of key that is due first comes up further behind, and where the span is incomplete.
-// A block with extra keys costs twice that until the form of the keys is known, and three times
-// where several multimodal items share it. Only until the first verdict, after a store that does
-// not fit, and for one testable store in sample_period where no scheme is known, is every candidate
-// tried: 4 algorithms x seeds x the sum over all hash units of the units in a block (31 for 16
-// tokens), twice with extra keys; over an incomplete span kMaxSpanSearch hashes at most.
+// Cost in hashes:
+// - 0 for a store that is not tested.
+// - For a store that fits the known scheme: the units of its first block, and at most
+//   kMaxFollowedUnits. It is more, at most kMaxTestedUnits, if a due kind of key first occurs later
+//   in the store, or if the span is incomplete.
+// - A block with extra keys costs twice as much until the form of its keys is known, and three
+//   times as much if several multimodal items share the block.
+// - All candidates: 4 algorithms x seeds x the sum over all hash units of the units in a block (31
+//   for 16 tokens), twice as much with extra keys; at most kMaxSpanSearch over an incomplete span.
+//   All candidates are tried only until the first verdict, after a store that does not fit, and, if
+//   no scheme is known, for one in sample_period testable stores.
 //
-// A wrong registration is reported with the first testable store at the root, or the first one at
-// all if the hashes are bytes and algorithm or unit is wrong; with the eighth if no candidate fits
-// and the stores do not carry extra keys. A scheme that changes without a word is found within
-// sample_period stores at the root, after AllBlocksCleared with the first.
+// Delay of a verdict:
+// - The first testable store at the root shows a wrong registration. If the hashes are bytes and
+//   the algorithm or the unit is wrong, the first testable store at any position shows it. If no
+//   candidate fits and the stores carry no extra keys, the eighth store shows it.
+// - A changed scheme is found within sample_period stores at the root, and after AllBlocksCleared
+//   with the first store.
 class SchemeDetector {
  public:
-  // Not ok: too many seeds, an empty or too long NONE_HASH, or a hash unit or period out of range.
+  // Error: kInvalidArgument for too many seeds, an empty or too long NONE_HASH, or a hash unit or
+  // period out of range.
   static Result<SchemeDetector> Create(const SchemeDetectorConfig& config);
   SchemeDetector(SchemeDetector&&) noexcept;
   SchemeDetector& operator=(SchemeDetector&&) noexcept;
   ~SchemeDetector();
 
-  // Every event of the source, in order. It does not matter whether it has been applied.
+  // The caller must pass every event of the source, in order. Whether the event was applied to an
+  // index does not matter.
   void Observe(const Event& event);
   void Observe(const EventBatch& batch);
-  // The engine began anew: the verdict is open again, and no proof is kept. Counters stay.
+  // The engine restarted: the verdict becomes kUnknown, and all proofs are dropped. Counters do not
+  // change.
   void Restart();
 
   const SchemeVerdict& verdict() const;

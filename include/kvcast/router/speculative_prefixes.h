@@ -1,8 +1,9 @@
-// SpeculativePrefixes: what was just routed to a worker and is not in its events yet.
+// SpeculativePrefixes: the prefixes that were routed to a worker recently and are not in its events
+// yet.
 //
-// Between the routing of a prompt and the engine's BlockStored a second prompt with the same prefix
-// should follow the first. These entries are a guess: short-lived, bounded in number, and never
-// part of PrefixIndex's answer.
+// There is a delay between the routing of a prompt and the engine's BlockStored. A second prompt
+// with the same prefix should go to the same worker during this delay. The entries are guesses:
+// they expire, their number is bounded, and PrefixIndex never includes them in its answers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,26 +18,27 @@
 namespace kvcast {
 
 struct SpeculativeConfig {
-  int64_t lifetime_ms = 2000;  // an entry that no event confirmed is gone after this
-  size_t entries_max = 65536;  // hashes of all workers; the oldest leave first
+  int64_t lifetime_ms = 2000;  // an entry without a confirming event expires after this time
+  size_t entries_max = 65536;  // hashes of all workers; the oldest entries are dropped first
 };
 
-// Thread-compatible. Times are the caller's clock in milliseconds and must not go back.
+// Thread-compatible. All times are milliseconds of the caller's clock, which must not go back.
 class SpeculativePrefixes {
  public:
   explicit SpeculativePrefixes(const SpeculativeConfig& config = {});
   ~SpeculativePrefixes();
 
-  // The prompt with this hash chain was routed to `worker`.
+  // Records that the prompt with this hash chain was routed to `worker`.
   void Routed(WorkerId worker, std::span<const BlockHash> chain, int64_t now_ms);
-  // The worker's GPU stores confirm their hashes: the exact index speaks for them from here on.
-  // A clear ends all that was expected of the worker.
+  // Removes the entries that GPU stores of the batch confirm; from then on the exact index contains
+  // these blocks. AllBlocksCleared of the GPU tier removes all entries of the worker.
   void Confirm(WorkerId worker, const EventBatch& batch);
-  // The worker restarted or left.
+  // Removes all entries of a worker that restarted or left.
   void Forget(WorkerId worker);
 
-  // Tokens up to the deepest hash of `chain` that is expected on `worker`. A hash names its whole
-  // prefix, so shallower ones may have been confirmed already. `unit`: tokens per hash.
+  // Returns the number of tokens up to the deepest hash of `chain` that is expected on `worker`. A
+  // hash names its whole prefix; shallower hashes may already be confirmed. `unit`: tokens per
+  // hash.
   int64_t Match(WorkerId worker, std::span<const BlockHash> chain, int64_t unit, int64_t now_ms);
 
   size_t entries() const;

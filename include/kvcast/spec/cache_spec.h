@@ -1,7 +1,8 @@
-// Cache specs: what kind of KV each group of a model keeps, and how the groups share one pool.
+// Cache specs: the kind of KV state that each KV-cache group of a model keeps, and the
+// configuration of the block pool that all groups share.
 //
-// Terms and rules follow vLLM's KVCacheSpec / KVCacheConfig. All sizes are in tokens unless a name
-// says otherwise.
+// Terms and rules follow vLLM's KVCacheSpec and KVCacheConfig. All sizes are in tokens unless a
+// name contains another unit. All types are plain values. All functions are pure and thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +17,7 @@
 
 namespace kvcast {
 
-// `kv_cache_spec_kind` of the events.
+// Kind of a group; `kv_cache_spec_kind` of the events.
 enum class SpecKind : uint8_t {
   kFullAttention,
   kMlaAttention,
@@ -27,16 +28,17 @@ enum class SpecKind : uint8_t {
   kMamba,
   kEncoderOnlyAttention,
   kCrossAttention,
-  // One scratch block a request, written in circles: an indexer's tail. Announced by no event.
+  // One scratch block per request, used as a circular buffer (the tail of an indexer). No event
+  // names such a group.
   kCircularBuffer,
   kUnknown,
 };
 
-// "full_attention", ... ; an unknown name parses to kUnknown.
+// Name and parser: "full_attention", ... ParseSpecKind returns kUnknown for an unknown name.
 std::string_view SpecKindName(SpecKind kind);
 SpecKind ParseSpecKind(std::string_view name);
 
-// Kinds whose prefix is reusable only as a whole: full attention, MLA, sink.
+// True for the kinds that need every block of a prefix: full attention, MLA, sink.
 constexpr bool IsFullKind(SpecKind kind) {
   return kind == SpecKind::kFullAttention || kind == SpecKind::kMlaAttention ||
          kind == SpecKind::kSinkFullAttention;
@@ -50,30 +52,35 @@ constexpr bool IsCacheableKind(SpecKind kind) {
          kind == SpecKind::kMamba;
 }
 
-// How a Mamba group keeps states: one running state, one per block, or states at aligned step ends.
+// The states that a Mamba group keeps: one running state (kNone), one state per block (kAll), or
+// states at aligned step ends (kAlign).
 enum class MambaMode : uint8_t { kNone, kAll, kAlign };
 
 // One KV-cache group. Its index in CacheConfig::groups is its group_idx.
 struct GroupSpec {
   SpecKind kind = SpecKind::kFullAttention;
-  // With decode context parallel: the tokens that a block covers over all ranks. Hashes, lookup,
-  // allocation and every event count in this unit.
+  // Tokens per block. With decode context parallel, this is the number of tokens that a block
+  // covers over all ranks. Hashes, lookups, allocations and events use this unit.
   int64_t block_size = 16;
   int64_t sliding_window = 0;  // window kinds: > 0
   int64_t chunk_size = 0;      // chunked local: > 0
   MambaMode mamba_mode = MambaMode::kNone;
   int64_t speculative_blocks = 0;  // Mamba: state blocks for draft tokens
-  // Mamba, align: blocks for a state inside the last chunk of a prompt, and the tokens between the
-  // chunk's beginning and such a state must be a multiple of the alignment. 0: off.
+  // Mamba, kAlign: number of blocks for a state inside the last chunk of a prompt. 0: off. The
+  // distance from the start of the chunk to such a state must be a multiple of
+  // prefill_checkpoint_alignment tokens.
   int64_t prefill_checkpoint_blocks = 0;
   int64_t prefill_checkpoint_alignment = 0;
-  int64_t extra_retained_tokens = 0;  // window kinds with multi-module MTP
-  int64_t sink_tokens = 0;            // sink: blocks for these are reserved at start
-  // R-SWA (reported as full attention): decode sees the prompt and this many last tokens. 0: off.
+  int64_t extra_retained_tokens = 0;  // window kinds, with multi-module MTP
+  int64_t sink_tokens = 0;            // sink kind: blocks for these tokens are reserved at start
+  // R-SWA (reported as full attention): a decode step reads the prompt and this number of last
+  // tokens. 0: off.
   int64_t reference_window = 0;
-  bool eagle = false;  // the last hit block must be recomputed for the draft head
-  // False: the group takes no part in prefix caching: no events, no lookups, no limit on a hit
-  // (scratch groups; windows that are computed again behind a hit, see CacheConfig::replay_tokens).
+  // The group has a draft head, which requires that the last block of a hit is computed again.
+  bool eagle = false;
+  // False: the group takes no part in prefix caching. It has no events and no lookups, and does not
+  // limit a hit. Examples are scratch groups, and windows that are computed again after a hit (see
+  // CacheConfig::replay_tokens).
   bool prefix_cacheable = true;
 
   friend bool operator==(const GroupSpec&, const GroupSpec&) = default;
@@ -84,98 +91,115 @@ constexpr bool TakesPart(const GroupSpec& group) {
   return group.prefix_cacheable && IsCacheableKind(group.kind);
 }
 
-// Whose caching rules apply. Each generation of vLLM has those of the one before, and more.
+// The generation of vLLM that defines the caching rules. Each generation has the rules of the
+// previous generation and the additional rules that are listed here.
 enum class EngineRules : uint8_t {
-  // v0.19 to v0.21: every full block that was computed is cached; freed blocks are taken in the
+  // v0.19 to v0.21. Every full block that was computed is cached. Freed blocks are allocated in the
   // order in which they were freed.
   kV021,
-  // main of May 2026 (v0.22): blocks that cannot serve a hit on the alignment grid are not cached.
+  // vLLM main of May 2026 (v0.22). Blocks that cannot serve a hit on the alignment grid are not
+  // cached.
   kMain2026May,
-  // main from June 2026 on: freed blocks that are not cached are taken before any cached one; the
-  // end of a prompt is cached inside its block.
+  // vLLM main from June 2026 on. Freed blocks that are not cached are allocated before freed blocks
+  // that are cached. The end of a prompt inside a block is cached.
   kMain2026August,
-  // v0.32: a group that drops a block for its draft head sees every hashed block of the prompt (see
-  // EagleLimit), and the cache keeps the prefixes that such a lookup can reach. Stands for v0.29 to
-  // v0.31 too, but for EagleLimit.
+  // v0.32. The lookup of a group that drops a block for its draft head covers every hashed block of
+  // the prompt (see EagleLimit). The cache keeps the prefixes that such a lookup can reach. This
+  // value also stands for v0.29 to v0.31, except for EagleLimit.
   kV032,
-  // v0.33: with lookahead hashes no group drops a block.
+  // v0.33. With lookahead hashes, no group drops a block.
   kV033,
 };
 
-// "v0.21", "2026-05", "2026-08", "v0.32", "v0.33".
+// Name and parser: "v0.21", "2026-05", "2026-08", "v0.32", "v0.33". ParseEngineRules returns
+// nullopt for any other name.
 std::string_view EngineRulesName(EngineRules rules);
 std::optional<EngineRules> ParseEngineRules(std::string_view name);
-// All of them, quoted, as errors list them.
+// All names, quoted and separated by commas, for error messages.
 std::string EngineRulesNames();
 
-// The cache of one engine: groups that share one pool of blocks.
+// The cache configuration of one engine: its groups, which share one pool of blocks.
 struct CacheConfig {
   std::vector<GroupSpec> groups;
-  int64_t num_blocks = 0;  // block 0, the null block, included
+  int64_t num_blocks = 0;  // including block 0, the null block
   int64_t max_model_len = 131072;
-  // Tokens that may be scheduled but not processed yet; enters the admission cap of window groups.
+  // Maximum number of tokens that are scheduled but not processed yet. Part of the admission limit
+  // of window groups.
   int64_t max_in_flight_tokens = 8192;
-  int64_t max_encoder_tokens = 0;  // of one request; cross attention
-  // Tokens per hash. 0: greatest common divisor of the block sizes of the groups that take part in
-  // prefix caching.
+  int64_t max_encoder_tokens = 0;  // per request; cross attention only
+  // Tokens per block hash. 0: the greatest common divisor of the block sizes of the groups that
+  // take part in prefix caching.
   int64_t hash_block_size = 0;
-  // Alignment of hits and of what is cached. 0: least common multiple of the block sizes.
+  // Alignment of hits and of cached prefixes. 0: the least common multiple of the block sizes.
   int64_t scheduler_block_size = 0;
   bool enable_caching = true;
-  // Draft tokens of multi-module MTP: the last mtp_lookahead_tokens - 1 computed tokens may be
-  // prefilled again and are not cached yet.
+  // Draft tokens of multi-module MTP. The last mtp_lookahead_tokens - 1 computed tokens may be
+  // prefilled again; they are not cached yet.
   int64_t mtp_lookahead_tokens = 0;
-  // prefix_cache_retention_interval: nullopt keeps every block of a window that may serve a hit
-  // (dense); 0 keeps replay boundaries only; r > 0 also one boundary every r tokens.
+  // prefix_cache_retention_interval. nullopt: the cache keeps every block of a window that may
+  // serve a hit (dense retention). 0: it keeps only the blocks at replay boundaries. r > 0: it also
+  // keeps the blocks at one boundary every r tokens.
   std::optional<int64_t> retention_interval;
   EngineRules rules = EngineRules::kV033;
-  // Bounded replay: the last so many tokens of a hit are computed again, for window groups outside
-  // prefix caching, and a hit of no more than these is none. 0: off.
+  // Bounded replay, for window groups outside prefix caching. The engine computes the last
+  // replay_tokens tokens of a hit again. A hit of at most replay_tokens tokens counts as no hit. 0:
+  // off.
   int64_t replay_tokens = 0;
-  // How the chain is hashed. With lookahead no group may drop a block.
+  // The form of the hash chain. With lookahead, no group may drop a block.
   ChainForm chain_form;
-  // Mamba states are also kept where a prompt parts from the prefix that others share
-  // (enable_mamba_shared_prefix_checkpoint): PrefixHit::shared_prefix_boundary.
+  // True: Mamba states are also kept at the position where a prompt diverges from a prefix that
+  // other prompts share (enable_mamba_shared_prefix_checkpoint). See
+  // PrefixHit::shared_prefix_boundary.
   bool mamba_shared_prefix_checkpoint = false;
-  // Ranks that share the tokens of a request. More than 1: full attention and Mamba groups only.
+  // Number of ranks that share the tokens of a request. A value above 1 is valid only with
+  // full-attention and Mamba groups.
   int64_t decode_context_parallel = 1;
-  // Attention kernels may read slots that were never written: CacheManager::TakeBlocksToZero says
-  // which blocks to clear.
+  // True: attention kernels may read slots that were never written. The engine must then zero the
+  // blocks that CacheManager::TakeBlocksToZero returns.
   bool zero_new_blocks = false;
-  double watermark = 0;  // share of the pool kept free when a waiting request is admitted
+  // Share of the pool, in 0..1, that stays free when a waiting request is admitted.
+  double watermark = 0;
 };
 
-// Checks `config`, fills in what 0 stands for, and sets `eagle` in all groups whose specs equal
-// that of an EAGLE group: equal groups are looked up together. Every error names the field.
+// Validates `config` and replaces each 0 that stands for a default. If one group is an EAGLE group,
+// the result has `eagle` set in all groups with an equal spec, because equal groups are looked up
+// together. Error: kInvalidArgument; the message names the field.
 Result<CacheConfig> ValidateCacheConfig(CacheConfig config);
 
-// True if hits may end inside a block: a Mamba group keeps states at aligned step ends in blocks
-// larger than the hash unit (of one unit too with decode context parallel, where the blocks of
-// attention are larger), and every other group can look up at hash units or has blocks of one unit.
+// True if a hit may end inside a block. This requires:
+// - a Mamba group that keeps states at aligned step ends, in blocks larger than the hash unit. With
+//   decode context parallel, blocks of one unit are also sufficient if the blocks of attention are
+//   larger.
+// - every other group can look up at hash units, or has blocks of one unit.
+//
 // REQUIRES: a validated config.
 bool PartialHitsEnabled(const CacheConfig& config);
 
-// Grid of hit lengths in tokens: the hash unit with partial hits, else scheduler_block_size.
+// The grid of hit lengths, in tokens: the hash unit with partial hits, else scheduler_block_size.
 // REQUIRES: a validated config.
 int64_t HitAlignment(const CacheConfig& config);
 
-// How far a lookup looks for the unit behind a hit that a group with a draft head gives up, in
-// tokens. A lookup of several groups looks at all `hashed_tokens` of the prompt from v0.32 on;
-// every other one at those of the longest hit, `max_tokens`. `groups`: of the cache, those that
-// take no part included.
+// The limit, in tokens, up to which a lookup searches for the unit after a hit that a group with a
+// draft head gives up. From v0.32 on, a lookup over several groups searches all `hashed_tokens` of
+// the prompt. All other lookups search up to `max_tokens`, the longest possible hit. `groups`: the
+// number of groups of the cache, including groups that take no part in prefix caching.
 constexpr int64_t EagleLimit(EngineRules rules, size_t groups, int64_t max_tokens,
                              int64_t hashed_tokens) {
   if (rules < EngineRules::kV032 || groups < 2 || hashed_tokens < max_tokens) return max_tokens;
   return hashed_tokens;
 }
 
-// Blocks that one sequence of `group` can hold at a time, or nullopt where that grows with the
-// sequence: window cdiv(min(W-1+X+I, L), bs)+1, chunked cdiv(min(C+I, L), bs). One formula for
-// start-up sizing and for the run-time admission gate.
+// The maximum number of blocks that one sequence of `group` holds at a time. nullopt: the number
+// grows with the sequence. Start-up sizing and run-time admission use this formula, with W =
+// sliding_window, X = extra_retained_tokens, C = chunk_size, I = max_in_flight_tokens, L =
+// max_model_len and bs = block_size:
+//
+//   window kinds    cdiv(min(W-1+X+I, L), bs) + 1
+//   chunked local   cdiv(min(C+I, L), bs)
 std::optional<int64_t> MaxAdmissionBlocks(const GroupSpec& group, int64_t max_model_len,
                                           int64_t max_in_flight_tokens);
 
-// What bounds one request, in tokens.
+// Limits of one request, in tokens.
 struct RequestLimits {
   int64_t max_model_len = 0;
   int64_t max_in_flight_tokens = 0;
@@ -183,34 +207,37 @@ struct RequestLimits {
 };
 RequestLimits LimitsOf(const CacheConfig& config);
 
-// The most blocks of `group` that one request holds at a time: MaxAdmissionBlocks where there is
-// one, else
+// The maximum number of blocks of `group` that one request holds at a time. This is
+// MaxAdmissionBlocks if it has a value, else (with S = speculative_blocks):
+//
 //   full attention   cdiv(L, bs)
-//   Mamba            all: cdiv(L, bs) + S; align: 2 + S + prefill checkpoints; none: as all, which
-//   is 1 + S for the block
-//                    of max_model_len tokens that this mode has
+//   Mamba, kAll      cdiv(L, bs) + S
+//   Mamba, kAlign    2 + S + prefill checkpoint blocks
+//   Mamba, kNone     as kAll; this is 1 + S, because bs = L in this mode
 //   cross attention  cdiv(encoder tokens, bs)
 //   encoder only     0
 //   circular buffer  1
+//
 // REQUIRES: block_size > 0, and no length above 2^31.
 int64_t MaxBlocksPerRequest(const GroupSpec& group, const RequestLimits& limits);
 
-// Sum of MaxBlocksPerRequest over the groups. REQUIRES: a validated config.
+// The sum of MaxBlocksPerRequest over all groups. REQUIRES: a validated config.
 int64_t MaxBlocksPerRequest(const CacheConfig& config);
 
-// Blocks that no request can use: the null block and those of attention sinks.
+// The number of blocks that no request can use: the null block and the blocks of attention sinks.
 int64_t ReservedBlocks(const CacheConfig& config);
 
-// What a request holds beyond MaxBlocksPerRequest where prefixes may end inside a block: a cached
-// block and its copy are held together until the copy has run, in each group that shares such
-// blocks. REQUIRES: a validated config.
+// The number of blocks that a request may hold beyond MaxBlocksPerRequest. If prefixes may end
+// inside a block, a request holds a cached block and its copy until the copy has run, in each group
+// that shares such blocks. REQUIRES: a validated config.
 int64_t MaxCopyBlocks(const CacheConfig& config);
 
-// The smallest num_blocks with which a request of `total_tokens`, running alone, always gets its
-// next step. REQUIRES: a validated config; lengths from 0 to 2^31.
+// The smallest num_blocks with which a request of `total_tokens` tokens can run every step, if it
+// runs alone. REQUIRES: a validated config; lengths from 0 to 2^31.
 int64_t RequiredBlocks(const CacheConfig& config, int64_t total_tokens, int64_t encoder_tokens);
 
-// Leading tokens of a computed prefix of n tokens that attention will never read again.
+// The number of leading tokens that attention will not read again, after `computed_tokens` tokens
+// were computed.
 int64_t SkippedTokens(const GroupSpec& group, int64_t computed_tokens);
 
 constexpr int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }

@@ -1,4 +1,4 @@
-// GroupTokens: a number of tokens for each KV-cache group.
+// GroupTokens: one number of tokens per KV-cache group, indexed by group_idx.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,8 +12,8 @@
 
 namespace kvcast {
 
-// By group_idx. As a vector, but allocates nothing for the few groups that most models have: an
-// index answers for every worker of a fleet at once.
+// A vector that allocates nothing for up to kFew groups. Most models have so few groups, and one
+// query of the index returns one GroupTokens per worker of a fleet. Thread-compatible.
 class GroupTokens {
  public:
   GroupTokens() = default;
@@ -49,7 +49,7 @@ class GroupTokens {
 
   size_t size_ = 0;
   std::array<int64_t, kFew> few_{};
-  std::vector<int64_t> many_;  // if they are more than kFew
+  std::vector<int64_t> many_;  // used if there are more than kFew groups
 };
 
 }  // namespace kvcast

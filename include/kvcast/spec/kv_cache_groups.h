@@ -1,7 +1,8 @@
-// From layers to KV-cache groups: which layers of a model share a block table.
+// KV-cache groups: decides which layers of a model share a block table.
 //
-// Follows vLLM's get_kv_cache_groups, so that a model gets the same groups in the same order here
-// as there: the position in the result is the group_idx of its events.
+// The functions follow vLLM's get_kv_cache_groups: a model gets the same groups in the same order
+// as in vLLM. The position of a group in the result is the group_idx of its events. All functions
+// are pure and thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,55 +16,63 @@
 
 namespace kvcast {
 
-// What one layer keeps: its cache, and the bytes of one page, which is one block of one layer.
+// The cache of one layer, and the size of one page. A page is one block of one layer.
 struct LayerSpec {
   std::string name;  // unique in a model
-  // The cache of a group of such layers. block_size is per rank here. A full-attention layer may
-  // carry sliding_window or chunk_size: attention is computed with it, but all blocks are kept.
-  // eagle: a layer of the draft head.
+  // The spec of a group of such layers. block_size is per rank here. A full-attention layer may
+  // have sliding_window or chunk_size: attention uses this limit, but the cache keeps all blocks.
+  // eagle: the layer belongs to the draft head.
   GroupSpec spec;
 
-  // Attention: page = num_heads * (block_size / compress_ratio) * state bytes, where a state is
-  // (head_size + head_size_v) * dtype_bytes.
+  // For attention, a page has num_heads * (block_size / compress_ratio) * state bytes, where a
+  // state has (head_size + head_size_v) * dtype_bytes bytes.
   int64_t num_heads = 1;
   int64_t head_size = 128;
-  std::optional<int64_t> head_size_v;  // by default head_size, with MLA kinds 0
+  std::optional<int64_t> head_size_v;  // default: head_size; for MLA kinds 0
   int64_t dtype_bytes = 2;
   int64_t compress_ratio = 1;  // tokens per state; MLA kinds
-  // Bytes of one state where the backend packs it in its own way; with Mamba the whole page, > 0.
+  // Bytes of one state if the backend uses its own packing. For Mamba: bytes of the whole page;
+  // must be positive.
   int64_t state_bytes = 0;
-  int64_t padded_page_bytes = 0;         // what a page takes if that is more; 0: no padding
-  bool indexes_by_block_stride = false;  // the backend can read attention pages that are padded
-  bool hidden_state = false;             // MLA layer that holds hidden states for extraction
+  // Bytes of a page with padding, if that is more. 0: no padding.
+  int64_t padded_page_bytes = 0;
+  // True: the backend can read attention pages that are padded.
+  bool indexes_by_block_stride = false;
+  // True: an MLA layer that holds hidden states for extraction.
+  bool hidden_state = false;
 };
 
-// Bytes of one page. Errors name the field of the layer; also when the product passes 63 bits.
+// Bytes of one page. Error: kInvalidArgument; the message names the field of the layer. A product
+// above 63 bits is an error too.
 Result<int64_t> PageBytes(const LayerSpec& layer);
 
-// The most memory that one request takes in one layer: MaxBlocksPerRequest pages.
+// The maximum number of bytes that one request uses in one layer: MaxBlocksPerRequest pages. Errors
+// as PageBytes.
 Result<int64_t> MaxMemoryUsageBytes(const LayerSpec& layer, const RequestLimits& limits);
 
-// Whether groups keep caches of different kinds, or all layers keep what full attention keeps.
+// Inputs for the decision between two modes: each group keeps a cache of its kind (hybrid manager),
+// or all layers keep every block as full attention does.
 struct HybridManagerOptions {
-  std::optional<bool> requested;  // nullopt: on where possible
+  std::optional<bool> requested;  // nullopt: on if possible
   bool platform_supports = true;
-  bool connector_supports = true;    // false: a KV connector without support of several groups
+  // False: the KV connector does not support several groups.
+  bool connector_supports = true;
   bool allow_chunked_local = false;  // VLLM_ALLOW_CHUNKED_LOCAL_ATTN_WITH_HYBRID_KV_CACHE
 };
 
-// On unless something stands against it; an error if it was asked for all the same. KV events are
-// not among the reasons.
+// Returns true (hybrid manager on) unless one of the inputs excludes it. Error: kInvalidArgument if
+// it was requested and is excluded. KV events do not exclude it.
 Result<bool> ResolveHybridManager(const std::vector<LayerSpec>& layers,
                                   const HybridManagerOptions& options);
 
 struct KvCacheGroupOptions {
   bool hybrid_manager = true;  // false: windows and chunks become full attention
-  // Ranks that share the tokens of attention: a block of the result covers this many blocks of a
-  // layer. Prefill context parallel multiplies nothing.
+  // Number of ranks that share the tokens of attention. A block of the result covers this number of
+  // blocks of a layer. Prefill context parallel does not change the block size.
   int64_t decode_context_parallel = 1;
 };
 
-// A layer as it came out: its page after padding.
+// A layer in a group, with the size of its page after padding.
 struct KvCacheLayer {
   std::string name;
   int64_t page_bytes = 0;
@@ -75,28 +84,30 @@ struct KvCacheGroup {
 };
 
 struct KvCacheGroups {
-  std::vector<KvCacheGroup> groups;  // empty for a model without attention
+  std::vector<KvCacheGroup> groups;  // empty: a model without attention
   int64_t page_bytes = 0;            // of every layer; 0: layers differ
-  int64_t group_size = 0;            // layers of the largest group
-  int64_t block_bytes = 0;           // what one block takes in all layers, the same for every group
+  int64_t group_size = 0;            // number of layers of the largest group
+  int64_t block_bytes = 0;           // bytes of one block in all layers; equal for every group
   int64_t decode_context_parallel = 1;
 };
 
-// The groups of a model, by the first of these rules that fits:
+// Computes the groups of a model. The first rule that applies decides:
+//
 //   1  without hybrid manager: windows and chunks become full attention with its block size
 //   2  no layers: no groups
-//   3  all layers keep the same: one group
-//   4  the same blocks of different page sizes: one group
-//   5  windowed MLA with several page sizes: the MLA layers, then the windowed ones by (block size,
-//      window), split so that all groups have about as many layers of each page size
-//   6  pages are brought to one size, by larger blocks or by padding; layers are taken together by
-//      spec, and split into groups of about the same number of layers, every n-th layer to one
-//      group
-// Errors are kInvalidArgument and name the layer and the field.
+//   3  all layers have equal specs: one group
+//   4  all layers have equal blocks and different page sizes: one group
+//   5  windowed MLA with several page sizes: the MLA layers, then the windowed layers by (block
+//      size, window), split so that all groups have about as many layers of each page size
+//   6  larger blocks or padding give all pages the same size; layers are collected by spec, and
+//      split into groups of about the same number of layers, every n-th layer to one group
+//
+// Error: kInvalidArgument; the message names the layer and the field.
 Result<KvCacheGroups> MakeKvCacheGroups(const std::vector<LayerSpec>& layers,
                                         const KvCacheGroupOptions& options);
 
-// What one block takes on a worker that holds only `layer_names` of the model (pipeline parallel).
+// Bytes of one block on a worker that holds only the layers `layer_names` of the model (pipeline
+// parallel).
 Result<int64_t> BlockBytesOn(const KvCacheGroups& groups,
                              const std::vector<std::string>& layer_names);
 

@@ -1,7 +1,9 @@
-// From KV-cache groups and memory to the pool: how many blocks, and how long a request may be.
+// KV-cache sizing: computes the number of blocks of the pool, and the maximum length of a request,
+// from the memory of the workers.
 //
-// Counts blocks with the functions of cache_spec.h that admission uses at run time, so that what
-// start-up accepts is admitted later.
+// The functions count blocks with the formulas of cache_spec.h, which run-time admission also uses.
+// A request length that start-up accepts is therefore admitted later. All functions are pure and
+// thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,40 +18,48 @@
 
 namespace kvcast {
 
+// Memory of one worker.
 struct WorkerMemory {
-  int64_t available_bytes = 0;      // for the KV cache
-  std::vector<std::string> layers;  // those of its pipeline stage; empty: all
+  int64_t available_bytes = 0;      // available for the KV cache
+  std::vector<std::string> layers;  // layers of its pipeline stage; empty: all layers
 };
 
+// Memory of all workers of one engine.
 struct PoolMemory {
-  std::vector<WorkerMemory> workers;               // the smallest pool counts for all
-  std::optional<int64_t> num_gpu_blocks_override;  // instead of what fits the memory
-  bool auto_fit_max_model_len = false;  // max_model_len is what the model can do: lower it to fit
+  std::vector<WorkerMemory> workers;               // the smallest pool determines num_blocks
+  std::optional<int64_t> num_gpu_blocks_override;  // replaces the number that fits the memory
+  // True: max_model_len is the limit of the model, and SizeCache may lower it to fit the memory.
+  bool auto_fit_max_model_len = false;
 };
 
-// `config` with the groups, num_blocks, and with auto-fit the longest max_model_len for which the
-// pool suffices; validated. A model without layers gets one block, the null block, and no groups.
+// Returns `config` with the groups and num_blocks, validated. With auto_fit_max_model_len,
+// max_model_len becomes the longest length for which the pool is large enough. A model without
+// layers gets one block (the null block) and no groups.
 //
-// The pool must hold MaxBlocksPerRequest, the blocks nobody can use, and MaxCopyBlocks: vLLM does
-// not count the last nor those of attention sinks, and can then wait for ever for a request that it
-// accepted. Errors are kInvalidArgument for a wrong value, kExhausted where memory does not
-// suffice; they say what would.
+// The pool must hold MaxBlocksPerRequest + ReservedBlocks + MaxCopyBlocks. vLLM counts neither
+// MaxCopyBlocks nor the blocks of attention sinks. It can therefore wait without end for a request
+// that it accepted.
+//
+// Errors: kInvalidArgument for an invalid value; kExhausted if the memory is too small. The message
+// states the size that would be sufficient.
 Result<CacheConfig> SizeCache(const KvCacheGroups& groups, const PoolMemory& memory,
                               CacheConfig config);
 
-// Requests of max_model_len that the pool holds at a time: num_blocks / MaxBlocksPerRequest.
-// 0 if a request needs no block. REQUIRES: a validated config.
+// The number of requests of max_model_len tokens that the pool holds at a time: num_blocks /
+// MaxBlocksPerRequest. 0 if a request needs no block. REQUIRES: a validated config.
 double MaxConcurrency(const CacheConfig& config);
 
-// Batches that are scheduled before the first one is processed.
+// The settings that determine how many batches are scheduled before the first of them is processed.
 struct BatchOverlap {
   int64_t pipeline_parallel = 1;
   bool async_scheduling = false;
   bool v2_model_runner = false;
 };
 
-// CacheConfig::max_in_flight_tokens: batches under way times max_num_batched_tokens. Batches are
-// pipeline stages; with asynchronous scheduling one more (v2 runner), or 2 (v1, one stage only).
+// CacheConfig::max_in_flight_tokens: the number of batches in flight times max_num_batched_tokens.
+// There is one batch per pipeline stage. Asynchronous scheduling adds one batch (v2 runner), or
+// makes it 2 batches (v1 runner, one stage only). Error: kInvalidArgument; the message names the
+// field.
 Result<int64_t> MaxInFlightTokens(const BatchOverlap& overlap, int64_t max_num_batched_tokens);
 
 }  // namespace kvcast

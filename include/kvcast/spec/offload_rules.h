@@ -1,8 +1,10 @@
-// Offload rules: what a lookup in the memory behind the GPU gives, as pure functions.
+// Offload rules: pure functions that decide which prefix of a request can be loaded from the memory
+// behind the GPU, and which chunks are stored there.
 //
-// The rules of vLLM's offloading connector. A chunk is blocks_per_chunk blocks of one group under
-// one key; full attention needs every chunk of a prefix, a window the last few. All groups must be
-// able to load the same prefix. The engine's scheduler and the router's index ask the same rules.
+// The rules are those of vLLM's offloading connector. A chunk is blocks_per_chunk blocks of one
+// group under one key. Full attention needs every chunk of a prefix; a window needs the last few.
+// All groups must be able to load the same prefix. The engine's scheduler and the router's index
+// use the same functions. All functions are thread-safe if the callbacks are.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,184 +20,218 @@
 
 namespace kvcast {
 
+// Answer for one chunk.
 enum class LookupResult : uint8_t {
   kMiss,
-  kHit,      // can be loaded
-  kPending,  // present, but its bytes are not readable yet
-  kRetry,    // not known yet: ask again. Only tiers behind host memory answer so
+  // The chunk can be loaded.
+  kHit,
+  // The chunk is present, but its bytes are not readable yet.
+  kPending,
+  // Not known yet: the caller must ask again. Only tiers behind host memory give this answer.
+  kRetry,
 };
 
-// One group, in chunks.
+// One group, with sizes in chunks.
 struct OffloadGroup {
-  GroupIdx index;  // in OffloadLayoutConfig::groups; keys and events have it
+  GroupIdx index;  // in OffloadLayoutConfig::groups; keys and events use this index
   int64_t tokens_per_block = 0;
   int64_t tokens_per_chunk = 0;
   int64_t hashes_per_chunk = 0;
-  // Chunks that the end of a prefix needs; nullopt: all of them (full kinds).
+  // Number of chunks that the end of a prefix needs. nullopt: all chunks of the prefix (full
+  // kinds).
   std::optional<int64_t> window_chunks;
-  // Loads end at multiples of this many chunks, so that what lies far from one needs no storing.
+  // Loads end at multiples of this number of chunks. Chunks that are far from such an end need not
+  // be stored. nullopt: every chunk of the group may be needed.
   std::optional<int64_t> alignment_chunks;
-  bool eagle = false;  // the last chunk of a hit must be computed again for the draft head
-  // States are kept at the ends of steps, in blocks of their own.
+  // The group has a draft head, which requires that the last chunk of a hit is computed again.
+  bool eagle = false;
+  // True for Mamba groups in kAlign mode: the group keeps states at step ends, each in a block of
+  // its own.
   bool requires_cow_source = false;
-  // A prefix that ends inside a block is kept under the hash of so many tokens more, which a draft
-  // head reads. More than 0 only where prefixes may end so.
+  // Number of tokens after the end of a prefix that its hash also covers, because a draft head
+  // reads them. It applies to a prefix that ends inside a block: the prefix of n tokens is stored
+  // under the hash of n + tail_margin tokens. 0 unless supports_partial_tail.
   int64_t tail_margin = 0;
   GroupSpec spec;  // as configured
 
   friend bool operator==(const OffloadGroup&, const OffloadGroup&) = default;
 };
 
+// Input of OffloadLayout::Derive.
 struct OffloadLayoutConfig {
   std::vector<GroupSpec> groups;
-  int64_t tokens_per_hash = 16;  // every block size is a multiple
+  int64_t tokens_per_hash = 16;  // every block size is a multiple of it
   int64_t blocks_per_chunk = 1;
-  // Where no group says that it is one: all are EAGLE groups, until v0.32; from then on none is.
+  // Rules before v0.32: if no group has `eagle` set, all groups are EAGLE groups. Ignored from
+  // v0.32 on.
   bool speculative_eagle = false;
-  // Block sizes count the tokens of all ranks (GroupSpec::block_size); this only forbids tails.
+  // Block sizes already count the tokens of all ranks (GroupSpec::block_size). A value above 1 only
+  // disables prefixes that end inside a block.
   int64_t decode_context_parallel = 1;
-  // Look up as vLLM's connector does: a window needs window_chunks chunks wherever the prefix ends.
-  // That is one too few where the end lies inside a chunk of the window's and several chunk sizes
-  // meet, so that a hit may be one that cannot be loaded; and one too many where a window is a
-  // token longer than whole chunks. Else a prefix needs the chunks that its load reads. And an end
-  // inside a block is waited for where it is pending in one group, although another group asked
-  // later lacks it. Until v0.32 a group of a full kind with a draft head is asked for no chunk
-  // behind the prefix, but gives one up all the same, and one more where pending chunks make the
-  // lookup begin again. Else the lookup waits only for blocks that every group has or will have.
+  // True: the lookup gives the results of vLLM's connector, including its known differences:
+  // - A window needs window_chunks chunks at every prefix end. This is one chunk too few if the
+  //   prefix ends inside a chunk of the window group and the groups have several chunk sizes; the
+  //   hit may then not be loadable. It is one chunk too many if a window is one token longer than
+  //   whole chunks.
+  // - If a prefix end inside a block is pending in one group, the lookup waits, although a group
+  //   that is queried later lacks this end.
+  // - Rules before v0.32: a group of a full kind with a draft head is not queried for the chunk
+  //   after the prefix, but still gives up one chunk. It gives up a second chunk if pending chunks
+  //   restart the lookup.
+  //
+  // False: a prefix needs exactly the chunks that its load reads. The lookup waits only for blocks
+  // that every group has or will have.
   bool compatible = false;
-  // Whose connector. From v0.32 on:
-  //   groups outside prefix caching (TakesPart) are left out of the layout
-  //   a group of any kind with a draft head is asked for one chunk behind the prefix, not only a
-  //     window; without compatible it is in any case
-  //   compatible: a window keeps its extra_retained_tokens too; at a prefix that ends inside a
-  //   chunk
-  //     it needs what LoadWindowChunks says; a pending chunk is waited for only in the window found
-  //   which chunks of a window are stored: FillStoreMask
+  // The vLLM release of the connector. Differences from v0.32 on:
+  // - Groups outside prefix caching (see TakesPart) are not part of the layout.
+  // - Every group with a draft head is queried for one chunk after the prefix. Before v0.32 this
+  //   holds only for windows. If `compatible` is false, it holds with all rules.
+  // - If `compatible` is true, a window also keeps its extra_retained_tokens. At a prefix that ends
+  //   inside a chunk, it needs LoadWindowChunks chunks. The lookup waits for a pending chunk only
+  //   if the chunk is in the window that it found.
+  // - FillStoreMask decides which chunks of a window are stored.
   EngineRules rules = EngineRules::kMain2026August;
-  // CacheConfig::retention_interval, which chunks of windows follow from v0.32 on.
+  // CacheConfig::retention_interval. From v0.32 on it also applies to the chunks of windows.
   std::optional<int64_t> retention_interval;
 };
 
+// The groups of an engine in chunks, and the properties that a lookup needs.
 struct OffloadLayout {
-  std::vector<OffloadGroup> groups;  // those that are offloaded, in the order of the config
+  std::vector<OffloadGroup> groups;  // the offloaded groups, in the order of the config
   int64_t configured_groups = 0;
   int64_t tokens_per_hash = 0;
   int64_t blocks_per_chunk = 0;
-  std::vector<size_t> lookup_order;  // full kinds as configured, then windows, the widest first
+  // Indices into `groups`: full kinds in the order of the config, then windows, the widest window
+  // first.
+  std::vector<size_t> lookup_order;
   std::optional<int64_t> mamba_align_tokens;  // prefixes end at multiples of this
-  // Prefixes may end inside a block, at a hash unit. Beside draft heads from v0.33 on.
+  // True: prefixes may end inside a block, at a hash unit. With draft heads only from v0.33 on.
   bool supports_partial_tail = false;
   bool compatible = false;  // as configured
   EngineRules rules = EngineRules::kMain2026August;
   std::optional<int64_t> retention_interval;
-  // Tokens of a chunk of full attention, or of the largest chunk where there is none. nullopt: full
-  // attention has chunks of several sizes.
+  // Tokens per chunk of full attention, or of the largest chunk if there is no full attention.
+  // nullopt: full-attention groups have chunks of several sizes.
   std::optional<int64_t> store_alignment;
 
   bool has_windows() const;
 
-  // kInvalidArgument, naming the field: no group, a size that is not positive, a block size that is
-  // no multiple of tokens_per_hash, Mamba states of different sizes, a kind that is not cached;
-  // from v0.32 on instead of this: no group takes part in prefix caching, or a retention_interval
-  // that is no multiple of the chunks of windows.
+  // Error: kInvalidArgument; the message names the field. Causes: no group, a size that is not
+  // positive, a block size that is not a multiple of tokens_per_hash, Mamba states of different
+  // sizes, a kind that is not cached. From v0.32 on, groups outside prefix caching are not checked;
+  // additional causes are: no group takes part in prefix caching, or retention_interval is not a
+  // multiple of the chunks of the windows.
   static Result<OffloadLayout> Derive(const OffloadLayoutConfig& config);
 };
 
-// Chunks [begin, end) of one group.
+// The chunks [begin, end) of one group.
 struct ChunkRange {
   int64_t begin = 0;
   int64_t end = 0;
 
   friend bool operator==(const ChunkRange&, const ChunkRange&) = default;
 };
-// Those that a load of the first `tokens` tokens reads: all that hold a token which attention still
-// sees. Empty where it sees none.
+// The chunks that a load of the first `tokens` tokens reads: all chunks with a token that attention
+// can still read. Empty if attention reads none.
 ChunkRange NeededChunks(const OffloadGroup& group, int64_t tokens);
 
-// The chunks that a window needs before a prefix of `tokens` tokens, as vLLM counts them from v0.32
-// on: window_chunks, or more where the end lies inside a chunk, as the window begins earlier by
-// the tokens of the chunk behind it. REQUIRES: a group with window_chunks.
+// The number of chunks that a window needs before a prefix end at `tokens` tokens, as vLLM counts
+// from v0.32 on. The result is window_chunks, or more if the prefix ends inside a chunk: the part
+// of that chunk after the end shifts the window towards the start. REQUIRES: group.window_chunks
+// has a value.
 int64_t LoadWindowChunks(const OffloadGroup& group, int64_t tokens);
 
-// Answers for chunk 0, 1, ... of one group.
+// Returns the state of chunk 0, 1, ... of one group.
 using ChunkAnswer = std::function<LookupResult(int64_t chunk)>;
 
-// The number of leading chunks of [0, chunks) that are there; nullopt: pending. A retry does not
-// end the scan, so that a lower tier gets to know of all the chunks at once.
+// The number of leading chunks of [0, chunks) that are present. nullopt: a chunk is pending, or not
+// known yet. kRetry does not end the scan. The lower tier therefore learns all chunks in one
+// lookup.
 std::optional<int64_t> ScanPrefix(int64_t chunks, const ChunkAnswer& answer);
-// The end of the last run of `required` chunks; where there is none, the length of the run at the
-// front, whose left context the caller has. nullopt: something asked on the way is pending.
+// The end of the last run of `required` present chunks. If there is no such run: the length of the
+// run at the start of the range; the caller has the chunks before the range. nullopt: a chunk that
+// the scan queried is pending, or not known yet.
 std::optional<int64_t> ScanWindow(int64_t chunks, int64_t required, const ChunkAnswer& answer);
 
-// The same from v0.32 on: a run that ends with the last chunk needs `required_at_end`. A
-// pending chunk is waited for only where it lies in the run that was found; a retry always is.
+// As ScanWindow, by the rules from v0.32 on. A run that ends with the last chunk needs
+// `required_at_end` chunks. A pending chunk gives nullopt only if it is in the run that was found;
+// kRetry always gives nullopt.
 std::optional<int64_t> ScanLoadWindow(int64_t chunks, int64_t required, int64_t required_at_end,
                                       const ChunkAnswer& answer);
 
-// What a lookup is about.
+// The request that a lookup is for, and its sizes.
 struct OffloadQuestion {
-  int64_t num_tokens = 0;     // of the request
-  int64_t prompt_tokens = 0;  // of them
-  int64_t local_tokens = 0;   // leading ones that the GPU has already
+  int64_t num_tokens = 0;     // tokens of the request
+  int64_t prompt_tokens = 0;  // tokens of its prompt
+  int64_t local_tokens = 0;   // leading tokens that the GPU already holds
   int64_t num_hashes = 0;     // complete hash units of the request
-  // No more are loaded. The prefix then ends between chunks of all groups.
+  // Maximum number of tokens to load. If this limit shortens the prefix, its complete chunks end at
+  // a common chunk boundary of all groups. nullopt: no limit.
   std::optional<int64_t> max_load_tokens;
 };
 
-// Where the chunks of a request are.
+// Callbacks that return the state of the chunks of one request. `group` is an index into
+// OffloadLayout::groups.
 struct OffloadAnswers {
   std::function<LookupResult(size_t group, int64_t chunk)> chunk;
-  // The state or block under the hash of the first `tokens` tokens: an end inside a block, and
-  // the group's tail_margin. Empty: a miss.
+  // State of the block or Mamba state that is stored under the hash of the first `tokens` tokens: a
+  // prefix end inside a block, plus the group's tail_margin. Empty function: every answer is kMiss.
   std::function<LookupResult(size_t group, int64_t tokens)> tail;
-  // Another request is loading this chunk right now. Empty: it is not.
+  // True if another request currently loads this chunk. Empty function: always false.
   std::function<bool(size_t group, int64_t chunk)> being_loaded;
 };
 
+// Result of a lookup.
 struct OffloadAnswer {
-  // To load, behind those that the GPU has; nullopt: pending, ask again.
+  // Tokens to load after local_tokens. nullopt: pending; the caller must ask again.
   std::optional<int64_t> tokens;
-  std::optional<int64_t> tail_boundary;  // the prefix ends here, inside a block
+  // The prefix end in tokens, if it is inside a block.
+  std::optional<int64_t> tail_boundary;
 };
 
-// The longest prefix that all groups can load together. It may be the whole request where every
-// group is of a full kind; the last token is then computed again.
-// REQUIRES: counts >= 0, local_tokens <= num_tokens.
+// Returns the longest prefix that all groups can load together. If all groups are of full kinds, it
+// may be the whole request; the engine then computes the last token again. REQUIRES: counts >= 0,
+// local_tokens <= num_tokens.
 OffloadAnswer LookupOffloaded(const OffloadLayout& layout, const OffloadQuestion& question,
                               const OffloadAnswers& answers);
 
-// The first of a request's chunks that a lookup with `hit_chunks` chunks uses: what a window does
-// not need keeps its age.
+// The first chunk of a request that a lookup with a hit of `hit_chunks` chunks uses. The earlier
+// chunks, which a window does not need, keep their age.
 int64_t FirstTouchedChunk(const OffloadGroup& group, int64_t hit_chunks);
 
-// Whether any load can ever need this chunk of a window, when `storable` chunks are stored.
+// True if a load can need this chunk of a window group when `storable` chunks are stored.
 bool StoreReachable(const OffloadGroup& group, int64_t chunk, int64_t storable);
 
-// The properties of a request that decide which chunks are worth storing, in tokens.
+// The properties of a request that decide which chunks are stored, in tokens.
 struct StoreScope {
   int64_t prompt_tokens = 0;
-  int64_t shared_prefix_boundary = 0;  // CacheRequest; 0: none
+  int64_t shared_prefix_boundary = 0;  // see CacheRequest; 0: none
 };
-// Bit i of `keep`: chunk begin + i may serve a load, when `storable` chunks are stored. Until v0.32
-// as StoreReachable. From then on a window's chunks are kept by the rule by which the engine keeps
-// its blocks: those before every multiple of store_alignment; with a retention interval those
-// before its multiples, and before the last multiples of store_alignment that the prompt without
-// its last token, and the shared prefix, reach. Without an interval also those before `storable`,
-// but for groups with a draft head.
+// Sets bit i of `keep` if chunk begin + i may serve a load when `storable` chunks are stored.
+// `keep` gets max(storable - begin, 0) bits.
+//
+// Rules before v0.32: bit i is StoreReachable. From v0.32 on, the chunks of a window follow the
+// rule by which the engine retains its blocks. The mask keeps the chunks that the window needs
+// before these boundaries:
+// - without retention_interval: every multiple of store_alignment. Also `storable`, unless the
+//   group has a draft head.
+// - with retention_interval: every multiple of it, the last multiple of store_alignment in the
+//   prompt without its last token, and the last multiple of store_alignment in the shared prefix.
 void FillStoreMask(const OffloadLayout& layout, size_t group, int64_t begin, int64_t storable,
                    const StoreScope& scope, std::vector<bool>& keep);
 
-// What bounds the storing of one request, in tokens.
+// Limits of the stores of one request, in tokens.
 struct StoreLimits {
   int64_t num_tokens = 0;
   int64_t prompt_tokens = 0;
   bool prompt_only = false;
   std::optional<int64_t> max_offload_tokens;
 };
-// Leading tokens that may be stored when `tokens_after_step` are computed.
+// The number of leading tokens that may be stored when `tokens_after_step` tokens are computed.
 int64_t OffloadableTokens(const StoreLimits& limits, int64_t tokens_after_step);
-// Leading chunks of them that a group with `allocated_blocks` blocks can store. `is_final`: the
-// draft head changes nothing any more; from v0.32 on when the request has finished.
+// The number of leading chunks within `offloadable_tokens` that a group with `allocated_blocks`
+// blocks can store. `is_final`: the draft head will not change chunks; from v0.32 on this means
+// that the request has finished.
 int64_t StorableChunks(const OffloadGroup& group, int64_t blocks_per_chunk,
                        int64_t offloadable_tokens, int64_t prompt_tokens, int64_t allocated_blocks,
                        bool is_final = false);

@@ -1,13 +1,13 @@
-// Publisher: streams event batches over ZMQ PUB and answers replay requests over ROUTER,
-// wire-compatible with vLLM's ZmqEventPublisher.
+// Publisher: sends event batches over a ZMQ PUB socket, and answers replay requests over a ROUTER
+// socket. It is wire-compatible with vLLM's ZmqEventPublisher.
 //
-// Live message: [topic][sequence number, 8 bytes big-endian][payload]. Replay: see
+// Live message: [topic][sequence number, 8 bytes big-endian][payload]. Replay messages: see
 // schemas/README.md.
 //
-// Threads: the caller only queues; one thread encodes and sends, one answers replay requests. The
-// ring of published batches is all they share. The sending thread and ZeroMQ's I/O thread are the
-// publisher's own, or see PublisherConfig::shares_threads; inproc endpoints need the process-wide
-// ZeroMQ context.
+// Threads: the calling thread only queues batches. One thread encodes and sends them; one thread
+// answers replay requests. These threads share only the ring of published batches. The sending
+// thread and ZeroMQ's I/O thread belong to the publisher, except with
+// PublisherConfig::shares_threads. Inproc endpoints use the process-wide ZeroMQ context.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,105 +27,120 @@
 
 namespace kvcast {
 
-// Shape of replay replies: vLLM sends the topic frame in them since 2026-07-07.
+// Frames of a replay reply. vLLM sends the topic frame since 2026-07-07.
 enum class ReplayLayout : uint8_t { kTopicSeqPayload, kSeqPayload };
 
 struct PublisherConfig {
-  std::string endpoint = "tcp://127.0.0.1:5557";  // PUB
-  std::string replay_endpoint;                    // ROUTER; empty: no replay
+  std::string endpoint = "tcp://127.0.0.1:5557";  // of the PUB socket
+  std::string replay_endpoint;                    // of the ROUTER socket; empty: no replay
   std::string topic;                              // may be empty
   int64_t data_parallel_rank = 0;
   Dialect dialect = kDefaultDialect;
   ReplayLayout replay_layout = ReplayLayout::kTopicSeqPayload;
-  // The ring holds what replay can give and what is not sent yet. The oldest batch goes when either
-  // bound is passed; the newest always stays.
+  // Limits of the ring. The ring holds the batches that replay can return and the batches that are
+  // not sent yet. If a limit is exceeded, the oldest batch is dropped; the newest batch always
+  // stays.
   size_t ring_batches = 10000;  // > 0
   size_t ring_bytes = 256u << 20;
   int send_hwm = 100000;  // PUB high-water mark, messages per subscriber
-  // Answer KVX1 requests (see schemas/README.md): the publisher then knows what its batches say
-  // that the engine holds, at about 100 bytes a block. Needs a replay endpoint.
+  // True: the publisher answers KVX1 requests (see schemas/README.md). It then records the blocks
+  // that the engine holds according to its batches, about 100 bytes per block. Requires a replay
+  // endpoint.
   bool extension = true;
-  // A new one for each life of the publisher; nullopt: random.
+  // Identifier of this run of the publisher; every run must have a new value. nullopt: random.
   std::optional<Epoch> epoch;
-  // After this long without a batch an empty one is published, so that a lost tail and silence are
-  // seen. Not before the first batch, whose time stamp it continues. 0: never.
+  // After this time without a batch, the publisher sends an empty batch (heartbeat). Subscribers
+  // can then detect a lost last batch, or a silent publisher. There is no heartbeat before the
+  // first batch. The time stamp of a heartbeat is the time stamp of the last batch plus the time
+  // since then. 0: never.
   int64_t heartbeat_ms = 1000;
-  // Events of Add are published after this long if no batch takes them along. 0: only with one.
+  // If no batch follows Add within this time, the events of Add are published in a batch of their
+  // own. 0: they wait for the next batch.
   int64_t flush_ms = 50;
-  // What one replay connection may ask for and be sent, per second: four seconds' worth of requests
-  // and one of bytes at once, then its answers wait. 0: no limit.
+  // Limits per second of one replay connection: its requests, and the bytes of its replies. The
+  // burst limits are the requests of four seconds and the bytes of one second. Beyond a limit,
+  // replies are delayed. 0: no limit.
   double replay_requests_per_s = 64;
   double replay_bytes_per_s = 256 << 20;
-  // One sending thread and one I/O thread for all publishers of this process that say so: less work
-  // for a process with many. But one that is destroyed before the last of them sends what is
-  // queued, and frees its ports, only some time after that.
+  // True: all publishers of this process with this option share one sending thread and one I/O
+  // thread. This costs less if a process has many publishers. A publisher that is destroyed before
+  // the last of them may send its queued batches, and free its ports, only after the destructor has
+  // returned.
   bool shares_threads = false;
-  // This node's address, for endpoints that name none: see NodeEndpoint.
+  // Address of this node, for endpoints without an address; see NodeEndpoint.
   std::string host_ip;
 };
 
-// The endpoint of one data-parallel rank: tcp adds the rank to the port (port 0 stays 0), inproc
-// appends "_dp<rank>", rank 0 and empty are unchanged, anything else is an error for rank > 0.
+// Returns the endpoint of one data-parallel rank. For tcp, the rank is added to the port (port 0
+// stays 0). For inproc, "_dp<rank>" is appended. With rank 0 the endpoint does not change, nor does
+// an empty endpoint. Error: kInvalidArgument for any other endpoint with rank > 0.
 Result<std::string> EndpointForRank(std::string_view endpoint, int64_t rank);
-// `tcp://*:0` names no address and no port, and a reader on another node needs both: it becomes
-// `tcp://HOST:0`, where HOST is `host_ip`, or if that is empty the address of the default route, or
-// loopback. Every other endpoint is unchanged. Error: `host_ip` is a wildcard. Source: vLLM from
-// v0.31 on.
+// Replaces `tcp://*:0`, which has neither address nor port for a subscriber on another node, with
+// `tcp://HOST:0`. HOST is `host_ip`; if it is empty, the address of the default route; if there is
+// none, loopback. Other endpoints do not change. Error: kInvalidArgument if `host_ip` is a
+// wildcard. Source: vLLM from v0.31 on.
 Result<std::string> NodeEndpoint(std::string_view endpoint, std::string_view host_ip = {});
-// Whether a PUB socket binds the endpoint (wildcard "*", "::" or 0.0.0.0, ipc, inproc, port 0,
-// numeric loopback 127.x) or connects. The replay ROUTER always binds.
+// True if a PUB socket binds the endpoint: wildcard ("*", "::" or 0.0.0.0), ipc, inproc, port 0, or
+// numeric loopback (127.x). False if it connects. The replay ROUTER always binds.
 bool BindsEndpoint(std::string_view endpoint);
 
 struct PublisherCounters {
-  uint64_t batches = 0;        // sequence numbers spent
-  uint64_t bytes = 0;          // payload bytes of them
-  uint64_t heartbeats = 0;     // of the batches
-  uint64_t encode_errors = 0;  // batches refused: their numbers are gaps that replay cannot fill
-  uint64_t live_dropped = 0;   // left the ring before they were sent live (the gap is visible)
+  uint64_t batches = 0;     // used sequence numbers
+  uint64_t bytes = 0;       // payload bytes of all batches
+  uint64_t heartbeats = 0;  // number of heartbeats among the batches
+  // Batches that could not be encoded. Their sequence numbers are gaps that replay cannot fill.
+  uint64_t encode_errors = 0;
+  // Batches that left the ring before they were sent live. Subscribers see the gap.
+  uint64_t live_dropped = 0;
   uint64_t replay_requests = 0;
-  uint64_t replay_batches = 0;  // sent in replies
-  uint64_t replay_delays = 0;   // times that a client had to wait because of its rate
-  uint64_t replay_rejects = 0;  // malformed requests, not answered
-  uint64_t replay_dropped = 0;  // requests not served to the end: the client went away, or more
-                                // clients or requests waited than the server serves at once
+  uint64_t replay_batches = 0;  // batches in replies
+  uint64_t replay_delays = 0;   // number of waits for the rate limit of a client
+  uint64_t replay_rejects = 0;  // malformed requests, without a reply
+  // Requests that were not served completely: the client disconnected, or there were more clients
+  // or requests than the server serves at a time.
+  uint64_t replay_dropped = 0;
 };
 
-// One publisher per data-parallel rank. Publish, PublishPayload, Add and Flush may be called from
-// one thread at a time, everything else from any. Destruction sends queued batches for up to one
-// second.
+// The publisher of one data-parallel rank. Publish, PublishPayload, Add and Flush must be called by
+// one thread at a time. All other methods are thread-safe. The destructor sends queued batches for
+// up to one second.
 class Publisher {
  public:
-  // Binds (or connects) and starts the sending and the replay thread. Errors: kInvalidArgument for
-  // a bad endpoint or config, kUnavailable for an address in use; the message names the endpoint.
+  // Binds (or connects) the sockets, and starts the sending thread and the replay thread. Errors:
+  // kInvalidArgument for an invalid endpoint or config; kUnavailable for an address in use. The
+  // message names the endpoint.
   static Result<std::unique_ptr<Publisher>> Create(const PublisherConfig& config);
   ~Publisher();
 
-  // Gives the batch the next sequence number and queues it; it is sent within a millisecond, where
-  // there is a core for the sending thread. Never blocks on a socket or a subscriber, and encodes
-  // only when 256 batches are queued. A batch without a rank gets the publisher's. Error: the batch
-  // cannot be encoded. It uses up its number, so that every follower sees that it lost
-  // something: a gap that replay cannot fill. A KVX1 snapshot has what the batch said, unless the
-  // hashes, the tiers or the kinds themselves cannot be encoded; then there are no digests any
-  // more.
+  // Assigns the next sequence number to the batch and queues it. It is sent within one millisecond
+  // if a core is free for the sending thread. The call never blocks on a socket or a subscriber. It
+  // encodes only if 256 batches are queued. A batch without a rank gets the rank of the publisher.
+  //
+  // Error: the batch cannot be encoded. Its sequence number is used, and is a gap that replay
+  // cannot fill: every subscriber detects the loss. A KVX1 snapshot still contains the content of
+  // the batch, unless its hashes, tiers or kinds cannot be encoded; in this case the publisher has
+  // no digests from then on.
   Result<Seq> Publish(EventBatch batch);
-  // Queues events for the next batch, in front of its own events. Where no batch follows, as when
-  // an engine that is idle resets its cache, they are published as one of their own `flush_ms`
-  // later (20 ms more at the most, on an idle machine). `ts`: of that batch.
+  // Queues events for the next batch, before the batch's own events. If no batch follows (for
+  // example when an idle engine resets its cache), the events are published in a batch of their own
+  // after `flush_ms`, on an idle machine at most 20 ms later. `ts`: wall-clock time of that batch,
+  // seconds since the Unix epoch.
   void Add(std::vector<Event> events, double ts);
-  // Publishes what Add has queued, if anything is left of it. Afterwards all of it is in batches
-  // below next_seq(). Error: as Publish.
+  // Publishes the events of Add that are still queued. Afterwards all events of Add are in batches
+  // below next_seq(). Errors as Publish.
   Status Flush();
-  // Publishes bytes as they are, behind what Add has queued. Error: they are empty, which in a
-  // replay would read as its end; the number is used up.
+  // Publishes the bytes unchanged, after the events that Add has queued. Error: `payload` is empty
+  // (in a replay, an empty payload means its end); the sequence number is used.
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
-  // Sequence number that the next batch will get: also the count of batches published so far,
-  // heartbeats and refused ones included.
+  // The sequence number of the next batch. It is also the number of published batches, including
+  // heartbeats and batches with an encode error.
   Seq next_seq() const;
-  // As bound, port 0 resolved. replay_endpoint is empty if there is no replay.
+  // The bound endpoints, with the actual port instead of port 0. replay_endpoint is empty without
+  // replay.
   const std::string& endpoint() const;
   const std::string& replay_endpoint() const;
-  // Encodes first what is queued, as its bytes count.
+  // The counters. The call first encodes all queued batches, because their bytes count.
   PublisherCounters counters() const;
 
  private:

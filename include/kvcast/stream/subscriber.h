@@ -1,10 +1,12 @@
-// Subscriber: follows the event streams of any number of publishers, closes gaps through replay,
-// and says honestly when it could not.
+// Subscriber: receives the event streams of any number of publishers, fills gaps with replay, and
+// reports the gaps that it could not fill.
 //
-// An epoch is one life of a publisher; its batches are numbered from 0. Per source the sink sees
-// each batch of an epoch at most once and in sequence order; everything else is a reset.
+// An epoch is one run of a publisher; its batches are numbered from 0. For each source, the sink
+// gets each batch of an epoch at most once, in the order of sequence numbers. After any other
+// change the sink gets a reset.
 //
-// Threads: one thread owns all sockets and calls the sink. Add, Remove and status are thread-safe.
+// Threads: one thread owns all sockets and calls the sink. The methods of Subscriber are
+// thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,136 +24,178 @@
 
 namespace kvcast {
 
+// One publisher to follow.
 struct SourceConfig {
   WorkerId worker;
-  std::string endpoint;         // where the publisher's PUB listens
-  std::string replay_endpoint;  // its ROUTER; empty: gaps cannot be closed
-  std::string topic;            // subscription prefix; empty: all
-  // The publisher connects its PUB to `endpoint`, and the source binds it: a tcp endpoint with an
-  // address of this machine and a port. Whatever connects there is taken for the publisher. The
-  // replay endpoint is connected to in any case.
+  std::string endpoint;  // endpoint of the publisher's PUB socket
+  // Endpoint of the publisher's ROUTER socket. Empty: gaps cannot be filled.
+  std::string replay_endpoint;
+  std::string topic;  // subscription prefix; empty: all
+  // True: the publisher connects its PUB socket to `endpoint`, and the subscriber binds it.
+  // `endpoint` must then be a tcp endpoint with an address of this machine and a port. Every peer
+  // that connects counts as the publisher. The subscriber always connects to the replay endpoint.
   bool bind = false;
 };
 
-// What is known of the source's state here. "The state" is what its sink was given: batches since
-// the last reset, or the last snapshot and the batches behind it.
+// Knowledge about the state of a source. "The state" means the data that the sink received: all
+// batches since the last reset, or the last snapshot and all batches after it.
 enum class SourceState : uint8_t {
-  kConnecting,  // no live connection was made yet
-  kBootstrap,   // joining: the history or a snapshot is on its way
-  kSynced,      // the state is exactly what the epoch's batches up to next_seq define
-  kGap,         // exact, but numbers are missing and being fetched; live batches are held back
-  kSuspect,     // the state may be wrong: to be proven or replaced
-  kCleared,     // was forgotten: what the sink got since is true, but not all that there is
-  kStale,       // nothing was heard of the publisher: it may be another one, or gone
-  // Was found wrong again and again, although it was replaced. Followed on, and believed again when
-  // it has been right for a while.
+  // There was no live connection yet.
+  kConnecting,
+  // The source is joining: its history or a snapshot is on its way.
+  kBootstrap,
+  // The state is exactly the state that the batches of the epoch before next_seq define.
+  kSynced,
+  // The state is exact, but batches are missing. They are requested, and live batches are held
+  // back.
+  kGap,
+  // The state may be wrong, and will be verified or replaced.
+  kSuspect,
+  // The state was reset. The data since then is correct, but earlier data is missing.
+  kCleared,
+  // The publisher is silent or disconnected. It may have been replaced, or ended.
+  kStale,
+  // The state was found to be wrong several times, although it was replaced. The subscriber
+  // continues to follow the source. The quarantine ends after the state was correct for some time.
   kQuarantined,
 };
 std::string_view SourceStateName(SourceState state);
 
-// Why a source is in its state.
+// The reason for the state of a source.
 enum class SourceReason : uint8_t {
   kNone,
   kJoining,
-  kUnheard,       // no live connection for kUnheardMs
-  kGap,           // a number was passed over
-  kReconnected,   // the live connection was made anew: the publisher may be another one
-  kUnproven,      // a batch came that could be of another epoch
-  kLostBatches,   // numbers that nobody can give any more
-  kUndecodable,   // a batch could not be decoded: it may have held removes
-  kBadEvents,     // events of a batch could not be decoded
-  kDigest,        // the publisher's digest says otherwise
-  kContradicted,  // a batch, or somebody who knows, says that the state is impossible
+  kUnheard,  // no live connection for kUnheardMs
+  kGap,      // a sequence number was skipped
+  // The live connection was re-established: the publisher may be another one.
+  kReconnected,
+  // A batch arrived that may belong to another epoch.
+  kUnproven,
+  // Batches are missing that no replay can return.
+  kLostBatches,
+  // A batch could not be decoded. It may have contained removes.
+  kUndecodable,
+  kBadEvents,  // some events of a batch could not be decoded
+  // The publisher's digest differs from the digest of the state.
+  kDigest,
+  // A batch does not fit the state (BatchResult::kImpossible or kRefuted), or Contradict was
+  // called.
+  kContradicted,
   kDisconnected,
   kSilent,
 };
 std::string_view SourceReasonName(SourceReason reason);
 
-// Of waiting for the first live connection; then the reason is kUnheard.
+// Milliseconds without a first live connection after which the reason is kUnheard.
 inline constexpr int64_t kUnheardMs = 10000;
 
-// Why the state learned so far must be forgotten.
+// The reason why the sink must delete the state of a source.
 enum class ResetReason : uint8_t {
-  kRestart,      // the publisher began again at 0
+  kRestart,      // the publisher restarted at sequence number 0
   kLostBatches,  // a gap that could not be filled
-  kDoubt,        // the state was found to be wrong, or may be
+  kDoubt,        // the state was found to be wrong, or may be wrong
 };
 std::string_view ResetReasonName(ResetReason reason);
 
+// Status of one source. Counters count since Add.
 struct SourceStatus {
   SourceState state = SourceState::kConnecting;
   SourceReason reason = SourceReason::kNone;
-  // How far answers from this state are to be trusted, 0 to 1. Unsure states count in full for 250
-  // ms while a gap is closed, then half, a quarter after 5 s and nothing after 30 s. Quarantined
-  // ones count nothing.
+  // Confidence in answers from this state, in 0..1. 1 for kSynced and kCleared. 0 for kConnecting,
+  // kBootstrap and kQuarantined. In the other states: 0.5, then 0.25 after 5 s, then 0 after 30 s.
+  // Exception: kGap has 1 in its first 250 ms.
   double weight = 0;
-  bool bound = false;            // SourceConfig::bind
-  bool extended = false;         // the publisher speaks KVX1: epochs, digests, snapshots
-  uint64_t first_seq = 0;        // first one applied since the last reset
-  uint64_t next_seq = 0;         // first sequence number not applied yet
-  uint64_t lag = 0;              // numbers that are known to exist from next_seq on
-  uint64_t batches = 0;          // delivered to the sink
-  uint64_t gaps = 0;             // seen in the live stream
-  uint64_t replays = 0;          // requests sent, probes included
-  uint64_t replay_waits = 0;     // of them, that had to wait for their turn
-  uint64_t replay_timeouts = 0;  // of them, not answered in time or cut off
-  uint64_t replayed = 0;         // new batches that came by replay
-  uint64_t duplicates = 0;       // live batches that had been applied before
+  bool bound = false;  // SourceConfig::bind
+  // The publisher supports KVX1: epochs, digests, snapshots.
+  bool extended = false;
+  // The first sequence number that was applied since the last reset.
+  uint64_t first_seq = 0;
+  uint64_t next_seq = 0;  // the first sequence number that is not applied yet
+  // Number of batches from next_seq on that are known to exist.
+  uint64_t lag = 0;
+  uint64_t batches = 0;  // delivered to the sink
+  uint64_t gaps = 0;     // gaps in the live stream
+  // Replay requests, including probes.
+  uint64_t replays = 0;
+  // Replay requests that had to wait for a replay slot (SubscriberConfig::max_replays).
+  uint64_t replay_waits = 0;
+  // Replay requests without a complete reply in time.
+  uint64_t replay_timeouts = 0;
+  uint64_t replayed = 0;  // new batches from replays
+  // Live batches that were already applied.
+  uint64_t duplicates = 0;
   uint64_t reconnects = 0;
   uint64_t resets = 0;
-  uint64_t lost = 0;          // sequence numbers that never came, those before joining not counted
-  uint64_t bad_messages = 0;  // wrong frame count or sequence frame, or not a status
-  uint64_t snapshots = 0;     // taken over
+  // Sequence numbers that never arrived, without those before the source was joined.
+  uint64_t lost = 0;
+  // Messages with a wrong frame count or sequence frame, and invalid status messages.
+  uint64_t bad_messages = 0;
+  uint64_t snapshots = 0;  // applied snapshots
   uint64_t snapshot_failures = 0;
-  uint64_t repairs = 0;  // of states that differed: only the buckets that did were replaced
+  // Repairs of a different state: only the different buckets were replaced.
+  uint64_t repairs = 0;
   uint64_t repair_failures = 0;
   uint64_t digest_checks = 0;
-  uint64_t digest_mismatches = 0;  // each one a bug: sequence numbers should have shown the cause
+  // Each mismatch shows a bug: the sequence numbers should have shown its cause.
+  uint64_t digest_mismatches = 0;
   uint64_t quarantines = 0;
 };
 
-// For the operator, one line: what to look at while the reason is kUnheard. Else empty.
+// A hint in one line for the operator, if the reason is kUnheard. Else empty.
 std::string_view SourceHint(const SourceStatus& status);
 
-// What became of a batch.
+// The result of applying one batch.
 enum class BatchResult : uint8_t {
   kApplied,
-  kDoubtful,     // applied, but for events that could not be read
-  kUndecodable,  // nothing of it could be read
-  kImpossible,   // applied, but it cannot happen to the state that it was applied to
-  kRefuted,      // applied, and proves that the state is wrong
-  kComplete,     // applied, and proves that the state lacks nothing that was missed before
-  kIncomplete,   // applied, and shows that the state lacks earlier batches or events
+  // Applied, except events that could not be decoded.
+  kDoubtful,
+  // No part of the batch could be decoded.
+  kUndecodable,
+  // Applied, but the batch is not possible in the state before it.
+  kImpossible,
+  // Applied; the batch proves that the state is wrong.
+  kRefuted,
+  // Applied; the batch proves that no earlier batch or event is missing from the state.
+  kComplete,
+  // Applied; the batch shows that earlier batches or events are missing from the state.
+  kIncomplete,
 };
 
-// Called on the subscriber's thread; must not block for long. The payload is borrowed for the call.
-// Neither may throw.
+// The receiver of all data. The subscriber's thread calls the functions. They must not block for a
+// long time, and must not throw. `payload` is borrowed for the call.
 struct SubscriberSink {
   std::function<void(WorkerId, Seq, std::span<const uint8_t> payload)> on_batch;
   std::function<void(WorkerId, ResetReason)> on_reset;
 
-  // Instead of on_batch, for a sink that can say what became of the batch.
+  // Replaces on_batch in a sink that can report the result of the batch.
   std::function<BatchResult(WorkerId, Seq, std::span<const uint8_t> payload)> apply;
 
-  // For a sink that keeps a state which can be compared and replaced. With all of them, publishers
-  // that speak KVX1 are asked for epochs, digests and snapshots.
-  // A hidden state is begun (one that is being built is dropped), filled with batches of stores,
-  // and either takes the place of the state or is dropped.
+  // For a sink with a state that can be compared and replaced. If all five functions of this group
+  // are set (see takes_snapshots), the subscriber requests epochs, digests and snapshots from
+  // publishers with KVX1.
+  //
+  // A snapshot is built in a hidden state. begin_snapshot starts an empty hidden state, and drops
+  // an unfinished one. Batches of stores are added to it. Then it either replaces the state, or is
+  // dropped.
   std::function<void(WorkerId)> begin_snapshot;
-  // False: the payload is no good.
+  // False: the payload is invalid.
   std::function<bool(WorkerId, std::span<const uint8_t> payload)> add_to_snapshot;
-  // False, and the hidden state is dropped: it is not what the status declares.
+  // Compares the hidden state with the status. Equal: it replaces the state. False: it differs, and
+  // was dropped.
   std::function<bool(WorkerId, const PublisherStatus&)> commit_snapshot;
   std::function<void(WorkerId)> drop_snapshot;
-  // Compares with the state after status.next_seq batches, which may be a little while ago.
+  // Compares the status with the state after status.next_seq batches. This may be a recent earlier
+  // state.
   std::function<DigestVerdict(WorkerId, const PublisherStatus&)> compare;
-  // Both may be empty; then a state that differs is replaced as a whole.
-  // Compares with the state now, which is the one after status.next_seq batches; every place of the
-  // status has buckets. Bit i: one of the buckets 4i to 4i + 3 differs, in any place. 0: no
-  // difference can be found.
+  // differing_buckets and begin_repair are optional. Without them, a state that differs is replaced
+  // completely.
+  //
+  // Compares the status with the current state, which is the state after status.next_seq batches.
+  // Every place of the status has buckets. Bit i of the result: one of the buckets 4i to 4i + 3
+  // differs, in any place. 0: no difference can be located.
   std::function<uint64_t(WorkerId, const PublisherStatus&)> differing_buckets;
-  // As begin_snapshot, but what is added, and then committed or dropped, takes the place of these
-  // buckets alone, in all places. If the commit says false the state may have changed.
+  // As begin_snapshot, but commit_snapshot replaces only these buckets, in all places. If this
+  // commit returns false, the state may have changed.
   std::function<void(WorkerId, uint64_t buckets)> begin_repair;
 
   bool takes_snapshots() const {
@@ -160,45 +204,54 @@ struct SubscriberSink {
 };
 
 struct SubscriberConfig {
-  // Replays and snapshots at once; other sources wait for their turn. One that is not answered
-  // gives its place up after replay_timeout_ms. > 0.
+  // Maximum number of concurrent replays and snapshots; > 0. Other sources wait. A request without
+  // a reply releases its slot after replay_timeout_ms.
   size_t max_replays = 4;
-  size_t hold_back_batches = 8192;  // live batches kept while a replay runs, per source
+  // Maximum number of live batches per source that are held back during a replay.
+  size_t hold_back_batches = 8192;
   size_t hold_back_bytes = 64u << 20;
-  int64_t replay_timeout_ms = 2000;  // without a frame; then the replay is asked for again
-  // A source that has been silent this long is asked for a replay of its last batch: finds a lost
-  // tail and a silent restart. 0: never.
+  // Milliseconds without a frame of the reply after which the replay is requested again.
+  int64_t replay_timeout_ms = 2000;
+  // A source that is silent for this time gets a replay request for its last batch. The reply shows
+  // lost batches at the end, and a restart without a message. 0: never.
   int64_t probe_interval_ms = 2000;
-  // Of silence; then the source is stale.
+  // Silence in milliseconds after which a source is kStale.
   int64_t stale_ms = 3000;
-  // Between comparisons with the digests of a publisher that speaks KVX1, a quarter more or less,
-  // so that those of many sources do not come together. 0: never.
+  // Interval between comparisons with the digests of a publisher with KVX1. It varies by up to a
+  // quarter, so that the comparisons of many sources are spread over time. 0: never.
   int64_t audit_interval_ms = 10000;
-  int recv_hwm = 100000;  // live messages a socket holds, per source
-  // A longer frame ends the connection that brought it. A new one is made, and what was lost is
-  // asked for; what is longer than this in a replay, too, is lost.
-  // At least 8192.
+  int recv_hwm = 100000;  // maximum number of live messages in the socket of a source
+  // Maximum size of a frame in bytes, at least 8192. A longer frame ends its connection. The
+  // subscriber then reconnects and requests the missing batches. A batch that exceeds the limit in
+  // a replay too is lost.
   int64_t max_frame_bytes = (64 << 20) + (64 << 10);
-  // Monotonic milliseconds; empty: the process's steady clock. Called on the subscriber's thread.
+  // Returns monotonic milliseconds. Called on the subscriber's thread. Empty: the steady clock of
+  // the process.
   std::function<int64_t()> now_ms;
 };
 
+// Follows the sources that are added.
 class Subscriber {
  public:
+  // Starts the subscriber's thread. Errors: kInvalidArgument for an invalid config; kUnavailable if
+  // a thread, a socket or a file descriptor is not available.
   static Result<std::unique_ptr<Subscriber>> Create(const SubscriberConfig& config,
                                                     SubscriberSink sink);
   ~Subscriber();
 
-  // The source is followed from its first batch if replay can give it. The publisher need not be
-  // there yet. Errors: kInvalidArgument for a bad endpoint, kFailedPrecondition if the worker is
-  // followed already, kUnavailable if the endpoint cannot be bound.
+  // Starts to follow a source, from its first batch if replay can return it. The publisher need not
+  // run yet. Errors: kInvalidArgument for an invalid endpoint; kFailedPrecondition if the worker is
+  // followed already; kUnavailable if the endpoint cannot be bound.
   Status Add(const SourceConfig& source);
-  // When it returns, the sink is not called for this worker any more. Waits for a sink call in
-  // progress, so hold no lock that the sink takes; may be called by the sink itself.
+  // Stops to follow a source. After the call returns, the sink is not called for this worker. The
+  // call waits for a sink call in progress; the caller must therefore hold no lock that the sink
+  // takes. The sink itself may call Remove.
   void Remove(WorkerId worker);
-  // Finds the source's state impossible: it is replaced by a snapshot, or forgotten.
+  // Reports that the state of the source is impossible. The subscriber replaces it with a snapshot,
+  // or resets it.
   void Contradict(WorkerId worker);
-  // As of now. What it counts as applied, the sink has seen. Default values: not followed.
+  // The current status. The sink has received every batch that the status counts as applied.
+  // Default values: the worker is not followed.
   SourceStatus status(WorkerId worker) const;
 
  private:

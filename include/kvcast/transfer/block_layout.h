@@ -1,4 +1,4 @@
-// Where the bytes of KV blocks are: in a pool on the GPU, and in host memory.
+// Block layout: the addresses of the bytes of KV blocks, in a pool on the GPU and in host memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,46 +11,49 @@
 
 namespace kvcast {
 
-// A part of every block of a pool: `rows` rows of `row_bytes`. Row r of block i starts at
+// A part of every block of a pool: `rows` rows of `row_bytes` bytes. Row r of block i starts at
 //   base + i * block_stride + r * row_pitch
 //
-//   block-major pool:              one part, one row of all the block's bytes
-//   layers at a constant distance: one part, a row per layer (and K and V), row_pitch between them
-//   layers anywhere:               one part per layer
+//   block-major pool:              one part, with one row for all bytes of the block
+//   layers at a constant distance: one part, with a row per layer (and per K and V); row_pitch is
+//                                  the distance
+//   layers at other addresses:     one part per layer
 struct BlockPart {
-  std::byte* base = nullptr;  // borrowed; device memory if the copy backend is a device's
+  // Borrowed. Device memory if the copy backend is for a device.
+  std::byte* base = nullptr;
   size_t block_stride = 0;
   size_t row_bytes = 0;
-  size_t row_pitch = 0;  // means nothing if there is one row
+  size_t row_pitch = 0;  // unused if there is one row
   uint32_t rows = 1;
 };
 
-// The blocks of one KV-cache group in the GPU pool. A block's bytes are those of parts[0], row by
-// row, then those of parts[1], and so on.
+// The blocks of one KV-cache group in the GPU pool. The bytes of a block are those of parts[0], row
+// by row, then those of parts[1], and so on.
 struct GroupLayout {
   std::vector<BlockPart> parts;
   int64_t num_blocks = 0;
 
   size_t block_bytes() const;
 };
-// Not ok, naming the field: no parts, empty rows, rows or blocks that overlap within a part.
+// Error: kInvalidArgument; the message names the field. Causes: no parts, empty rows, or rows or
+// blocks of one part that overlap.
 Status ValidateLayout(const GroupLayout& layout);
 
-// Host memory, cut into slots of equal size: slot s is at base + s * slot_bytes. A chunk takes
-// `slots_per_chunk` slots, which need not be neighbours, and holds `blocks_per_chunk` blocks, one
-// behind the other; what is left of its last slot stays unused.
+// Host memory, divided into slots of equal size. Slot s starts at base + s * slot_bytes. A chunk
+// occupies `slots_per_chunk` slots, which need not be adjacent. It holds `blocks_per_chunk` blocks,
+// one after the other. The rest of its last slot is unused.
 struct HostLayout {
   std::byte* base = nullptr;  // borrowed
   size_t bytes = 0;
   size_t slot_bytes = 0;
-  // Pieces of so many bytes, from base on, that are registered with the device one by one: no copy
-  // goes from one into the next. Whole slots; 0: all is one piece.
+  // Size of the regions, from base on, that are registered with the device separately. No copy
+  // crosses the border of two regions. A multiple of slot_bytes; 0: one region.
   size_t region_bytes = 0;
 };
-// The largest region of whole slots that has at most `most` bytes, but one slot at least.
+// Returns the largest multiple of slot_bytes that is at most `most`, but at least slot_bytes.
 // REQUIRES: slot_bytes > 0.
 size_t RegionBytes(size_t slot_bytes, size_t most);
-// The pieces, in order; the last one may be shorter.
+// The regions, in order. The last region may be shorter.
 std::vector<std::span<std::byte>> Regions(const HostLayout& host);
 
 }  // namespace kvcast

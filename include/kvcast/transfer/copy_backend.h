@@ -1,6 +1,7 @@
-// CopyBackend: what moves bytes between a GPU pool and host memory.
+// CopyBackend: the interface of a component that copies bytes between a GPU pool and host memory.
 //
-// Backends here: HostCopyBackend (host_copy_backend.h), where the GPU pool is plain memory.
+// Implementations: HostCopyBackend (host_copy_backend.h), in which the GPU pool is host memory too,
+// and CudaCopyBackend (cuda_copy_backend.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,8 +21,9 @@ enum class CopyDirection : uint8_t {
   kStore,  // GPU to host
 };
 
-// `rows` rows of `row_bytes`, from `src` to `dst`. A pitch is the distance from the start of a row
-// to the start of the next, and means nothing if there is one row.
+// Copies `rows` rows of `row_bytes` bytes from `src` to `dst`. A pitch is the distance in bytes
+// from the start of a row to the start of the next row; it is unused if there is one row. Borrowed
+// pointers.
 struct CopyOp {
   const std::byte* src = nullptr;
   std::byte* dst = nullptr;
@@ -33,44 +35,49 @@ struct CopyOp {
   size_t bytes() const { return row_bytes * rows; }
 };
 
-// Names a batch that a backend was given.
+// Identifies a submitted batch of one backend.
 using CopyTicket = StrongId<struct CopyTicketTag, uint64_t>;
 
+// State of a batch.
 enum class CopyState : uint8_t {
   kRunning,
-  kDone,    // every byte is where it belongs
-  kFailed,  // any byte of any destination may be wrong
+  kDone,  // every byte is copied
+  // Any byte of any destination may be wrong.
+  kFailed,
 };
 
-// Thread-compatible: one thread submits and polls.
+// Thread-compatible: one thread at a time submits and polls.
 class CopyBackend {
  public:
   virtual ~CopyBackend() = default;
 
   virtual std::string_view name() const = 0;
 
-  // True: from now on any thread of the backend calls `tell` after a batch has ended, and Poll need
-  // not be called in between. `tell` is quick and calls nothing of the backend. Asked before the
-  // first batch, at most once.
+  // Requests a notification. True: from then on, a thread of the backend calls `tell` after each
+  // batch has ended, and the caller need not call Poll in between. `tell` must return quickly and
+  // must not call the backend. The caller may request this at most once, before the first batch.
+  // False: the backend has no notification.
   virtual bool TellEnds(std::function<void()> tell) {
     static_cast<void>(tell);
     return false;
   }
 
-  // Starts the copies of a batch, in any order, beside those of other batches. `ops` is read before
-  // the call returns. No destination of the batch overlaps another destination or source of it.
+  // Starts the copies of a batch, in any order, and concurrently with those of other batches. The
+  // call reads `ops` before it returns. No destination of the batch may overlap another destination
+  // or a source of the batch.
   //
-  // after: the copies read no source and write no destination before this event, one of the
-  // backend's device (CUDA: cudaEvent_t); nullptr: now.
+  // `after`: an event of the backend's device (CUDA: cudaEvent_t). The copies access no source and
+  // no destination before this event. nullptr: no event.
   //
-  // Not ok: nothing of the batch was or will be copied.
+  // Error: no byte of the batch was copied, and none will be copied.
   virtual Result<CopyTicket> Submit(CopyDirection direction, std::span<const CopyOp> ops,
                                     void* after) = 0;
 
-  // Once the answer is not kRunning, the batch touches no memory any more, its ticket is gone and
-  // must not be asked for again.
+  // Returns the state of a batch. If the result is not kRunning, the batch no longer accesses
+  // memory, and its ticket is invalid: the caller must not use it again.
   virtual CopyState Poll(CopyTicket ticket) = 0;
-  // Blocks until Poll would not answer kRunning, and answers that.
+  // Blocks until the batch has ended. Returns the state that Poll would return, and invalidates the
+  // ticket.
   virtual CopyState Wait(CopyTicket ticket) = 0;
 };
 

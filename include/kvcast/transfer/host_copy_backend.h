@@ -1,6 +1,7 @@
-// HostCopyBackend: copies between pools that are both plain memory.
+// HostCopyBackend: a CopyBackend for two pools that are both in host memory.
 //
-// On a machine without a GPU the whole offload path runs with it: the "GPU" pool is memory as well.
+// With it, the whole offload path runs on a machine without a GPU: the "GPU" pool is host memory
+// too.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,14 +13,15 @@
 namespace kvcast {
 
 struct HostCopyConfig {
-  // 0: half of the processors, 1 to 4. Each moves some 10 GB/s until the memory is busy.
+  // Number of copy threads, 0 to 256. 0: half of the processors, 1 to 4. Each thread copies about
+  // 10 GB/s until the memory bandwidth is used up.
   int threads = 0;
-  // False: memcpy. True: stores that bypass the caches, with the widest vectors of this CPU.
+  // False: memcpy. True: stores that bypass the CPU caches, with the widest vectors of this CPU.
   bool streaming = true;
 };
 
-// Loads are taken before stores. Events to wait for do not exist here: `after` must be nullptr.
-// Not ok: threads out of [0, 256].
+// Creates the backend. It takes loads before stores. It has no events: `after` of Submit must be
+// nullptr. Error: kInvalidArgument if `threads` is not in [0, 256].
 Result<std::unique_ptr<CopyBackend>> MakeHostCopyBackend(const HostCopyConfig& config = {});
 
 }  // namespace kvcast

@@ -1,4 +1,4 @@
-// HostPool: the memory of the host tier, present from the start.
+// HostPool: the memory of the host tier. All pages are allocated and touched before first use.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,34 +9,36 @@
 
 namespace kvcast {
 
+// Page size of a pool.
 enum class HostPages {
   kSmall,
-  kTransparentHuge,  // huge where the kernel finds them
-  kHuge,             // from the reserved ones (vm.nr_hugepages); fewer than needed is an error
+  kTransparentHuge,  // huge pages where the kernel can provide them
+  // Reserved huge pages (vm.nr_hugepages). Error if there are fewer than necessary.
+  kHuge,
 };
 
 struct HostPoolConfig {
   size_t bytes = 0;
   HostPages pages = HostPages::kTransparentHuge;
-  // Threads that touch the pages first. 0: half of the processors, 1 to 16.
+  // Number of threads that touch the pages at creation. 0: half of the processors, 1 to 16.
   int threads = 0;
-  // The NUMA node that the pages must come from, the GPU's best; none: the kernel chooses.
+  // The NUMA node of all pages; the node next to the GPU is best. nullopt: the kernel chooses.
   std::optional<int> numa_node;
 };
 
-// Owns one anonymous mapping of exactly `bytes`, rounded up to whole pages; every page is there
-// before Create returns, so no copy ever waits for one.
+// Owns one anonymous mapping of `bytes`, rounded up to whole pages. Create returns after every page
+// is present; no copy therefore waits for a page fault. Move-only.
 class HostPool {
  public:
-  // Not ok: kInvalidArgument naming the field; kExhausted if the memory is not to be had, in which
-  // case nothing is kept.
+  // Errors: kInvalidArgument (the message names the field); kExhausted if the memory is not
+  // available. On error no memory stays allocated.
   static Result<HostPool> Create(const HostPoolConfig& config);
   ~HostPool();
   HostPool(HostPool&& other) noexcept;
   HostPool& operator=(HostPool&& other) noexcept;
 
   std::byte* base() const { return base_; }
-  size_t bytes() const { return bytes_; }  // as asked for
+  size_t bytes() const { return bytes_; }  // as configured, not rounded
 
  private:
   HostPool(std::byte* base, size_t bytes, size_t mapped)

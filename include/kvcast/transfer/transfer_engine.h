@@ -1,7 +1,8 @@
-// TransferEngine: carries out the store and load jobs of an offload scheduler.
+// TransferEngine: executes the store and load jobs of an offload scheduler.
 //
-// A job moves blocks of any groups in one direction. The engine plans it as few large copies, feeds
-// them to a CopyBackend in batches, loads before stores, and tells which jobs ended.
+// A job moves blocks of any groups in one direction. The engine converts it into few large copies,
+// passes these to a CopyBackend in batches (loads before stores), and reports the jobs that have
+// ended.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,11 +18,13 @@
 
 namespace kvcast {
 
+// The caller's number of a job.
 using TransferJobId = StrongId<struct TransferJobIdTag, uint64_t>;
 
-// Blocks of one group and the chunks they belong to. blocks[i] is block first_block + i of the
-// chunks, counted over all of them: chunk c holds blocks [c * blocks_per_chunk, (c + 1) *
-// blocks_per_chunk). Null blocks (id 0) are passed over, and their place in the chunk with them.
+// Blocks of one group, and the chunks that hold them in host memory. blocks[i] is block number
+// first_block + i of the chunks, counted over all chunks: chunk c holds the blocks [c *
+// blocks_per_chunk, (c + 1) * blocks_per_chunk). Null blocks (id 0) are not copied; their position
+// in the chunk stays unused.
 struct TransferGroup {
   GroupIdx group;
   uint32_t first_block = 0;  // < blocks_per_chunk
@@ -30,16 +33,18 @@ struct TransferGroup {
 };
 
 struct TransferJob {
-  TransferJobId id;  // the caller's; none that is under way
+  TransferJobId id;  // must not be the id of a job in progress
   CopyDirection direction = CopyDirection::kStore;
   std::span<const TransferGroup> groups;
   void* after = nullptr;  // see CopyBackend::Submit
 };
 
+// Result of one job.
 struct TransferResult {
   TransferJobId id;
-  // Not ok: the job's destinations hold anything. kInvalidArgument names what was wrong with the
-  // job, of which then nothing was copied; kUnavailable: the backend failed.
+  // kInvalidArgument: the job is invalid (the message names the cause), and nothing was copied.
+  // kUnavailable: the backend failed. After an error the content of the job's destinations is
+  // undefined.
   Status status;
 };
 
@@ -51,55 +56,60 @@ struct TransferGroupConfig {
 struct TransferConfig {
   std::vector<TransferGroupConfig> groups;  // by group index
   HostLayout host;
-  // Batches: large enough to outlast the way from one batch's end to the next one's start, small
-  // enough for the first copy to start early.
+  // Size of a batch. It must be large enough to hide the time between the end of a batch and the
+  // start of the next batch, and small enough for an early start of the first copy.
   size_t max_batch_bytes = size_t{16} << 20;
   size_t max_batch_ops = 4096;
-  int batches_in_flight = 4;  // in each direction
-  // Of stores, while loads wait for their turn: a request waits for a load, and nobody for a store.
-  // 1 keeps stores going, so that a step that has to flush them does not wait for the loads.
+  int batches_in_flight = 4;  // per direction
+  // Number of store batches in flight while loads wait for their turn. Requests wait for loads, and
+  // not for stores. With 1, stores still make progress, so that a step that must flush them does
+  // not wait for the loads.
   int store_batches_beside_loads = 1;
-  // False: no thread; copies make progress only within Submit, Poll and Wait.
+  // False: the engine has no thread; copies make progress only within Submit, Poll and Wait.
   bool own_thread = true;
 };
 
+// Counters since creation, per direction.
 struct TransferStats {
   struct Lane {
-    uint64_t jobs = 0;  // ended, failed ones among them
+    uint64_t jobs = 0;  // jobs that ended, including failed jobs
     uint64_t failed_jobs = 0;
     uint64_t blocks = 0;
     uint64_t bytes = 0;
-    uint64_t ops = 0;  // after merging
+    uint64_t ops = 0;  // copies after merging
     uint64_t batches = 0;
-    // In which at least one job was under way; the rate of these copies is bytes / busy_seconds.
+    // Seconds in which at least one job was in progress. The copy rate is bytes / busy_seconds.
     double busy_seconds = 0;
   };
   Lane loads;
   Lane stores;
 };
 
-// Jobs of one direction start in order of submission, and several may be under way. The caller
-// keeps jobs apart that touch the same memory: a store's source and destination, and a load's
-// destination, belong to the job until its result is told.
-// Thread-safe. Steady traffic allocates nothing.
+// Jobs of one direction start in the order of submission; several may be in progress. The caller
+// must keep jobs apart that access the same memory. Source and destination of a store, and the
+// destination of a load, belong to the job until Poll returns its result.
+//
+// Thread-safe. Allocates nothing in steady state.
 class TransferEngine {
  public:
-  // Not ok: a field of the configuration, by name. `backend` is driven by this engine alone.
+  // `backend` is used only by this engine. Error: kInvalidArgument; the message names the field of
+  // the configuration.
   static Result<std::unique_ptr<TransferEngine>> Create(TransferConfig config,
                                                         std::unique_ptr<CopyBackend> backend);
-  // Ends the copies that have started, and drops the jobs that have not.
+  // Finishes the copies that have started, and drops the jobs that have not started.
   ~TransferEngine();
 
-  // Never blocks on a copy. The spans are read before the call returns. Every submitted job gets
-  // one result.
+  // Submits a job. It never waits for a copy, and reads the spans before it returns. Every
+  // submitted job gets exactly one result.
   void Submit(const TransferJob& job);
 
-  // Appends the results of the jobs that ended since the last call, in order of ending.
+  // Appends the results of the jobs that ended since the last call, in the order in which they
+  // ended.
   void Poll(std::vector<TransferResult>& results);
 
-  // Blocks until none of the jobs is under way; their results are still Poll's to tell.
+  // Blocks until none of the jobs is in progress. The results are available through Poll.
   void Wait(std::span<const TransferJobId> jobs);
-  // Blocks until no job is under way.
+  // Blocks until no job is in progress.
   void WaitAll();
 
   size_t jobs_under_way() const;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kFieldDepth = 3;
 
-// Which workers a request names.
+// The workers that a request selects.
 struct Selection {
   std::string instance;
   bool instance_is_number = false;
@@ -36,7 +36,7 @@ Status ReadInstance(const Json& json, Selection& selection) {
   return ReadText(json, "instance_id", selection.instance);
 }
 
-// False in `taken`: no member of a selection.
+// Sets `taken` to false if the member is no member of a selection.
 Status ReadSelection(const std::string& name, const Json& value, Selection& selection,
                      bool& taken) {
   taken = true;
@@ -51,8 +51,8 @@ Status ReadSelection(const std::string& name, const Json& value, Selection& sele
 }
 
 Status CheckSelection(const Selection& selection) {
-  if (selection.instance.empty()) return BadField("instance_id: needed");
-  return selection.model.empty() ? BadField("model_name: needed") : Status();
+  if (selection.instance.empty()) return BadField("instance_id: required");
+  return selection.model.empty() ? BadField("model_name: required") : Status();
 }
 
 std::string Unknown(const std::string& name) {
@@ -74,7 +74,8 @@ Result<RouterSource> ParseRegistration(std::string_view body) {
     } else if (name == "block_size") {
       status = ReadInteger(value, name, 1, source.block_size);
     } else if (name == "additional_salt") {
-      // A salt that is not in the engine's own hashes would mix tenants if it were left out.
+      // Content keys do not include this salt. Without the check, queries of two tenants would
+      // match each other's blocks.
       if (!value.is_null() && value != "") status = BadField(name + ": not supported");
     } else if (!taken) {
       status = BadField(Unknown(name));
@@ -82,8 +83,8 @@ Result<RouterSource> ParseRegistration(std::string_view body) {
     if (!status.ok()) return status;
   }
   if (Status status = CheckSelection(selection); !status.ok()) return status;
-  if (source.endpoint.empty()) return BadField("endpoint: needed");
-  if (source.block_size == 0) return BadField("block_size: needed");
+  if (source.endpoint.empty()) return BadField("endpoint: required");
+  if (source.block_size == 0) return BadField("block_size: required");
   source.instance = selection.instance;
   source.instance_is_number = selection.instance_is_number;
   source.model = selection.model;
@@ -113,7 +114,7 @@ Result<Query> ParseFieldQuery(std::string_view body, bool by_hash) {
       by_hash ? TakePrompt(body, {.hashes = prompt}) : TakePrompt(body, {.tokens = prompt});
   const Result<Json> json = ParseObject(taken.taken() ? taken.rest : body, kFieldDepth);
   if (!json.ok()) return json.status();
-  if (!json->contains(prompt)) return BadField(std::string(prompt) + ": needed");
+  if (!json->contains(prompt)) return BadField(std::string(prompt) + ": required");
   Query query = std::move(taken.query);
   query.routing_group = "default";
   for (const auto& [name, value] : json->items()) {
@@ -127,7 +128,7 @@ Result<Query> ParseFieldQuery(std::string_view body, bool by_hash) {
     } else if (name == "routing_group" || name == "tenant_id") {
       status = ReadText(value, name, query.routing_group);
     } else if (name == "block_size") {
-      status = ReadInteger(value, name, 1, ignored);  // every worker has its own
+      status = ReadInteger(value, name, 1, ignored);  // every worker has its own block size
     } else if (!by_hash && name == "lora_name") {
       if (!value.is_null()) status = ReadText(value, name, query.inputs.lora_name);
     } else if (!by_hash && name == "cache_salt") {
@@ -137,7 +138,7 @@ Result<Query> ParseFieldQuery(std::string_view body, bool by_hash) {
     }
     if (!status.ok()) return status;
   }
-  if (query.model.empty()) return BadField("model_name: needed");
+  if (query.model.empty()) return BadField("model_name: required");
   return query;
 }
 

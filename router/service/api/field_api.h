@@ -1,5 +1,5 @@
-// The API of the field's indexers (Mooncake's RFC 1403, as Dynamo's standalone indexer serves it),
-// so that a gateway written for them can ask this service instead.
+// The Mooncake indexer API (RFC 1403, as Dynamo's standalone indexer serves it). A gateway that was
+// written for those indexers can use this service instead.
 //
 //   POST /register       instance_id, endpoint, model_name, block_size, [routing_group, dp_rank,
 //                        replay_endpoint]                                -> 201 {"status": "ok"}
@@ -10,9 +10,10 @@
 //   GET  /dump           [?model_name=] [?routing_group=]; see index_dump.h
 //   GET  /health
 //
-// What is counted is tokens. "gpu" is the reusable prefix, which those indexers cannot know of a
-// hybrid model; "cpu" and "disk" go on from it. Each instance also has "detail": per rank what
-// POST /v1/query says. "frequencies" is always empty. tenant_id is another name of routing_group.
+// All counts are tokens. "gpu" is the reusable prefix. The other indexers cannot compute it for a
+// hybrid model. "cpu" and "disk" count the tokens after it. Each instance also has "detail": the
+// answer of POST /v1/query for each rank. "frequencies" is always empty. tenant_id is another name
+// for routing_group.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

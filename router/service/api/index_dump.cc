@@ -61,8 +61,8 @@ std::string Quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-// Writes the document as it is asked for it. The index is locked only while entries are copied, so
-// that a client that reads slowly holds nothing up.
+// Writes the document piece by piece, as the HTTP server asks for it. The index is locked only
+// while entries are copied, so a client that reads slowly does not block the writer.
 class IndexDump {
  public:
   IndexDump(ServiceCore& core, const HttpRequest& request, size_t entries_max)
@@ -86,7 +86,8 @@ class IndexDump {
   }
 
  private:
-  using Scope = std::vector<std::shared_ptr<const FleetWorker>>;  // of one model and group
+  // The workers of one model and routing group.
+  using Scope = std::vector<std::shared_ptr<const FleetWorker>>;
 
   void Advance(std::string& piece) {
     if (at_ < entries_.size()) return AppendEvent(piece);
@@ -112,8 +113,8 @@ class IndexDump {
     first_event_ = true;
   }
 
-  // The next entries of the worker: all of them if that are not too many, else those whose hashes
-  // fall into one of several equal slices.
+  // Reads the next entries of the worker. A small worker is read in one slice. A large worker is
+  // divided into slices of equal ranges of the hash.
   void ReadSlice() {
     const auto& worker = scopes_[scope_][worker_];
     if (slice_ == 0) {
@@ -164,12 +165,12 @@ class IndexDump {
   const SeededHash slicer_{ProcessSeed()};
   std::vector<Scope> scopes_;
   size_t scope_ = 0;
-  size_t worker_ = 0;   // of the scope
-  uint64_t slice_ = 0;  // of the worker
+  size_t worker_ = 0;   // index in the current scope
+  uint64_t slice_ = 0;  // slice of the current worker
   uint64_t slices_ = 1;
-  std::vector<Entry> entries_;  // of one slice, by place
-  size_t at_ = 0;               // the next of them
-  std::string head_;            // of the worker's events
+  std::vector<Entry> entries_;  // of one slice, ordered by tier and group
+  size_t at_ = 0;               // next entry
+  std::string head_;            // start of every event of the worker
   int64_t rank_ = 0;
   uint64_t next_event_ = 0;
   bool first_event_ = true;

@@ -1,13 +1,14 @@
-// GET /dump of the field's API: all that the index holds, as the events that would put it there.
+// GET /dump of the Mooncake indexer API: the content of the index, as the events that would build
+// it.
 //
 //   {"<model>:<routing group>": {"block_size": n, "events": [
 //     {"worker_id", "dp_rank", "medium", "group_idx", "event": {"event_id", "dp_rank",
 //      "data": {"stored": {"parent_hash": null, "blocks": [{"block_hash"}, ...]}}}}, ...]}, ...}
 //
-// A hash alone says which prefix it ends, so the index keeps no parents and no tokens, and a dump
-// cannot tell them. A byte hash is a string of hex digits. A block of which there are several
-// copies has "copies". Each worker is read at a time of its own, a large one piece by piece: what
-// is applied meanwhile may be in it or not.
+// A block hash identifies its whole prefix, so the index keeps no parents and no tokens, and a dump
+// has none. A byte hash is a string of hex digits. A block with several copies has "copies". Each
+// worker is read at a different time, a large worker in slices. A batch that is applied during the
+// dump may or may not be part of it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,18 +20,19 @@
 
 namespace kvcast::router {
 
-// Entries that are in memory at one time, at 48 bytes each.
+// The most entries that a dump holds in memory, at 48 bytes each.
 inline constexpr size_t kDumpEntriesMax = 1 << 20;
 
-// One at a time: 503 while another is under way. `core` must outlive the reply.
+// Only one dump runs at a time; the reply is 503 while another is under way. `core` must outlive
+// the reply.
 HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request,
                     size_t entries_max = kDumpEntriesMax);
 
-// Of the field's names for a worker.
+// The instance id under which the Mooncake indexer API shows the worker.
 const std::string& InstanceOf(const RouterSource& source);
 nlohmann::json InstanceJson(const RouterSource& source);
 int64_t BlockSizeOf(const ServiceCore& core, const FleetWorker& worker);
-// Neither ?model_name= nor ?routing_group= names another one.
+// True unless ?model_name= or ?routing_group= names another one.
 bool IsWanted(const HttpRequest& request, const RouterSource& source);
 
 }  // namespace kvcast::router

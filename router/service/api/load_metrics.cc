@@ -15,7 +15,7 @@ using prometheus::MetricFamily;
 using prometheus::MetricType;
 using Labels = std::vector<ClientMetric::Label>;
 
-// `visit` for each tier of each worker, with its labels.
+// Calls `visit` for each tier of each worker, with the labels of that tier.
 template <typename Visit>
 void ForEachTier(const std::vector<WorkerMetrics>& workers, const Visit& visit) {
   for (const WorkerMetrics& worker : workers) {
@@ -40,15 +40,16 @@ void AddGauge(MetricFamily& family, Labels labels, const std::optional<double>& 
 void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                          std::vector<MetricFamily>& families) {
   MetricFamily rates{"kvcast_load_rate_bytes_per_second",
-                     "Rate of loads from the tier, as configured and as measured.",
+                     "Bytes per second of loads from the tier, as configured and as measured.",
                      MetricType::Gauge,
                      {}};
-  MetricFamily costs{"kvcast_load_token_cost",
-                     "Tokens that the worker computes while it loads one.",
-                     MetricType::Gauge,
-                     {}};
+  MetricFamily costs{
+      "kvcast_load_token_cost",
+      "Tokens that the worker can compute in the time of loading one token from the tier.",
+      MetricType::Gauge,
+      {}};
   MetricFamily reports{"kvcast_load_reports_total",
-                       "Reports of loads from the tier, by result.",
+                       "Reported loads from the tier, by result.",
                        MetricType::Counter,
                        {}};
   ForEachTier(workers, [&](const TierLoadRate& tier, const Labels& labels) {

@@ -10,8 +10,8 @@
 
 namespace kvcast::router {
 
-// Labels: worker, tier (CPU, STORAGE), and source (configured, measured) or result (as
-// LoadReportName).
+// Labels: worker, tier (CPU, STORAGE), and source (configured, measured) or result
+// (LoadReportName).
 void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                          std::vector<prometheus::MetricFamily>& families);
 

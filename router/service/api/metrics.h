@@ -20,7 +20,7 @@
 
 namespace kvcast::router {
 
-// All counters of one worker at one time.
+// All counters of one worker, read at one time.
 struct WorkerMetrics {
   std::string name;
   SourceState state = SourceState::kConnecting;
@@ -45,13 +45,13 @@ struct ServiceMetrics {
   HttpCounters http;
   RelayCounters relay;
   RoutingCounters routing;
-  const LatencyHistogram* latency = nullptr;  // of queries; nullptr: left out
+  const LatencyHistogram* latency = nullptr;  // durations of queries; nullptr: left out
   const LatencyHistogram* decision_latency = nullptr;
   std::vector<WorkerMetrics> workers;
 };
 
-// Names start with kvcast_, counters end in _total. Labels: worker, state and reason; tier, group
-// and kind of blocks; the scheme that was found is the labels of an info metric.
+// Names start with kvcast_, and counters end in _total. Labels: worker; state; reason; tier, group
+// and kind for blocks. An info metric has the hash scheme of a worker as its labels.
 std::string RenderMetrics(const ServiceMetrics& metrics);
 
 }  // namespace kvcast::router

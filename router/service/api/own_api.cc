@@ -67,7 +67,7 @@ HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
   if (!source.ok()) return ErrorReply(source.status());
   if (ListensBeyondLoopback(*source) && !core.allow_remote) {
     return HttpError(400, source->worker.name + ": bind: " + source->endpoint +
-                              " is not loopback; that takes allow_remote");
+                              " is not loopback; set allow_remote to listen there");
   }
   if (Status status = core.fleet->Add(*source); !status.ok()) return ErrorReply(status);
   core.fleet->BeginPolls();
@@ -76,14 +76,14 @@ HttpReply AddSource(ServiceCore& core, const HttpRequest& request) {
 
 HttpReply RemoveSource(ServiceCore& core, const HttpRequest& request) {
   const auto name = request.query.find("name");
-  if (name == request.query.end()) return HttpError(400, "name: needed, as ?name=");
+  if (name == request.query.end()) return HttpError(400, "name: required, as ?name=");
   const Status status = core.fleet->Remove(name->second);
   return status.ok() ? JsonReply(Dump({{"status", "ok"}})) : ErrorReply(status);
 }
 
 HttpReply TakeEvents(ServiceCore& core, const HttpRequest& request) {
   const auto name = request.query.find("worker");
-  if (name == request.query.end()) return HttpError(400, "worker: needed, as ?worker=");
+  if (name == request.query.end()) return HttpError(400, "worker: required, as ?worker=");
   const Status status = core.fleet->Push(name->second, request.body);
   return status.ok() ? JsonReply(Dump({{"status", "ok"}})) : ErrorReply(status);
 }

@@ -2,13 +2,13 @@
 //
 //   POST   /v1/query     reusable tokens per worker; see query.h
 //   POST   /v1/route     the worker that should take the prompt, and why; see routing_desk.h
-//   POST   /v1/feedback  what became of a routed request; see routing_desk.h
+//   POST   /v1/feedback  reports on routed requests and queues; see routing_desk.h
 //   POST   /v1/load_rates  how fast a worker loads from its lower tiers; see load_rates.h
-//   GET    /v1/sources   what is followed; POST adds one (source_json.h), DELETE ?name= removes it
-//   GET    /v1/state     workers, their streams, groups and load, and what was answered
-//   GET    /v1/events, /v1/decisions, /v1/history   what happened lately; see observations.h
-//   GET    /healthz      200 as long as the process serves
-//   GET    /readyz       200 if every source is synced or says itself degraded, else 503
+//   GET    /v1/sources   the followed sources; POST adds one (source_json.h), DELETE ?name= removes
+//   GET    /v1/state     workers, their streams, groups and load, and counters of queries
+//   GET    /v1/events, /v1/decisions, /v1/history   recent history; see observations.h
+//   GET    /healthz      200 while the process serves
+//   GET    /readyz       200 if every source is synced or reports itself degraded, else 503
 //   GET    /metrics      Prometheus text
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -21,7 +21,7 @@
 
 namespace kvcast::router {
 
-// `core` must outlive the routes. `http`: counters of the server that has them.
+// `core` must outlive the routes. `http` returns the counters of the HTTP server.
 std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpCounters()> http);
 
 }  // namespace kvcast::router

@@ -1,4 +1,4 @@
-// A worker's diagnosis and its reuse, as /v1/state has them.
+// A worker's diagnosis and its reuse, as members of /v1/state.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -54,7 +54,7 @@ MetricFamily TestedFamily(Workers workers) {
 
 MetricFamily LostFamily(Workers workers) {
   MetricFamily family{"kvcast_reuse_lost_prompts",
-                      "Tested prompts of which nothing can be reused, by cause.",
+                      "Tested prompts of which the worker can reuse no token, by cause.",
                       MetricType::Gauge,
                       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -69,10 +69,11 @@ MetricFamily LostFamily(Workers workers) {
 }
 
 MetricFamily CauseFamily(Workers workers) {
-  MetricFamily family{"kvcast_reuse_cause_info",
-                      "Why the worker's prefixes are not reused, and the group that blocks.",
-                      MetricType::Gauge,
-                      {}};
+  MetricFamily family{
+      "kvcast_reuse_cause_info",
+      "The cause of missing reuse and the group that prevents hits, in the labels; the value is 1.",
+      MetricType::Gauge,
+      {}};
   for (const WorkerMetrics& worker : workers) {
     const std::optional<int64_t>& group = worker.diagnosis.group;
     Labels labels = {{"worker", worker.name},
@@ -102,22 +103,24 @@ MetricFamily TotalFamily(const char* name, const char* help, uint64_t ReuseTotal
 
 void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
   families.push_back(BlockFamily("kvcast_reuse_sampled_blocks",
-                                 "GPU blocks held of the sampled prompts.",
+                                 "GPU blocks that the worker holds of the sampled prompts.",
                                  &ReuseDiagnosis::GroupUse::held, workers));
-  families.push_back(BlockFamily("kvcast_reuse_usable_blocks",
-                                 "Of them, those that serve a prefix which all groups serve.",
-                                 &ReuseDiagnosis::GroupUse::usable, workers));
+  families.push_back(
+      BlockFamily("kvcast_reuse_usable_blocks",
+                  "GPU blocks of the sampled prompts that serve a prefix which all groups serve.",
+                  &ReuseDiagnosis::GroupUse::usable, workers));
   families.push_back(TestedFamily(workers));
   families.push_back(LostFamily(workers));
   families.push_back(CauseFamily(workers));
   families.push_back(TotalFamily(
       "kvcast_worker_compared_requests_total",
-      "Requests whose real reuse was fed back, by kind of the limiting group and by cause.",
+      "Requests whose reuse was reported by feedback, by kind of the limiting group and by cause.",
       &ReuseTotals::requests, workers));
   families.push_back(TotalFamily("kvcast_worker_predicted_tokens_total",
-                                 "Tokens that were predicted for them.",
+                                 "Tokens that the reported requests were predicted to reuse.",
                                  &ReuseTotals::predicted_tokens, workers));
-  families.push_back(TotalFamily("kvcast_worker_reused_tokens_total", "Tokens that they reused.",
+  families.push_back(TotalFamily("kvcast_worker_reused_tokens_total",
+                                 "Tokens that the reported requests reused.",
                                  &ReuseTotals::reused_tokens, workers));
 }
 

@@ -1,4 +1,4 @@
-// The metrics of a worker's diagnosis and of its reuse.
+// The metrics of a worker's diagnosis and reuse.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -12,7 +12,7 @@
 namespace kvcast::router {
 namespace {
 
-// How a flag's text becomes the member's JSON.
+// How the text of a command-line flag is converted to the member's JSON.
 enum class Shape : uint8_t { kText, kInteger, kBool, kTexts, kIntegers, kGroups, kPairs };
 
 constexpr size_t kMaxLoraPaths = 4096;
@@ -71,7 +71,7 @@ Status ReadFormat(const Json& json, N name, S source) {
 }
 
 Status ReadRanksOn(const Json& json, N name, S source) {
-  if (json != "ports" && json != "tag") return BadField(name + ": neither \"ports\" nor \"tag\"");
+  if (json != "ports" && json != "tag") return BadField(name + ": must be \"ports\" or \"tag\"");
   source.rank_by_tag = json == "tag";
   return Status();
 }
@@ -147,7 +147,8 @@ Status ReadOffloadRule(const Json& json, N name, S source) {
     source.worker.offload_rule = rule;
     return Status();
   }
-  return BadField(name + ": none of \"connector\", \"offload_scheduler\", \"mirrored_pool\"");
+  return BadField(name +
+                  ": must be one of \"connector\", \"offload_scheduler\", \"mirrored_pool\"");
 }
 
 Status ReadReportsHits(const Json& json, N name, S source) {
@@ -316,7 +317,7 @@ std::vector<std::string> Split(const std::string& text, char separator) {
   return parts;
 }
 
-// A text that is no number stays one, for the reader to refuse by name.
+// If the text is not a number, the function returns the text, and the reader refuses it by name.
 Json NumberOf(const std::string& text) {
   int64_t number = 0;
   const char* const end = text.data() + text.size();
@@ -333,7 +334,7 @@ Json GroupFromText(const std::string& text) {
     parts.pop_back();
   }
   if (parts.size() > 1) group["block_size"] = NumberOf(parts[1]);
-  if (parts.size() > 3) group[parts[3]] = true;  // refused as unknown
+  if (parts.size() > 3) group[parts[3]] = true;  // the reader refuses an unknown name
   if (parts.size() > 2) {
     const bool chunked = ParseSpecKind(parts[0]) == SpecKind::kChunkedLocalAttention;
     group[chunked ? "chunk_size" : "sliding_window"] = NumberOf(parts[2]);
@@ -397,15 +398,15 @@ const char* NameOf(EventFormat format) {
   return "";
 }
 
-// Members of one format are no use to another.
+// Refuses members that the source's format does not use.
 Status CheckFormat(const RouterSource& source) {
   if (source.format == EventFormat::kTrtllm) {
-    if (!source.worker.groups.empty()) return BadField("groups: not with format trtllm");
+    if (!source.worker.groups.empty()) return BadField("groups: not allowed with format trtllm");
     const Status made = TrtllmEvents::Create(source.trtllm).status();
     return made.ok() ? made : BadField(made.message());
   }
   const bool of_trtllm = !source.trtllm.window_sizes.empty() || source.trtllm.tokens_per_block > 0;
-  if (of_trtllm) return BadField("window_sizes, tokens_per_block: need format trtllm");
+  if (of_trtllm) return BadField("window_sizes, tokens_per_block: allowed only with format trtllm");
   if (IsFeedEndpoint(source.endpoint)) {
     return BadField("endpoint: " + source.endpoint + " needs format trtllm");
   }
@@ -451,10 +452,11 @@ Result<RouterSource> SourceFromJson(const Json& object) {
     if (member == nullptr) return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
     if (Status status = member->read(value, name, source); !status.ok()) return status;
   }
-  if (source.worker.name.empty()) return BadField("name: needed");
-  if (source.endpoint.empty()) return BadField("endpoint: needed");
+  if (source.worker.name.empty()) return BadField("name: required");
+  if (source.endpoint.empty()) return BadField("endpoint: required");
   const auto& rule = source.worker.sparse_rule;
-  if (rule && rule->alignment == 0) return BadField("sparse_alignment: needed by the sparse rule");
+  if (rule && rule->alignment == 0)
+    return BadField("sparse_alignment: required by the sparse rule");
   if (Status status = CheckFormat(source); !status.ok()) return status;
   return source;
 }

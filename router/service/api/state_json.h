@@ -1,4 +1,4 @@
-// GET /v1/state: the fleet as it is now, for people and dashboards.
+// GET /v1/state: the current state of the fleet, for people and dashboards.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

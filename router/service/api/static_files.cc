@@ -15,7 +15,7 @@ extern const char kvcast_chart_js_begin[], kvcast_chart_js_end[];
 namespace kvcast::router {
 namespace {
 
-// Chart.js sets styles of its canvases.
+// Chart.js sets inline styles on its canvases.
 constexpr char kPolicy[] =
     "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
     "frame-ancestors 'none'";

@@ -1,4 +1,4 @@
-// Files that are part of the program and served as they are.
+// Files that are embedded in the program and served unchanged.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

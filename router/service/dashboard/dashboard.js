@@ -1,12 +1,12 @@
-// The dashboard: asks the service once a second for what is new, and draws it. No state of its own
-// that the service does not have; a page that is hidden or paused asks nothing.
+// The dashboard: requests the new data from the service once a second and draws it. All its state
+// comes from the service. A hidden or paused page sends no requests.
 // SPDX-License-Identifier: Apache-2.0
 'use strict';
 
 const SAMPLES_MAX = 300;
 const DECISIONS_MAX = 40;
 const TICK_MS = 1000;
-// Told apart by people who see few colours; the legend names them besides.
+// Colours that colour-blind people can distinguish. The legend also names each line.
 const COLOURS = ['#2f7de1', '#e08a1e', '#27a065', '#b04fd0', '#d2433b', '#12a5b8', '#8c8c3a', '#7a6ff0'];
 
 const $ = (selector) => document.querySelector(selector);
@@ -54,7 +54,7 @@ function lag(seconds) {
   return seconds < 120 ? `${seconds.toFixed(1)} s` : `${Math.round(seconds / 60)} min`;
 }
 
-// The share of the sampled blocks that a hit can use, and what keeps hits from happening.
+// The share of the sampled blocks that a hit can use, and the cause that prevents hits.
 function reuseCell(reuse) {
   const share = reuse.usable_share === null ? '' : `${Math.round(100 * reuse.usable_share)} % usable`;
   const named = reuse.cause !== 'none' && reuse.cause !== 'not_enough_data';
@@ -73,7 +73,7 @@ function showFleet(state) {
     ['Requests routed', number(state.routing.decisions)],
     ['Queries answered', number(state.queries)],
     ['Blocks on GPUs', number(state.workers.reduce((sum, worker) => sum + held(worker, 'GPU'), 0))],
-    ['Promises kept', compared ? `${(100 * state.routing.equal / compared).toFixed(1)} %` : '–'],
+    ['Predictions met', compared ? `${(100 * state.routing.equal / compared).toFixed(1)} %` : '–'],
   ];
   $('#totals').replaceChildren(...totals.map(([name, value]) => {
     const box = element('div');
@@ -122,7 +122,7 @@ function makeChart(id, stacked) {
   });
 }
 
-// `series`: name -> one value a sample.
+// `series`: name -> one value per sample.
 function draw(id, labels, series, stacked) {
   const chart = page.charts[id] || (page.charts[id] = makeChart(id, stacked));
   const names = [...series.keys()];
@@ -194,7 +194,7 @@ function explain(decision) {
   const table = element('table');
   const head = element('tr');
   for (const [name, className] of [['Worker'], ['Hit'], ['Reusable', 'n'], ['From CPU', 'n'],
-       ['Expected', 'n'], ['Recompute', 'n'], ['Queue', 'n'], ['Cost', 'n'], ['In the way'], ['Known how']]) {
+       ['Expected', 'n'], ['Recompute', 'n'], ['Queue', 'n'], ['Cost', 'n'], ['Limiting group'], ['Exact']]) {
     const th = element('th', name, className);
     th.scope = 'col';
     head.append(th);
@@ -237,14 +237,14 @@ async function showEvents() {
 async function refresh() {
   const [state, history, decisions] = await Promise.all([
     ask('v1/state'), ask(`v1/history?since=${page.next}`), ask(`v1/decisions?since=${page.nextDecision}`)]);
-  if (history.next < page.next) page.samples = [];  // another life of the service
+  if (history.next < page.next) page.samples = [];  // the service was restarted
   page.next = history.next;
   page.samples = page.samples.concat(history.samples).slice(-SAMPLES_MAX);
   if (decisions.next < page.nextDecision) page.decisions = [];
   page.nextDecision = decisions.next;
   const kept = page.decisions.find((decision) => decision.number === page.chosen);
   page.decisions = decisions.decisions.reverse().concat(page.decisions).slice(0, DECISIONS_MAX);
-  // The one that a person reads stays.
+  // Keep the decision that the user is reading.
   if (kept && !page.decisions.includes(kept)) page.decisions.push(kept);
   showFleet(state);
   showHistory();
@@ -253,7 +253,7 @@ async function refresh() {
   document.body.dataset.refreshed = String(Number(document.body.dataset.refreshed || 0) + 1);
 }
 
-// One request after the other: a slow service is asked less often, not more.
+// Wait for each reply before the next request, so that a slow service gets fewer requests.
 async function loop() {
   if (!page.paused && !document.hidden) {
     try {

@@ -1,4 +1,4 @@
-// BlockTally: how many blocks of each group lie in each tier, counted from a worker's events.
+// BlockTally: counts the blocks of each group in each tier, from a worker's events.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,17 +22,18 @@ struct GroupTally {
   std::array<InTier, kTiers> tiers{};
 };
 
-// Of one worker. Thread-compatible. What joined late is missing in it: it is what was announced,
-// and for people to look at; what can be reused is the index's to say.
+// The counts of one worker. Thread-compatible. They cover only the announced blocks: blocks stored
+// before the router joined are missing. They are for display; only the index decides which blocks
+// can be reused.
 class BlockTally {
  public:
   // `left_out`: positions of events that were not applied, ascending.
   void Apply(const EventBatch& batch, std::span<const size_t> left_out);
-  // One more place that is held.
+  // Adds the copies of one block that a snapshot contains.
   void Hold(Tier tier, uint8_t group, uint32_t copies);
-  // What is held is what `other` says; what was counted of the past stays.
+  // Takes the held blocks from `other`, and keeps the totals of stored and removed blocks.
   void Replace(const BlockTally& other);
-  // What is held may be gone.
+  // Sets the held blocks to 0, because they may be gone.
   void Clear();
   // By group_idx.
   const std::vector<GroupTally>& groups() const { return groups_; }

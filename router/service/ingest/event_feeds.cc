@@ -18,7 +18,7 @@ namespace {
 constexpr int kHttpOk = 200;
 constexpr int kMethodNotAllowed = 405;
 
-// No event at all: "[]".
+// True: the body is an empty list, "[]".
 bool IsEmptyList(std::string_view body) {
   size_t brackets = 0;
   for (const char c : body) {
@@ -35,7 +35,7 @@ bool IsFeedEndpoint(std::string_view endpoint) {
          endpoint.starts_with("https://");
 }
 
-// Its mutex makes the sink's calls for the worker take turns.
+// The mutex serialises the sink's calls for this worker.
 class EventFeeds::Worker {
  public:
   Worker(WorkerId id, std::string at, const EventFeeds& feeds)
@@ -44,7 +44,7 @@ class EventFeeds::Worker {
         feeds_(feeds),
         state_(endpoint != kPushEndpoint, feeds.config_.stale_ms, feeds.config_.now_ms()) {}
 
-  // False: it could not be decoded.
+  // False: the body could not be decoded.
   bool Take(std::string_view body) {
     const MutexLock lock(mutex_);
     const int64_t now = feeds_.config_.now_ms();
@@ -110,7 +110,7 @@ class EventFeeds::Poller {
     const MutexLock lock(mutex_);
     workers_.push_back(std::move(worker));
   }
-  // True: it was the last one.
+  // True: the worker was the last one of this poller.
   bool Remove(const Worker* worker) {
     const MutexLock lock(mutex_);
     std::erase_if(workers_, [worker](const auto& other) { return other.get() == worker; });
@@ -148,7 +148,7 @@ class EventFeeds::Poller {
     }
     return good;
   }
-  // Servers of TensorRT-LLM take POST, newer ones GET.
+  // TensorRT-LLM servers accept POST, newer ones GET.
   void Switch() { method_ = method_ == "POST" ? "GET" : "POST"; }
   bool Stopped(int64_t wait_ms) const {
     pollfd wait = {stop_->descriptor(), POLLIN, 0};
@@ -159,7 +159,7 @@ class EventFeeds::Poller {
   const int64_t poll_ms_;
   const FeedConfig& config_;
   const std::shared_ptr<stream::Waker> stop_;
-  std::string_view method_ = "POST";  // the thread's
+  std::string_view method_ = "POST";  // only the thread uses it
   Mutex mutex_;
   std::vector<std::shared_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
   std::thread thread_;
@@ -207,7 +207,7 @@ void EventFeeds::Begin() {
 }
 
 void EventFeeds::Remove(WorkerId id) {
-  std::shared_ptr<Poller> ended;  // its thread is joined without the lock
+  std::shared_ptr<Poller> ended;  // destroyed, and its thread joined, after the lock is released
   const auto worker = Find(id);
   if (!worker) return;
   {
@@ -230,7 +230,7 @@ Status EventFeeds::Push(WorkerId id, std::string_view body) {
     return {StatusCode::kFailedPrecondition, "the worker's endpoint is not \"push\""};
   }
   if (worker->Take(body)) return Status();
-  return {StatusCode::kMalformed, "not a list of events; what the worker held is dropped"};
+  return {StatusCode::kMalformed, "not a list of events; the worker's blocks were dropped"};
 }
 
 void EventFeeds::Contradict(WorkerId id) {

@@ -1,11 +1,12 @@
-// EventFeeds: sources whose events come over HTTP: polled from the engine, or pushed to the router.
+// EventFeeds: sources whose events arrive over HTTP, either polled from the engine or pushed to the
+// router.
 //
-// A poll takes the events away from the engine, so a URL has one poller, whose answers go to all
-// workers of that URL (attention-DP ranks). Another reader of the same URL takes events away from
-// this one; the numbers of the events show it.
+// A poll removes the events from the engine, so a URL has one poller, and its answers go to all
+// workers of that URL (attention-DP ranks). If another client polls the same URL, this poller loses
+// events; the numbers of the events show the gap.
 //
-// Threads: one for each URL. All calls are thread-safe. The sink is called for one worker at a time
-// by one thread at a time.
+// Threads: one for each URL. All calls are thread-safe. For each worker, the sink is called by one
+// thread at a time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,9 +28,9 @@
 
 namespace kvcast::router {
 
-// The endpoint of a source that is pushed to.
+// The endpoint of a source whose events are pushed.
 inline constexpr std::string_view kPushEndpoint = "push";
-bool IsFeedEndpoint(std::string_view endpoint);  // kPushEndpoint, or of a scheme of HTTP
+bool IsFeedEndpoint(std::string_view endpoint);  // kPushEndpoint, or an HTTP URL
 
 struct FeedSink {
   std::function<BatchResult(WorkerId, Seq, std::span<const uint8_t> payload)> apply;
@@ -38,28 +39,30 @@ struct FeedSink {
 
 struct FeedConfig {
   int64_t timeout_ms = 10000;       // of one poll; TensorRT-LLM waits up to 2 s for an event
-  int64_t stale_ms = 3000;          // of failing polls
-  int64_t retry_ms = 500;           // after a poll that failed
-  std::function<int64_t()> now_ms;  // monotonic
+  int64_t stale_ms = 3000;          // polls must fail for this time until the state is stale
+  int64_t retry_ms = 500;           // pause after a failed poll
+  std::function<int64_t()> now_ms;  // monotonic clock
 };
 
 class EventFeeds {
  public:
   EventFeeds(FeedConfig config, FeedSink sink);
-  ~EventFeeds();  // ends the pollers
+  ~EventFeeds();  // stops the pollers
 
-  // Not polled before Begin. kInvalidArgument: no such endpoint.
+  // The endpoint is not polled before Begin. kInvalidArgument: the endpoint is invalid.
   Status Add(WorkerId worker, const std::string& endpoint, int64_t poll_ms);
-  // Polls what has been added. Workers that are added to a URL later miss its earlier events.
+  // Starts to poll the added endpoints. A worker that is added to a URL later misses the URL's
+  // earlier events.
   void Begin();
-  // When it returns, the sink is not called for this worker any more.
+  // After the call, the sink is not called for this worker.
   void Remove(WorkerId worker);
   bool Has(WorkerId worker) const;
 
-  // Events for a worker whose endpoint is kPushEndpoint. kFailedPrecondition: it has another one.
-  // kMalformed: not decoded, and what the worker held is dropped.
+  // Takes events for a worker whose endpoint is kPushEndpoint. kFailedPrecondition: the worker has
+  // another endpoint. kMalformed: the body could not be decoded, and the worker's blocks are
+  // dropped.
   Status Push(WorkerId worker, std::string_view body);
-  // Drops what the worker holds: it was found to be wrong.
+  // Drops the worker's blocks because they were found to be wrong.
   void Contradict(WorkerId worker);
   SourceStatus status(WorkerId worker) const;
   FeedCounters counters(WorkerId worker) const;

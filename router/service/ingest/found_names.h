@@ -1,9 +1,9 @@
-// FoundNames: hashes of blocks whose content queries have found out, on their way to the index.
+// FoundNames: names of blocks that queries have found out, on their way to the index.
 //
-// A query that computes an engine's hashes knows which content each of them names. It must not wait
-// for the index's writer, so it leaves these names here, and the source's own thread gives them to
-// the blocks beside its next batch. Names that do not fit are dropped: a later query finds them
-// again.
+// A query that computes an engine's hashes knows which content each hash names. The query must not
+// wait for the index's writer, so it puts the names into this queue. The source's own thread gives
+// them to the index together with its next batch. Names that do not fit are dropped; a later query
+// finds them again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,15 +20,15 @@
 
 namespace kvcast::router {
 
-// The first `units` hashes of a prompt and what each names.
+// The first `units` hashes of a prompt, and the content that each hash names.
 struct FoundNames {
   std::shared_ptr<const std::vector<BlockHash>> hashes;
   std::shared_ptr<const std::vector<ContentKey>> contents;
   size_t units = 0;
-  HashScheme scheme;  // that the hashes were computed by
+  HashScheme scheme;  // the scheme by which the hashes were computed
 };
 
-// Of one source. Thread-safe.
+// The queue of one source. Thread-safe.
 class FoundNamesQueue {
  public:
   static constexpr size_t kPrompts = 16;
@@ -45,7 +45,7 @@ class FoundNamesQueue {
     MutexLock lock(mutex_);
     return std::exchange(prompts_, {});
   }
-  // Prompts that did not fit.
+  // Number of prompts that did not fit.
   uint64_t dropped() const {
     MutexLock lock(mutex_);
     return dropped_;

@@ -9,7 +9,8 @@
 
 namespace kvcast::router {
 
-// What two workers must share for one hash chain to serve both, besides the unit.
+// The properties, besides the hash block size, that two workers must share so that one hash chain
+// serves both.
 struct HashScheme {
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
   std::vector<uint8_t> none_hash;

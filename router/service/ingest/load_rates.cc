@@ -10,7 +10,7 @@ namespace kvcast::router {
 namespace {
 
 constexpr int kReportDepth = 3;
-// Both are counts since an engine began: an exabyte, and thirty years.
+// Bounds of the totals since an engine started: 1 exabyte, and 30 years.
 constexpr double kMaxBytes = 1e18;
 constexpr double kMaxSeconds = 1e9;
 
@@ -26,7 +26,7 @@ Status ReadLoad(const Json& json, const std::string& at, LoadMeasurement& load) 
   const std::string bytes = load.totals ? "bytes_total" : "bytes";
   const std::string seconds = load.totals ? "seconds_total" : "seconds";
   for (const std::string& needed : {std::string("tier"), bytes, seconds}) {
-    if (!json.contains(needed)) return BadField(at + "." + needed + ": needed");
+    if (!json.contains(needed)) return BadField(at + "." + needed + ": required");
   }
   for (const auto& [name, value] : json.items()) {
     const std::string member = at + "." + name.substr(0, kMaxTextBytes);
@@ -93,8 +93,8 @@ Result<LoadRateReport> ParseLoadRateReport(std::string_view body) {
     }
     if (!status.ok()) return status;
   }
-  if (report.worker.empty()) return BadField("worker: needed");
-  if (report.loads.empty()) return BadField("loads: needed");
+  if (report.worker.empty()) return BadField("worker: required");
+  if (report.loads.empty()) return BadField("loads: required");
   return report;
 }
 

@@ -1,14 +1,14 @@
-// LoadRates: cost of one worker's loads from lower tiers, from configured and reported rates.
+// LoadRates: the cost of one worker's loads from lower tiers, from configured and reported rates.
 //
 //   POST /v1/load_rates
 //   {"worker": name, "loads": [{"tier": "CPU" or "STORAGE", and either
-//      "bytes", "seconds"              loaded since the last report, or of one load
-//      "bytes_total", "seconds_total"  loaded since the engine began}, ...]}
+//      "bytes", "seconds"              of one load, or of all loads since the last report
+//      "bytes_total", "seconds_total"  of all loads since the engine started}, ...]}
 //
-// Rates are in bytes per second, as connectors count them and links are rated: the rate of a tier
-// stays when the model changes. kv_bytes_per_token makes tokens of them. Counters that are sums
-// over tensor-parallel ranks, bytes and seconds alike, give the rate of one rank;
-// kv_bytes_per_token is then that of one rank, too.
+// Rates are in bytes per second, as connectors and links are measured, because the rate of a tier
+// does not change with the model. kv_bytes_per_token converts bytes to tokens. Counters that are
+// sums over tensor-parallel ranks, for bytes and seconds alike, give the rate of one rank;
+// kv_bytes_per_token must then be that of one rank, too.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,12 +30,12 @@ namespace kvcast::router {
 
 inline constexpr size_t kMaxLoadsAReport = 64;
 
-// Of a source; 0: not told.
+// The configured rates of a source. 0: not configured.
 struct LoadRateConfig {
-  int64_t kv_bytes_per_token = 0;  // that a load of one token copies, all groups together
+  int64_t kv_bytes_per_token = 0;  // bytes that a load of one token copies, all groups together
   int64_t prefill_tokens_per_s = 0;
-  int64_t cpu_bytes_per_s = 0;      // host memory to GPU
-  int64_t storage_bytes_per_s = 0;  // storage to host memory
+  int64_t cpu_bytes_per_s = 0;      // from host memory to the GPU
+  int64_t storage_bytes_per_s = 0;  // from storage to host memory
 };
 inline constexpr int64_t kMaxKvBytesPerToken = int64_t{1} << 40;
 inline constexpr int64_t kMaxPrefillTokensPerS = 1'000'000'000;
@@ -51,16 +51,17 @@ struct LoadRateReport {
   std::string worker;
   std::vector<LoadMeasurement> loads;
 };
-// Not ok: one line that names the member at fault.
+// Not ok: one line that names the wrong member.
 Result<LoadRateReport> ParseLoadRateReport(std::string_view body);
 
-// Of one tier at one time.
+// The rate of one tier at one time.
 struct TierLoadRate {
   std::optional<double> configured;  // bytes per second
-  std::optional<double> measured;    // counts more than the configured one
-  std::optional<double> cost;        // of a token, as LoadCosts; nullopt: the weight counts
+  std::optional<double> measured;    // bytes per second; replaces the configured rate
+  // Of a token, as in LoadCosts; nullopt: the weight of routing_desk.h counts.
+  std::optional<double> cost;
   size_t samples = 0;
-  std::optional<double> age_seconds;  // of the last sample
+  std::optional<double> age_seconds;  // age of the last sample
   std::array<uint64_t, kLoadReports> reports{};
 };
 
@@ -70,14 +71,14 @@ struct LoadRatesView {
   TierLoadRate storage;
 };
 
-// Thread-safe. Times are a monotonic clock's.
+// Thread-safe. Times are those of a monotonic clock.
 class LoadRates {
  public:
   explicit LoadRates(const LoadRateConfig& config) : config_(config) {}
 
   LoadReport Note(const LoadMeasurement& load, int64_t now_ms);
-  // A token on storage is read into host memory and loaded from there: its cost is the sum of both,
-  // or the first alone where the rate of host memory is not known.
+  // A token on storage is first read into host memory and then loaded to the GPU. Its cost is the
+  // sum of both, or only the first part if the rate of host memory is unknown.
   LoadCosts costs(int64_t now_ms) const;
   LoadRatesView view(int64_t now_ms) const;
 

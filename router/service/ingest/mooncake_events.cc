@@ -23,7 +23,7 @@ using wire::Value;
 constexpr uint64_t kMaxTextBytes = 4096;
 constexpr uint64_t kMaxHashBytes = 256;
 
-// What an event map may hold, all of it optional.
+// The known members of an event map; all are optional.
 struct Fields {
   std::string_view event_type;
   std::string_view tenant_id;
@@ -55,7 +55,7 @@ std::optional<BlockHash> HashOf(const Value& value) {
   return BlockHash::FromBytes({value.data, static_cast<size_t>(value.number)});
 }
 
-// Text and nil set the target; a text that is too long is none.
+// Text and nil set the target. False: another type, or a text that is too long.
 bool TextOf(const Value& value, std::string_view& text) {
   text = {};
   if (value.kind == Kind::kNil) return true;
@@ -90,12 +90,12 @@ bool AllMaps(Reader in, uint64_t count) {
   return true;
 }
 
-// The fields of one event.
+// Reads the fields of one event.
 class MapReader {
  public:
   MapReader(Reader& in, const MooncakeConfig& config) : in_(in), config_(config) {}
 
-  // Reads to the end of the map, whatever is in it. False: some field is not of the format.
+  // Reads to the end of the map, whatever it contains. False: a field does not have its format.
   // REQUIRES: a well-formed map comes next.
   bool Read(Fields& fields) {
     Value head;
@@ -178,7 +178,7 @@ class MooncakeEvents::Impl {
   MooncakeCounters counters;
 
  private:
-  // An object that the events name by a key, and where it lies.
+  // An object that the events name by a key, and the tiers that hold it.
   struct Object {
     std::vector<BlockHash> hashes;
     std::array<bool, kTiers> in_tier{};
@@ -220,7 +220,7 @@ Result<EventBatch> MooncakeEvents::Impl::Decode(std::span<const uint8_t> payload
   return batch;
 }
 
-// It may have been a remove.
+// A bad event may have been a remove.
 void MooncakeEvents::Impl::TakeBad(std::vector<Event>& out) {
   ++counters.bad_events;
   ClearAll(out);
@@ -247,7 +247,7 @@ void MooncakeEvents::Impl::Take(Fields fields, std::vector<Event>& out) {
   ++counters.events;
 }
 
-// False: left out.
+// False: the event is left out.
 bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Event>& out) {
   if (fields.hashes.empty() || !fields.medium) {
     ++counters.opaque;
@@ -282,7 +282,7 @@ bool MooncakeEvents::Impl::Stored(Fields& fields, int64_t group, std::vector<Eve
   return true;
 }
 
-// The object has become another one.
+// Removes the old content, because the object has a new one.
 void MooncakeEvents::Impl::Forget(Object& object, int64_t group, std::vector<Event>& out) {
   constexpr std::array kMedia = {kMediumGpu, kMediumCpu, kMediumStorage};
   for (size_t tier = 0; tier < object.in_tier.size(); ++tier) {

@@ -14,7 +14,7 @@ namespace {
 
 using wire::Writer;
 
-// nullptr: it can be told.
+// nullptr: the format can represent the event.
 const char* Untellable(const BlockStored& event) {
   if (event.block_hashes.empty()) return "a store without hashes";
   if (event.lora_id || event.tokens_per_position != 1) return "a LoRA id, or token pairs";
@@ -47,7 +47,7 @@ void PutHashes(Writer& out, const std::vector<BlockHash>& hashes) {
   for (const BlockHash& hash : hashes) PutHash(out, hash);
 }
 
-// The members of one event; how many there are is not known before.
+// Writes the members of one event. Their number is not known in advance.
 class EventMap {
  public:
   EventMap(uint64_t id, int64_t ts_ms, const MooncakeWriterConfig& config, const char* type)
@@ -114,7 +114,7 @@ Status MooncakeWriter::Write(const EventBatch& batch, std::vector<uint8_t>& out)
     const auto* stored = std::get_if<BlockStored>(&event);
     const char* const problem = stored == nullptr ? nullptr : Untellable(*stored);
     if (problem == nullptr) continue;
-    return {StatusCode::kInvalidArgument, std::string("mooncake: cannot tell ") + problem};
+    return {StatusCode::kInvalidArgument, std::string("mooncake: cannot represent ") + problem};
   }
   const auto ts_ms = static_cast<int64_t>(std::llround(batch.ts * 1000));
   Writer writer(out);

@@ -1,5 +1,5 @@
-// Batches of this library as Mooncake's KV-event maps: a peer for MooncakeEvents in the demo and in
-// tests. Mooncake's own store sends the media "cpu" and "disk".
+// Writes batches of this library as Mooncake's KV-event maps: a peer of MooncakeEvents for the demo
+// and for tests. Mooncake's own store sends the media "cpu" and "disk".
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,14 +19,14 @@ struct MooncakeWriterConfig {
   std::string model_name;
 };
 
-// One publisher. Thread-compatible.
+// The events of one publisher. Thread-compatible.
 class MooncakeWriter {
  public:
   explicit MooncakeWriter(MooncakeWriterConfig config) : config_(std::move(config)) {}
 
-  // Appends the payload of `batch`. A clear empties all tiers at the reader, whatever medium it
-  // names. Not ok: the batch holds what the format cannot tell (extra keys that are no salt, a
-  // store without hashes, a token offset inside a block); nothing is appended.
+  // Appends the payload of `batch`. A clear empties all tiers at the reader, whichever medium it
+  // names. Not ok: the format cannot represent the batch (extra keys that are not a salt, a store
+  // without hashes, a token offset inside a block). Nothing is then appended.
   Status Write(const EventBatch& batch, std::vector<uint8_t>& out);
 
  private:

@@ -1,4 +1,4 @@
-// ReuseFeedback: what engines say that they really reused, against what was promised.
+// ReuseFeedback: compares the reuse that engines report with the promised reuse.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,16 +10,17 @@
 
 namespace kvcast::router {
 
-// Two conclusions. A sliding share of the promised tokens that were not there: single answers are
-// often wrong, by events on their way; a worker whose answers stay wrong holds less than its events
-// said. And differences that repeat to the token: an engine reuses blocks by another rule than the
-// answers assume, and no answer may say that it is exact. Thread-compatible.
+// Draws two conclusions. First, a moving share of the promised tokens that were missing: single
+// answers are often wrong because events are under way, but a worker whose answers stay wrong holds
+// fewer blocks than its events announced. Second, differences that repeat with the same number of
+// tokens: the engine reuses blocks by another rule than the answers assume, so no answer may be
+// exact. Thread-compatible.
 class ReuseFeedback {
  public:
-  static constexpr int kMinAnswers = 32;  // before anything is concluded
+  static constexpr int kMinAnswers = 32;  // fewer answers allow no conclusion
   static constexpr double kMaxShare = 0.1;
 
-  // True: the promises are refuted. Begins anew then.
+  // True: the promises are refuted. The counts then start again.
   bool Note(int64_t promised_tokens, int64_t cached_tokens) {
     constexpr double kKeep = 1 - 1.0 / kMinAnswers;
     promised_ = promised_ * kKeep + static_cast<double>(std::max<int64_t>(promised_tokens, 0));
@@ -30,12 +31,14 @@ class ReuseFeedback {
     answers_ = 0;
     return true;
   }
-  static constexpr size_t kCompared = 10;  // last answers that are looked at
-  static constexpr size_t kEqual = 3;      // of them, with one difference, contradict the answers
-  static constexpr int kAgreeing = 100;  // answers without a difference that end the contradiction
+  static constexpr size_t kCompared = 10;  // number of last answers that are compared
+  // So many equal differences among them contradict the answers.
+  static constexpr size_t kEqual = 3;
+  // So many answers without a difference end the contradiction.
+  static constexpr int kAgreeing = 100;
 
-  // An answer that was exact, or would have been but for the contradiction. `difference`: reused
-  // tokens less promised ones.
+  // Call for an answer that was exact, or would have been exact without the contradiction.
+  // `difference`: reused tokens minus promised tokens.
   void Compare(int64_t difference) {
     last_[compared_++ % kCompared] = difference;
     if (difference == 0) {
@@ -47,18 +50,18 @@ class ReuseFeedback {
     const auto equal = std::count(last_.begin(), last_.begin() + seen, difference);
     if (static_cast<size_t>(equal) >= kEqual) contradiction_ = difference;
   }
-  // The difference that repeats; nullopt: none.
+  // The repeated difference; nullopt: none.
   std::optional<int64_t> contradiction() const { return contradiction_; }
 
-  // Of the last answers; 0 if nothing was promised.
+  // Share of the last answers' promised tokens that were missing; 0 if nothing was promised.
   double missing_share() const { return promised_ > 0 ? missing_ / promised_ : 0; }
 
  private:
   double promised_ = 0;
   double missing_ = 0;
   int64_t answers_ = 0;
-  std::array<int64_t, kCompared> last_{};  // differences; a ring
-  size_t compared_ = 0;                    // differences that there ever were
+  std::array<int64_t, kCompared> last_{};  // differences; ring buffer
+  size_t compared_ = 0;                    // number of differences ever recorded
   std::optional<int64_t> contradiction_;
   int agreeing_ = 0;  // answers since the last difference
 };

@@ -17,7 +17,7 @@ namespace {
 constexpr int kMaxNesting = 16;
 constexpr size_t kMaxHashText = 128;
 
-// nullptr: absent, or null.
+// nullptr: the member is absent or null.
 const Json* Find(const Json& object, const char* field) {
   const auto it = object.find(field);
   return it == object.end() || it->is_null() ? nullptr : &*it;
@@ -49,11 +49,11 @@ struct Block {
   BlockHash hash;
   std::vector<TokenId> tokens;
   std::string medium;
-  // Content besides tokens, in a form that a query cannot repeat.
+  // True: the block has content besides its tokens, in a form that a query cannot repeat.
   bool has_extra = false;
 };
 
-// False: not a block.
+// False: the value is not a block.
 bool ReadTokens(const Json& value, Block& block) {
   const Json* tokens = Find(value, "tokens");
   if (tokens == nullptr || !tokens->is_array()) return false;
@@ -119,10 +119,10 @@ class TrtllmEvents::Impl {
   TrtllmCounters counters;
 
  private:
-  using HeldBlocks = std::unordered_map<BlockHash, std::string, SeededHash>;  // to medium
+  using HeldBlocks = std::unordered_map<BlockHash, std::string, SeededHash>;  // hash to medium
 
   void Take(const Json& event);
-  // False: not of the format.
+  // False: the data is not of the format.
   bool TakeData(const Json& data, size_t group);
   bool Stored(const Json& data, size_t group);
   bool Removed(const Json& data, size_t group);
@@ -139,7 +139,7 @@ class TrtllmEvents::Impl {
   }
 
   TrtllmConfig config_;
-  std::vector<HeldBlocks> held_;  // by group
+  std::vector<HeldBlocks> held_;  // by group_idx
   std::optional<int64_t> last_id_;
   bool lacks_events_ = true;
   std::vector<Event> out_;
@@ -174,7 +174,7 @@ void TrtllmEvents::Impl::NoteId(int64_t id) {
   if (id == 0) lacks_events_ = false;
 }
 
-// A lost or unreadable event may have been a remove.
+// Removes all blocks: a lost or unreadable event may have been a remove.
 void TrtllmEvents::Impl::DropAllFor(uint64_t& counter) {
   ++counter;
   lacks_events_ = true;
@@ -208,7 +208,7 @@ BlockStored TrtllmEvents::Impl::NewStore(size_t group, const std::string& medium
   return store;
 }
 
-// One store a block: each names its own parent, tier and extra keys.
+// Adds one store per block, because each block names its own parent, tier and extra keys.
 bool TrtllmEvents::Impl::Stored(const Json& data, size_t group) {
   const Json* list = Find(data, "blocks");
   if (list == nullptr || !list->is_array()) return false;
@@ -260,7 +260,7 @@ bool TrtllmEvents::Impl::Updated(const Json& data, size_t group) {
   const auto hash = HashOf(Find(data, "block_hash"));
   if (!hash) return false;
   const Json* change = Find(data, "cache_level");
-  if (change == nullptr) return true;  // of the priority
+  if (change == nullptr) return true;  // a change of the priority only
   const auto medium =
       change->is_object() ? MediumOf(Integer(Find(*change, "new_value"))) : std::nullopt;
   if (!medium) return false;
@@ -295,7 +295,7 @@ Result<TrtllmEvents> TrtllmEvents::Create(const TrtllmConfig& config) {
     return Status(StatusCode::kInvalidArgument, "window_sizes: out of range");
   }
   if (std::adjacent_find(sizes.begin(), sizes.end()) != sizes.end()) {
-    return Status(StatusCode::kInvalidArgument, "window_sizes: the same one twice");
+    return Status(StatusCode::kInvalidArgument, "window_sizes: a size occurs twice");
   }
   if (config.tokens_per_block < 1 || config.tokens_per_block > kMaxBlockSize) {
     return Status(StatusCode::kInvalidArgument, "tokens_per_block: out of range");

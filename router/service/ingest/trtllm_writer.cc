@@ -10,7 +10,7 @@ namespace {
 
 constexpr int64_t kPriority = 35;  // TensorRT-LLM's default retention priority
 
-// TensorRT-LLM's hashes have 64 bits: of longer ones the last 8 bytes.
+// TensorRT-LLM's hashes have 64 bits. A longer hash is cut to its last 8 bytes.
 uint64_t NumberOfHash(const BlockHash& hash) {
   if (!hash.is_bytes()) return hash.integer();
   uint64_t number = 0;
@@ -19,7 +19,7 @@ uint64_t NumberOfHash(const BlockHash& hash) {
 }
 
 Status CannotTell(const char* what) {
-  return {StatusCode::kInvalidArgument, std::string("trtllm: cannot tell ") + what};
+  return {StatusCode::kInvalidArgument, std::string("trtllm: cannot represent ") + what};
 }
 
 bool HasExtraKeys(const BlockStored& event) {
@@ -70,7 +70,7 @@ Status TrtllmWriter::Check(const BlockStored& event) const {
     return CannotTell("the block size");
   }
   if (tokens != std::ssize(event.block_hashes) * event.block_size) {
-    return CannotTell("blocks whose tokens are others");
+    return CannotTell("blocks with another number of tokens");
   }
   return Status();
 }
@@ -108,7 +108,7 @@ void TrtllmWriter::Add(const BlockStored& event) {
   const auto group = static_cast<size_t>(event.group_idx.value_or(0));
   const Tier tier = TierOf(event.medium);
   std::optional<BlockHash> parent = event.parent_block_hash;
-  bool open = false;  // an event whose blocks follow each other
+  bool open = false;  // an event is open to which consecutive blocks are added
   for (size_t i = 0; i < event.block_hashes.size(); ++i) {
     const BlockHash& hash = event.block_hashes[i];
     Places& places = blocks_[group][hash];

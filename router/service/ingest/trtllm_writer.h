@@ -1,5 +1,5 @@
-// Batches of this library as TensorRT-LLM's KV-cache events: a peer for TrtllmEvents in the demo
-// and in tests. Compact JSON with the members of TensorRT-LLM's serializer.
+// Writes batches of this library as TensorRT-LLM's KV-cache events: a peer of TrtllmEvents for the
+// demo and for tests. Compact JSON with the members of TensorRT-LLM's serializer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,22 +17,22 @@
 namespace kvcast::router {
 
 struct TrtllmWriterConfig {
-  std::vector<int64_t> window_sizes;  // by group_idx, each once
+  std::vector<int64_t> window_sizes;  // by group_idx; all different
   int64_t tokens_per_block = 0;
   std::optional<int64_t> attention_dp_rank;
 };
 
-// One rank of one engine. A block of TensorRT-LLM lies in one place: of a block that lies on the
-// GPU and in host memory only the GPU's copy is told. When that copy is removed, the event is a
-// change of the cache level. A second copy in one tier is not told. Thread-compatible.
+// One rank of one engine. A TensorRT-LLM block lies in one tier: if a block is on the GPU and in
+// host memory, only the GPU's copy is announced. When that copy is removed, the writer sends a
+// change of the cache level. A second copy in one tier is not announced. Thread-compatible.
 class TrtllmWriter {
  public:
   explicit TrtllmWriter(TrtllmWriterConfig config);
 
-  // Appends a JSON array of what the batch changes; the first one begins with the engine's
-  // "created" events. Not ok: the batch holds what the format cannot tell (a group without a
-  // window, another block size, fewer tokens than blocks, a block without tokens on the GPU,
-  // storage, extra keys, salts, adapters); nothing is appended, and nothing changed.
+  // Appends a JSON array of the changes of the batch. The first array begins with the engine's
+  // "created" events. Not ok: the format cannot represent the batch (a group without a window,
+  // another block size, fewer tokens than blocks, a GPU block without tokens, storage, extra keys,
+  // salts, adapters). Nothing is then appended, and the writer's state is unchanged.
   Status Write(const EventBatch& batch, std::string& out);
 
   int64_t next_event_id() const { return next_id_; }
@@ -50,13 +50,13 @@ class TrtllmWriter {
   void Add(const BlockRemoved& event);
   void Add(const AllBlocksCleared& event);
   void Remove(size_t group, const BlockHash& hash, Tier tier);
-  // Opens an event up to its data, and closes it.
+  // Writes the start of an event up to its data, and its end.
   void Begin(size_t group, const char* type);
   void End();
   void WriteUpdate(size_t group, const BlockHash& hash, bool to_gpu);
 
   const TrtllmWriterConfig config_;
-  std::vector<Blocks> blocks_;  // by group
+  std::vector<Blocks> blocks_;  // by group_idx
   int64_t next_id_ = 0;
   size_t begun_group_ = 0;
   std::string json_;

@@ -64,7 +64,7 @@ Status ReadInteger(const Json& json, const std::string& member, int64_t min, int
   const std::optional<int64_t> value = Int64Of(json);
   if (!value || *value < min) {
     return BadField(member + ": must be " +
-                    (min > 0 ? "a positive integer" : "an integer, not negative"));
+                    (min > 0 ? "a positive integer" : "a non-negative integer"));
   }
   out = *value;
   return Status();
@@ -73,7 +73,8 @@ Status ReadInteger(const Json& json, const std::string& member, int64_t min, int
 Status ReadNumber(const Json& json, const std::string& member, double min, double max,
                   double& out) {
   const double value = json.is_number() ? json.get<double>() : NAN;
-  if (!(value >= min && value <= max)) return BadField(member + ": not a number in its range");
+  if (!(value >= min && value <= max))
+    return BadField(member + ": not a number in the allowed range");
   out = value;
   return Status();
 }

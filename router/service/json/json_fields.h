@@ -1,4 +1,4 @@
-// Reading JSON from outside, member by member; every error is one line that names the member.
+// Reads the members of JSON from clients and files. Every error is one line that names the member.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,17 +16,17 @@ namespace kvcast::router {
 
 using Json = nlohmann::json;
 
-inline constexpr size_t kMaxTextBytes = 1024;    // of names, salts, endpoints
-inline constexpr size_t kMaxHexHashBytes = 256;  // of a hash as hex digits, half of their number
+inline constexpr size_t kMaxTextBytes = 1024;    // names, salts, endpoints
+inline constexpr size_t kMaxHexHashBytes = 256;  // of a hash; its hex text has twice as many digits
 
-// Not ok: not JSON, no object, or nested deeper than `max_depth`.
+// Not ok: the body is not JSON, is no object, or is nested deeper than `max_depth`.
 Result<Json> ParseObject(std::string_view body, int max_depth);
 
 Status BadField(std::string text);  // kInvalidArgument
 
-// Of either JSON sign type, if it fits 64 signed bits.
+// Accepts signed and unsigned JSON integers that fit into 64 signed bits.
 std::optional<int64_t> Int64Of(const Json& json);
-// Each: not ok if the type or the range is wrong; `out` is as before then.
+// These functions are not ok if the type or the range is wrong. `out` then keeps its old value.
 Status ReadText(const Json& json, const std::string& member, std::string& out);
 Status ReadTexts(const Json& json, const std::string& member, std::vector<std::string>& out);
 Status ReadBool(const Json& json, const std::string& member, bool& out);
@@ -34,10 +34,10 @@ Status ReadInteger(const Json& json, const std::string& member, int64_t min, int
 Status ReadNumber(const Json& json, const std::string& member, double min, double max, double& out);
 
 std::optional<std::vector<uint8_t>> BytesFromHex(std::string_view hex);
-// An integer, or a string of hex digits.
+// Accepts an integer, or a string of hex digits.
 std::optional<BlockHash> HashOf(const Json& json);
 
-// One line; what is not UTF-8 is replaced.
+// One line of JSON. Bytes that are not UTF-8 are replaced.
 std::string Dump(const Json& json);
 
 }  // namespace kvcast::router

@@ -33,7 +33,7 @@ void JsonWriter::Key(std::string_view name) {
   text_ += '"';
   text_ += name;
   text_ += "\":";
-  first_ = true;  // its value follows without a comma
+  first_ = true;  // the member's value follows without a comma
 }
 
 void JsonWriter::Raw(std::string_view text) {
@@ -60,7 +60,7 @@ void JsonWriter::Value(double number) {
   const char* const end = std::to_chars(digits, digits + sizeof(digits), number).ptr;
   std::string_view text(digits, static_cast<size_t>(end - digits));
   Raw(text);
-  // A reader that tells integers from others must see the same type for every number.
+  // A reader that distinguishes integers from other numbers must see one type for every value.
   if (text.find_first_of(".e") == std::string_view::npos) text_ += ".0";
 }
 

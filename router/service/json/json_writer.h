@@ -1,4 +1,4 @@
-// JsonWriter: JSON written as it is said, without a document in memory; for answers that are given
+// JsonWriter: writes JSON in call order, without a document in memory. For replies that are sent
 // thousands of times a second.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -14,19 +14,19 @@
 
 namespace kvcast::router {
 
-// The caller closes what it opens. Thread-compatible.
+// The caller must close each object and array that it opens. Thread-compatible.
 class JsonWriter {
  public:
   void BeginObject() { Open('{'); }
   void EndObject() { Close('}'); }
   void BeginArray() { Open('['); }
   void EndArray() { Close(']'); }
-  void Key(std::string_view name);  // of a member; of letters that need no escape
+  void Key(std::string_view name);  // member name; must need no escape
 
-  void Value(std::string_view text);  // what is not UTF-8 is replaced
+  void Value(std::string_view text);  // bytes that are not UTF-8 are replaced
   void Value(const char* text) { Value(std::string_view(text)); }
   void Value(const std::string& text) { Value(std::string_view(text)); }
-  void Value(double number);  // not finite: null
+  void Value(double number);  // a value that is not finite becomes null
   void Null();
   template <std::same_as<bool> T>
   void Value(T value) {
@@ -60,7 +60,7 @@ class JsonWriter {
     Value(value);
   }
 
-  // One line.
+  // Returns the text, on one line.
   std::string Take() {
     text_ += '\n';
     return std::move(text_);
@@ -75,7 +75,7 @@ class JsonWriter {
   void Integer(uint64_t number);
 
   std::string text_;
-  bool first_ = true;  // of what is open
+  bool first_ = true;  // no element of the open object or array yet
 };
 
 }  // namespace kvcast::router

@@ -7,8 +7,8 @@
 namespace kvcast::router {
 namespace {
 
-// Reads from the left. What it passes over is the parser's to check: up to the array the text stays
-// as it is, so that a body that is broken before it is still broken.
+// Reads from left to right. The scanner does not validate the text that it skips. That text stays
+// unchanged in `rest`, so that the JSON parser still finds an error before the array.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : at_(text.data()), end_(at_ + text.size()) {}
@@ -24,7 +24,7 @@ class Scanner {
     ++at_;
     return true;
   }
-  // A name without escapes, and the colon behind it.
+  // Reads a name without escapes and the colon after the name.
   std::optional<std::string_view> Name() {
     if (!Take('"')) return std::nullopt;
     const char* const begin = at_;
@@ -35,7 +35,7 @@ class Scanner {
     return Take(':') ? std::optional(name) : std::nullopt;
   }
 
-  // Behind the opening bracket; up to behind the closing one.
+  // Starts after the opening bracket and ends after the closing one.
   bool Numbers(std::vector<uint64_t>& numbers) {
     do {
       SkipBlanks();
@@ -44,7 +44,7 @@ class Scanner {
     return Take(']');
   }
 
-  // Any value, by its brackets and strings alone.
+  // Skips any value. The scanner looks only at brackets and strings.
   bool SkipValue() {
     int depth = 0;
     do {

@@ -1,5 +1,5 @@
-// The long array of a query, read without a JSON document: a prompt is thousands of integers, and
-// what is around them a few members.
+// Reads the long array of a query without a JSON document. A prompt is an array of thousands of
+// integers; the rest of the query has only a few members.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,15 +13,17 @@
 namespace kvcast::router {
 
 struct NumberArray {
-  std::string_view member;  // which of those asked for
+  std::string_view member;  // the name from `members` that the body contains
   std::vector<uint64_t> numbers;
-  // The body with nothing between the array's brackets: JSON if and only if the body is.
+  // The body with an empty array in place of the numbers. `rest` is valid JSON if and only if the
+  // body is.
   std::string rest;
 };
 
-// Takes the array out of a body that is a JSON object with just one of `members`, a non-empty array
-// of plain integers from 0 to UINT64_MAX, as far as can be told without parsing the rest. nullopt:
-// the body is something else, or broken; it must be read as a whole.
+// Takes the array out of a body that is a JSON object with exactly one of `members`, whose value is
+// a non-empty array of plain integers from 0 to UINT64_MAX. The function parses the body only as
+// far as needed. nullopt: the body has another form or is broken; the caller must parse the whole
+// body.
 std::optional<NumberArray> TakeNumberArray(std::string_view body,
                                            std::span<const std::string_view> members);
 

@@ -64,7 +64,7 @@ void Redact(EventBatch& batch) {
     stored->cache_salt.reset();
     stored->metadata.reset();
     stored->session_id.reset();
-    // Their number stays: it says how hits are counted.
+    // Keep the number of the lookahead tokens: it determines how hits are counted.
     if (stored->lookahead) {
       std::fill(stored->lookahead->token_ids.begin(), stored->lookahead->token_ids.end(), 0);
     }
@@ -89,9 +89,9 @@ class Relay::Impl {
   zmq::message_t Counted(std::vector<uint8_t> payload);
 
   const RelayConfig config_;
-  std::atomic<size_t> unsent_bytes_{0};  // outlives the context, which frees messages at its end
+  std::atomic<size_t> unsent_bytes_{0};  // must outlive context_, whose destructor frees messages
   zmq::context_t context_;
-  zmq::socket_t socket_;  // the thread's, once started
+  zmq::socket_t socket_;  // only the thread uses it after Start
   std::string endpoint_;
   Mutex mutex_;
   std::condition_variable_any wake_;
@@ -181,17 +181,17 @@ void Relay::Impl::Send(const Posted& posted) {
   ++(whole ? batches_ : dropped_);
 }
 
-// What waited for a subscriber that is gone is freed when the socket is next asked for something.
+// ZeroMQ frees the messages of a disconnected subscriber when the socket is used the next time.
 void Relay::Impl::FreeUnsent() { (void)socket_.get(zmq::sockopt::events); }
 
-// False: there is no room.
+// False: the payload would exceed unsent_bytes_max.
 bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part) {
   std::vector<uint8_t> payload;
   if (!EncodeBatch(part, Dialect::kKvcast1, payload).ok()) return true;
   if (unsent_bytes_ + payload.size() > config_.unsent_bytes_max) return false;
   const std::string name = FormatTopic(topic);
   const auto seq = SeqBytes(posted.seq);
-  // A PUB socket drops for a subscriber that is slow, and waits for none.
+  // A PUB socket never blocks: it drops messages for a slow subscriber.
   socket_.send(zmq::buffer(name), zmq::send_flags::sndmore);
   socket_.send(zmq::buffer(seq), zmq::send_flags::sndmore);
   socket_.send(Counted(std::move(payload)), zmq::send_flags::none);
@@ -199,7 +199,7 @@ bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const 
   return true;
 }
 
-// The queues of all subscribers share one message, and count how many there are, not how large.
+// All subscriber queues share one message, and ZeroMQ's high-water marks count messages, not bytes.
 zmq::message_t Relay::Impl::Counted(std::vector<uint8_t> payload) {
   struct Held {
     std::vector<uint8_t> payload;

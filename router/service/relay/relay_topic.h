@@ -1,6 +1,6 @@
-// Topics of the relay: kv.<model>.<worker>.<rank>.<tier>.<group>, so that a subscriber's prefix
-// chooses from the left. Dots, percent signs and blanks of names are written as %2E, %25 and %20,
-// an empty name as "-". The group is "-" for events that name none and for clears, which are of all
+// Topics of the relay: kv.<model>.<worker>.<rank>.<tier>.<group>. A subscriber's prefix selects
+// from the left. Dots, percent signs and blanks in names are written as %2E, %25 and %20, an empty
+// name as "-". The group is "-" for events without a group, and for clears, which apply to all
 // groups.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -22,9 +22,9 @@ struct RelayTopic {
   friend bool operator==(const RelayTopic&, const RelayTopic&) = default;
 };
 
-std::string TopicName(std::string_view name);  // as it stands in a topic
+std::string TopicName(std::string_view name);  // the escaped form
 std::string FormatTopic(const RelayTopic& topic);
-// nullopt: another publisher's topic.
+// nullopt: the topic of another kind of publisher.
 std::optional<RelayTopic> ParseTopic(std::string_view text);
 
 }  // namespace kvcast::router

@@ -1,4 +1,4 @@
-// LatencyHistogram: how long calls took, for a Prometheus histogram.
+// LatencyHistogram: durations of calls, for a Prometheus histogram.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,11 +9,11 @@
 
 namespace kvcast::router {
 
-// Upper bounds of the buckets, seconds; one more has what is above.
+// Upper bounds of the buckets in seconds. One more bucket counts all longer calls.
 inline constexpr std::array kLatencyBounds = {0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005,
                                               0.01,   0.025,   0.05,   0.1,   0.25,   1.0};
 
-// Thread-safe; a reader may see a call in the count that is not in the sum yet.
+// Thread-safe. A reader may see a call in the count before it is in the sum.
 class LatencyHistogram {
  public:
   void Note(double seconds) {

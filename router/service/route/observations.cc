@@ -18,7 +18,7 @@ namespace {
 constexpr std::array kTypeNames = {"stored", "removed", "cleared"};
 constexpr uint64_t kEventsPerReply = 500;
 
-// Of the query; `otherwise` if it is not given. nullopt: no number.
+// Reads a number from the query; `otherwise` if the parameter is absent. nullopt: not a number.
 std::optional<uint64_t> NumberIn(const HttpRequest& request, const char* name, uint64_t otherwise) {
   const auto it = request.query.find(name);
   if (it == request.query.end()) return otherwise;
@@ -29,7 +29,7 @@ std::optional<uint64_t> NumberIn(const HttpRequest& request, const char* name, u
   return number;
 }
 
-// Of the query; empty: not asked for.
+// A parameter of the query; empty: absent.
 std::string_view Wanted(const HttpRequest& request, const char* name) {
   const auto it = request.query.find(name);
   return it == request.query.end() ? std::string_view() : std::string_view(it->second);
@@ -45,10 +45,10 @@ std::string HashText(const BlockHash& hash) {
   return hex;
 }
 
-// Position of the first of `size` entries that is asked for.
+// Index of the first of `size` entries that the reader has not seen.
 uint64_t PositionOf(uint64_t since, uint64_t seen, uint64_t size) {
   const uint64_t first = seen - size;
-  // A number from the future is of an earlier life of this process.
+  // A larger number than ever given comes from an earlier process: return everything.
   return since > seen ? 0 : std::max(first, since) - first;
 }
 
@@ -76,7 +76,7 @@ struct Observations::Filter {
            names.contains(seen.worker);
   }
 
-  std::map<WorkerId, std::string_view> names;  // of the workers that are asked for
+  std::map<WorkerId, std::string_view> names;  // only the requested workers
   std::array<bool, kTypeNames.size()> types{};
   std::array<bool, kTiers> tiers{};
   std::string_view group;
@@ -142,7 +142,7 @@ void Observations::Note(const FleetWorker& worker, const AppliedBatch& applied) 
 void Observations::Note(const RouteDecision& decision, double now) {
   const auto decided = std::make_shared<Decided>(Decided{now, decision});
   for (RouteCandidate& candidate : decided->decision.candidates) candidate.answer.chain = nullptr;
-  std::shared_ptr<const Decided> oldest;  // freed without the lock
+  std::shared_ptr<const Decided> oldest;  // freed after the lock is released
   const MutexLock lock(decisions_.mutex);
   ++decisions_.seen;
   decisions_.entries.push_back(decided);
@@ -152,8 +152,8 @@ void Observations::Note(const RouteDecision& decision, double now) {
 }
 
 void Observations::Sample(const ServiceCore& core) {
-  std::map<std::string, int64_t> held;      // "GPU group 1: sliding_window"
-  std::map<std::string, uint64_t> removed;  // by kind, on the GPU
+  std::map<std::string, int64_t> held;      // key: "GPU group 1: sliding_window"
+  std::map<std::string, uint64_t> removed;  // GPU evictions by kind
   uint64_t batches = 0;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
     const std::vector<GroupSpec> specs = core.index.Groups(worker->id);
@@ -190,7 +190,7 @@ void Observations::Sample(const ServiceCore& core) {
   if (samples_.entries.size() > kSamplesMax) samples_.entries.pop_front();
 }
 
-// Newest first.
+// Returns the newest entries first.
 std::vector<Observations::Seen> Observations::Select(const Filter& filter, uint64_t since,
                                                      uint64_t limit, uint64_t& next) const {
   std::vector<Seen> selected;

@@ -1,5 +1,5 @@
-// Observations: what the dashboard shows of the past: the last events, decisions and figures. All
-// bounded; the oldest leave first. Nothing here is needed for an answer.
+// Observations: the recent events, decisions and samples that the dashboard shows. All lists are
+// bounded; the oldest entries are dropped. No answer depends on them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,22 +22,22 @@ namespace kvcast::router {
 
 struct ServiceCore;
 
-// Thread-safe. Each of the three has a lock of its own, and who reads holds it no longer than it
-// takes to copy what is asked for: decisions and batches do not wait for a dashboard.
+// Thread-safe. Each of the three lists has its own lock. A reader holds the lock only while it
+// copies the entries, so decisions and batches do not wait for a dashboard.
 class Observations {
  public:
   static constexpr size_t kEventsMax = 4096;
   static constexpr size_t kDecisionsMax = 64;
   static constexpr size_t kSamplesMax = 600;
 
-  // Events of one kind and place in a row are one entry.
+  // Consecutive events of one kind, tier and group become one entry.
   void Note(const FleetWorker& worker, const AppliedBatch& applied);
   void Note(const RouteDecision& decision, double now);
-  // Figures of the fleet as they are now; called once a second.
+  // Records the current figures of the fleet. Called once a second.
   void Sample(const ServiceCore& core);
 
-  // GET /v1/events: {"events": [...], "next": n}. Filters of the query: worker, type, tier, group;
-  // since: what is new from that "next" on; limit.
+  // GET /v1/events: {"events": [...], "next": n}. Query parameters: worker, type, tier, group;
+  // limit; since: only entries from that "next" on.
   HttpReply Events(const HttpRequest& request, const FleetList& fleet) const;
   // GET /v1/decisions?since=: {"decisions": [...], "next": n}
   HttpReply Decisions(const HttpRequest& request) const;
@@ -60,14 +60,14 @@ class Observations {
   struct Filter;
   struct Decided {
     double time = 0;
-    RouteDecision decision;  // without the chains
+    RouteDecision decision;  // without the hash chains
   };
-  // The last entries, numbered from 0 on.
+  // The last entries, numbered from 0.
   template <typename T>
   struct Recent {
     mutable Mutex mutex;
     std::deque<T> entries KV_GUARDED_BY(mutex);
-    uint64_t seen KV_GUARDED_BY(mutex) = 0;  // number of the next one
+    uint64_t seen KV_GUARDED_BY(mutex) = 0;  // number of the next entry
   };
   template <typename T>
   static std::vector<T> Tail(const Recent<T>& recent, uint64_t since, uint64_t& next);

@@ -14,7 +14,7 @@
 namespace kvcast::router {
 namespace {
 
-// An object, its arrays, their elements and what is in these: nothing deeper has a meaning here.
+// The deepest valid query: the object, its arrays, their elements, and the members of an element.
 constexpr int kQueryDepth = 4;
 
 std::string At(const std::string& member, size_t index) {
@@ -93,14 +93,14 @@ Status ReadMember(const std::string& name, const Json& value, QueryForm form, Qu
   return BadField("unknown member: " + name.substr(0, kMaxQueryTextBytes));
 }
 
-// Members that go together.
+// Checks members that exclude or require each other.
 Status CheckCombination(const Json& body) {
   const bool by_tokens = body.contains("tokens");
   if (by_tokens == body.contains("hashes")) {
-    return BadField("exactly one of tokens and hashes is needed");
+    return BadField("exactly one of tokens and hashes is required");
   }
   if (by_tokens && (body.contains("hash_block_size") || body.contains("prompt_tokens"))) {
-    return BadField("hash_block_size and prompt_tokens go with hashes only");
+    return BadField("hash_block_size and prompt_tokens are allowed only with hashes");
   }
   for (const char* name :
        {"lora_name", "lora_path", "cache_salt", "mm_items", "prompt_embeds_digests"}) {
@@ -110,7 +110,8 @@ Status CheckCombination(const Json& body) {
   return Status();
 }
 
-// Whether token ids are in the range of one is left to the reading of the whole.
+// Does not check the range of the token ids. If one is out of range, the caller parses the whole
+// body.
 bool FillPrompt(const NumberArray& array, bool by_tokens, Query& query) {
   query.by_tokens = by_tokens;
   if (!by_tokens) {
@@ -127,7 +128,7 @@ bool FillPrompt(const NumberArray& array, bool by_tokens, Query& query) {
   return true;
 }
 
-// Whether what the index holds is all that the stream has told, up to some number.
+// True: the index holds everything that the stream announced up to a sequence number.
 bool HasWholeState(SourceState state) {
   return state != SourceState::kConnecting && state != SourceState::kCleared;
 }

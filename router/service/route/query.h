@@ -1,23 +1,25 @@
-// The JSON of POST /v1/query and /v1/route: what is asked, and the answer per worker.
+// The JSON of POST /v1/query and /v1/route: the request, and the answer per worker.
 //
 // Request: an object with exactly one of
 //   tokens   array of token ids, the whole prompt
 //   hashes   array of block hashes: integers, or strings of hex digits for byte hashes
 // and optionally
-//   lora_name, lora_path, cache_salt strings; with tokens only, as the next two
-//   mm_items                         array of {identifier, offset, length}, by offset: multimodal
-//                                    items of the prompt
+//   lora_name, lora_path, cache_salt strings; only with tokens, as are mm_items and
+//                                    prompt_embeds_digests
+//   mm_items                         array of {identifier, offset, length}, ordered by offset:
+//                                    multimodal items of the prompt
 //   prompt_embeds_digests            array of {block_size, digests}: SHA-256 of the embeddings of
 //                                    each whole block, as strings of hex digits
-//   hash_block_size, prompt_tokens   integers; with hashes only. By default every worker's own unit
-//                                    and a prompt that goes on after the last hash
+//   hash_block_size, prompt_tokens   integers; only with hashes. Defaults: each worker's own hash
+//                                    block size, and a prompt that continues after the last hash
 //   workers                          array of names; absent: all
 //   model, routing_group             of the workers; absent: any
 // and in /v1/route
-//   request_id     names the request in /v1/feedback; absent: one is made up
-//   temperature    see routing_desk.h; absent: the service's
-//   book           false: only asks; the request adds no load and no expected blocks. Default: true
-// Unknown members are refused: a misspelt cache_salt must not read another tenant's cache.
+//   request_id     names the request in /v1/feedback; absent: the service makes one up
+//   temperature    see routing_desk.h; absent: the service's temperature
+//   book           false: the request adds no load and no expected blocks. Default: true
+// A request with an unknown member is refused: with a misspelt cache_salt, a query would match
+// another tenant's blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -47,39 +49,39 @@ struct Query {
   HashInputs inputs;
   std::vector<BlockHash> hashes;
   int64_t hash_block_size = 0;       // 0: not given
-  int64_t prompt_tokens = 0;         // 0: not given; with tokens their number
+  int64_t prompt_tokens = 0;         // 0: not given; with tokens, their number
   std::vector<std::string> workers;  // empty: all
   std::string model;                 // empty: any
   std::string routing_group;         // empty: any
-  // Of a route.
+  // Members of a route.
   std::string request_id;
   std::optional<double> temperature;
   bool book = true;
 };
 
-// Bounds of a query besides that on the body.
+// Bounds of a query, in addition to the bound of the body.
 inline constexpr size_t kMaxQueryTextBytes = 1024;  // names and salts
-inline constexpr size_t kMaxQueryItems = 4096;      // multimodal
+inline constexpr size_t kMaxQueryItems = 4096;      // multimodal items
 inline constexpr size_t kMaxQueryDigestSizes = 16;
 inline constexpr double kMaxTemperature = 100;
 
 enum class QueryForm : uint8_t { kQuery, kRoute };
 
-// Not ok: one line that names the member at fault.
+// Not ok: one line that names the wrong member.
 Result<Query> ParseQuery(std::string_view body, QueryForm form = QueryForm::kQuery);
-// The two ways to name a prompt, for other forms of query too.
+// The two forms of a prompt, for the parsers of other query formats.
 Status ReadQueryTokens(const nlohmann::json& tokens, const std::string& member, Query& query);
 Status ReadQueryHashes(const nlohmann::json& hashes, const std::string& member, Query& query);
 
-// Reads the prompt out of a body where it is plain integers, and leaves the rest to a JSON parser;
-// see number_array.h. Not taken: the body must be read as a whole.
+// Reads a prompt of plain integers out of the body; a JSON parser reads the rest (number_array.h).
+// If the prompt is not taken, the caller must parse the whole body.
 struct PromptMembers {
-  std::string_view tokens;  // empty: not known in this form of query
+  std::string_view tokens;  // empty: this query form has no such member
   std::string_view hashes;
 };
 struct Prompt {
-  Query query;       // with the prompt alone
-  std::string rest;  // with an empty array in the prompt's place
+  Query query;       // only the prompt is set
+  std::string rest;  // the body with an empty array in place of the prompt
   bool taken() const { return !rest.empty(); }
 };
 Prompt TakePrompt(std::string_view body, const PromptMembers& members);
@@ -88,7 +90,7 @@ std::string_view HitName(HitKind hit);  // "full", "partial", "miss"
 
 using SharedChain = std::shared_ptr<const std::vector<BlockHash>>;
 
-// The names by which the blocks of an answer were found.
+// The kind of block name that the match used.
 enum class NamedBy : uint8_t {
   kContent,  // content keys
   kScheme,   // the engine's hash chain, computed from the tokens
@@ -102,25 +104,26 @@ struct QueryAnswer {
   WorkerMatch match;
   int64_t hash_block_size = 0;  // 0: not known yet
   SourceState state = SourceState::kConnecting;
-  double weight = 0;  // how far that state is to be trusted; see SourceStatus
+  double weight = 0;  // 0 to 1, by the source's state; see SourceStatus
   uint64_t next_seq = 0;
-  // Since the worker's clock stamped its last applied batch; nullopt: none yet. At least 0, and as
-  // right as the two clocks agree.
+  // Seconds since the time stamp of the worker's last applied batch; nullopt: no batch yet. At
+  // least 0. The error is the difference between the two clocks.
   std::optional<double> event_age_seconds;
   SchemeVerdict scheme;
   NamedBy named_by = NamedBy::kContent;
-  // Proven to be what the engine's own lookup would say at next_seq or later: the stream is synced,
-  // the match is certain, and nothing that is not known of the worker could change it.
+  // Proven to equal the engine's own lookup at next_seq or later: the stream is synced, the match
+  // is certain, and no unknown property of the worker could change the result.
   bool exact = false;
-  std::string reason;  // why not
-  // The same of match.with_cpu_tokens, copies under way aside: the tokens that the engine serves
-  // once it has waited for them, or for as long as it may.
+  std::string reason;  // why not exact
+  // The same for match.with_cpu_tokens, apart from copies under way: the tokens that the engine
+  // serves after it has waited for the copies.
   bool exact_with_cpu = false;
-  std::string reason_with_cpu;     // why not, although exact; else empty
-  bool reuse_contradicts = false;  // exact but for what engines said of earlier answers
-  // What the index was asked for the worker; nullptr: nothing could be asked.
+  std::string reason_with_cpu;  // why not exact_with_cpu, although exact; else empty
+  // True: the answer would be exact, but engines' reports contradict earlier exact answers.
+  bool reuse_contradicts = false;
+  // The chain that the index was asked for; nullptr: the index could not be asked.
   SharedChain chain;
-  LoadCosts load_costs;  // of a route
+  LoadCosts load_costs;  // only in a route
 };
 
 // {"workers": [{"name", "model", "reusable_tokens", "reusable_with_cpu_tokens",
@@ -128,8 +131,8 @@ struct QueryAnswer {
 // "limiting_group": n|null, "per_group_tokens", "certain", "hash_block_size", "state", "weight",
 // "next_seq", "event_age_seconds": x|null, "named_by": "content"|"scheme"|"hashes", "exact",
 // "exact_with_cpu", "reason", "reason_with_cpu", "scheme":
-// {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; see WorkerMatch for their
-// meaning. The scheme's algorithm, seed and unit as far as they are known.
+// {"state", "algorithm", "seed", "hash_block_size", "reason"}}, ...]}; WorkerMatch describes the
+// members. The scheme's algorithm, seed and hash block size are present if they are known.
 // `more` writes further members.
 void WriteAnswer(const QueryAnswer& answer, JsonWriter& json,
                  const std::function<void(JsonWriter&)>& more = {});

@@ -11,44 +11,44 @@
 namespace kvcast::router {
 namespace {
 
-// Tokens that one query hashes for all schemes of the engines that it asks: some 20 ms of SHA-256.
-// The first chain is computed even if it is longer.
+// The most tokens that one query hashes for all engines' schemes: about 20 ms of SHA-256. The first
+// chain is always computed.
 constexpr size_t kMaxHashedTokens = size_t{1} << 21;
 
-constexpr char kOtherHashes[] = "blocks of this LoRA name have other hashes than its path gives";
+constexpr char kOtherHashes[] = "blocks of this LoRA name have hashes that its path does not give";
 
-// The reason, and the member of the source that settles it.
+// The reason, and the member of the source that removes it.
 std::string WhyUntold(Untold property) {
   switch (property) {
     case Untold::kKinds:
-      return "the kinds of the groups are neither sent nor registered: tell groups";
+      return "the kinds of the groups are neither sent nor registered: set groups";
     case Untold::kWindow:
-      return "the window of a group is not known: tell groups";
+      return "the window of a group is not known: set groups";
     case Untold::kChunkSize:
-      return "the chunk size of a group is not known: tell chunk_size";
+      return "the chunk size of a group is not known: set chunk_size";
     case Untold::kGroups:
-      return "no reuse seen yet that shows that all groups were announced: tell groups";
+      return "no reuse seen yet that shows that all groups were announced: set groups";
     case Untold::kEagle:
-      return "not known whether the engine drops a block for a draft head: tell eagle";
+      return "not known whether the engine drops a block for a draft head: set eagle";
     case Untold::kReplay:
-      return "not known whether hits so short are taken for none: tell replay_tokens";
+      return "not known whether the engine ignores such short hits: set replay_tokens";
     case Untold::kBlockSize:
       return "not known whether a group has larger blocks than it stored, or a Mamba group hits "
-             "inside those of others: tell groups and alignment";
+             "inside those of others: set groups and alignment";
     case Untold::kAlignment:
-      return "not known whether hits end inside Mamba blocks: tell alignment, or release";
+      return "not known whether hits end inside Mamba blocks: set alignment, or release";
     case Untold::kOffloadRule:
-      return "not known how blocks behind the GPU's are looked for: tell offload_rule";
+      return "not known how the engine looks up blocks after those on the GPU: set offload_rule";
     case Untold::kLoadEnd:
       return "not known where a load ends: bounded replay, an end inside a block, or a draft head "
              "of vLLM before v0.32";
     case Untold::kRelease:
       break;
   }
-  return "not known how far a lookup that drops a block looks: tell release";
+  return "not known how far a lookup that drops a block looks: set release";
 }
 
-// Why the prefix that is served after loads is not proven, although the match is; empty: it is.
+// Why the prefix with loads is not proven, although the match is; empty: it is proven.
 std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain) {
   const WorkerMatch& match = answer.match;
   if (match.untold_with_cpu != 0) {
@@ -58,10 +58,11 @@ std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain) {
   return hidden ? "blocks whose content is not known" : "";
 }
 
-// Why the match is not proven; empty: it is.
+// Why the match is not proven; empty: it is proven.
 std::string WhyNoProof(const QueryAnswer& answer, const WorkerMatch& match, bool by_chain,
                        const IndexCounters& counters) {
-  if (match.ambiguous) return "ambiguous: the worker gave a hash two contents, or a content two";
+  if (match.ambiguous)
+    return "ambiguous: the worker used a hash for two contents, or two hashes for a content";
   if (match.untold != 0) {
     return WhyUntold(static_cast<Untold>(match.untold & -match.untold));
   }
@@ -79,8 +80,8 @@ std::string WhyNoProof(const QueryAnswer& answer, const WorkerMatch& match, bool
   return match.certain ? "" : "the worker repeats announcements";
 }
 
-// Hashes and tokens of the source do not belong together. An adapter whose path changes looks like
-// that, and is no such thing.
+// True: the hashes of the source do not fit its tokens. A LoRA adapter whose path changed gives the
+// same symptom and is excluded here.
 bool IsContradicted(const Source& source, const SchemeVerdict& verdict) {
   const SchemeCounters counters = source.scheme_counters();
   for (size_t i = 0; i < kKeyKinds; ++i) {
@@ -93,22 +94,24 @@ bool IsContradicted(const Source& source, const SchemeVerdict& verdict) {
   return false;
 }
 
-// The reason for a repeated difference, with its likely cause. `block`: tokens of the smallest unit
-// of a hit.
+// The reason for a repeated difference, with its likely cause. `block` is the smallest step of a
+// hit, in tokens.
 std::string WhyContradicted(int64_t difference, int64_t block) {
-  std::string text = "feedback: requests reuse " + std::to_string(std::abs(difference)) +
-                     (difference < 0 ? " tokens less than promised" : " tokens more than promised");
+  std::string text =
+      "feedback: requests reuse " + std::to_string(std::abs(difference)) +
+      (difference < 0 ? " tokens fewer than promised" : " tokens more than promised");
   if (difference == -block) {
-    text += ", as where a block is dropped for a draft head: tell eagle";
+    text += ", as if a block is dropped for a draft head: set eagle";
   } else if (difference < 0) {
-    text += ", as where a group announces nothing: tell groups, or replay_tokens";
+    text += ", as if a group announces nothing: set groups, or replay_tokens";
   } else {
-    text += ", as where another release looks further: tell release";
+    text += ", as if another release looks further: set release";
   }
   return text;
 }
 
-// The form of extra keys that any kind of them has proven: engines hash all kinds in one form.
+// The form of extra keys that the stores have proven for any kind of key. An engine uses one form
+// for all kinds.
 std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
   for (const KeyKindState& kind : verdict.kinds) {
     if (kind.proof == KeyProof::kTagged) return ExtraKeyScheme::kTagged;
@@ -117,7 +120,7 @@ std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
   return std::nullopt;
 }
 
-// The reason against an answer by the engine's own chain; empty: none.
+// Why the engine's own chain is not proven; empty: it is.
 std::string WhyNoScheme(const SchemeVerdict& verdict, const HashInputs& inputs) {
   if (verdict.state != SchemeState::kMatched) return "hash scheme: " + verdict.reason;
   const std::string kinds = WhyUnprovenForm(verdict, inputs);
@@ -154,7 +157,7 @@ class QueryEngine::PromptNames {
     }
     return contents;
   }
-  // nullptr: the query has computed as many hashes as one may.
+  // nullptr: the query has reached its limit of hashed tokens.
   const SharedChain& Chain(const ChainKey& key, int64_t unit) {
     const auto [it, added] = chains_.try_emplace({key, unit});
     if (!added) return it->second;
@@ -164,7 +167,7 @@ class QueryEngine::PromptNames {
     it->second = std::make_shared<const std::vector<BlockHash>>(ChainOf(key, unit));
     return it->second;
   }
-  // The names of the prompt in the form that speculative prefixes compare.
+  // The prompt's names in the form that speculative prefixes compare.
   const SharedChain& Names(int64_t unit, int64_t lookahead) {
     SharedChain& names = names_[{unit, lookahead}];
     if (!names) {
@@ -180,7 +183,8 @@ class QueryEngine::PromptNames {
  private:
   std::vector<BlockHash> ChainOf(const ChainKey& key, int64_t unit) const {
     std::vector<BlockHash> chain;
-    // A hasher per query: it is not shared between threads, and its cost is that of a few blocks.
+    // One hasher per query: hashers must not be shared between threads, and making one costs as
+    // much as hashing a few blocks.
     Result<BlockHasher> hasher =
         BlockHasher::FromNoneHash(key.scheme.algorithm, key.scheme.none_hash);
     if (!hasher.ok()) return chain;
@@ -224,7 +228,7 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
   QueryAnswer answer;
   answer.name = source.name();
   answer.model = source.model();
-  // A worker without a match (unit unknown, or another one) can promise nothing.
+  // Without a match (hash block size unknown or different) the answer promises 0 tokens.
   answer.match.worker = source.id();
   answer.match.recompute_tokens = query.prompt_tokens;
   const SourceStatus status = status_of_(source.id());
@@ -246,7 +250,7 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
       answer.reason.append(": ").append(hint);
     }
   } else if (query.by_tokens && IsContradicted(source, answer.scheme)) {
-    answer.reason = "contradiction: hashes and tokens of the stream do not belong together";
+    answer.reason = "contradiction: the hashes of the stream do not match its tokens";
   } else {
     answer.reason = source.rule_doubt();
   }
@@ -271,7 +275,7 @@ QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& 
   const auto chain = [&](const ChainForm& of) {
     return ChainKey{source.scheme(), of, inputs.lora_path};
   };
-  // The path of an adapter is part of what its blocks hold, and no event names it.
+  // The path of a LoRA adapter is part of a block's content, and no event contains the path.
   const auto key_form = KeyFormOf(answer.scheme);
   const bool path_decides = !inputs.lora_name.empty() && key_form != ExtraKeyScheme::kBare;
   const bool computable =
@@ -284,20 +288,21 @@ QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& 
     const ChainForm with_path = {ExtraKeyScheme::kTagged, shape.lookahead};
     plan.named_by = NamedBy::kScheme;
     plan.cohort.chain = chain(with_path);
-    // A request knows its path. What an operator told may be the path of another adapter.
+    // The request names its own path. A path from the source's lora_paths may belong to another
+    // adapter of the same name.
     plan.proven_by_hit = query.inputs.lora_path.empty() || !key_form;
     if (!proven) plan.reason = WhyNoScheme(answer.scheme, others);
     return plan;
   }
   if (!shape.has_named && (shape.has_unnamed || shape.unit > 0)) {
-    // Nothing of the stream says which content a hash names.
+    // The stream does not show which content a hash names.
     plan.named_by = NamedBy::kScheme;
     ChainForm likely = LikelyForm(answer.scheme);
     likely.lookahead = shape.lookahead;
     plan.cohort.chain = chain(form ? *form : likely);
     if (!matched) plan.reason = WhyNoScheme(answer.scheme, inputs);
     if (!matched && plan.reason.empty()) {
-      plan.reason = "hash scheme: the stores' unit is not the worker's";
+      plan.reason = "hash scheme: the stores' hash block size is not the worker's";
     }
     plan.names_blocks = plan.cohort.by_content = matched && !path_decides;
     return plan;
@@ -305,7 +310,7 @@ QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& 
   plan.named_by = NamedBy::kContent;
   plan.cohort.by_content = true;
   if (path_decides) {
-    plan.reason = "the LoRA path decides and is not known: tell lora_paths, or lora_path";
+    plan.reason = "the LoRA path decides and is not known: set lora_paths, or lora_path";
   }
   if (shape.has_unnamed && matched) {
     plan.cohort.chain = chain(*form);
@@ -333,7 +338,7 @@ void QueryEngine::OfferNames(Source& source, const Cohort& cohort, int64_t units
                              PromptNames& names) {
   const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
   const auto& contents = names.Contents(cohort.unit, cohort.lookahead);
-  // Either may end before a unit that the query does not describe.
+  // Either list may end before a block that the query does not describe.
   const size_t named = std::min({static_cast<size_t>(units), hashes->size(), contents->size()});
   source.OfferNames(
       {.hashes = hashes, .contents = contents, .units = named, .scheme = cohort.chain->scheme});
@@ -343,7 +348,7 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
                                                      const SourceList& sources) const {
   Result<std::vector<Source*>> selected = Select(query.workers, sources);
   if (!selected.ok()) return selected.status();
-  // Before the index is asked: what counts as applied must be in the answer.
+  // Read next_seq before the match, because the match must include every batch below next_seq.
   std::vector<QueryAnswer> answers;
   std::vector<Plan> plans;
   std::map<Cohort, std::vector<WorkerId>> cohorts;
@@ -401,16 +406,16 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
         OfferNames(source, plans[i].cohort, answer.match.unnamed_units, names);
       }
     }
-    // A proof must still hold: the source may have been reset in between.
+    // Check again: the source may have been reset during the match.
     if (answer.reason.empty()) answer.reason = Describe(source, query).reason;
     if (answer.reason.empty()) answer.reason = plans[i].reason;
     if (answer.reason.empty() && it == matched.end()) {
-      answer.reason = "the query's hash unit is not the worker's";
+      answer.reason = "the query's hash_block_size is not the worker's";
     }
     if (answer.reason.empty() && it->second.over_budget) {
-      answer.reason = "budget: the engines that were asked hash in too many ways";
+      answer.reason = "budget: the queried engines use too many hash schemes";
     }
-    // Chunked attention has hits without blocks.
+    // Chunked local attention has hits without blocks.
     const bool found = answer.match.gpu_tokens > 0 && !index_.ShapeOf(source.id()).has_chunks;
     ContentHits hidden{.gpu = false, .with_cpu = false};
     if (answer.reason.empty() && plans[i].proven_by_hit && !found) {

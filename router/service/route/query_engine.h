@@ -1,8 +1,9 @@
-// QueryEngine: from a query to one answer per worker.
+// QueryEngine: computes one answer per worker for a query.
 //
-// A query by tokens asks by content, which needs no knowledge of how an engine hashes. The engine's
-// own hashes are computed only where content does not decide: for blocks whose content is not
-// known, for LoRA adapters whose path enters the hash, and for sources that send no tokens.
+// A query by tokens is matched by content, which needs no knowledge of the engine's hash scheme.
+// The engine computes the engines' own hashes only if the content does not decide: for blocks with
+// unknown content, for LoRA adapters whose path enters the hash, and for sources that send no
+// tokens.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,26 +22,27 @@
 
 namespace kvcast::router {
 
-// Thread-safe. Borrows all it is given.
+// Thread-safe. Borrows its arguments.
 class QueryEngine {
  public:
   using StatusOf = std::function<SourceStatus(WorkerId)>;
-  // `now`: seconds since the epoch, on a clock that agrees with the workers'; empty: event ages are
-  // not given.
+  // `now` returns seconds since the epoch, on a clock that agrees with the workers' clocks. Empty:
+  // the answers have no event age.
   QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now = {});
 
-  // One answer per worker asked for, in order of the sources. Not ok: an unknown worker name.
+  // Returns one answer per requested worker, in the order of the sources. Not ok: a worker name is
+  // unknown.
   Result<std::vector<QueryAnswer>> Answer(const Query& query, const SourceList& sources) const;
 
  private:
-  // How the engine hashes the prompt.
+  // Everything that determines the engine's hashes of the prompt.
   struct ChainKey {
     HashScheme scheme;
     ChainForm form;
     std::string lora_path;
     bool operator<(const ChainKey& other) const;
   };
-  // Workers that are asked in one way.
+  // Workers whose match uses the same hashes.
   struct Cohort {
     int64_t unit = 0;
     int64_t lookahead = 0;
@@ -48,27 +50,30 @@ class QueryEngine {
     std::optional<ChainKey> chain;  // of a query by tokens
     bool operator<(const Cohort& other) const;
   };
-  // How one worker is asked, and why the answer will not be exact; empty: no reason yet.
+  // How the index is asked for one worker. `reason` is why the answer will not be exact; empty:
+  // none known.
   struct Plan {
     Cohort cohort;
     NamedBy named_by = NamedBy::kContent;
     std::string reason;
-    // A hit shows that the chain is the engine's: no other hash agrees. Without one, the answer is
-    // proven if nothing of the prompt is held under the adapter's name.
+    // A hit proves that the chain is the engine's, because no other scheme gives the same hashes.
+    // Without a hit, the answer is proven if the worker holds no block of the prompt under the
+    // adapter's name.
     bool proven_by_hit = false;
-    // What the chain finds may be named: it is the engine's, and the contents say all that it does.
+    // The blocks that the chain finds may be named: the chain is the engine's, and the content keys
+    // describe everything that the hashes cover.
     bool names_blocks = false;
   };
-  // The names of one query's prompt, each made once.
+  // The block names of one query's prompt. Each chain is computed once.
   class PromptNames;
-  // Leaves what the chain found to the source, to be named.
+  // Hands the blocks that the chain found to the source, which names them later.
   static void OfferNames(Source& source, const Cohort& cohort, int64_t units, PromptNames& names);
 
   static Result<std::vector<Source*>> Select(const std::vector<std::string>& names,
                                              const SourceList& sources);
-  // The source as it is now: all but the match.
+  // The current state of the source, without the match.
   QueryAnswer Describe(const Source& source, const Query& query) const;
-  // Tokens that the worker may have for the prompt, under any path of the adapter.
+  // Tokens of the prompt that the worker may hold, under any path of the adapter.
   struct ContentHits {
     bool gpu = true;
     bool with_cpu = true;

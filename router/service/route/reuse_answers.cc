@@ -8,8 +8,9 @@ void ApplyAnswers(std::span<const ReuseAnswer> answers, ReuseDiagnosis& diagnosi
   const bool misaligned = diagnosis.alignment_told && diagnosis.group_alignment > 0 &&
                           diagnosis.alignment != diagnosis.group_alignment;
   int64_t promises = 0;
-  int64_t unused = 0;   // nothing was reused
-  int64_t rounded = 0;  // the promise, rounded down to the grid of the groups
+  int64_t unused = 0;  // answers with 0 reused tokens
+  // Answers whose reuse is the promise, rounded down to the alignment of the groups.
+  int64_t rounded = 0;
   for (const ReuseAnswer& answer : answers) {
     if (answer.promised_tokens <= 0) continue;
     ++promises;

@@ -1,4 +1,4 @@
-// Tokens that engines say they reused, for the diagnosis of a worker (kvcast/reuse_diagnosis.h).
+// Diagnoses a worker by the reused tokens that its engine reports (kvcast/reuse_diagnosis.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,8 +14,9 @@ struct ReuseAnswer {
   int64_t reused_tokens = 0;
 };
 
-// Names a cause that the answers show, where held blocks show none. Answers without a promise
-// are passed over; fewer than kMinTestedPrompts show nothing.
+// Sets the cause of `diagnosis` if the answers show a cause and the blocks in the index show none.
+// Answers with a promise of 0 tokens are ignored. Fewer than kMinTestedPrompts answers show
+// nothing.
 void ApplyAnswers(std::span<const ReuseAnswer> answers, ReuseDiagnosis& diagnosis);
 
 }  // namespace kvcast::router

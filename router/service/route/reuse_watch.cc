@@ -7,7 +7,7 @@ namespace kvcast::router {
 namespace {
 
 std::string GroupText(const ReuseDiagnosis& diagnosis, const std::vector<GroupSpec>& groups) {
-  if (!diagnosis.group) return "a group that is not known";
+  if (!diagnosis.group) return "an unknown group";
   const auto group = static_cast<size_t>(*diagnosis.group);
   std::string text = "group " + std::to_string(group);
   if (group < groups.size() && groups[group].kind != SpecKind::kUnknown) {
@@ -21,7 +21,7 @@ std::string CauseText(const ReuseDiagnosis& diagnosis, const std::vector<GroupSp
   const std::string alignment = std::to_string(diagnosis.alignment);
   switch (*diagnosis.cause) {
     case ReuseCause::kNeverAnnounced:
-      return "no store event has named " + group + ", without which nothing can be reused";
+      return "no store event has named " + group + ", and nothing can be reused without this group";
     case ReuseCause::kNeverStored:
       return group + " stores no block that a hit on the prompts' prefixes needs";
     case ReuseCause::kEvictedFirst:
@@ -32,12 +32,12 @@ std::string CauseText(const ReuseDiagnosis& diagnosis, const std::vector<GroupSp
              " has the largest blocks";
     case ReuseCause::kToldAlignmentWrong:
       return "the alignment was registered as " + alignment +
-             " tokens, and the blocks of the groups give " +
+             " tokens, but the blocks of the groups give " +
              std::to_string(diagnosis.group_alignment);
     case ReuseCause::kKeyDiffers:
       break;
   }
-  return "prompts with equal tokens have another salt or adapter each time";
+  return "prompts with equal tokens have different salts or adapters";
 }
 
 }  // namespace
@@ -55,7 +55,7 @@ std::string ExplainDiagnosis(const ReuseDiagnosis& diagnosis,
            std::to_string(kMinTestedPrompts);
   }
   return diagnosis.lost * 2 <= diagnosis.tested ? "the prompts' prefixes can be reused"
-                                                : "none of the known causes explains it";
+                                                : "no known cause explains the missing reuse";
 }
 
 void ReuseWatch::Refresh(const PrefixIndex& index, const FleetList& fleet,
@@ -73,14 +73,14 @@ void ReuseWatch::Refresh(const PrefixIndex& index, const FleetList& fleet,
     {
       const MutexLock lock(mutex_);
       const auto it = watched_.find(worker.id);
-      // The worker may have left or restarted meanwhile.
+      // The worker may have left or restarted since the lock was released.
       if (it != watched_.end() && it->second.resets == resets) it->second.found = std::move(found);
     }
     if (steady_ms() >= end) return;
   }
 }
 
-// Feedback on a worker that had left already.
+// Drops workers that have left. Feedback may create an entry for a worker after its removal.
 void ReuseWatch::Prune(const FleetList& fleet) {
   const MutexLock lock(mutex_);
   if (watched_.size() <= fleet.workers.size()) return;

@@ -1,5 +1,5 @@
-// ReuseWatch: why each worker's prefixes are not reused, kept up to date beside the service's work,
-// and the predicted and observed reuse meanwhile.
+// ReuseWatch: diagnoses for each worker why its prefixes are not reused, and sums the predicted and
+// the observed reuse. The diagnosis runs beside the service's work.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,41 +25,42 @@ std::string_view DiagnosisName(const ReuseDiagnosis& diagnosis);
 // One sentence for the operator.
 std::string ExplainDiagnosis(const ReuseDiagnosis& diagnosis, const std::vector<GroupSpec>& groups);
 
-// Requests whose real reuse was fed back.
+// Sums over the requests whose reuse an engine reported.
 struct ReuseTotals {
   uint64_t requests = 0;
   uint64_t predicted_tokens = 0;
   uint64_t reused_tokens = 0;
 };
-// By the kind of the limiting group of the prediction ("none": there was no single one) and by the
-// worker's diagnosis when it was fed back.
+// The key is the kind of the group that limited the prediction ("none": no single group) and the
+// worker's diagnosis at the time of the feedback.
 using ReuseByKindAndCause = std::map<std::pair<std::string, std::string>, ReuseTotals>;
 
 // Thread-safe.
 class ReuseWatch {
  public:
-  static constexpr size_t kAnswers = 32;  // last answers with a promise that are looked at
+  static constexpr size_t kAnswers = 32;  // answers with a promise that the diagnosis uses
   static constexpr int64_t kRoundMs = 20;
 
-  // Diagnoses the workers in turn, for kRoundMs, and at least one. One thread at a time.
+  // Diagnoses the workers in turn for kRoundMs, and at least one worker. Only one thread may call
+  // Refresh at a time.
   void Refresh(const PrefixIndex& index, const FleetList& fleet,
                const std::function<int64_t()>& steady_ms);
-  // The promised and the reused tokens of a request that the worker served. `kind`: of the limiting
-  // group; empty: none.
+  // Records the promised and the reused tokens of a request that the worker served. `kind` is the
+  // kind of the limiting group; empty: no single group.
   void Note(WorkerId worker, std::string_view kind, const ReuseAnswer& answer);
-  // The engine restarted, or its blocks were forgotten.
+  // Call it if the engine restarted or its blocks were dropped from the index.
   void Reset(WorkerId worker);
   void Remove(WorkerId worker);
 
-  // As of its last turn, with what the answers since show.
+  // The diagnosis of the last Refresh, updated with the answers since then.
   ReuseDiagnosis diagnosis(WorkerId worker) const;
   ReuseByKindAndCause totals(WorkerId worker) const;
 
  private:
   struct Watched {
     ReuseDiagnosis found;
-    std::vector<ReuseAnswer> answers;  // a ring
-    size_t answered = 0;               // that there ever were
+    std::vector<ReuseAnswer> answers;  // ring buffer
+    size_t answered = 0;               // answers with a promise since the last reset
     ReuseByKindAndCause totals;
     uint64_t resets = 0;
   };
@@ -68,7 +69,7 @@ class ReuseWatch {
 
   mutable Mutex mutex_;
   std::unordered_map<WorkerId, Watched> watched_ KV_GUARDED_BY(mutex_);
-  size_t next_ = 0;  // worker whose turn it is; of Refresh's thread
+  size_t next_ = 0;  // the worker to diagnose next; only Refresh uses it
 };
 
 }  // namespace kvcast::router

@@ -41,7 +41,8 @@ std::string Rounded(double value) {
   return text;
 }
 
-// Every so many hashes, and the last: `chain` behind what is there already.
+// Appends the hashes of `chain` after position `held`, at most `most` of them, evenly spaced,
+// always with the last one.
 std::vector<BlockHash> Sample(std::span<const BlockHash> chain, int64_t held, int64_t most) {
   std::vector<BlockHash> sample;
   const int64_t length = std::ssize(chain);
@@ -52,7 +53,7 @@ std::vector<BlockHash> Sample(std::span<const BlockHash> chain, int64_t held, in
   return sample;
 }
 
-// Which of the least is found by the order of the workers' tokens and ids, as in SelectWorker.
+// Breaks ties by held tokens and id, as SelectWorker does.
 bool Cheaper(const RouteCandidate& a, const RouteCandidate& b) {
   return std::tuple(!a.eligible, a.cost, -a.answer.match.gpu_tokens, a.answer.match.worker) <
          std::tuple(!b.eligible, b.cost, -b.answer.match.gpu_tokens, b.answer.match.worker);
@@ -82,7 +83,8 @@ std::string ReasonOf(const Query& query, const std::vector<RouteCandidate>& cand
   }
   if (other == nullptr) return text + ", the only worker to choose from";
   return text +
-         (other->cost < best.cost ? ", drawn by temperature; least is " : ", the least; next is ") +
+         (other->cost < best.cost ? ", drawn by temperature; the lowest is "
+                                  : ", the lowest; next is ") +
          other->answer.name + " with " + Rounded(other->cost);
 }
 
@@ -90,7 +92,7 @@ std::string ReasonOf(const Query& query, const std::vector<RouteCandidate>& cand
 
 namespace {
 
-// Of a request that was not routed here.
+// Feedback on a request that this service did not route.
 Result<Feedback> ParseReuse(const Json& json) {
   Feedback feedback{.event = Feedback::Event::kReuse};
   for (const auto& [name, value] : json.items()) {
@@ -107,7 +109,7 @@ Result<Feedback> ParseReuse(const Json& json) {
     if (!status.ok()) return status;
   }
   if (json.size() == 3) return feedback;
-  return BadField("body: must be worker, promised_tokens and cached_tokens");
+  return BadField("body: must have worker, promised_tokens and cached_tokens");
 }
 
 Status ReadFeedbackMember(const std::string& name, const Json& value, std::string& event,
@@ -148,14 +150,15 @@ Result<Feedback> ParseFeedback(std::string_view body) {
   feedback.event = static_cast<Feedback::Event>(it - kEvents.begin());
   const bool load = feedback.event == Feedback::Event::kLoad;
   if (json->contains("worker") != load || json->contains("request_id") == load) {
-    return BadField("load goes with worker, all other events with request_id");
+    return BadField("event load requires worker, all other events require request_id");
   }
-  if (json->contains("queued_requests") != load) return BadField("queued_requests: goes with load");
+  if (json->contains("queued_requests") != load)
+    return BadField("queued_requests: required with event load, and allowed only there");
   if (json->contains("reused_tokens") != (feedback.event == Feedback::Event::kAdmitted)) {
-    return BadField("reused_tokens: goes with admitted");
+    return BadField("reused_tokens: required with event admitted, and allowed only there");
   }
   if (feedback.next_seq && feedback.event != Feedback::Event::kAdmitted) {
-    return BadField("next_seq: goes with admitted");
+    return BadField("next_seq: allowed only with event admitted");
   }
   return feedback;
 }
@@ -201,10 +204,10 @@ size_t RoutingDesk::Choose(const Query& query, const std::vector<RouteCandidate>
 Result<RouteDecision> RoutingDesk::Decide(const Query& asked, std::vector<QueryAnswer> answers,
                                           int64_t now_ms) {
   if (answers.empty()) return Status(StatusCode::kUnavailable, "there is no worker");
-  Query query;  // without the prompt itself
+  Query query;  // without the prompt
   query.prompt_tokens = asked.prompt_tokens;
   query.temperature = asked.temperature;
-  if (query.prompt_tokens == 0) {  // by hashes: a prompt that goes on behind them
+  if (query.prompt_tokens == 0) {  // by hashes: the prompt continues after the last hash
     for (const QueryAnswer& answer : answers) {
       query.prompt_tokens =
           std::max(query.prompt_tokens, std::ssize(asked.hashes) * answer.hash_block_size + 1);
@@ -280,7 +283,7 @@ void RoutingDesk::Expire(int64_t now_ms) {
     const auto [id, expires_ms] = std::move(order_.front());
     order_.pop_front();
     const auto it = bookings_.find(id);
-    // A later booking of the same id has its own place in the order.
+    // A later booking with the same id has its own entry in `order_`.
     if (it == bookings_.end() || it->second.expires_ms != expires_ms) continue;
     ++counters_.expired_bookings;
     Release(id);

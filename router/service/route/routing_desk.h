@@ -1,25 +1,28 @@
-// RoutingDesk: from what the index says of each worker to a decision, and what decisions leave
-// behind: load that is booked, and blocks that are expected.
+// RoutingDesk: turns the index's answers for a prompt into a routing decision, books the load of
+// each routed request, and remembers the blocks that the request will store ("expected" blocks).
 //
-// A decision costs each worker in tokens to compute, by this table (kvcast/selector.h has the sum):
+// A decision computes a cost for each worker, in tokens to compute, from this table
+// (kvcast/selector.h has the sum):
 //
-//   weight                default  of
-//   recompute_token           1.0  a token of the prompt that must be computed
+//   weight                default  counts
+//   recompute_token           1.0  a prompt token that the worker must compute
 //   load_token                0.1  a token loaded from host memory: prefill rate / load rate
-//   load_storage_token       0.75  a token loaded from storage, likewise
-//   active_prefill_token      1.0  a token that is booked there and not computed yet
+//   load_storage_token       0.75  a token loaded from storage: prefill rate / load rate
+//   active_prefill_token      1.0  a token booked on the worker and not computed yet
 //   decode_block              0.1  a block of a booked request that decodes
-//   expected_token            0.5  off the queue: a token of the prompt that is in the queue
-//                                  already, for a sibling; so that a burst computes its prefix once
-//   queued_request            0.0  a request that waits there, as reported by feedback
-//   affinity_token            0.9  a token that one group still holds, but not all
+//   expected_token            0.5  subtracted from the queue: a prompt token that a booked request
+//                                  with the same prefix computes already, so that a burst of such
+//                                  requests computes the prefix once
+//   queued_request            0.0  a request in the worker's queue, as reported by feedback
+//   affinity_token            0.9  a token that at least one group still holds, but not all groups
 //
-// Where a worker's load rates are known (load_rates.h), they count in the place of load_token and
+// If the load rates of a worker are known (load_rates.h), they replace load_token and
 // load_storage_token.
 //
-// The cheapest worker is chosen; with a temperature T > 0 each with a probability proportional to
-// exp(-(cost - least) / (T * prompt tokens)). Connecting workers are chosen only if there is no
-// other. What a worker holds counts by the weight of its source's state (kvcast/subscriber.h).
+// The desk chooses the worker with the lowest cost. With a temperature T > 0, it draws each worker
+// with a probability proportional to exp(-(cost - least) / (T * prompt tokens)). A connecting
+// worker is chosen only if there is no other. The tokens that a worker holds count by the weight of
+// its source's state (kvcast/subscriber.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -47,9 +50,11 @@ struct RoutingConfig {
   double expected_token = 0.5;
   double temperature = 0;
   SpeculativeConfig speculative;
-  // Hashes remembered of one request, evenly spread: a burst of long prompts must not crowd out.
+  // Maximum of remembered hashes of one request, evenly spaced. The limit keeps a burst of long
+  // prompts from evicting all others.
   int64_t speculative_hashes_max = 64;
-  // A booking that no feedback ends is gone after this; the oldest go when there are too many.
+  // A booking expires after this time if no feedback ends it. If there are too many bookings, the
+  // oldest are dropped.
   int64_t booking_lifetime_ms = 60000;
   size_t bookings_max = 65536;
 };
@@ -59,15 +64,15 @@ struct RouteCandidate {
   int64_t speculative_tokens = 0;
   WorkerLoad load;
   double cost = 0;
-  TokenLoadCosts token_costs;  // of one loaded token, as counted in `cost`
+  TokenLoadCosts token_costs;  // cost of one loaded token
   bool eligible = true;
-  std::string reason;  // why not
+  std::string reason;  // why the worker is not eligible
 };
 
 struct RouteDecision {
   std::string request_id;
   int64_t prompt_tokens = 0;
-  size_t chosen = 0;  // of the candidates
+  size_t chosen = 0;  // index into `candidates`
   std::vector<RouteCandidate> candidates;
   std::string reason;
 };
@@ -75,13 +80,14 @@ struct RouteDecision {
 struct RoutingCounters {
   uint64_t decisions = 0;
   std::array<uint64_t, 3> hits{};  // by HitKind of the chosen worker
-  // Of the partial hits: the group in the way; -1: no single one.
+  // Partial hits by the limiting group; -1: no single group.
   std::map<int64_t, uint64_t> partial_by_group;
-  uint64_t bookings = 0;  // now
+  uint64_t bookings = 0;  // current number
   uint64_t expired_bookings = 0;
-  uint64_t speculative_hashes = 0;   // now
-  uint64_t speculative_choices = 0;  // decisions whose worker was expected to hold more than it did
-  // Of requests that feedback says were admitted: what was promised against what was reused.
+  uint64_t speculative_hashes = 0;  // current number
+  // Decisions for a worker that was expected to hold more blocks than the index showed.
+  uint64_t speculative_choices = 0;
+  // Requests with an admission reported by feedback: promised tokens against reused tokens.
   uint64_t compared = 0;
   uint64_t equal = 0;
   uint64_t predicted_tokens = 0;
@@ -90,52 +96,53 @@ struct RoutingCounters {
   uint64_t under_tokens = 0;
 };
 
-// What became of a request, or of a worker's queue.
+// A report about a request, or about a worker's queue.
 struct Feedback {
   enum class Event : uint8_t { kAdmitted, kFirstToken, kFinished, kLoad, kReuse };
   Event event = Event::kAdmitted;
-  std::string request_id;       // all but kLoad
-  int64_t reused_tokens = 0;    // kAdmitted, kReuse: on the GPU
+  std::string request_id;       // kAdmitted, kFirstToken, kFinished
+  int64_t reused_tokens = 0;    // kAdmitted, kReuse: tokens reused on the GPU
   std::string worker;           // kLoad, kReuse
   int64_t promised_tokens = 0;  // kReuse
   int64_t queued_requests = 0;  // kLoad
-  // kAdmitted: the number of the batch that the worker was to publish next when it looked the
-  // request up. nullopt: not told.
+  // kAdmitted: the sequence number of the worker's next batch at the time of its prefix lookup.
+  // nullopt: not reported.
   std::optional<uint64_t> next_seq;
   bool comparable = true;  // see Source::NoteReuse
 };
-// {"request_id", "event": "admitted", "reused_tokens", maybe "next_seq"}, {"request_id", "event":
-// "first_token" or
-// "finished"}, {"worker", "event": "load", "queued_requests"}, or, of a request that was not routed
-// here, {"worker", "promised_tokens", "cached_tokens"}.
+// One of
+//   {"request_id", "event": "admitted", "reused_tokens"[, "next_seq"]}
+//   {"request_id", "event": "first_token" or "finished"}
+//   {"worker", "event": "load", "queued_requests"}
+//   {"worker", "promised_tokens", "cached_tokens"}   a request that this service did not route
 Result<Feedback> ParseFeedback(std::string_view body);
 
 // Thread-safe.
 class RoutingDesk {
  public:
-  // `random`: evenly from [0, 1).
+  // `random` returns evenly distributed numbers from [0, 1).
   RoutingDesk(const RoutingConfig& config, std::function<double()> random)
       : config_(config), random_(std::move(random)), speculative_(config.speculative) {}
 
-  // kUnavailable: there is no worker to choose from. Times are a monotonic clock's.
+  // kUnavailable: there is no worker to choose from. Times are those of a monotonic clock.
   Result<RouteDecision> Decide(const Query& query, std::vector<QueryAnswer> answers,
                                int64_t now_ms);
-  // kNotFound: no such booking (any more). For kFirstToken and kFinished.
+  // For kFirstToken and kFinished. kNotFound: the booking does not exist or has expired.
   Status Take(const Feedback& feedback);
-  // What the request really reused. kNotFound: no such booking.
+  // Admit records the reused tokens of a booked request. kNotFound: there is no such booking.
   struct Admission {
     std::string worker;
     int64_t promised_tokens = 0;
-    uint64_t next_seq = 0;  // of the answer that chose the worker
+    uint64_t next_seq = 0;  // next_seq of the answer that chose the worker
     bool comparable = false;
-    bool first = false;                     // told for this request
-    std::optional<int64_t> limiting_group;  // of that answer
+    bool first = false;                     // first admission of this request
+    std::optional<int64_t> limiting_group;  // limiting group of that answer
   };
   Result<Admission> Admit(const std::string& request_id, int64_t reused_tokens);
   void SetQueue(WorkerId worker, int64_t queued_requests);
 
   void OnBatch(WorkerId worker, const EventBatch& batch);
-  void OnReset(WorkerId worker);  // restarted, or its blocks were forgotten
+  void OnReset(WorkerId worker);  // the engine restarted, or its blocks were dropped
   void OnRemoved(WorkerId worker);
 
   WorkerLoad load(WorkerId worker) const;
@@ -177,7 +184,7 @@ class RoutingDesk {
 
 // {"request_id", "prompt_tokens", "worker", "reason", "candidates": [{members of an answer,
 // "speculative_tokens", "load": {...}, "load_token", "load_storage_token", "cost", "eligible",
-// "not_eligible_reason"}, ...]}; the candidates by cost.
+// "not_eligible_reason"}, ...]}. The candidates are ordered by cost.
 std::string RenderDecision(const RouteDecision& decision);
 
 }  // namespace kvcast::router

@@ -15,7 +15,7 @@ Result<std::vector<QueryAnswer>> ServiceCore::Ask(const Query& query, const Flee
   const SourceList sources = view->Sources(query.model, query.routing_group);
   Result<std::vector<QueryAnswer>> answers = queries->Answer(query, sources);
   if (answers.ok() && answers->empty() && !query.model.empty()) {
-    answers = Status(StatusCode::kNotFound, "model: nobody serves " + query.model);
+    answers = Status(StatusCode::kNotFound, "model: no worker serves " + query.model);
   }
   ++(answers.ok() ? answered : refused);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
@@ -23,17 +23,18 @@ Result<std::vector<QueryAnswer>> ServiceCore::Ask(const Query& query, const Flee
   return answers;
 }
 
-// Prompts of two models have nothing in common but their numbers.
+// Prompts of two models may share token ids without sharing content.
 static Status CheckOneModel(const Query& query, const FleetList& fleet) {
   if (!query.model.empty() || fleet.workers.empty()) return Status();
   const std::string& first = fleet.workers[0]->config.model;
   const bool one = std::all_of(fleet.workers.begin(), fleet.workers.end(),
                                [&](const auto& worker) { return worker->config.model == first; });
   if (one) return Status();
-  return Status(StatusCode::kInvalidArgument, "model: needed, because the workers serve several");
+  return Status(StatusCode::kInvalidArgument,
+                "model: required, because the workers serve several models");
 }
 
-// Answers mostly come in the order of the workers.
+// The search starts at the previous match, because answers are mostly in the order of the workers.
 static void AddLoadCosts(const FleetList& fleet, int64_t now_ms,
                          std::vector<QueryAnswer>& answers) {
   const size_t workers = fleet.workers.size();
@@ -80,7 +81,7 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
   bool first = true;
   std::optional<int64_t> limiting_group;
   if (told.event == Feedback::Event::kAdmitted) {
-    // By request: the desk knows the worker and the promise.
+    // By request id: the desk knows the worker and the promise.
     const auto booked = desk->Admit(told.request_id, told.reused_tokens);
     if (!booked.ok()) return booked.status();
     told.worker = booked->worker;

@@ -1,4 +1,4 @@
-// ServiceCore: what the HTTP APIs of the router service share.
+// ServiceCore: the state that the HTTP APIs of the router service share.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,13 +21,14 @@
 
 namespace kvcast::router {
 
-// Members in the order of their use: the fleet's thread feeds the desk and the index.
+// The order of the members is the order of their use: the fleet's thread feeds the desk and the
+// index.
 struct ServiceCore {
   PrefixIndex index;
   Observations observations;
   ReuseWatch reuse;
   std::unique_ptr<RoutingDesk> desk;
-  std::unique_ptr<Relay> relay;  // nullptr: none
+  std::unique_ptr<Relay> relay;  // nullptr: no relay
   std::unique_ptr<Fleet> fleet;
   std::unique_ptr<QueryEngine> queries;
   std::function<double()> now;         // seconds since the epoch
@@ -37,25 +38,26 @@ struct ServiceCore {
   std::atomic<uint64_t> refused{0};
   std::atomic<bool> draining{false};
   std::atomic<bool> dumping{false};   // see index_dump.h
-  LatencyHistogram latency;           // of Ask
-  LatencyHistogram decision_latency;  // of Route
+  LatencyHistogram latency;           // durations of Ask
+  LatencyHistogram decision_latency;  // durations of Route
 
-  // Asks the workers of the query's model and routing group. kNotFound: there are none of that
-  // model. Counts and times the query.
+  // Matches the query against the workers of its model and routing group. kNotFound: no worker has
+  // that model. Counts the query and measures its duration.
   Result<std::vector<QueryAnswer>> Ask(const Query& query, const FleetView& view);
-  // Chooses a worker. Besides the errors of Ask: kInvalidArgument, the workers serve several models
-  // and the query names none; kUnavailable, there is no worker.
+  // Chooses a worker. Errors in addition to those of Ask. kInvalidArgument: the workers serve
+  // several models and the query names none. kUnavailable: there is no worker.
   Result<RouteDecision> Route(const Query& query);
-  // Of the report's loads those that became samples. kNotFound: no such worker.
+  // Returns how many loads of the report became samples. kNotFound: the worker is unknown.
   Result<size_t> Take(const LoadRateReport& report);
-  // True: this and what was told before refute what is known of the worker, which is learned anew.
+  // True: this feedback, with earlier feedback, refutes the worker's state. The service then drops
+  // the state and learns it again.
   Result<bool> Take(const Feedback& feedback);
 };
 
-// Whether to follow it takes RouterOptions::allow_remote.
+// True: the service may follow this source only with RouterOptions::allow_remote.
 bool ListensBeyondLoopback(const RouterSource& source);
 
-// 400, 404, 409 or 503 with the status's message.
+// A reply with status 400, 404, 409 or 503 and the message of `status`.
 HttpReply ErrorReply(const Status& status);
 inline HttpReply JsonReply(std::string body, int status = 200) {
   return {.status = status, .body = std::move(body)};

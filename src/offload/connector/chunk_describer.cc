@@ -33,7 +33,7 @@ ChunkRecord ChunkDescriber::Record(const RequestState& state, int64_t begin, int
 ChunkRecord ChunkDescriber::Chunk(const RequestState& state, size_t group, int64_t chunk) const {
   const OffloadGroup& rules = layout_.groups[group];
   const int64_t begin = chunk * rules.tokens_per_chunk;
-  // Of states at the ends of steps only the last one is sure to be there.
+  // Of the states at the ends of steps, only the last state is certain to exist.
   return Record(state, begin, begin + rules.tokens_per_chunk, rules.tokens_per_block,
                 rules.requires_cow_source);
 }

@@ -1,4 +1,4 @@
-// What the blocks of a chunk are, for the events that announce it.
+// ChunkDescriber: describes the blocks of a chunk, for the events that announce the chunk.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,17 +9,17 @@ namespace kvcast::offload {
 
 class ChunkDescriber {
  public:
-  // plain: as vLLM does, groups of full kinds only and no extra keys.
+  // plain: describes only groups of full kinds, without extra keys, as vLLM does.
   ChunkDescriber(const OffloadLayout& layout, bool enabled, bool plain)
       : layout_(layout), enabled_(enabled), plain_(plain) {}
 
-  // Whether chunks of this group are announced with more than their hash.
+  // Whether the events of this group's chunks carry more than the hash.
   bool Describes(size_t group) const {
     return enabled_ && !(plain_ && layout_.groups[group].window_chunks);
   }
-  // REQUIRES: the request's chain and tokens reach the end.
+  // REQUIRES: the request's chain and tokens reach the end of the chunk.
   ChunkRecord Chunk(const RequestState& state, size_t group, int64_t chunk) const;
-  // The part of a block up to `boundary` tokens, in hash units.
+  // Describes the part of a block up to `boundary` tokens, in hash units.
   ChunkRecord Tail(const RequestState& state, size_t group, int64_t boundary) const;
 
  private:

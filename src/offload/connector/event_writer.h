@@ -1,4 +1,4 @@
-// EventWriter: turns what a manager reports, keys, into the events that routers read.
+// EventWriter: turns the events of a manager, which carry keys, into the events that routers read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace kvcast::offload {
 
-// What a key stands for: the blocks of a chunk.
+// The description of a key: the blocks of a chunk.
 struct ChunkRecord {
   std::vector<Digest> hashes;
   std::optional<Digest> parent;
@@ -28,11 +28,11 @@ struct ChunkRecord {
 };
 
 enum class OffloadEventForm : uint8_t {
-  kByGroup,  // one stored event a key, one removal a group, with group_idx
-  k2026May,  // before: one event a call, raw hashes, no group, no description
+  kByGroup,  // one stored event per key, one removal per group, with group_idx
+  k2026May,  // before: one event per call, raw hashes, no group, no description
 };
 
-// The tier whose events are written. A residency of a key is its (medium, ownership).
+// The tier whose events are written. A residency of a key is its pair (medium, ownership).
 struct EventTier {
   std::string medium;
   std::optional<std::string> locality;
@@ -41,8 +41,8 @@ struct EventTier {
 
 class EventWriter {
  public:
-  // keep_until_last: v0.32. A description is kept until the last tier has removed the key, and
-  // until EndBatch; else until the tier of `medium` has removed it.
+  // keep_until_last (v0.32): a description is kept until the last tier has removed the key, and
+  // until EndBatch. Otherwise it is kept until the tier of `medium` has removed the key.
   EventWriter(std::vector<GroupSpec> groups, EventHashForm hash_form, std::string medium,
               OffloadEventForm form = OffloadEventForm::kByGroup, bool keep_until_last = false)
       : groups_(std::move(groups)),
@@ -55,16 +55,17 @@ class EventWriter {
   void Describe(const OffloadKey& key, ChunkRecord record) {
     records_.insert_or_assign(key, std::move(record));
   }
-  // The key was not stored after all; nothing where another tier holds it.
+  // Call this if the key was not stored. Does nothing if another tier holds the key.
   void Forget(const OffloadKey& key) {
     if (!residencies_.contains(key)) records_.erase(key);
   }
   void Clear();
-  // The events of a batch are written: drops what no tier holds any more.
+  // Call this after the events of a batch were written. Drops the descriptions that no tier needs.
   void EndBatch();
 
-  // Appends the events. A key that was not described is announced by its hash alone, with block
-  // size 0. `tier`: another one; unless keep_until_last its events change nothing here.
+  // Appends the events. A key without a description is announced by its hash alone, with block size
+  // 0. `tier`: events of another tier; unless keep_until_last is set, they do not change the
+  // descriptions.
   void Translate(const OffloadEvent& event, std::vector<Event>& out) {
     Translate(event, {.medium = medium_}, out);
   }
@@ -85,7 +86,7 @@ class EventWriter {
   const OffloadEventForm form_;
   const bool keep_until_last_;
   absl::flat_hash_map<OffloadKey, ChunkRecord> records_;
-  // The rest is for keep_until_last alone.
+  // The rest is used only with keep_until_last.
   using Residency = std::pair<std::string, std::optional<std::string>>;
   absl::flat_hash_map<OffloadKey, std::vector<Residency>> residencies_;
   std::vector<OffloadKey> removed_;  // in this batch, by their last tier

@@ -1,4 +1,4 @@
-// FenceMap: which GPU blocks running stores read without holding them.
+// FenceMap: the GPU blocks that running stores read without holding them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,12 +17,12 @@ namespace kvcast::offload {
 
 class FenceMap {
  public:
-  // Twice is as good as once.
+  // Idempotent.
   void Add(BlockId block, OffloadJobId job) {
     std::vector<OffloadJobId>& jobs = jobs_[block];
     if (std::find(jobs.begin(), jobs.end(), job) == jobs.end()) jobs.push_back(job);
   }
-  // What is not fenced by the job is left alone.
+  // Blocks that the job does not fence stay unchanged.
   void Remove(std::span<const BlockId> blocks, OffloadJobId job) {
     for (const BlockId block : blocks) {
       const auto found = jobs_.find(block);
@@ -31,7 +31,7 @@ class FenceMap {
       if (found->second.empty()) jobs_.erase(found);
     }
   }
-  // Adds the jobs that read the block.
+  // Adds the jobs that read the block to `readers`.
   void AddReaders(BlockId block, std::set<OffloadJobId>& readers) const {
     const auto found = jobs_.find(block);
     if (found != jobs_.end()) readers.insert(found->second.begin(), found->second.end());

@@ -1,4 +1,4 @@
-// ManagerCalls: the calls of the scheduler to its manager, shown to an observer.
+// ManagerCalls: forwards the scheduler's calls to its manager and reports them to an observer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,7 +28,7 @@ class ManagerCalls {
     manager_->Touch(keys);
     if (observer_ != nullptr) observer_->OnTouch(request, keys);
   }
-  // False: no room.
+  // False: there is no room.
   bool PrepareStore(OffloadRequestId request, Keys keys, std::span<const int64_t> ends,
                     StorePlan& plan) {
     const bool ok = manager_->PrepareStore(keys, plan, {request, ends}).ok();

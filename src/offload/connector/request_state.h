@@ -1,4 +1,4 @@
-// RequestState: what the scheduler knows of one request, and the names of its chunks.
+// RequestState: the scheduler's data of one request, and the keys of its chunks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -30,14 +30,14 @@ struct RequestState {
   int64_t local_tokens = 0;
   std::optional<int64_t> tail_boundary;  // of the last match
   std::optional<int64_t> pending_since_ms;
-  int64_t asked_ms = 0;            // the last time
-  bool within_step = false;        // the tokens matched then
-  std::vector<OffloadJobId> jobs;  // one load, or stores
-  bool loaded = false;             // something, at some time
-  bool load_failed = false;        // ask no more
+  int64_t asked_ms = 0;            // time of the last match
+  bool within_step = false;        // the last match is loaded within the step
+  std::vector<OffloadJobId> jobs;  // one load, or any number of stores
+  bool loaded = false;             // a load was started at some time
+  bool load_failed = false;        // no further lookups
   bool finished = false;
-  bool closed = false;       // finished, and nothing more is stored
-  int64_t final_tokens = 0;  // when finished
+  bool closed = false;       // finished, and no further stores follow
+  int64_t final_tokens = 0;  // number of tokens when the request finished
 
   int64_t num_tokens() const { return std::ssize(request->tokens); }
   int64_t NumChunks(const OffloadGroup& group) const {
@@ -48,13 +48,13 @@ struct RequestState {
     const int64_t hashes = layout.groups[group].hashes_per_chunk;
     return {BlockDigest(request->chain, chunk, hashes), layout.groups[group].index};
   }
-  // The prefix of `tokens` tokens. REQUIRES: the chain reaches that far.
+  // The key of the prefix of `tokens` tokens. REQUIRES: the chain reaches that far.
   OffloadKey PrefixKey(const OffloadLayout& layout, size_t group, int64_t tokens) const {
     return {BlockDigest(request->chain, tokens / layout.tokens_per_hash - 1, 1),
             layout.groups[group].index};
   }
-  // Blocks that are kept of the prefix that ends at `boundary`, inside a block. REQUIRES: the chain
-  // reaches tail_margin further.
+  // The key of the blocks that are kept of a prefix that ends at `boundary`, inside a block.
+  // REQUIRES: the chain reaches tail_margin tokens further.
   OffloadKey TailKey(const OffloadLayout& layout, size_t group, int64_t boundary) const {
     return PrefixKey(layout, group, boundary + layout.groups[group].tail_margin);
   }

@@ -13,7 +13,7 @@ OffloadJobId OffloadScheduler::Impl::AddJob(Request& request, Job job) {
   job.pending_workers = config.num_workers;
   for (const BlockId block : job.fenced_from_start) fences.Add(block, id);
   if (job.store && request.finished) {
-    // Its blocks are free already, and may have been handed out in this very step.
+    // The request's blocks are already free, and this step may have given them to another request.
     for (const BlockId block : job.blocks) {
       fences.Add(block, id);
       if (allocated.contains(block)) flush.insert(id);
@@ -88,7 +88,7 @@ void OffloadScheduler::Impl::Complete(OffloadJobId id, Job job, OffloadArrivals&
     EndLoad(id, job, arrivals);
   }
   if (request == nullptr) return;
-  // Another try might fail as this one did.
+  // Another try could fail in the same way.
   request->load_failed |= job.failed && !job.store;
   std::erase(request->jobs, id);
   ForgetIfDone(job.request);

@@ -1,4 +1,4 @@
-// What an OffloadScheduler holds, and the steps that its calls share.
+// The state of an OffloadScheduler, and the steps that its calls share.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -32,14 +32,14 @@ class OffloadScheduler::Impl {
   class Answers;
   OffloadMatch Match(Request& request, int64_t local_tokens, int64_t now_ms);
   OffloadAnswer Ask(const Request& request, int64_t local_tokens, bool wait);
-  // Until v0.32; then the manager charges requests.
+  // Only until v0.32; from then on the manager charges requests.
   void Touch(const Request& request);
   void TouchTail(const Request& request);
   bool is_v032() const { return layout.rules >= EngineRules::kV032; }
   bool states_handed_over() const {
     return config.states_handed_over || (config.compatible && layout.rules >= EngineRules::kV033);
   }
-  // Makes the match one within the step, if its bytes allow.
+  // Turns the match into one that is loaded within the step, if the byte budget allows it.
   void LoadWithinStep(Request& request, int64_t local_tokens, OffloadMatch& match) const;
   int64_t BytesToLoad(int64_t local_tokens, int64_t end) const;
 
@@ -81,7 +81,8 @@ class OffloadScheduler::Impl {
     OffloadRequestId request;
     bool store = false;
     bool failed = false;
-    // Loads. Late ones are not waited for; of the given up ones the request has been told.
+    // For loads. late: the request does not wait for the load. given_up: TakeLateLoads has returned
+    // the load for its request.
     bool late = false;
     bool given_up = false;
     bool within_step = false;
@@ -89,8 +90,8 @@ class OffloadScheduler::Impl {
     int64_t deadline_ms = 0;
     int64_t pending_workers = 0;
     std::vector<OffloadKey> keys;
-    std::vector<BlockId> blocks;  // of the GPU, that a store reads
-    // Of them, those of groups that free their blocks while the request runs.
+    std::vector<BlockId> blocks;  // GPU blocks that a store reads
+    // Those of `blocks` whose groups free their blocks while the request runs.
     std::vector<BlockId> fenced_from_start;
   };
   OffloadJobId AddJob(Request& request, Job job);
@@ -101,9 +102,9 @@ class OffloadScheduler::Impl {
   void BecomeLate(Job& job);
   void FenceFinished(const Request& request);
 
-  // Hands the manager's events to the writer.
+  // Passes the manager's events to the writer.
   void TranslateEvents();
-  // Where the order of translation matters for what is said.
+  // For places where the order of translation changes the events.
   void TranslateEventsNow() {
     if (!config.compatible) TranslateEvents();
   }
@@ -118,7 +119,7 @@ class OffloadScheduler::Impl {
   std::vector<OffloadRequestId> finished;  // since the last step, in order
   std::map<OffloadJobId, Job> jobs;
   OffloadJobId next_job;
-  // Loads that a Reset dropped; their requests still wait for them.
+  // Loads that a Reset dropped. Their requests still wait for them.
   std::map<OffloadJobId, Job> dropped_loads;
   offload::FenceMap fences;
   using KeyCounts = absl::flat_hash_map<OffloadKey, int64_t>;
@@ -126,24 +127,24 @@ class OffloadScheduler::Impl {
     const auto found = counts.find(key);
     if (found != counts.end() && --found->second == 0) counts.erase(found);
   }
-  KeyCounts being_loaded;  // by how many jobs, late ones left out
-  KeyCounts late_keys;     // by how many late ones
+  KeyCounts being_loaded;  // number of jobs that load the key, without late jobs
+  KeyCounts late_keys;     // number of late jobs that load the key
   int64_t loading_bytes = 0;
-  int64_t sync_bytes = 0;  // of loads within the step that is being scheduled
+  int64_t sync_bytes = 0;  // bytes of loads within the step that is being scheduled
 
   uint64_t step_number = 1;
-  absl::flat_hash_set<BlockId> allocated;  // for this step
-  // By block: the last step that gave it to somebody.
+  absl::flat_hash_set<BlockId> allocated;  // blocks that were allocated for this step
+  // By block: the last step that gave the block to a request.
   absl::flat_hash_map<BlockId, uint64_t> allocated_in;
-  std::set<OffloadJobId> flush;   // of the next plan
-  std::vector<OffloadJob> loads;  // of the next plan
+  std::set<OffloadJobId> flush;   // for the next plan
+  std::vector<OffloadJob> loads;  // for the next plan
   std::vector<OffloadJobId> before_step;
   OffloadPlan plan;
 
   std::vector<Event> events;
   OffloadSchedulerStats stats;
 
-  // Of the call under way; members for their memory.
+  // Scratch data of the current call; members so that their memory is reused.
   struct Candidate {
     OffloadKey key;
     size_t group = 0;

@@ -10,8 +10,8 @@ using offload::GroupState;
 
 namespace {
 
-// Blocks of a group that a prefix of `tokens` has a place for. A window that sees none of it has
-// none for its last part.
+// Number of blocks of a group that hold a prefix of `tokens` tokens. If a window does not see the
+// last part of the prefix, it has no block for that part.
 int64_t BlocksOf(const OffloadGroup& group, int64_t tokens, bool compatible) {
   const bool seen = compatible || SkippedTokens(group.spec, tokens) < tokens;
   return seen ? CeilDiv(tokens, group.tokens_per_block) : tokens / group.tokens_per_block;
@@ -31,7 +31,7 @@ Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
       const std::string index = std::to_string(group.index.value);
       return {StatusCode::kInvalidArgument, "tables[" + index + "] is too short"};
     }
-    // A window has blocks for its last part only.
+    // A window has blocks only for the last part of the prefix.
     int64_t first = request.local_tokens / group.tokens_per_block;
     while (first < end && table[static_cast<size_t>(first)].value == 0) ++first;
     job.group_sizes.push_back(end - first);

@@ -5,8 +5,8 @@
 
 namespace kvcast {
 
-// What the manager says of a request's chunks. `wait` false: what cannot be loaded now is not
-// there, and what others load is loaded once more.
+// Asks the manager about a request's chunks. If `wait` is false, a chunk that cannot be loaded yet
+// counts as missing, and a chunk that another request loads is loaded once more.
 class OffloadScheduler::Impl::Answers {
  public:
   Answers(Impl& scheduler, const Request& request, bool wait)
@@ -80,7 +80,7 @@ OffloadMatch OffloadScheduler::Impl::Match(Request& request, int64_t local_token
   for (offload::GroupState& group : request.groups) group.table.clear();
   if (!request.pending_since_ms) request.pending_since_ms = now_ms;
   const bool wait = config.compatible || now_ms - *request.pending_since_ms < config.max_pending_ms;
-  // A job of its own, from before a preemption, may still read or write for it.
+  // A job of this request, from before a preemption, may still read or write its blocks.
   if (!request.jobs.empty()) {
     if (wait) return {};
     ++stats.expired_waits;
@@ -121,7 +121,7 @@ void OffloadScheduler::Impl::LoadWithinStep(Request& request, int64_t local_toke
   const int64_t tokens = match.tokens.value_or(0);
   const int64_t left = config.sync_load_budget_bytes - sync_bytes;
   if (tokens == 0 || BytesToLoad(local_tokens, local_tokens + tokens) > left) return;
-  // The step has to compute something.
+  // The step must compute at least one token.
   match.tokens = std::min(tokens, request.num_tokens() - 1 - local_tokens);
   match.within_step = request.within_step = *match.tokens > 0;
 }

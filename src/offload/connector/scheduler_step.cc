@@ -15,7 +15,7 @@ void OffloadScheduler::Impl::NoteAllocated(BlockId block) {
   allocated_in[block] = step_number;
 }
 
-// The blocks that a window gave up may be somebody else's from this step on.
+// From this step on, another request may own the blocks that a window group gave up.
 void OffloadScheduler::Impl::ForgetStaleBlocks(Request& request) {
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     if (!layout.groups[g].window_chunks) continue;
@@ -56,7 +56,8 @@ void OffloadScheduler::Impl::FlushPreempted(const OffloadStep& step) {
   for (const OffloadRequestId id : step.preempted) {
     const Request* request = Find(id);
     if (request == nullptr) continue;
-    // A request that was admitted again in this very step has a load, which is not submitted yet.
+    // If the request was admitted again in this step, it has a load that is not submitted yet. That
+    // load is not flushed.
     for (const OffloadJobId job : request->jobs) {
       if (jobs.at(job).store) flush.insert(job);
     }

@@ -29,7 +29,7 @@ bool OffloadScheduler::Impl::IsComplete(const Request& request, size_t group, in
   const OffloadGroup& rules = layout.groups[group];
   const std::vector<TableEntry>& table = request.groups[group].table;
   const int64_t end = (chunk + 1) * layout.blocks_per_chunk;
-  // A state says all by itself; of a window every block counts.
+  // A chunk of states needs only its last block. A window chunk needs every block.
   const bool last_only = (config.compatible && !is_v032()) || rules.requires_cow_source;
   for (int64_t i = last_only ? end - 1 : end - layout.blocks_per_chunk; i < end; ++i) {
     const TableEntry& entry = table[static_cast<size_t>(i)];
@@ -84,12 +84,12 @@ void OffloadScheduler::Impl::AddChunkToJob(const Request& request, size_t group,
   const std::vector<TableEntry>& table = request.groups[group].table;
   const int64_t begin = chunk * layout.blocks_per_chunk;
   const int64_t end = begin + layout.blocks_per_chunk;
-  // Of states only the one at the end is ever loaded.
+  // Only the state at the end of a chunk is ever loaded.
   const bool last_only = !config.compatible && layout.groups[group].requires_cow_source;
   for (int64_t i = begin; i < end; ++i) {
     const bool copied = !last_only || i + 1 == end;
     const BlockId block = copied ? table[static_cast<size_t>(i)].block : BlockId(0);
-    // A gap keeps what follows at its place in the chunk.
+    // A gap inside a chunk is kept, so that the blocks after it keep their place in the chunk.
     if (block.value == 0 && (config.compatible || job.group_sizes[group] == 0)) continue;
     if (job.group_sizes[group]++ == 0) job.block_indices[group] = i;
     job.gpu_blocks.push_back(block);
@@ -133,7 +133,7 @@ void OffloadScheduler::Impl::StoreStates(const OffloadStep& step) {
   }
 }
 
-// A job of its own: the state's block is not one of the request's for long.
+// Makes a separate job, because the request keeps the state's block only for a short time.
 void OffloadScheduler::Impl::StoreState(Request& request, const OffloadStep::Tail& tail) {
   const auto found = std::ranges::find(layout.groups, tail.group, &OffloadGroup::index);
   if (found == layout.groups.end() || !found->requires_cow_source || tail.block.value == 0) return;
@@ -185,8 +185,8 @@ void OffloadScheduler::Impl::StoreTails(const OffloadStep& step) {
   }
 }
 
-// Beside a draft head its input has to be there too, and a request that loaded nothing leaves
-// its end in the cache of the GPU.
+// With a draft head, the head's input must be stored too. A request that loaded nothing leaves its
+// end in the GPU cache.
 bool OffloadScheduler::Impl::IsKept(const Request& request, int64_t boundary,
                                     int64_t computed_tokens) const {
   int64_t margin = 0;
@@ -205,7 +205,7 @@ BlockId OffloadScheduler::Impl::TailSource(const Request& request, size_t group,
   const OffloadGroup& rules = layout.groups[group];
   const std::vector<TableEntry>& table = request.groups[group].table;
   const int64_t index = (tails[0].boundary - 1) / rules.tokens_per_block;
-  // A state in the table goes on to be changed.
+  // A state in the table will be changed, so it cannot be the source.
   if (rules.requires_cow_source || index >= std::ssize(table)) return BlockId(0);
   return table[static_cast<size_t>(index)].block;
 }
@@ -225,7 +225,7 @@ void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const Offload
   std::vector<BlockId> sources;
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     sources.push_back(TailSource(request, g, tails));
-    if (sources.back().value == 0) return;  // no group could use the others' part alone
+    if (sources.back().value == 0) return;  // every group needs its part
     keys.push_back(request.TailKey(layout, g, boundary));
     ends.push_back(boundary + layout.groups[g].tail_margin);
   }
@@ -235,7 +235,7 @@ void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const Offload
   if (room && !store_plan.keys.empty()) MakeTailJob(request, boundary, sources);
 }
 
-// A store of store_plan whose blocks must not be written before it has ended.
+// Adds a store of store_plan. Its blocks must not be written before the store has ended.
 void OffloadScheduler::Impl::AddFencedStore(Request& request, OffloadJob job) {
   job.id = AddJob(request, {.request = request.id,
                             .store = true,

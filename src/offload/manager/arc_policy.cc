@@ -7,13 +7,13 @@
 namespace kvcast::offload {
 namespace {
 
-// The victims of one list, oldest first; each chunk is passed over once.
+// Visits the victims of one list, the oldest first. Visits each chunk at most once.
 class VictimScan {
  public:
   VictimScan(const ChunkTable& table, const ChunkList& list, uint64_t mark)
       : table_(table), mark_(mark), next_(list.oldest()) {}
 
-  // kNoChunk: no more.
+  // kNoChunk: there are no more victims.
   uint32_t Next() {
     while (next_ != kNoChunk && !IsVictim(table_[next_])) next_ = table_[next_].next;
     const uint32_t found = next_;

@@ -1,8 +1,8 @@
-// ArcPolicy: adaptive replacement (Megiddo and Modha, 2003) as vLLM's offloading has it.
+// ArcPolicy: adaptive replacement (Megiddo and Modha, 2003) as in vLLM's offloading.
 //
-// T1 holds chunks that were used once, T2 those used again; B1 and B2 remember the keys evicted
-// from each. A use of a key in B1 says that T1 was too small, one in B2 that T2 was. All sizes are
-// in slots, so that a chunk weighs what it takes.
+// T1 holds the chunks that were used once, T2 the chunks that were used again. B1 and B2 remember
+// the keys evicted from T1 and T2. A use of a key in B1 means that T1 was too small; a use of a key
+// in B2 means that T2 was too small. All sizes are in slots, so that a chunk counts by its size.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@ namespace kvcast::offload {
 
 class ArcPolicy final : public EvictionPolicy {
  public:
-  // fall_back_to_t1: T1 gives up chunks below its target rather than let an eviction fail.
+  // fall_back_to_t1: if an eviction would fail otherwise, T1 gives up chunks below its target.
   ArcPolicy(ChunkTable& table, int64_t capacity_slots, bool fall_back_to_t1);
 
   void OnReserved(uint32_t chunk) override { t1_.MoveToNewest(chunk); }

@@ -1,6 +1,7 @@
-// ChunkTable: what is known of every chunk, found by key, and the lists that order the chunks.
+// ChunkTable: the data of every chunk, found by key, and the lists that order the chunks.
 //
-// Chunks are numbered; numbers are used again. Besides the chunks that are present the table keeps
+// Chunks have numbers, and numbers are reused. Besides the chunks that are present, the table keeps
+// the chunks that a policy remembers after their eviction.
 // those that a policy remembers after their eviction.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -27,14 +28,14 @@ struct ChunkEntry {
   OffloadKey key;
   int32_t readers = kAbsent;
   uint32_t first_slot = kNoSlot;
-  uint32_t num_slots = 0;     // that the chunk takes when present
-  uint32_t prev = kNoChunk;   // older in `list`
-  uint32_t next = kNoChunk;   // newer
-  ChunkList* list = nullptr;  // nullptr: in none
-  // The PrepareStore that was asked for this chunk last: it must not evict it.
+  uint32_t num_slots = 0;     // slots that the chunk takes when it is present
+  uint32_t prev = kNoChunk;   // next older chunk in `list`
+  uint32_t next = kNoChunk;   // next newer chunk
+  ChunkList* list = nullptr;  // nullptr: in no list
+  // The last PrepareStore that was asked to store this chunk. It must not evict the chunk.
   uint64_t mark = 0;
-  // Of LRU from v0.33 on: the chunk with the smallest rank is evicted first, of these the one that
-  // ends the longest prefix.
+  // For LRU from v0.33 on: the chunk with the smallest rank is evicted first. Among equal ranks,
+  // the chunk that ends the longest prefix is evicted first.
   uint64_t rank = 0;
   int64_t end = 0;  // tokens
 
@@ -47,12 +48,12 @@ class ChunkTable {
   const ChunkEntry& operator[](uint32_t chunk) const { return entries_[chunk]; }
   size_t size() const { return by_key_.size(); }
 
-  // kNoChunk: not in the table.
+  // kNoChunk: the key is not in the table.
   uint32_t Find(const OffloadKey& key) const {
     const auto found = by_key_.find(key);
     return found == by_key_.end() ? kNoChunk : found->second;
   }
-  // The chunk of the key, added if it is not in the table.
+  // Returns the chunk of the key; adds it if it is not in the table.
   uint32_t FindOrAdd(const OffloadKey& key, uint32_t num_slots) {
     const auto [found, added] = by_key_.try_emplace(key, kNoChunk);
     if (added) found->second = NewEntry(key, num_slots);
@@ -94,7 +95,7 @@ class ChunkTable {
   uint32_t first_unused_ = kNoChunk;
 };
 
-// Chunks from the oldest to the newest; a chunk is in one list at most.
+// Chunks from the oldest to the newest. A chunk is in at most one list.
 class ChunkList {
  public:
   explicit ChunkList(ChunkTable& table) : table_(table) {}
@@ -102,15 +103,15 @@ class ChunkList {
   ChunkList& operator=(const ChunkList&) = delete;
 
   int64_t size() const { return size_; }
-  // Slots that the chunks take when present.
+  // The number of slots that the chunks take when they are present.
   int64_t slots() const { return slots_; }
   uint32_t oldest() const { return oldest_; }
   bool Contains(uint32_t chunk) const { return table_[chunk].list == this; }
 
-  // Takes the chunk out of the list that it is in, if any.
+  // Removes the chunk from its list, if it is in one, and adds it to this list as the newest.
   void MoveToNewest(uint32_t chunk);
   static void Remove(ChunkTable& table, uint32_t chunk);
-  // Forgets the chunks without touching them; for when the table is cleared.
+  // Empties the list without access to the chunks. For use when the table is cleared.
   void Clear();
 
   template <typename Visit>

@@ -1,7 +1,7 @@
-// EvictionPolicy: which idle chunks are evicted first.
+// EvictionPolicy: decides which idle chunks are evicted first.
 //
-// The manager owns the chunks and tells the policy what happens to them; the policy keeps them in
-// lists.
+// The manager owns the chunks and reports their changes to the policy. The policy keeps the chunks
+// in lists.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,25 +20,26 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
 
   virtual void OnReserved(uint32_t chunk) = 0;
-  // The chunk may be evicted from now on, and after all others.
+  // From this call on the chunk may be evicted, after all other chunks.
   virtual void OnIdle(uint32_t chunk) = 0;
   virtual void OnLoading(uint32_t chunk) = 0;
   virtual void OnStoreFailed(uint32_t chunk) = 0;
-  // A chunk of the table was used: one that is present, or one that the policy remembers.
+  // A chunk of the table was used. The chunk is present, or the policy remembers it.
   virtual void OnTouch(uint32_t chunk) = 0;
-  // A request that used the chunk, which is present, has finished. `reused`: it did not store the
-  // chunk. `rank` is greater than all before.
+  // A request that used the chunk has finished. The chunk is present. `reused`: the request did not
+  // store the chunk. `rank` is greater than all earlier ranks.
   virtual void OnCharged(uint32_t chunk, bool reused, uint64_t rank, int64_t end) = 0;
-  // An absent chunk of the table is going to be stored; the policy may remember it.
+  // An absent chunk of the table will be stored. The policy may remember it.
   virtual void OnStoreMiss(uint32_t chunk) = 0;
 
-  // Appends idle chunks with `slots` slots or more, in order of eviction, but none with `mark`.
-  // False: there are not enough. Changes nothing; passes over each chunk at most once.
+  // Appends idle chunks with `slots` slots or more in total, in order of eviction. Chunks with
+  // `mark` are left out. False: there are not enough chunks. Changes nothing. Visits each chunk at
+  // most once.
   virtual bool ChooseVictims(int64_t slots, uint64_t mark,
                              std::vector<uint32_t>& victims) const = 0;
-  // Appends the chunks that the policy has in no list any more, victims and others.
+  // Appends the chunks that left all lists of the policy: victims and others.
   virtual void OnEvicted(std::span<const uint32_t> victims, std::vector<uint32_t>& forgotten) = 0;
-  // The table is being cleared.
+  // Called when the table is being cleared.
   virtual void Clear() = 0;
 
   // Adds the chunks and ghosts that the policy orders.

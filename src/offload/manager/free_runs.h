@@ -1,4 +1,4 @@
-// FreeRuns: slots that are free, as runs of neighbours.
+// FreeRuns: the free slots, as runs of neighbours.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ struct SlotRun {
 
 class FreeRuns {
  public:
-  // REQUIRES: none of them is free.
+  // REQUIRES: no slot of the run is free.
   void Add(SlotRun run) {
     auto next = end_of_.upper_bound(run.first);
     if (next != end_of_.end() && next->first == run.first + run.count) {
@@ -34,8 +34,8 @@ class FreeRuns {
     }
     Insert(run);
   }
-  // Up to `count` neighbours: of the shortest run that has as many, or all of the longest. None:
-  // {}.
+  // Takes up to `count` neighbouring slots: a part of the shortest run that has at least `count`
+  // slots, otherwise the whole longest run. Returns {} if there is no run.
   SlotRun Take(uint32_t count) {
     if (by_count_.empty()) return {};
     auto found = by_count_.lower_bound({count, 0});
@@ -46,7 +46,7 @@ class FreeRuns {
     Insert({run.first + count, run.count - count});
     return {run.first, count};
   }
-  // Of the run that Take would cut.
+  // The length of the run that Take would use.
   uint32_t LongestFor(uint32_t count) const {
     if (by_count_.empty()) return 0;
     const auto found = by_count_.lower_bound({count, 0});
@@ -57,7 +57,7 @@ class FreeRuns {
     by_count_.clear();
   }
 
-  // Ascending.
+  // Visits the slots in ascending order.
   template <typename Visit>
   void ForEach(const Visit& visit) const {
     for (const auto& [first, end] : end_of_) {

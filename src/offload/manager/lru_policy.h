@@ -1,6 +1,6 @@
-// LruPolicy: evicts the chunk whose last use, or the end of it, is longest ago.
-// RankedLruPolicy: evicts the chunk of the smallest rank (OffloadUse), whatever happened to it
-// since.
+// LruPolicy: evicts the chunk whose last use, or the end of that use, is longest ago.
+// RankedLruPolicy: evicts the chunk with the smallest rank (OffloadUse), regardless of later
+// events.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +21,7 @@ class LruPolicy final : public EvictionPolicy {
   void OnIdle(uint32_t chunk) override { idle_.MoveToNewest(chunk); }
   void OnLoading(uint32_t chunk) override { ChunkList::Remove(table_, chunk); }
   void OnStoreFailed(uint32_t) override {}
-  // Chunks in use become the newest when that ends.
+  // A chunk in use becomes the newest when its use ends.
   void OnTouch(uint32_t chunk) override {
     if (idle_.Contains(chunk)) idle_.MoveToNewest(chunk);
   }
@@ -54,12 +54,12 @@ class RankedLruPolicy final : public EvictionPolicy {
   void Inspect(const Describe& describe, OffloadManager::State& state) const override;
 
  private:
-  // Rank, end negated, group, chunk.
+  // Rank, negated end, group, chunk.
   using Place = std::tuple<uint64_t, int64_t, uint32_t, uint32_t>;
   Place PlaceOf(uint32_t chunk) const;
 
   ChunkTable& table_;
-  ChunkList idle_;  // says which chunks are in order_
+  ChunkList idle_;  // the chunks that are in order_
   absl::btree_set<Place> order_;
 };
 

@@ -109,7 +109,7 @@ void OffloadManager::Impl::Evict(StorePlan& plan) {
   forgotten.clear();
   policy->OnEvicted(victims, forgotten);
   for (const uint32_t chunk : forgotten) {
-    // A chunk that is about to be stored may have been a ghost until now.
+    // A chunk that is about to be stored may have been a ghost before.
     if (table[chunk].mark != mark) table.Erase(chunk);
   }
 }

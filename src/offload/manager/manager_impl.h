@@ -1,4 +1,4 @@
-// What an OffloadManager holds, and the steps that its calls share.
+// The state of an OffloadManager, and the steps that its calls share.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,28 +20,28 @@ class OffloadManager::Impl {
  public:
   Impl(const OffloadConfig& config, offload::OffloadGeometry geometry);
 
-  // Steps of PrepareStore. The chunks to store are in `chunks` afterwards, those that are absent
-  // from the cache are in the table; returns the slots they take.
+  // Steps of PrepareStore. Afterwards `chunks` has the chunks to store; those that are absent from
+  // the cache are in the table. Returns the number of slots that they take.
   int64_t ChooseChunks(std::span<const OffloadKey> keys, OffloadRequestId request);
   bool Passes(const OffloadKey& key) const;
   bool MakeRoom(int64_t slots, StorePlan& plan);
   void Evict(StorePlan& plan);
   void Reserve(int64_t slots, StorePlan& plan);
-  // Drops the entries that ChooseChunks added.
+  // Drops the table entries that ChooseChunks added.
   void ForgetChosen();
-  // From v0.32 on uses are charged by request; see OffloadUse.
+  // From v0.32 on, uses are charged to requests; see OffloadUse.
   bool charges_requests() const { return config.rules >= EngineRules::kV032; }
   void NoteMisses(OffloadRequestId request);
-  // `stored`: of the keys, in their order, those that the request stores.
+  // `stored`: those of `keys` that the request stores, in the same order.
   void NoteUses(std::span<const OffloadKey> keys, std::span<const OffloadKey> stored,
                 const OffloadUse& use);
 
   void AppendSlots(const offload::ChunkEntry& entry, std::vector<SlotId>& out) const;
   void ReleaseSlots(offload::ChunkEntry& entry);
-  // Tells the policy that `chunks` are idle from now on.
+  // Informs the policy that `chunks` are idle.
   void BecomeIdle();
   void AddEvent(OffloadEvent::Kind kind, std::span<const OffloadKey> keys);
-  // Calls `visit` with the numbers in the order in which they get older: see
+  // Calls `visit` with the numbers, from the oldest to the newest. The order of age depends on
   // OffloadConfig::compatible.
   template <typename Visit>
   void ForEachByAge(const std::vector<uint32_t>& numbers, const Visit& visit) const {
@@ -65,12 +65,12 @@ class OffloadManager::Impl {
   int64_t evictable_slots = 0;
   int64_t storing_slots = 0;
   int64_t num_chunks = 0;
-  uint64_t mark = 0;  // one for each PrepareStore
+  uint64_t mark = 0;  // a new value for each PrepareStore
   std::vector<OffloadEvent> events;
   AllocationSizes allocation_sizes;
   int64_t stores_skipped = 0;
 
-  // Of the call under way; members for their memory.
+  // Scratch data of the current call; members so that their memory is reused.
   std::vector<uint32_t> chunks;
   std::vector<uint32_t> victims;
   std::vector<uint32_t> forgotten;

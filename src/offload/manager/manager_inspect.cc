@@ -11,7 +11,7 @@ namespace {
 
 Status Bug(const std::string& what) { return {StatusCode::kInternal, what}; }
 
-// Every slot that was used belongs to one chunk, or is free.
+// Every slot that was used at least once belongs to one chunk, or is free.
 Status CheckSlots(const OffloadManager::State& state) {
   std::vector<int> owners(static_cast<size_t>(state.slots_used_once));
   const auto count = [&](const std::vector<SlotId>& slots) {

@@ -12,7 +12,7 @@
 namespace kvcast::offload {
 namespace {
 
-// Beyond, sums of sizes could overflow.
+// With larger values, sums of sizes could overflow.
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
 Status Invalid(const std::string& what) { return {StatusCode::kInvalidArgument, what}; }

@@ -1,4 +1,4 @@
-// OffloadGeometry: how host memory is cut into slots, and how many slots a chunk takes.
+// OffloadGeometry: the division of host memory into slots, and the number of slots per chunk.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,5 @@
-// RequestUses: which chunks each running request has stored or loaded, until it is charged for
-// them.
+// RequestUses: the chunks that each running request has stored or loaded, until the request is
+// charged for them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,12 +21,13 @@ class RequestUses {
     bool stored = false;  // by this request
   };
 
-  // The rank of what the request stores: one number, drawn at its first use.
+  // The rank of the chunks that the request stores: one number, assigned at the request's first
+  // use.
   uint64_t RankOf(OffloadRequestId request) { return Get(request).rank; }
-  // Greater than all ranks before.
+  // Returns a rank that is greater than all earlier ranks.
   uint64_t NewRank() { return ++last_rank_; }
 
-  // A chunk is noted once; that the request stored it stays, whatever it does with it later.
+  // A chunk is recorded once. If the request stored it, `stored` stays true for all later uses.
   void Note(OffloadRequestId request, const Use& use) {
     Request& entry = Get(request);
     const auto [found, added] = entry.places.try_emplace(use.key, entry.uses.size());
@@ -36,13 +37,13 @@ class RequestUses {
       entry.uses[found->second].stored |= use.stored;
     }
   }
-  // True the first time that the request is going to store the absent chunk.
+  // True if this is the first time that the request is going to store the absent chunk.
   bool NoteMiss(OffloadRequestId request, const OffloadKey& key) {
     return Get(request).missed.insert(key).second;
   }
 
-  // The chunks that the request used, longest prefix first, by group where they are equally long.
-  // Forgets the request.
+  // Returns the chunks that the request used, the longest prefix first, and by group among equal
+  // lengths. Drops the request.
   std::vector<Use> Take(OffloadRequestId request);
   void Clear() { requests_.clear(); }
 
@@ -50,7 +51,7 @@ class RequestUses {
   struct Request {
     uint64_t rank = 0;
     std::vector<Use> uses;
-    absl::flat_hash_map<OffloadKey, size_t> places;  // in uses
+    absl::flat_hash_map<OffloadKey, size_t> places;  // index in uses
     absl::flat_hash_set<OffloadKey> missed;
   };
 

@@ -1,5 +1,5 @@
-// ReuseFilter: counts how often every key is asked for, so that only keys asked for again are
-// stored. Counted are lookups, or the keys that are offered for storing.
+// ReuseFilter: counts the requests for every key, so that only keys that were requested again are
+// stored. It counts lookups, or the keys that are offered for storing.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,19 +17,19 @@ namespace kvcast::offload {
 
 class ReuseFilter {
  public:
-  // A threshold below 2 passes every key and counts nothing. once_per_request: further lookups of a
-  // key by the same request change nothing.
+  // A threshold below 2 passes every key and counts nothing. once_per_request: only the first
+  // lookup of a key by a request counts.
   ReuseFilter(int64_t threshold, int64_t max_keys, bool once_per_request);
 
   bool active() const { return threshold_ >= 2; }
   void Count(const OffloadKey& key, OffloadRequestId request);
-  // Counts all keys of an offer; none of them is forgotten for another one. What finds no place is
-  // not counted.
+  // Counts all keys of an offer. No key of the offer is dropped for another key of it. A key that
+  // finds no place is not counted.
   void CountOffer(std::span<const OffloadKey> keys, OffloadRequestId request);
   bool Passes(const OffloadKey& key) const;
   void FinishRequest(OffloadRequestId request) { counted_.erase(request); }
 
-  // The keys and how often each was counted, the one counted longest ago first.
+  // The keys and their counts, ordered by the last count, the oldest first.
   std::vector<std::pair<OffloadKey, int64_t>> List() const;
 
  private:
@@ -43,7 +43,7 @@ class ReuseFilter {
 
   using Keys = absl::flat_hash_set<OffloadKey>;
   void Count(const OffloadKey& key, OffloadRequestId request, const Keys& kept);
-  // kEnd: there is no place but those of `kept`.
+  // kEnd: only the nodes of `kept` are left.
   uint32_t NewNode(const Keys& kept);
   void Unlink(uint32_t node);
   void LinkNewest(uint32_t node);

@@ -1,8 +1,7 @@
-// SlotPool: which slots of host memory are free, and which belong together.
+// SlotPool: the free slots of host memory, and the slots that belong together.
 //
-// A chunk holds a chain of slots, threaded through one array. Chains are made of as few runs of
-// neighbours as there can be, so that the copies of a job are few and large; how long memory has
-// been in use does not matter then.
+// A chunk holds a chain of slots, linked in one array. A chain has as few runs of neighbours as
+// possible, so that the copies of a job are few and large, even after long use of the memory.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,31 +18,31 @@ inline constexpr uint32_t kNoSlot = UINT32_MAX;
 
 class SlotPool {
  public:
-  // last_first: never used slots are taken first, and then those that were given back last, as
-  // vLLM does it.
+  // last_first: takes slots that were never used first, then the slots that were given back last,
+  // as vLLM does.
   explicit SlotPool(uint32_t num_slots, bool last_first = false)
       : num_slots_(num_slots), last_first_(last_first) {}
 
   int64_t num_slots() const { return num_slots_; }
   int64_t num_used_once() const { return static_cast<int64_t>(next_.size()); }
   int64_t num_free() const { return num_free_; }
-  // What Take can give: slots given back, and those never used.
+  // The number of slots that Take can give: slots that were given back, and slots never used.
   int64_t num_available() const { return num_free_ + num_slots() - num_used_once(); }
 
-  // What is taken next belongs together: `count` slots in all.
-  // REQUIRES: 0 <= count <= num_available(); what was announced before has been taken.
+  // Announces that the next `count` slots to be taken belong together. REQUIRES: 0 <= count <=
+  // num_available(); all slots announced before have been taken.
   void Announce(int64_t count) {
     KV_CHECK(announced_ == 0 && count <= num_available());
     announced_ = static_cast<uint32_t>(count);
   }
-  // The first slot of a new chain of `count` slots. REQUIRES: 0 < count <= announced.
+  // Returns the first slot of a new chain of `count` slots. REQUIRES: 0 < count <= announced.
   uint32_t Take(int64_t count) {
     KV_CHECK(count > 0 && count <= int64_t{announced_});
     const uint32_t first = TakeOne();
     for (uint32_t last = first; --count > 0; last = next_[last]) next_[last] = TakeOne();
     return first;
   }
-  // Gives a chain back.
+  // Gives a chain of slots back.
   void Release(uint32_t first) {
     if (last_first_) return ReleaseLastFirst(first);
     while (first != kNoSlot) {
@@ -90,7 +89,8 @@ class SlotPool {
     --announced_;
     return slot;
   }
-  // What is evicted together was mostly stored together.
+  // Joins neighbouring runs before they are added: chunks that are evicted together were mostly
+  // stored together.
   void Give(SlotRun run) {
     if (given_.count > 0 && run.first + run.count == given_.first) {
       given_ = {run.first, run.count + given_.count};
@@ -105,7 +105,7 @@ class SlotPool {
     if (given_.count > 0) free_runs_.Add(given_);
     given_ = {};
   }
-  // Never used slots are the last run of all.
+  // The slots that were never used count as the last run.
   void StartRun() {
     KeepGiven();
     const auto unused = static_cast<uint32_t>(num_slots() - num_used_once());
@@ -132,13 +132,13 @@ class SlotPool {
 
   uint32_t num_slots_;
   bool last_first_;
-  std::vector<uint32_t> next_;  // by slot: the next one of its chain
+  std::vector<uint32_t> next_;  // by slot: the next slot of its chain
   int64_t num_free_ = 0;
-  uint32_t announced_ = 0;  // to be taken
+  uint32_t announced_ = 0;  // slots that are still to be taken
   FreeRuns free_runs_;
-  SlotRun given_;            // given back last, and not among free_runs_ yet
-  SlotRun run_;              // of the slots that are being taken
-  uint32_t free_ = kNoSlot;  // last_first: the free ones, as a chain
+  SlotRun given_;            // the run given back last, which is not in free_runs_ yet
+  SlotRun run_;              // the slots that are being taken
+  uint32_t free_ = kNoSlot;  // last_first: the free slots, as a chain
 };
 
 }  // namespace kvcast::offload

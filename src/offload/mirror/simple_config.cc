@@ -52,7 +52,7 @@ SimpleOffload::Impl::Impl(SimpleOffloadConfig valid, GpuBlockPool& gpu_block_poo
     : config(std::move(valid)),
       gpu(gpu_block_pool),
       cpu(HostPool(config)),
-      // Whole blocks are copied, so hits end where blocks of all groups do.
+      // Only whole blocks are copied, so hits end where blocks of all groups end.
       lookup(config.cache, cpu, config.cache.scheduler_block_size) {}
 
 Result<std::unique_ptr<SimpleOffload>> SimpleOffload::Create(const SimpleOffloadConfig& config,

@@ -43,7 +43,7 @@ BlockStored SimpleOffload::Impl::DescribeUnknown(const BlockContent& content) {
 
 void SimpleOffload::Impl::DescribeFreeBlocks() {
   if (!announces_stores()) return;
-  // A free queue has the blocks of a request one by one, the last one first.
+  // A free queue holds the blocks of a request as single blocks, the last block first.
   std::vector<BlockStored> blocks;
   for (const StoreCandidate& chosen : candidates) {
     const bool known = chosen.gpu.value < described.size() &&
@@ -93,7 +93,7 @@ void SimpleOffload::Impl::DescribeTables(const CacheRequest& request, int64_t co
     const auto table = gpu.BlockTable(request, group);
     const int64_t end = std::min(static_cast<int64_t>(table.size()),
                                  static_cast<int64_t>(request.chain.size()) / units(group));
-    // A window may leave a block before it is confirmed.
+    // A window may release a block before the block is confirmed.
     for (int64_t index = found.cursors[i]; index < end; ++index) {
       const BlockId block = table[static_cast<size_t>(index)];
       if (block != engine::kNullBlock) DescribeBlock(request, group, index, block);

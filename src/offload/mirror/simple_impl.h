@@ -1,4 +1,4 @@
-// What a SimpleOffload holds, and the steps that its calls share.
+// The state of a SimpleOffload, and the steps that its calls share.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,21 +28,22 @@ class SimpleOffload::Impl {
   void StartLoad(const CacheRequest& request, int64_t local_tokens, int64_t tokens,
                  std::span<const std::vector<BlockId>> blocks);
   void EndLoad(offload::Load& load, bool success);
-  // Its host blocks are not found any more.
+  // Removes the load's host blocks from the cache, so that lookups do not find them.
   void ForgetHost(const offload::Load& load);
   void HandOutLoads(TransferStep& step);
-  // Of both kinds.
+  // Drops the loads and the stores that were not handed out.
   void DropNotHandedOut();
 
-  // Stores: of a request, everything from its cursors on, or from the start.
+  // Stores. StoreRequest starts at the request's cursors, or at the start of the request.
   void StoreRequest(const CacheRequest& request, int64_t confirmed_tokens, bool from_start);
   void CollectGroup(const CacheRequest& request, GroupIdx group, int64_t tokens, bool from_start,
                     int64_t& cursor);
   bool IsMissing(BlockId block, const BlockContent& content);
-  // Holds the host blocks of the request that are to stay while the candidates are stored: of both,
-  // those that a hit needs first.
+  // Holds those host blocks of the request that must stay while the candidates are stored. Of these
+  // blocks and the candidates, the ones that a hit needs first have priority.
   void ProtectPresent();
-  // Cuts the candidates, in order of their place, down to what there is room for.
+  // Removes candidates from the end until there is room for the rest. The candidates are in order
+  // of their place.
   void KeepWhatFits(offload::StoreProgress& progress);
   void ReserveCandidates();
   void StoreFreeBlocks();
@@ -50,19 +51,19 @@ class SimpleOffload::Impl {
   void HandOutStores(TransferStep& step);
   void EndStore(offload::Store& store);
 
-  // Blocks [first, first + count) of a request's group as an event; or all that is known of a block
-  // that was cached before its request was seen.
+  // Makes an event of blocks [first, first + count) of a request's group. DescribeUnknown uses the
+  // few facts about a block that was cached before its request was seen.
   BlockStored Describe(const CacheRequest& request, GroupIdx group, int64_t first, int64_t count);
   BlockStored DescribeUnknown(const BlockContent& content);
   void DescribeCandidates(const CacheRequest& request);
   void DescribeFreeBlocks();
-  // Lazy: notes what the request's blocks will be announced as, while the request is known.
+  // Lazy mode: notes the events of the request's blocks while the request is known.
   void DescribeTables(const CacheRequest& request, int64_t confirmed_tokens);
   void DescribeBlock(const CacheRequest& request, GroupIdx group, int64_t index, BlockId block);
   bool announces_stores() const { return !config.compatible && cpu.events().enabled(); }
 
-  // The end of copies, of either kind, and of references to host blocks: those at the end of a
-  // prefix become free first. Reorders what it is given.
+  // These end copies of either kind, and references to host blocks. Blocks at the end of a prefix
+  // become free first. Release and FreeHost reorder their arguments.
   void Release(std::vector<offload::BlockCopyPair>& copies, bool take_gpu_blocks_next = false);
   void FreeHost(std::vector<BlockId>& blocks);
   void FreeMatched(const offload::MatchPin& pin);
@@ -77,30 +78,30 @@ class SimpleOffload::Impl {
   engine::BlockPool cpu;
   engine::PrefixLookup lookup;
 
-  std::map<std::string, offload::MatchPin> pins;  // in order: a reset frees them all
+  std::map<std::string, offload::MatchPin> pins;  // ordered, because a reset frees them all
   absl::flat_hash_map<std::string, offload::Load> loads;
   std::vector<std::string> new_loads;  // not handed out yet
   std::map<int64_t, offload::Store> stores;
   offload::Store next_store;
   absl::flat_hash_map<std::string, offload::StoreProgress> progress;
-  // What is being stored, abandoned stores left out.
+  // The keys that are being stored, without abandoned stores.
   absl::flat_hash_set<OffloadKey> storing_keys;
   absl::flat_hash_set<BlockId> storing_gpu_blocks;
   std::optional<BlockId> lazy_cursor;
-  // Lazy: what could not be stored; in every step it would fail again, and there would be no rest.
+  // Lazy mode: blocks whose store failed. Another try would fail again in every step, without end.
   absl::flat_hash_map<BlockId, BlockContent> failed_stores;
   struct Described {
     BlockContent content;
     BlockStored event;
   };
-  std::vector<Described> described;  // lazy, by GPU block: what its stored event will say
+  std::vector<Described> described;  // lazy mode, by GPU block: its future stored event
   int64_t next_load_event = 0;
   int64_t next_store_event = 0;
   bool preempted = false;
 
-  // Of the call under way; members for their memory.
+  // Scratch data of the current call; members so that their memory is reused.
   std::vector<offload::StoreCandidate> candidates;
-  std::vector<BlockId> present;  // host blocks that hold blocks looked at already
+  std::vector<BlockId> present;  // host blocks of the blocks that were examined
   std::vector<BlockId> host_blocks;
   std::vector<BlockId> gpu_blocks;
 };

@@ -15,7 +15,7 @@ void SimpleOffload::Impl::FreeHost(std::vector<BlockId>& blocks) {
     const auto end_of = [this](BlockId block) {
       return cpu.cached().HasKeys(block) ? cpu.cached().PrimaryCoveredTokens(block) : 0;
     };
-    // A hit needs all groups, and the beginning of a prefix most.
+    // Free the end of a prefix first: a hit needs all groups, and the beginning of a prefix most.
     std::stable_sort(blocks.begin(), blocks.end(),
                      [&end_of](BlockId a, BlockId b) { return end_of(a) > end_of(b); });
   }
@@ -39,7 +39,7 @@ void SimpleOffload::Impl::DropPin(const std::string& request_id) {
 
 PrefixHit SimpleOffload::Impl::Search(const CacheRequest& request, int64_t local_tokens,
                                       int64_t max_tokens) {
-  // Elsewhere than between blocks of all groups nothing can be continued.
+  // A hit can continue the local tokens only where blocks of all groups end.
   if (max_tokens <= 0 || local_tokens % config.cache.scheduler_block_size != 0) return {};
   const auto first = static_cast<size_t>(local_tokens / config.cache.hash_block_size);
   if (first >= request.chain.size()) return {};
@@ -111,7 +111,8 @@ void SimpleOffload::Impl::ForgetHost(const Load& load) {
 }
 
 void SimpleOffload::Impl::EndLoad(Load& load, bool success) {
-  // Until it is read again, bad memory would fail every request of this prefix.
+  // The host memory may be bad. If the blocks stayed in the cache, they would fail every request of
+  // this prefix.
   if (!success) ForgetHost(load);
   Release(load.copies);
 }

@@ -55,8 +55,9 @@ void SimpleOffload::Impl::EndStore(Store& store) {
   if (cached) {
     for (const BlockStored& event : store.events) cpu.events().AddStored(event);
   }
-  // What the GPU takes next has been saved, and keeps its place: at the end of the queue it would
-  // push what follows to the front, to be saved in turn, round and round.
+  // The blocks that the GPU takes next have been saved, so they keep their place in the queue. At
+  // the end of the queue they would push the following blocks to the front. Those blocks would be
+  // saved in turn, and so on without end.
   const bool saved = cached && config.mode == StoreMode::kLazy && !config.compatible;
   Release(store.copies, saved);
   for (const std::string& id : store.requests) {

@@ -1,4 +1,4 @@
-// What a SimpleOffload has under way: matches that wait, loads, stores.
+// The operations of a SimpleOffload that are under way: waiting matches, loads, stores.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +21,7 @@ struct MatchPin {
   int64_t local_tokens = 0;
   int64_t tokens = 0;
   std::vector<std::vector<BlockId>>
-      blocks;  // host blocks by group and position behind local_tokens
+      blocks;  // host blocks by group, and by position after local_tokens
 };
 
 struct BlockCopyPair {
@@ -32,24 +32,24 @@ struct BlockCopyPair {
 
 struct Load {
   std::vector<BlockCopyPair> copies;
-  std::optional<int64_t> event;  // once handed out
+  std::optional<int64_t> event;  // set when the load is handed out
   bool abandoned = false;
   bool given_up = false;
 };
 
 struct Store {
   std::vector<BlockCopyPair> copies;
-  std::vector<BlockStored> events;    // to be sent when it is done
-  std::vector<std::string> requests;  // that it serves, unless abandoned
+  std::vector<BlockStored> events;    // sent when the store is done
+  std::vector<std::string> requests;  // requests that the store serves, unless abandoned
   int64_t workers_left = 0;
   bool failed = false;
   bool abandoned = false;
 };
 
-// How far the blocks of a request have been looked at.
+// The position up to which the blocks of a request have been examined.
 struct StoreProgress {
   std::vector<int64_t> cursors;  // by group
-  int64_t stores = 0;            // under way
+  int64_t stores = 0;            // number of stores under way
   bool finished = false;
 };
 

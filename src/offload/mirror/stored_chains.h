@@ -1,4 +1,4 @@
-// Stored events of single blocks, joined where one goes on where another ends.
+// Joins stored events of single blocks that continue one another.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,8 +8,8 @@
 
 namespace kvcast::offload {
 
-// An event for every run of blocks of one group that follow one another, as if they had been stored
-// together; in order of their last blocks. Events that say no tokens stay as they are.
+// Returns an event for every run of consecutive blocks of one group, as if the run had been stored
+// in one call. The events are in order of their last blocks. Events without tokens stay unchanged.
 std::vector<BlockStored> JoinChains(std::vector<BlockStored> events);
 
 }  // namespace kvcast::offload
