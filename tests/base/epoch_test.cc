@@ -1,4 +1,4 @@
-// Nothing is freed that a reader can still see, and everything else is.
+// The epoch domain frees an object only after all readers that can see it have left.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/base/epoch.h"
 
@@ -28,7 +28,7 @@ void RetireNew(EpochDomain& domain, int& freed) {
 
 TEST(EpochTest, FreesAtOnceWithoutReaders) {
   int freed = 0;
-  EpochDomain domain;  // its destructor frees too
+  EpochDomain domain;  // the destructor frees too
   RetireNew(domain, freed);
   EXPECT_EQ(freed, 0);
   domain.Collect();
@@ -67,7 +67,8 @@ TEST(EpochTest, TheRestGoesWithTheDomain) {
   EXPECT_EQ(freed, 1);
 }
 
-// Under a sanitizer a read of a freed number is found; here a number that changed is.
+// A sanitizer detects a read of a freed number. Without a sanitizer the test detects a changed
+// number.
 TEST(EpochTest, ReadersBesideAWriterSeeOnlyLiveObjects) {
   constexpr uint64_t kAlive = 0x600DF00D;
   EpochDomain domain;

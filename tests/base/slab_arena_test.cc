@@ -1,4 +1,4 @@
-// Objects are apart, aligned and reused, and slabs that are empty go back.
+// The slab arena gives disjoint, aligned objects, reuses them, and frees empty slabs.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/base/slab_arena.h"
 

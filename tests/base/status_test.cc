@@ -1,4 +1,4 @@
-// Status and Result: ok is empty, errors carry a code and one line.
+// An ok Status is empty; an error carries a code and one line. Result holds a value or a Status.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/core/status.h"
 

@@ -1,3 +1,4 @@
+// The watched mutex reports whether another thread waits for it.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/base/watched_mutex.h"
 

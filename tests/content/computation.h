@@ -1,4 +1,4 @@
-// Computation: what a step's forward pass does to the bytes of the pool, and what it needs of them.
+// Computation: the reads and writes of a step's forward pass in the bytes of the pool, with checks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,26 +11,28 @@
 
 namespace kvcast::content {
 
-// The part of one request: computes tokens [computed, end), which see all before them.
+// The work of one request in a step. It computes the tokens [computed, end), and these see all
+// tokens before them.
 struct RequestWork {
   std::string who;  // for messages
   int64_t computed = 0;
   int64_t end = 0;
-  std::vector<uint64_t> prefix;              // by token, up to end
+  std::vector<uint64_t> prefix;              // code by token, up to end
   std::vector<std::vector<BlockId>> tables;  // by group
 };
 
 class Computation {
  public:
-  // All must outlive this.
+  // All arguments must outlive this object.
   Computation(const std::vector<GroupSpec>& groups, KvMemory& memory, Findings& findings,
               RunCounts& counts)
       : groups_(groups), memory_(memory), findings_(findings), counts_(counts) {}
 
-  // States are read, all that is new is written, attention reads: also what others of the same step
-  // have written.
+  // Reads the states, writes all new states and tokens, then reads the tokens of attention. A
+  // request may read tokens that another request of the same step has written.
   void Begin(const std::vector<RequestWork>& step);
-  // What was read or written is still the same, but for states that were overwritten in place.
+  // Checks that the bytes that were read or written are unchanged, except states that were
+  // overwritten in place.
   void End(const std::vector<RequestWork>& step);
 
  private:

@@ -1,4 +1,4 @@
-// An OffloadScheduler and its worker.
+// A Tier made of an OffloadScheduler and its worker.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -82,7 +82,7 @@ class ConnectorTier final : public Tier {
     }
   }
 
-  // Stores wait for the next step.
+  // The next step submits the stores.
   void AfterStep() override {}
 
   void TakeEnded(int64_t now_ms, std::vector<Arrival>& arrivals) override {
@@ -114,7 +114,8 @@ class ConnectorTier final : public Tier {
 
   void Reset() override { EXPECT_TRUE(scheduler_->Reset().ok()); }
   std::vector<Event> TakeEvents() override { return scheduler_->TakeEvents(); }
-  // Its own copies, or one that failed, say more than the events.
+  // If the request has copies of its own or a failed load, the events alone do not decide its
+  // lookup.
   bool IsFree(const Request& request) const override {
     return !request.load_failed && scheduler_->InspectRequest(request.id)->jobs.empty();
   }
@@ -202,9 +203,9 @@ class ConnectorTier final : public Tier {
   const TierParts parts_;
   std::unique_ptr<OffloadScheduler> scheduler_;
   std::vector<std::byte> host_;
-  std::unique_ptr<Copies> copies_;    // gone before the memory
-  std::vector<OffloadJob> deferred_;  // stores of the step before
-  std::set<OffloadJobId> loads_;      // under way
+  std::unique_ptr<Copies> copies_;    // must be destroyed before the memory
+  std::vector<OffloadJob> deferred_;  // stores of the previous step
+  std::set<OffloadJobId> loads_;      // in flight
   TransferLists lists_;
   std::map<OffloadJobId, bool> reported_;
   std::vector<OffloadRequestId> preempted_;

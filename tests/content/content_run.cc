@@ -140,7 +140,8 @@ void ContentRun::Finish(Request& request, bool aborted) {
   request.state = Request::State::kWaiting;
 }
 
-// States are kept at the ends of steps alone, so steps end where a hit could.
+// The engine keeps states only at the ends of steps. Steps therefore end at positions where a hit
+// may end.
 int64_t ContentRun::TokensOfStep(const Request& request) const {
   const int64_t known = std::ssize(request.cache.tokens);
   const int64_t end = std::min(known, request.computed + budget_);
@@ -149,7 +150,8 @@ int64_t ContentRun::TokensOfStep(const Request& request) const {
   return (request.computed < last ? last : end) - request.computed;
 }
 
-// What is new in the tables since the tier was told, and since the blocks were poisoned.
+// Collects the blocks that the table gained since the last report to the tier, and since the last
+// poisoning.
 void ContentRun::NoteBlocks(Request& request) {
   request.new_blocks.assign(config_.groups.size(), {});
   for (uint32_t g = 0; g < config_.groups.size(); ++g) {
@@ -205,7 +207,7 @@ bool ContentRun::StartLoad(Request& request, const PrefixHit& hit, int64_t exter
     return TokensOfStep(request) <= 0 || ScheduleTokens(request, &hit);
   }
   NoteBlocks(request);
-  // Told when it runs.
+  // The tier gets the table when the request runs.
   std::fill(request.known_blocks.begin(), request.known_blocks.end(), 0);
   request.state = Request::State::kLoading;
   request.load_end = hit.tokens + external;
@@ -254,7 +256,7 @@ bool ContentRun::Admit(Request& request) {
   return room;
 }
 
-// Nothing runs, so nothing but these will ever free blocks for `first`.
+// No request runs, so only loaded requests can free blocks for `first`.
 void ContentRun::PreemptLoaded(const Request& first) {
   const auto last = std::find_if(requests_.rbegin(), requests_.rend(), [&](const auto& request) {
     return request->state == Request::State::kLoaded && request.get() != &first;

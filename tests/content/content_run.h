@@ -1,8 +1,8 @@
-// ContentRun: an engine with a real CacheManager and a tier behind it, random requests, and bytes
-// that are checked wherever they are used.
+// ContentRun: an engine with a real CacheManager and a tier behind it. It serves random requests
+// and checks bytes wherever they are used.
 //
-// A step is scheduled while the one before may still be running; copies end when they like, in any
-// order, or fail. A block that is given to somebody is filled with garbage first.
+// The engine may schedule a step while the previous step still runs. Copies end in any order and at
+// any time, or fail. A block is filled with garbage before a request gets it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,8 +25,8 @@ class ContentRun {
   explicit ContentRun(RunConfig config);
   ~ContentRun();
 
-  // Until so many operations are done, then until nothing is left. Expects that all invariants
-  // hold; what was wrong with the bytes is for the caller to judge.
+  // Runs until `config.operations` operations are done, then until no request is left. Expects that
+  // all invariants hold. The caller must judge the findings about wrong bytes.
   void Run();
   const Findings& findings() const { return findings_; }
   const RunCounts& counts() const { return counts_; }
@@ -48,10 +48,10 @@ class ContentRun {
   void AdmitWaiting();
   bool Admit(Request& request);
   void PreemptLoaded(const Request& first);
-  // As Tier::Match.
+  // See Tier::Match.
   std::optional<int64_t> Lookup(Request& request, const PrefixHit& hit);
   void TakeEvents();
-  // `promised`: all that was matched, which is never refused.
+  // `promised`: `external` is all that was matched. The tier must not refuse such a load.
   bool StartLoad(Request& request, const PrefixHit& hit, int64_t external, bool promised);
   bool ScheduleTokens(Request& request, const PrefixHit* hit);
   int64_t TokensOfStep(const Request& request) const;
@@ -84,11 +84,11 @@ class ContentRun {
   Computation computation_;
   std::unique_ptr<Tier> tier_;
   PrefixRegistry registry_;
-  int64_t grid_ = 1;      // where steps of a prompt end, for aligned states
-  bool all_full_ = true;  // groups
+  int64_t grid_ = 1;      // grid of step ends for aligned states, in tokens
+  bool all_full_ = true;  // all groups use full attention
   std::deque<std::unique_ptr<Request>> requests_;  // in order of arrival
-  std::map<OffloadJobId, CacheRequest> kept_;      // what holds the blocks of late loads
-  std::vector<std::vector<TokenId>> past_;         // prompts and answers to go on from
+  std::map<OffloadJobId, CacheRequest> kept_;      // keep the blocks of late loads allocated
+  std::vector<std::vector<TokenId>> past_;         // prompts with answers that new prompts extend
   std::vector<Scheduled> scheduled_;
   std::vector<BlockId> to_poison_;
   int64_t budget_ = 0;

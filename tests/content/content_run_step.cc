@@ -1,4 +1,4 @@
-// A step of a ContentRun after its scheduling, and what is checked on the way.
+// The part of a ContentRun step after scheduling, with its checks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -46,11 +46,11 @@ void ContentRun::LetTimePass() {
     tier_->copies().Progress();
     if (Chance(0.5)) stream_.RunOne();
   }
-  // At most two steps are under way.
+  // At most two steps are in flight.
   if (Chance(0.3)) stream_.RunAll();
 }
 
-// The blocks stay under the old name; the request goes on under another one.
+// The blocks stay allocated under the old request id. The request continues under a new id.
 void ContentRun::KeepBlocks(Request& request, OffloadJobId job) {
   if (config_.fault == Fault::kFreedWhenLate) return;
   kept_.emplace(job, request.cache);
@@ -58,7 +58,7 @@ void ContentRun::KeepBlocks(Request& request, OffloadJobId job) {
 }
 
 void ContentRun::Arrive(Request& request, const Arrival& arrival) {
-  if (request.state != Request::State::kLoading) return;  // ended long ago, nothing was kept
+  if (request.state != Request::State::kLoading) return;  // ended earlier, no blocks were kept
   const bool success = arrival.kind == Arrival::Kind::kLoaded;
   if (success && !request.ended) {
     counts_.loaded_tokens += request.load_end - request.computed;
@@ -67,8 +67,8 @@ void ContentRun::Arrive(Request& request, const Arrival& arrival) {
     request.state = Request::State::kLoaded;
     return;
   }
-  // What was there before the load is still good, and the blocks may be used all the same; but a
-  // window has no blocks for the tokens that it would not have seen after the load.
+  // Blocks from before the load are still valid and may be used. A window, however, has no blocks
+  // for the tokens that it would have skipped after the load.
   const bool failed = arrival.kind == Arrival::Kind::kFailed;
   request.load_failed |= !success;
   if (!request.ended && failed && request.computed > 0 && all_full_ && Chance(0.5)) {
@@ -187,7 +187,7 @@ void ContentRun::Run() {
     Step(false);
     if (config_.threads) tier_->copies().EndAll();  // no step would wait for a load
   }
-  for (int i = 0; i < 3; ++i) {  // the last stores are handed out, submitted, and end
+  for (int i = 0; i < 3; ++i) {  // the steps hand out, submit and end the last stores
     Step(false);
     tier_->copies().EndAll();
     TakeArrivals();

@@ -1,6 +1,6 @@
-// The offload path with real bytes: whatever happens to requests and copies, nothing is read that
-// is not what its tokens' KV should be, neither on the GPU nor after a way through host memory.
-// KVCAST_CONTENT_OPS says how many operations to do in all.
+// With real bytes, the offload path never reads a wrong KV byte on the GPU or after a load from
+// host memory, whatever happens to requests and copies. KVCAST_CONTENT_OPS sets the total number of
+// operations.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -49,7 +49,8 @@ TEST_P(Content, OfEveryBlockIsWhatItsKeySays) {
   EXPECT_GT(sum.failed_stores, 0) << sum.Text();
 }
 
-// A load that nothing is heard of costs its tokens' computation, and no more.
+// If a load sends no result in time, the engine computes its tokens. The late load has no other
+// cost.
 TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
   for (const char* mix :
        {"FullConnector", "ThreeSizesConnector", "FullSimpleEager", "FullWindowSimpleLazy"}) {
@@ -67,8 +68,8 @@ TEST(LateLoads, AreComputedInsteadAndKeepTheirBlocks) {
   }
 }
 
-// Chunks of 48, 24 and 12 tokens: a hit may end inside a chunk of a window, where a load reads one
-// chunk more than at its end.
+// Chunks have 48, 24 and 12 tokens. A hit may end inside a chunk of a window. A load then reads one
+// chunk more than at the end of the chunk.
 TEST(Promises, WhereChunkSizesMeetNoPromiseIsBroken) {
   for (uint64_t seed = 1; seed <= 24 && !HasFailure(); ++seed) {
     RunConfig config = Mix("ThreeSizesConnectorChunksOf3");

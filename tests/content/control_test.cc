@@ -1,5 +1,5 @@
-// That the content test can fail: each run lacks one of the rules that keep bytes right, and wrong
-// bytes are found.
+// The content test can fail: each run omits one of the rules that keep bytes right, and the test
+// finds wrong bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 namespace kvcast::content {
 namespace {
 
-// Over some seeds.
+// Sums the findings of four seeds.
 Findings FindingsOf(const std::string& mix, Fault fault) {
   Findings sum;
   for (uint64_t seed = 1; seed <= 4; ++seed) {
@@ -59,7 +59,7 @@ TEST(ContentControl, CopiesThatDoNotWaitForTheComputationReadAndWriteTooEarly) {
 
 TEST(ContentControl, StoresBeforeTheStepThatComputesTheirBlocksStoreSomethingElse) {
   EXPECT_GT(FindingsOf("FullConnector", Fault::kStoreTooEarly).in_host, 0);
-  // Only what one request computes and another one of the same step reuses.
+  // Only blocks that one request computes and another request of the same step reuses are affected.
   EXPECT_GT(FindingsOf("FullSimpleEager", Fault::kStoreTooEarly).in_host, 0);
 }
 

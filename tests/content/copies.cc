@@ -15,7 +15,7 @@ Copies::Copies(const RunConfig& config, std::vector<TransferGroupConfig> groups,
   TransferConfig transfer;
   transfer.groups = std::move(groups);
   transfer.host = host;
-  // Several batches a job, and jobs that wait for others' batches.
+  // A job may have several batches, and a job may wait for batches of other jobs.
   const size_t ops[] = {1, 3, 16, 512};
   transfer.max_batch_ops = ops[random_() % 4];
   transfer.batches_in_flight = static_cast<int>(1 + random_() % 6);
@@ -35,7 +35,7 @@ Copies::Copies(const RunConfig& config, std::vector<TransferGroupConfig> groups,
 }
 
 void Copies::Submit(TransferJob job) {
-  // Without a device there is no event to wait for: the computation runs first.
+  // The host backend cannot wait for an event of the device, so the computation runs first.
   if (config_.threads) stream_.RunAll();
   const bool no_event = config_.threads || config_.fault == Fault::kNoEvent;
   job.after = no_event ? nullptr : stream_.Event();
@@ -57,7 +57,8 @@ void Copies::Touch(size_t at) {
   }
 }
 
-// For a while, which others may take for ever; all the time it may write.
+// A stuck batch stays stuck for a limited time, but the engine may treat it as stuck forever. The
+// batch may write during all of that time.
 bool Copies::IsStuck(size_t at) {
   const auto& batch = backend_->batches[at];
   if (batch.direction != CopyDirection::kLoad || config_.late_load_ms == 0) return false;

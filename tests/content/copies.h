@@ -1,4 +1,4 @@
-// Copies: the TransferEngine of a run, and the whims of the device below it.
+// Copies: the TransferEngine of a run, and the random behaviour of its device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,15 +18,15 @@ namespace kvcast::content {
 
 class Copies {
  public:
-  // `layouts` by group of the transfer engine. All must outlive this.
+  // `groups`: groups of the transfer engine. All arguments must outlive this object.
   Copies(const RunConfig& config, std::vector<TransferGroupConfig> groups, HostLayout host,
          GpuStream& stream);
 
-  // When all that was submitted to the stream is done.
+  // The job starts after all work that was submitted to the stream so far.
   void Submit(TransferJob job);
-  // Blocks until these have ended; some may fail.
+  // Blocks until these jobs have ended. Some may fail.
   void Wait(std::span<const TransferJobId> jobs);
-  // Something happens to some of the batches.
+  // Advances some batches at random.
   void Progress();
   void EndAll();
   std::vector<TransferResult> TakeEnded();
@@ -42,9 +42,9 @@ class Copies {
   const RunConfig& config_;
   GpuStream& stream_;
   std::mt19937_64 random_;
-  testing::DeferredBackend* backend_ = nullptr;  // none with threads
+  testing::DeferredBackend* backend_ = nullptr;  // nullptr with threads
   std::unique_ptr<TransferEngine> engine_;
-  std::map<CopyTicket, int64_t> stuck_;  // loads, until when
+  std::map<CopyTicket, int64_t> stuck_;  // stuck loads: value of progress_ at their end
   int64_t progress_ = 0;
   std::vector<CopyOp> late_;  // of batches that were reported early
 };

@@ -1,8 +1,8 @@
-// KvMemory: a GPU pool of real bytes that all groups share, and what belongs into its blocks.
+// KvMemory: a GPU pool of real bytes that all groups share, and the expected content of its blocks.
 //
-// A block of attention is a cell per token, a block of Mamba four cells of one state. A cell is
-// filled with words that its code determines, and the code names group and prefix; so no two cells
-// that differ in what they mean hold the same bytes.
+// A block of attention has one cell per token. A block of Mamba has four cells of one state. A code
+// determines the words of a cell, and the code depends on group and prefix. Cells with different
+// meanings therefore hold different bytes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,32 +18,33 @@
 
 namespace kvcast::content {
 
-// `prefix` names the tokens up to the one whose KV this is, or up to where the state is.
+// `prefix` names the tokens up to and including the token of this KV, or up to the position of the
+// state.
 uint64_t CellCode(size_t group, uint64_t prefix, int64_t cell_of_state);
 void WriteCell(std::span<std::byte> cell, uint64_t code);
 bool CellHolds(std::span<const std::byte> cell, uint64_t code);
 
 class KvMemory {
  public:
-  // As RunConfig has them.
+  // Arguments as in RunConfig.
   KvMemory(const std::vector<GroupSpec>& groups, const std::vector<uint32_t>& cell_bytes,
            int64_t num_blocks);
 
-  // K and V apart, two layers each; every group uses the beginning of each row.
+  // K and V are separate, with two layers each. Every group uses the beginning of each row.
   GroupLayout LayoutOf(size_t group) const;
-  // All bytes of every block, whatever the group.
+  // Covers all bytes of every block, independent of the group.
   GroupLayout WholeBlocks() const { return Layout(row_bytes_); }
 
   bool is_state(size_t group) const { return groups_[group].is_state; }
   int64_t cells(size_t group) const { return groups_[group].cells; }
   size_t cell_bytes(size_t group) const { return groups_[group].cell_bytes; }
-  // Where a cell is in the bytes of its block, by LayoutOf, and by WholeBlocks.
+  // Offset of a cell in the bytes of its block, by LayoutOf and by WholeBlocks.
   size_t CellOffset(size_t group, int64_t cell) const;
   size_t CellOffsetInWhole(size_t group, int64_t cell) const;
 
-  // Garbage, in all bytes.
+  // Fills all bytes of the block with garbage.
   void Poison(BlockId block);
-  // Leaves alone what is there already: a token that is computed again has the same KV.
+  // Leaves a cell unchanged if it already holds the code: a recomputed token has the same KV.
   void Write(size_t group, BlockId block, int64_t cell, uint64_t code);
   bool Holds(size_t group, BlockId block, int64_t cell, uint64_t code) const;
 
@@ -62,7 +63,7 @@ class KvMemory {
 
   std::vector<Group> groups_;
   size_t num_blocks_;
-  size_t row_bytes_ = 0;  // the largest
+  size_t row_bytes_ = 0;  // of the largest group
   std::unique_ptr<std::byte[]> memory_;
 };
 

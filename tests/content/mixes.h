@@ -1,4 +1,4 @@
-// The configurations that the content test runs with.
+// The configurations of the content test.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,7 @@ inline GroupSpec Mamba(MambaMode mode) {
   return {.kind = SpecKind::kMamba, .block_size = 4, .mamba_mode = mode};
 }
 
-// Groups, cell bytes and a pool that is too small for what runs.
+// Groups, cell bytes, and a pool that is too small for the load.
 inline std::vector<RunConfig> Models() {
   return {
       {.name = "Full",

@@ -1,4 +1,4 @@
-// PrefixRegistry: which tokens a digest stands for, as the codes of a run's prefixes.
+// PrefixRegistry: maps a digest to the tokens that it stands for, as codes of the run's prefixes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,9 +14,9 @@ namespace kvcast::content {
 
 class PrefixRegistry {
  public:
-  // `chain` has a digest for each `unit` tokens, `prefix` a code for each token.
+  // `chain` has one digest per `unit` tokens, `prefix` has one code per token.
   void Add(std::span<const Digest> chain, std::span<const uint64_t> prefix, int64_t unit) {
-    // A known digest's parents are known.
+    // If a digest is known, its parents are known too.
     for (size_t i = chain.size(); i-- > 0 && !units_.contains(chain[i].low64());) {
       Unit& added = units_[chain[i].low64()];
       if (i > 0) added.parent = chain[i - 1].low64();
@@ -26,8 +26,8 @@ class PrefixRegistry {
     }
   }
 
-  // The codes of the last `tokens` tokens of the prefix that the digest names; fewer if it has no
-  // more, none if it is not known.
+  // Returns the codes of the last `tokens` tokens of the prefix that the digest names. Returns
+  // fewer if the prefix is shorter, and none if the digest is unknown.
   std::vector<uint64_t> Last(const Digest& digest, int64_t tokens) const {
     std::vector<uint64_t> backwards;
     for (auto at = units_.find(digest.low64()); at != units_.end();

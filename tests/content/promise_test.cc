@@ -1,5 +1,5 @@
-// What a router promises of host memory is what the engine loads: from the events of both pools
-// alone, lookup by lookup.
+// The router's prediction of loads equals the engine's load at every lookup. The router knows only
+// the events of both pools.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ Promises Compare(RunConfig config) {
   worker.offload_rule = RuleOf(config);
   EXPECT_TRUE(index.AddWorker(kWorker, worker).ok());
   Promises promises;
-  config.late_load_ms = 0;  // what late ones hold back is announced all the same
+  config.late_load_ms = 0;  // late loads hold back chunks that are still announced
   config.on_events = [&](std::vector<Event> events) {
     EventBatch batch;
     batch.events = std::move(events);
@@ -75,7 +75,7 @@ TEST_P(RouterPromise, IsWhatTheEngineLoads) {
   EXPECT_GT(sum.loads, 10);
 }
 
-// vLLM's resets say nothing, so that its readers promise what is gone.
+// A reset in vLLM sends no event, so a router predicts tokens that are gone.
 TEST(Compatible, PromisesAreBrokenByTheResetsOfTheCompatibleMode) {
   int64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 3; ++seed) {

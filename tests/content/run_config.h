@@ -1,4 +1,4 @@
-// What one run of the content test is: a model's groups, a tier behind them, sizes, a seed.
+// The configuration of one content run: the groups of a model, the tier behind them, sizes, a seed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,61 +15,63 @@ namespace kvcast::content {
 
 enum class TierKind : uint8_t { kConnector, kSimpleEager, kSimpleLazy };
 
-// What is taken out of the run to see that its absence is found.
+// The rule that a run omits, so that the test can show that it detects the omission.
 enum class Fault : uint8_t {
   kNone,
-  kNoFlush,        // stores that must end before a step are not waited for
-  kNoPin,          // nothing holds the GPU blocks of running copies
-  kNoEvent,        // copies do not wait for the computation that was submitted before
+  kNoFlush,        // no step waits for the stores that must end before it
+  kNoPin,          // no pin holds the GPU blocks of running copies
+  kNoEvent,        // copies do not wait for the computation that was submitted before them
   kStoreTooEarly,  // stores are submitted in the step that computes their blocks
-  kReleasedEarly,  // a request goes on when its load has started
-  kFreedWhenLate,  // the blocks of a load that is given up are freed before its copy has ended
-  kReportedEarly,  // the backend says that a batch has ended, and moves its bytes afterwards
-  kLikeVllm,       // the connector follows vLLM's rules where it would do better
+  kReleasedEarly,  // a request continues when its load has started
+  kFreedWhenLate,  // the blocks of a load that was given up are freed before its copy ends
+  kReportedEarly,  // the backend reports that a batch has ended before it moves the bytes
+  kLikeVllm,       // the connector follows vLLM's rules even where kvcast's rules are better
 };
 
-// A lookup of the engine that nothing held up: all that counted was what is announced.
+// A lookup of the engine that no running copy affects: the announced blocks alone decide the
+// result.
 struct FreeLookup {
   const CacheRequest& request;
   int64_t local_tokens = 0;     // the hit on the GPU
-  int64_t external_tokens = 0;  // what can be loaded behind it
+  int64_t external_tokens = 0;  // loadable tokens behind the hit
 };
 
 struct RunConfig {
   std::string name;
   TierKind tier = TierKind::kConnector;
   std::vector<GroupSpec> groups;
-  // By group: bytes of a token's KV, or of a fourth of a Mamba state. Multiples of 8.
+  // By group: bytes of one token's KV, or of a quarter of a Mamba state. Must be multiples of 8.
   std::vector<uint32_t> cell_bytes;
   int64_t blocks_per_chunk = 1;                      // connector
   EngineRules rules = EngineRules::kMain2026August;  // connector
   int64_t num_blocks = 100;                          // GPU, the null block included
-  int64_t host_blocks = 180;                         // of the size of the largest group's
+  int64_t host_blocks = 180;                         // in blocks of the largest group
   int64_t hash_unit = 4;                             // tokens
-  // True: copies run on threads of their own. The test cannot say when, and none fails.
+  // True: copies run on their own threads. The test does not control their timing, and no copy
+  // fails.
   bool threads = false;
-  // Loads take some 40 ms of the run's time. Later than this they are given up, and some are stuck
-  // for longer; 0: neither.
+  // A load takes about 40 ms of the run's time. A load that takes longer than this limit is given
+  // up, and some loads are stuck for longer. 0: no limit and no stuck loads.
   int64_t late_load_ms = 100;
   Fault fault = Fault::kNone;
-  // Told of all events, the GPU's first, before each lookup that is told of.
+  // Receives all events, those of the GPU first, before each call of on_lookup.
   std::function<void(std::vector<Event>)> on_events;
   std::function<void(const FreeLookup&)> on_lookup;
   uint64_t seed = 1;
   int64_t operations = 2000;  // see RunCounts
 };
 
-// What was done. A run ends when the operations have reached its `operations`.
+// Counts of the work done. A run ends when operations() reaches RunConfig::operations.
 struct RunCounts {
   int64_t requests = 0;
   int64_t decodes = 0;  // of one request in one step
   int64_t prefills = 0;
-  int64_t loads = 0;  // jobs that ended
+  int64_t loads = 0;  // ended jobs
   int64_t stores = 0;
-  int64_t failed_loads = 0;  // of them
+  int64_t failed_loads = 0;  // part of `loads`
   int64_t failed_stores = 0;
-  int64_t late_loads = 0;     // requests that were told
-  int64_t refused_loads = 0;  // less than was matched, and not to be had
+  int64_t late_loads = 0;     // requests that were told of a late load
+  int64_t refused_loads = 0;  // loads of less than the match that the tier could not provide
   int64_t flushes = 0;        // jobs that a step waited for
   int64_t preemptions = 0;
   int64_t aborts = 0;
@@ -136,11 +138,11 @@ inline std::string RunCounts::Text() const {
   return text;
 }
 
-// Bytes that were not what they should have been, in blocks.
+// Blocks with wrong bytes.
 struct Findings {
   int64_t before_use = 0;  // read by a step's attention
-  int64_t after_use = 0;   // read or written by the step, and changed before it ended
-  int64_t in_host = 0;     // could have been loaded
+  int64_t after_use = 0;   // read or written by the step, and changed before the step ended
+  int64_t in_host = 0;     // loadable
   std::string first;       // where and when
 
   int64_t sum() const { return before_use + after_use + in_host; }

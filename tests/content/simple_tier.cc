@@ -1,4 +1,4 @@
-// A SimpleOffload and its worker.
+// A Tier made of a SimpleOffload and its worker.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -66,7 +66,7 @@ class SimpleTier final : public Tier {
   void Preempt(const Request& request) override {
     offload_->Preempt(request.cache, request.computed);
   }
-  // What is being copied is pinned.
+  // Pins hold the blocks of running copies.
   bool Finish(const Request& request, bool) override {
     offload_->RequestFinished(request.cache, request.computed);
     std::erase_if(new_loads_, [&](const Load& load) { return load.request == request.id; });
@@ -200,7 +200,7 @@ class SimpleTier final : public Tier {
   WithoutPins without_pins_;
   std::unique_ptr<SimpleOffload> offload_;
   std::vector<std::byte> host_;
-  std::unique_ptr<Copies> copies_;  // gone before the memory
+  std::unique_ptr<Copies> copies_;  // must be destroyed before the memory
   TransferStep step_;
   TransferLists lists_;
   uint64_t next_job_ = 1;

@@ -1,5 +1,5 @@
-// The offload path with real threads: the TransferEngine's own, and those of the host backend. What
-// no order of calls excludes, a thread sanitizer sees.
+// The offload path is free of data races with real threads: those of the TransferEngine and of the
+// host backend. A thread sanitizer detects races that the order of calls allows.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

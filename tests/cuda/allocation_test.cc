@@ -1,4 +1,4 @@
-// Steady traffic over CUDA allocates nothing.
+// Steady traffic over CUDA allocates no memory.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using testing::FakeDriver;
 const DriverApi* g_fake = nullptr;
 size_t g_bytes_of_the_fake = 0;
 
-// What a function of the fake driver allocates is no matter of the backend's.
+// Excludes the allocations of the fake driver's functions from the count of the backend.
 template <auto kMember, typename... Arguments>
 CUresult CallApart(Arguments... arguments) {
   const size_t before = wire::AllocatedBytes();
@@ -50,12 +50,13 @@ size_t BackendsBytes() { return wire::AllocatedBytes() - g_bytes_of_the_fake; }
 
 struct Case {
   const char* name;
-  std::optional<CudaCopyPath> path;  // none: as calibrated
+  std::optional<CudaCopyPath> path;  // none: the calibration chooses
   int version = 13000;
 };
 class CudaAllocationTest : public ::testing::TestWithParam<Case> {};
 
-// Blocks of several sizes, with odd ones and with rows, so that every part has its scratch to fill.
+// The blocks have several sizes, with odd blocks and with rows, so that every part of the backend
+// fills its scratch memory.
 std::vector<CopyOp> Ops(CopyDirection direction, std::byte* gpu, std::byte* host) {
   const bool load = direction == CopyDirection::kLoad;
   std::vector<CopyOp> ops;
@@ -88,7 +89,7 @@ TEST_P(CudaAllocationTest, NoBatchAllocatesOnceAllSizesHaveBeenSeen) {
 
   const auto loads = Ops(CopyDirection::kLoad, gpu.base(), host.base());
   const auto stores = Ops(CopyDirection::kStore, gpu.base() + kPool / 2, host.base() + kPool / 2);
-  // Several batches are under way at once, and end in both ways.
+  // Several batches are in flight at the same time. The batches end in Poll and in Wait.
   const auto round = [&] {
     CopyTicket tickets[6];
     for (size_t i = 0; i < std::size(tickets); ++i) {

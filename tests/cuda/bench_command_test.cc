@@ -1,4 +1,4 @@
-// What `kvcast bench copy` prints, on a fake GPU.
+// `kvcast bench copy` prints its results on a fake GPU.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

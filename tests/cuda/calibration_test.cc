@@ -1,4 +1,4 @@
-// Costs that are found out are those that the timed copies had.
+// The calibration recovers the costs that the timed copies had.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/calibration.h"
 
@@ -65,7 +65,7 @@ TEST(Calibration, FindsTheCostsOfTheMachine) {
   ExpectClose(costs->kernel_start, machine.launch);
   ExpectClose(costs->kernel_rate, machine.kernel_link);
   ExpectClose(costs->device_rate, machine.device);
-  // A piece of 1 KiB waits for the link, not for its table entry.
+  // For a piece of 1 KiB the link takes longer than the table entry.
   ExpectClose(costs->kernel_per_piece, 1024 / machine.kernel_link);
 }
 
@@ -122,7 +122,8 @@ TEST(Calibration, ProbesFitTheirMemory) {
   EXPECT_TRUE(costs.ok());
 }
 
-// The whole way: what is measured on a device with such costs decides as those costs would.
+// End to end: costs that were measured on a device lead to the same choices as the true costs of
+// the device.
 TEST(Calibration, ChoicesOnADeviceFollowItsCosts) {
   for (const double kernel_rate : {48e9, 6e9}) {
     FakeDriver driver;

@@ -1,5 +1,5 @@
-// The benchmark's own logic, on a fake GPU: who is measured, that every byte is checked, and that
-// wrong ones are found. What it measures here means nothing.
+// The benchmark measures the right methods, checks every byte and detects wrong bytes on a fake
+// GPU. The times that it measures here have no meaning.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/copy/copy_bench.h"
 
@@ -85,7 +85,7 @@ TEST(CudaCopyBench, AnyWrongByteIsFound) {
                   work.fragments[17].dst[4095] ^= std::byte{1};
                 }).message(),
                 HasSubstr("is wrong"));
-    // In front of the pool, which begins behind a guard.
+    // The byte lies before the pool, in the guard.
     std::byte* const pool = direction == kLoad ? (*arena)->gpu() : (*arena)->host();
     EXPECT_THAT(verify([&] {
                   copy_all();
@@ -113,7 +113,7 @@ TEST(CudaCopyBench, CopiesThatAreLostAreFoundBeforeAnythingIsTimed) {
 }
 
 TEST(CudaCopyBench, AMethodThatFailsEndsTheRun) {
-  // The last of the batches, which is timed.
+  // Number of the last copy call. This call is timed.
   size_t last = 0;
   for (const bool fails : {false, true}) {
     FakeDriver driver;
@@ -181,7 +181,7 @@ TEST(CudaCopyBench, BothWaysAndSlowdownRun) {
 TEST(CudaCopyBench, EveryQuestionIsAnswered) {
   FakeDriver driver;
   std::vector<std::string> answers;
-  // Not whole parts of a pool that is registered in parts.
+  // The pool is registered in parts, and its size is not a multiple of a part.
   const Status status = RunCudaQuestions(
       driver.Open(), 18 << 20, [&](std::string answer) { answers.push_back(std::move(answer)); });
   ASSERT_TRUE(status.ok()) << status.ToString();

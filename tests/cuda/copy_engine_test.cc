@@ -1,4 +1,4 @@
-// What the driver is called with, in each of its forms.
+// The copy engine passes the right arguments to each form of the driver's copy calls.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/copy_engine.h"
 
@@ -87,7 +87,7 @@ TEST_P(CopyEngineTest, SourcesAreReadInTheStreamsOrderUnlessItIsSaidOtherwise) {
   EXPECT_EQ(fake_.driver.batches[0].order, CU_MEMCPY_SRC_ACCESS_ORDER_STREAM);
   EXPECT_EQ(fake_.driver.batches[0].flags, 0u);
   ASSERT_TRUE(Copy(kLoad, {op}, {.unordered = true, .prefer_overlap = true}).ok());
-  if (GetParam().call == CopyCall::kLoop) return;  // has no attributes
+  if (GetParam().call == CopyCall::kLoop) return;  // this call has no attributes
   EXPECT_EQ(fake_.driver.batches[1].order, CU_MEMCPY_SRC_ACCESS_ORDER_ANY);
   EXPECT_EQ(fake_.driver.batches[1].flags,
             static_cast<unsigned>(CU_MEMCPY_FLAG_PREFER_OVERLAP_WITH_COMPUTE));
@@ -158,7 +158,8 @@ TEST(CopyEngineRegistrations, CopiesAreCutWhereRegistrationsEnd) {
   const CopyEngine engine(fake.device, fake.host.get());
   CopyDescriptors descriptors;
   CopyEngineCounts counts;
-  // A run over three registrations, rows of which one crosses a border, and rows that do not.
+  // One run lies over three registrations. One row of the other copies crosses a border of
+  // registrations, the other rows do not.
   const CopyOp run{fake.gpu->base(), fake.host->base() + kPage, 9 * kPage, 0, 0, 1};
   const CopyOp crossing{
       fake.gpu->base() + 20 * kPage, fake.host->base() + 15 * kPage + 3000, 512, 1024, 512, 4};

@@ -1,4 +1,4 @@
-// Graphs of copies: which bytes a launch moves, and what a driver without graphs is.
+// A launched graph of copies moves the right bytes; a driver without graphs gives an error.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/copy/copy_graph.h"
 
@@ -18,7 +18,7 @@ constexpr size_t kPool = 1 << 20;
 constexpr size_t kBlock = 4096;
 constexpr size_t kCopies = 20;
 
-// Blocks of one side, from `first` on, to every third of the other.
+// Copies blocks of one side, from `first` on, to every third block of the other side.
 std::vector<CopyOp> Copies(const FakeGpu& fake, CopyDirection direction, size_t first) {
   std::vector<CopyOp> ops;
   for (size_t i = 0; i < kCopies; ++i) {

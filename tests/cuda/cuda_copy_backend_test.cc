@@ -1,4 +1,5 @@
-// Batches on a fake GPU, which runs them as late as it may: bytes, order, errors.
+// Batches have the right bytes, order and errors on a fake GPU that runs each batch as late as
+// possible.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/cuda/cuda_copy_backend.h"
 
@@ -26,7 +27,7 @@ using ::testing::IsEmpty;
 constexpr size_t kPoolBytes = 3 << 20;
 constexpr size_t kBlock = 4096;
 
-// A place of memory with the blocks of a test in it.
+// A fake GPU with the blocks of a test.
 class World {
  public:
   explicit World(CudaCopyConfig config = {}, const FakeOptions& options = {},
@@ -71,7 +72,7 @@ CudaCopyConfig By(CudaCopyPath path, size_t staging_bytes = 1 << 20) {
   return config;
 }
 
-// Copies of any shape, none of which meet: each has cells of its own on both sides.
+// Copies of any shape. No two copies overlap: each copy has its own cells on both sides.
 std::vector<CopyOp> RandomOps(const World& world, CopyDirection direction, std::mt19937& random,
                               size_t first_cell, size_t last_cell) {
   constexpr size_t kCell = 48 << 10;
@@ -108,7 +109,7 @@ TEST_P(CudaCopyPathTest, EveryByteIsWhereItBelongsAndNoOtherIsTouched) {
   std::mt19937 random(11);
   for (int round = 0; round < 12; ++round) {
     World world(By(GetParam().path), GetParam().options, GetParam().registration_bytes);
-    // Several batches are under way before the first of them runs.
+    // Several batches are in flight before the first batch runs.
     world.fake.driver.runs_by_itself = false;
     auto gpu = world.fake.GpuBytes();
     auto host = world.fake.HostBytes();
@@ -117,7 +118,7 @@ TEST_P(CudaCopyPathTest, EveryByteIsWhereItBelongsAndNoOtherIsTouched) {
       const auto direction = batch % 2 == 0 ? kLoad : kStore;
       const auto ops = RandomOps(world, direction, random, batch * 15, batch * 15 + 15);
       for (CopyOp op : ops) {
-        // The same in the copies of both memories.
+        // The same position in the test's copies of both memories.
         const auto place = [&](const std::byte* p) {
           return world.fake.host->Contains(p) ? &host[static_cast<size_t>(p - world.host(0))]
                                               : &gpu[static_cast<size_t>(p - world.gpu(0))];
@@ -192,7 +193,7 @@ TEST_P(CudaCopyPathTest, AHeldBackStreamSeesWhatWasLoaded) {
     });
     world.fake.driver.RunAlone(world.compute);
     EXPECT_EQ(world.fake.driver.IsIdle(world.compute), !held_back);
-    // Whichever stream runs first, and however far.
+    // The result must not depend on the order of the streams, or on how far each stream has run.
     for (FakeDriver::Stream* stream : world.fake.driver.streams) {
       world.fake.driver.RunAlone(reinterpret_cast<CUstream>(stream));
       world.fake.driver.RunAlone(world.compute);
@@ -239,7 +240,7 @@ TEST_P(CudaCopyPathTest, MoreThanAnyRingHoldsIsCopiedWhole) {
 TEST_P(CudaCopyPathTest, ABatchThatCannotBeStartedWholeHasFailedAndNothingOfItIsLeft) {
   World world(By(GetParam().path), GetParam().options);
   const bool kernel = GetParam().path == CudaCopyPath::kKernel;
-  // The first call succeeds, so that copies are under way when the second fails.
+  // The first call succeeds, so copies are in flight when the second call fails.
   const std::vector<CopyOp> ops = {world.Op(kStore, 0, 0, 100), world.Op(kStore, 8192, 8192, 5000)};
   const std::string call = kernel                                      ? "cuLaunchKernel"
                            : world.fake.driver.options.version < 12080 ? "cuMemcpyAsync"
@@ -251,7 +252,7 @@ TEST_P(CudaCopyPathTest, ABatchThatCannotBeStartedWholeHasFailedAndNothingOfItIs
   EXPECT_EQ(world.backend->Poll(*ticket), CopyState::kFailed);
   EXPECT_EQ(world.backend->stats().stores.failed_batches, 1u);
   EXPECT_EQ(world.backend->stats().poisoned, "");
-  // The next one is none the worse for it.
+  // The failure does not affect the next batch.
   const CopyTicket next = world.Submit(kStore, ops);
   EXPECT_EQ(world.backend->Wait(next), CopyState::kDone);
   EXPECT_TRUE(std::equal(world.gpu(8192), world.gpu(8192 + 5000), world.host(8192)));
@@ -286,7 +287,7 @@ TEST(CudaCopyBackend, TheKernelIsOneForBulkCopiesWhereThereAreSuch) {
     const auto& launch = world.fake.driver.launches[0];
     EXPECT_EQ(launch.kernel, capability >= 90 ? "kvcast_copy_ring" : "kvcast_copy_warps");
     EXPECT_EQ(launch.count, 2u);
-    EXPECT_EQ(launch.blocks, 2u);  // no more than there are pieces
+    EXPECT_EQ(launch.blocks, 2u);  // no more blocks than pieces
     if (capability >= 90) {
       EXPECT_EQ(launch.stage_bytes, 16384u);
       EXPECT_EQ(launch.stages, 12u);
@@ -296,7 +297,7 @@ TEST(CudaCopyBackend, TheKernelIsOneForBulkCopiesWhereThereAreSuch) {
 
 TEST(CudaCopyBackend, ALaunchIsShort) {
   World world(By(CudaCopyPath::kKernel));
-  // The same megabyte many times: launches are counted, not bytes.
+  // The ops copy the same megabyte many times. The test counts launches, not bytes.
   std::vector<CopyOp> ops(100, world.Op(kLoad, 0, 0, 1 << 20));
   world.backend->Wait(world.Submit(kLoad, ops));
   ASSERT_EQ(world.fake.driver.launches.size(), 4u);
@@ -306,7 +307,7 @@ TEST(CudaCopyBackend, ALaunchIsShort) {
 TEST(CudaCopyBackend, TablesOfLaunchesUnderWayStayAsTheyAre) {
   World world(By(CudaCopyPath::kKernel));
   world.fake.driver.runs_by_itself = false;
-  // A table of 131,072 pieces takes more than half of the ring; each batch has bytes of its own.
+  // A table of 131,072 pieces takes more than half of the ring. Each batch has its own bytes.
   constexpr size_t kPieces = 131'072;
   constexpr size_t kBytes = 8;
   std::vector<CopyTicket> tickets;
@@ -352,7 +353,7 @@ TEST(CudaCopyBackend, OverlapIsAskedForOnlyForSmallFragments) {
 }
 
 TEST(CudaCopyBackend, FragmentsOfOneBatchGoBySize) {
-  World world;  // by the rule of thumb
+  World world;  // chooses by the rule of thumb
   std::vector<CopyOp> ops;
   for (size_t i = 0; i < 40; ++i) ops.push_back(world.Op(kStore, i * 8192, i * 8192, 4096));
   ops.push_back(world.Op(kStore, 1 << 20, 1 << 20, 256 << 10));
@@ -405,7 +406,7 @@ TEST(CudaCopyBackend, AQueueThatCannotRunEmptyPoisonsTheBackend) {
   EXPECT_EQ(world.backend->stats().poisoned,
             "cuMemcpyBatchAsync: CUDA_ERROR_INVALID_VALUE (1); then cuStreamSynchronize: "
             "CUDA_ERROR_ILLEGAL_ADDRESS (700)");
-  // Nothing is trusted any more, not even what was started before.
+  // The backend reports all batches as failed, even batches that started before the error.
   EXPECT_EQ(world.backend->Poll(failed), CopyState::kFailed);
   EXPECT_EQ(world.backend->Wait(before), CopyState::kFailed);
   const CopyOp op = world.Op(kLoad, 0, 0);
@@ -445,7 +446,7 @@ TEST(CudaCopyBackend, NothingOfItIsLeft) {
     config.host = &host;
     auto backend = CudaCopyBackend::Create(device, config);
     ASSERT_TRUE(backend.ok());
-    // Under way when the backend ends.
+    // The batch is in flight when the backend is destroyed.
     const CopyOp op{host.base(), gpu.base(), kPoolBytes, 0, 0, 1};
     ASSERT_TRUE((*backend)->Submit(kLoad, {&op, 1}, nullptr).ok());
   }
@@ -460,26 +461,26 @@ TEST(CudaCopyBackend, NothingOfItIsLeft) {
 
 TEST(CudaCopyBackend, CostsAreMeasuredAtTheStart) {
   FakeDriver driver;
-  driver.costs.row = 1e-3;  // nobody would
+  driver.costs.row = 1e-3;  // too slow for any choice
   const CudaDevice device = driver.Open();
   const auto host = PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1}).value();
   const auto gpu = CudaMemory::Create(device, kPoolBytes).value();
   CudaCopyConfig config;
   config.host = &host;
   auto backend = CudaCopyBackend::Create(device, config).value();
-  EXPECT_EQ(driver.allocations.size(), 3u);  // the pool and two rings: the probes' memory is gone
+  EXPECT_EQ(driver.allocations.size(), 3u);  // the pool and two rings, no probes
   const CudaCopyStats stats = backend->stats();
   EXPECT_TRUE(stats.loads.costs.measured && stats.stores.costs.measured);
   EXPECT_EQ(stats.loads.calibration_error, "");
   EXPECT_NEAR(stats.loads.costs.link_rate / driver.costs.link, 1, 0.05);
-  EXPECT_EQ(stats.loads.costs.kernel_blocks, 6);  // 6 x 12 GB/s: the first that fill the link
+  EXPECT_EQ(stats.loads.costs.kernel_blocks, 6);  // 6 x 12 GB/s: the least that fill the link
 }
 
 TEST(CudaCopyBackend, WithoutCostsItWorksByARuleOfThumbAndSaysWhy) {
   FakeDriver driver;
   const CudaDevice device = driver.Open();
   const auto host = PinnedPool::Create(device, {.bytes = kPoolBytes, .threads = 1}).value();
-  driver.gpu_bytes = 64 << 20;  // room for the rings, none for the probes beside them
+  driver.gpu_bytes = 64 << 20;  // room for the rings, but not for the probes as well
   const auto gpu = CudaMemory::Create(device, kPoolBytes).value();
   CudaCopyConfig config;
   config.host = &host;
@@ -506,7 +507,7 @@ TEST(CudaCopyBackend, BadConfigurationsAreNamed) {
             "staging_bytes: must be 0 or at least 512 KiB");
 }
 
-// With the engine in front: blocks of two groups, there and back.
+// With the transfer engine in front: blocks of two groups are stored and loaded again.
 TEST(CudaCopyBackend, CarriesTheTransferEnginesJobs) {
   constexpr int64_t kBlocks = 40;
   FakeGpu fake(2 << 20, 2 << 20);
@@ -515,7 +516,7 @@ TEST(CudaCopyBackend, CarriesTheTransferEnginesJobs) {
   auto backend = CudaCopyBackend::Create(fake.device, config);
   ASSERT_TRUE(backend.ok());
   TransferConfig transfer;
-  // Layers at a constant distance, and blocks in one piece behind them.
+  // The layers lie at a constant distance. Blocks in one piece follow them.
   transfer.groups.push_back({{{{fake.gpu->base(), 4096, 4096, 4096 * kBlocks, 4}}, kBlocks}, 1});
   transfer.groups.push_back(
       {{{{fake.gpu->base() + 16384 * kBlocks, 16384, 16384, 0, 1}}, kBlocks}, 1});

@@ -1,4 +1,4 @@
-// Which functions are found, and what is said when they are not.
+// The driver API finds its functions, and names those that are missing.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/driver_api.h"
 
@@ -87,7 +87,7 @@ TEST(Device, TheContextIsGivenBackWithTheLastUser) {
   EXPECT_EQ(driver.live_events, 0);
 }
 
-// Whatever this machine has, the answer is a device or one clear line.
+// On any machine the result is a device or an error of one clear line.
 TEST(Device, AMachineWithoutADriverSaysSo) {
   const auto device = OpenCudaDevice();
   if (device.ok()) GTEST_SKIP() << "this machine has " << InfoOf(*device).name;

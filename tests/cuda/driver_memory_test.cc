@@ -1,4 +1,4 @@
-// Host memory that the driver makes: what it is asked for, and that it is given back.
+// The driver allocates host memory with the right arguments and frees it again.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/gpu/driver_memory.h"
 
@@ -16,7 +16,7 @@ using testing::FakeDriver;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-constexpr size_t kBytes = 3 << 20;  // not whole pages of the driver
+constexpr size_t kBytes = 3 << 20;  // not a multiple of the driver's page
 
 void ExpectNothingKept(const FakeDriver& driver) {
   EXPECT_THAT(driver.registrations, IsEmpty());

@@ -304,7 +304,7 @@ DriverApi AllFunctions() {
   return api;
 }
 
-// As cuGetProcAddress finds them, by the version of the driver and of the caller.
+// Finds the functions as cuGetProcAddress does, by the versions of the driver and of the caller.
 void* LookUp(const char* name, int version) {
   static const DriverApi all = AllFunctions();
   const std::string_view wanted = name;
@@ -327,7 +327,7 @@ void* LookUp(const char* name, int version) {
   return nullptr;
 }
 
-// Whether ranges [first, first + second) meet.
+// True if two of the ranges [first, first + second) overlap.
 bool AnyMeet(std::vector<std::pair<uintptr_t, size_t>> ranges) {
   std::sort(ranges.begin(), ranges.end());
   for (size_t i = 1; i < ranges.size(); ++i) {
@@ -443,7 +443,7 @@ CUevent FakeDriver::RecordNewEvent(CUstream stream) {
 
 bool FakeDriver::IsIdle(CUstream stream) const { return StreamOf(stream).items.empty(); }
 
-// False: nothing to do, or not yet.
+// False: the stream is empty, or its first item waits for an event.
 bool FakeDriver::Step(Stream& stream) {
   if (stream.items.empty()) return false;
   Item& front = stream.items.front();
@@ -479,7 +479,7 @@ void FakeDriver::RunAllBut(CUstream one) {
 
 void FakeDriver::RunAll() { RunAllBut(nullptr); }
 
-// Runs what an event needs, and no more.
+// Runs only the work that the event needs. False: the event cannot be reached yet.
 bool FakeDriver::Reach(Event& event, uint64_t generation) {
   while (event.reached < generation) {
     Stream& stream = *event.stream;
@@ -510,7 +510,7 @@ CUresult FakeDriver::Synchronize(Stream& stream) {
   return broken;
 }
 
-// `copy` is called when the copies run.
+// Calls `copy` when the copies run.
 CUresult FakeDriver::Copies(const Batch& batch, std::function<size_t()> copy, double submit,
                             double seconds, CUstream stream) {
   batches.push_back(batch);
@@ -658,7 +658,7 @@ CUresult FakeDriver::LaunchTool(const std::string& kernel, unsigned blocks, CUst
   return CUDA_SUCCESS;
 }
 
-// `wrong` 0: fills the blocks, else checks them.
+// `wrong` == 0: fills the blocks. Otherwise checks them, and sets the flag of each wrong block.
 void FakeDriver::RunOnBlocks(uint64_t places, uint64_t words, uint64_t bytes, uint64_t wrong,
                              unsigned blocks) {
   const size_t list_bytes = blocks * sizeof(uint64_t);
@@ -680,7 +680,7 @@ void FakeDriver::RunOnBlocks(uint64_t places, uint64_t words, uint64_t bytes, ui
   }
 }
 
-// The table is read now, when the kernel runs.
+// The kernel reads the table when the kernel runs.
 void FakeDriver::RunPieces(const Launch& launch, const uint64_t* src, const uint64_t* dst,
                            const uint32_t* bytes) {
   for (uint32_t i = 0; i < launch.count; ++i) {

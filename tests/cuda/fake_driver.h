@@ -1,9 +1,9 @@
 // FakeDriver: a CUDA driver without a GPU, behind the same table of functions.
 //
-// Streams run what they were given when somebody waits for it, as late as a GPU may: sources,
-// tables and descriptors are read only then. Memory of the GPU is plain memory; kernels see
-// registered memory at other addresses than the CPU does. What a driver would refuse is refused;
-// what it would let pass, and a GPU would trip over, is a fault.
+// A stream runs its work only when a caller waits for it, as late as a GPU may: it reads sources,
+// tables and descriptors only then. GPU memory is plain memory. Kernels see registered memory at
+// other addresses than the CPU does. If a real driver would refuse a call, the fake refuses it. If
+// a real driver would accept a call that a GPU cannot execute, the fake records a fault.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,10 +28,10 @@ struct FakeOptions {
   int compute_capability = 90;
   int numa_node = -1;
   bool maps_host_memory = true;
-  const char* missing = "";  // functions whose names begin so are not there
+  const char* missing = "";  // functions whose names begin with this are not available
 };
 
-// Seconds, and bytes per second.
+// Units: seconds, and bytes per second.
 struct FakeCosts {
   double call = 2e-6;
   double copy = 0.5e-6;  // of a descriptor, on the CPU
@@ -65,30 +65,30 @@ class FakeDriver {
   const DriverApi& api() const { return api_; }
   CudaDevice Open();
 
-  // The `nth` next call of a function gives `result` and does nothing.
+  // The `nth` next call of the function returns `result` and has no effect.
   void FailCall(const std::string& function, CUresult result, int nth = 1) {
     failures[function] = {result, nth};
   }
-  // From now on every call that works on the GPU gives this.
+  // From this call on, every call that works on the GPU returns `result`.
   void BreakDown(CUresult result) { broken = result; }
 
   CUstream NewStream();
-  // Something else that the GPU does in a stream.
+  // Adds other work of the GPU to a stream.
   void Do(CUstream stream, std::function<void()> work);
   CUevent RecordNewEvent(CUstream stream);
-  // Runs all that can run.
+  // Runs all work that can run.
   void RunAll();
-  // Runs what a stream can run without any other's progress.
+  // Runs the work of this stream that needs no progress of other streams.
   void RunAlone(CUstream stream);
-  // Runs what all others can run without this one's progress.
+  // Runs the work of all other streams that needs no progress of this stream.
   void RunAllBut(CUstream stream);
   bool IsIdle(CUstream stream) const;
 
   std::map<std::string, std::pair<CUresult, int>> failures;
   CUresult broken = CUDA_SUCCESS;
-  // False: EventQuery finds out only, and nothing runs by itself.
+  // False: EventQuery only queries, and no work runs by itself.
   bool runs_by_itself = true;
-  // True: batched copies of runs succeed, and copy nothing.
+  // True: batched copies of runs succeed, but copy no bytes.
   bool loses_batches = false;
   size_t gpu_bytes = size_t{1} << 32;
   size_t pinnable_bytes = SIZE_MAX;
@@ -103,16 +103,16 @@ class FakeDriver {
   int live_contexts = 0;
   std::map<uintptr_t, size_t> registrations;
   std::map<uintptr_t, std::vector<std::byte>> allocations;
-  int live_graphs = 0;                                        // and what is made of them
+  int live_graphs = 0;                                        // graphs and executable graphs
   std::map<uintptr_t, std::vector<std::byte>> host_memory;    // of cuMemHostAlloc
-  std::map<uintptr_t, std::vector<std::byte>> reservations;   // of addresses
+  std::map<uintptr_t, std::vector<std::byte>> reservations;   // address ranges
   std::map<CUmemGenericAllocationHandle, size_t> host_pages;  // of cuMemCreate
-  std::map<uintptr_t, size_t> mappings;                       // of those at these addresses
+  std::map<uintptr_t, size_t> mappings;                       // of host_pages to these addresses
 
   static constexpr size_t kHostPage = size_t{2} << 20;
   static constexpr uintptr_t kAlias = uintptr_t{1} << 50;
 
-  // What follows is what the table's functions do.
+  // The members below implement the functions of the table.
   struct Stream;
   struct Event {
     uint64_t recorded = 0;
@@ -166,7 +166,8 @@ class FakeDriver {
                  const uint32_t* bytes);
   CUresult Synchronize(Stream& stream);
   CUresult SynchronizeEvent(Event& event);
-  // Memory that a copy engine, or a kernel, may touch.
+  // True if a copy engine may access the memory. KernelMemory: nullptr if a kernel may not access
+  // it.
   bool IsCopyable(uintptr_t address, size_t bytes) const;
   std::byte* KernelMemory(uintptr_t address, size_t bytes);
   void Fault(const std::string& what);
@@ -174,8 +175,8 @@ class FakeDriver {
   const FakeOptions options;
   double cpu_time = 0;
   std::set<Stream*> streams;
-  std::set<Event*> events;     // a GPU that broke down gives none back
-  std::recursive_mutex calls;  // one at a time, from any thread
+  std::set<Event*> events;     // a GPU that broke down does not give these back
+  std::recursive_mutex calls;  // calls from any thread run one at a time
 
  private:
   bool Step(Stream& stream);

@@ -1,4 +1,4 @@
-// What the fake driver's functions have in common; for its own sources.
+// Shared parts of the fake driver's functions, for its own sources.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,14 +10,14 @@ namespace kvcast::cuda::testing {
 
 inline const CUcontext kContext = reinterpret_cast<CUcontext>(uintptr_t{0xC0});
 
-// Those that are only measured.
+// These functions are used only by measurements.
 void FillHostMemory(DriverApi& api);
 void FillMappings(DriverApi& api);
 void FillGraphs(DriverApi& api);
 
 }  // namespace kvcast::cuda::testing
 
-// How a function begins that works on the GPU.
+// Every function that works on the GPU begins with this.
 #define ENTER(name)                                                                    \
   const std::lock_guard lock(FakeDriver::Get().calls);                                 \
   if (const CUresult entered = FakeDriver::Get().Enter(name); entered != CUDA_SUCCESS) \

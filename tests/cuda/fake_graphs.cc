@@ -1,4 +1,4 @@
-// Graphs of the fake driver, which hold copies only.
+// Graphs of the fake driver. They hold only copies.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
@@ -13,7 +13,8 @@ FakeDriver::Graph& GraphOf(void* graph) { return *static_cast<FakeDriver::Graph*
 
 }  // namespace
 
-// A graph and what is made of it are lists of nodes; a node is its place, from 1 on.
+// A graph and an executable graph are lists of nodes. The handle of a node is its position, counted
+// from 1.
 void FillGraphs(DriverApi& api) {
   api.GraphCreate = [](CUgraph* graph, unsigned) -> CUresult {
     ENTER("cuGraphCreate");
@@ -80,7 +81,7 @@ CUresult FakeDriver::SetNode(const CUDA_MEMCPY3D& copy, CUcontext context, Node&
   return flat && found && context == kContext ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-// What the nodes are bound to now is what runs.
+// Runs the copies that the nodes have at the launch.
 CUresult FakeDriver::LaunchGraph(const Graph& graph, CUstream stream) {
   size_t total = 0;
   for (const Node& node : graph) total += node.bytes;

@@ -1,4 +1,4 @@
-// Host memory that the fake driver makes by itself.
+// Host memory that the fake driver allocates itself.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <utility>
@@ -113,7 +113,7 @@ void FillMappings(DriverApi& api) {
   FillMaps(api);
 }
 
-// Both the GPU and the CPU must be let in.
+// The caller must allow access for both the GPU and the CPU.
 CUresult FakeDriver::SetAccess(uintptr_t address, size_t bytes, const CUmemAccessDesc* access,
                                size_t count) {
   const auto it = mappings.find(address);

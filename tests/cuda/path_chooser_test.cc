@@ -1,4 +1,4 @@
-// Which path is taken for which fragments, by costs such as a machine might have.
+// The path chooser selects a path for the given fragments by the costs of a machine.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/path_chooser.h"
 
@@ -15,7 +15,7 @@ constexpr auto kEngine = CudaCopyPath::kCopyEngine;
 constexpr auto kKernel = CudaCopyPath::kKernel;
 constexpr auto kStaged = CudaCopyPath::kStaged;
 
-// A link of 50 GB/s where a descriptor costs what 27.5 kB take.
+// A link of 50 GB/s. A descriptor costs the transfer time of 27.5 kB.
 CudaCopyCosts Costs() {
   return {.measured = true,
           .link_rate = 50e9,
@@ -37,7 +37,7 @@ CopyShape Runs(size_t copies, size_t bytes) {
   }
   return shape;
 }
-// A block's layers lie apart on the GPU, and side by side in host memory.
+// The layers of a block are apart on the GPU and adjacent in host memory.
 CopyShape Layers(size_t blocks, uint32_t layers, size_t bytes) {
   CopyShape shape;
   for (size_t i = 0; i < blocks; ++i) {
@@ -77,7 +77,7 @@ TEST(PathChooser, SmallFragmentsGoByTheKernel) {
 }
 
 TEST(PathChooser, TheKernelMustWinByItsMargin) {
-  // 20 KiB: 0.55 us a descriptor against 0.455 us of the kernel's link.
+  // At 20 KiB a descriptor costs 0.55 us, the kernel's link 0.455 us.
   const CopyShape shape = Runs(512, 20 * kKibibyte);
   EXPECT_EQ(ChoiceOf(Costs(), shape, {.kernel_margin = 0}), kKernel);
   EXPECT_EQ(ChoiceOf(Costs(), shape, {.kernel_margin = 0.3}), kEngine);
@@ -132,7 +132,7 @@ TEST(PathChooser, WithoutCostsARuleOfThumbDecides) {
 
 TEST(PathChooser, AChoiceStaysUntilAnotherIsClearlyBetter) {
   PathChooser chooser({.has_staging = false, .kernel_margin = 0}, Costs());
-  // 16 KiB and 31 KiB are of one class.
+  // 16 KiB and 31 KiB belong to one class.
   EXPECT_EQ(chooser.Choose(Runs(512, 16 * kKibibyte)), kKernel);
   EXPECT_EQ(chooser.Choose(Runs(512, 26 * kKibibyte)), kKernel);  // the engine is 5 % cheaper
   EXPECT_EQ(chooser.Choose(Runs(16, 31 * kKibibyte)), kKernel);
@@ -152,7 +152,7 @@ TEST(PathChooser, SizesAreChosenForApart) {
   EXPECT_EQ(classes[0].bytes[static_cast<size_t>(kKernel)], 512 * 4 * kKibibyte);
   EXPECT_EQ(classes[0].copies[static_cast<size_t>(kEngine)], 0u);
   EXPECT_EQ(classes[1].choice, kEngine);
-  // What it was chosen by: 9 us and 512 descriptors.
+  // The expected costs behind the choice: 9 us and 512 descriptors.
   EXPECT_NEAR(classes[0].expected[static_cast<size_t>(kEngine)], 290.6e-6, 1e-9);
   EXPECT_NEAR(classes[0].expected[static_cast<size_t>(kKernel)], 54.6e-6, 1e-7);
 }

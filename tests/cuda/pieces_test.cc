@@ -1,3 +1,4 @@
+// Copies are cut into aligned and odd pieces that cover every byte once.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/pieces.h"
 
@@ -24,7 +25,7 @@ TEST(Pieces, AreCutByBytesNotByRows) {
 
 TEST(Pieces, HeadAndTailAreSetApart) {
   Pieces aligned, odd;
-  CutIntoPieces(Rows(100, 0, 0, 1), 1000, 2024, aligned, odd);  // both 8 behind a multiple of 16
+  CutIntoPieces(Rows(100, 0, 0, 1), 1000, 2024, aligned, odd);  // both 8 past a multiple of 16
   ASSERT_EQ(aligned.size(), 1u);
   EXPECT_EQ(aligned.src[0], 1008u);
   EXPECT_EQ(aligned.bytes[0], 80u);

@@ -1,4 +1,4 @@
-// Host memory that the GPU can use, whole or not at all.
+// Host memory is usable by the GPU as a whole, or its creation fails.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -67,14 +67,14 @@ TEST(PinnedPool, WhatCannotBePinnedIsAnErrorThatSaysSo) {
   EXPECT_EQ(pool.status().code(), StatusCode::kExhausted);
   EXPECT_EQ(pool.status().message(),
             "pinning 40960 of 40960 bytes: cuMemHostRegister: CUDA_ERROR_OUT_OF_MEMORY (2)");
-  // What was registered before the part that failed is given back.
+  // The pool unregisters the parts before the failed part.
   config.registration_bytes = 4 * kPageBytes;
   EXPECT_FALSE(PinnedPool::Create(driver.Open(), config).ok());
   EXPECT_TRUE(driver.registrations.empty());
 }
 
 TEST(PinnedPool, LiesOnTheNodeNextToTheGpu) {
-  FakeDriver driver({.numa_node = 900});  // which no machine has
+  FakeDriver driver({.numa_node = 900});  // no machine has this node
   PinnedPoolConfig config = Small(kPageBytes);
   EXPECT_THAT(PinnedPool::Create(driver.Open(), config).status().message(),
               ::testing::HasSubstr("NUMA node 900"));

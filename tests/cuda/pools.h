@@ -15,7 +15,8 @@
 
 namespace kvcast::cuda::testing {
 
-// Every byte of both says where it is. The tests may read and write the GPU's: it is a fake.
+// Every byte of both pools encodes its position. Tests may read and write GPU memory, because it is
+// fake.
 class FakeGpu {
  public:
   explicit FakeGpu(size_t gpu_bytes, size_t host_bytes, const FakeOptions& options = {},
@@ -38,13 +39,13 @@ class FakeGpu {
   std::vector<std::byte> GpuBytes() const { return {gpu->base(), gpu->base() + gpu->bytes()}; }
   std::vector<std::byte> HostBytes() const { return {host->base(), host->base() + host->bytes()}; }
 
-  FakeDriver driver;  // first: the others live on it
+  FakeDriver driver;  // must be first: the other members need it
   CudaDevice device;
   std::unique_ptr<CudaMemory> gpu;
   std::unique_ptr<PinnedPool> host;
 };
 
-// What copies make of memory, by their definition.
+// Copies bytes by the definition of CopyOp.
 inline void RunOn(const CopyOp& op) {
   for (uint32_t row = 0; row < op.rows; ++row) {
     std::memcpy(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);

@@ -1,3 +1,5 @@
+// The table ring places tables one after another, reuses released tables, and never overlaps two
+// tables.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/table_ring.h"
 

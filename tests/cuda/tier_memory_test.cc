@@ -1,4 +1,4 @@
-// The simulated engine's blocks on a (fake) GPU: written there, copied, and checked there.
+// The simulated engine writes, copies and checks its blocks on a fake GPU.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/tier_memory.h"
 
@@ -59,7 +59,7 @@ TEST(BlockWriter, ListsStayAsTheyAreUntilTheirKernelHasRun) {
     blocks.push_back(BlockId(i));
     words.push_back(i * 1000);
   }
-  // More lists than there is room for, none of which is read before somebody waits.
+  // The lists exceed the room of the writer. No list is read before a caller waits.
   for (int i = 0; i < 5; ++i) ASSERT_TRUE(writer->Fill(blocks, words).ok());
   std::vector<BlockId> first(blocks.begin(), blocks.begin() + 5000);
   std::vector<uint64_t> other(5000, 1);
@@ -84,7 +84,8 @@ TEST(CudaTierMemory, BlocksComeBackAsTheyWereComputed) {
   for (uint32_t i = 1; i < kBlocks; ++i) slots.push_back(SlotId(kBlocks - i));
   const auto blocks = AllBlocks();
   const TransferGroup group{GroupIdx(0), 0, blocks, slots};
-  // Computed as late as can be: only the store's own waiting makes it happen before.
+  // The fake computes as late as possible: only the wait of the store runs the computation before
+  // the store.
   driver.runs_by_itself = false;
   memory->fill(blocks, Words(5));
   engine->Submit({TransferJobId(1), CopyDirection::kStore, {&group, 1}, memory->computed()});

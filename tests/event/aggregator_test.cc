@@ -1,4 +1,4 @@
-// Which events all tensor-parallel workers have in common.
+// The aggregator finds the events that all tensor-parallel workers have in common.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -55,7 +55,8 @@ TEST(EventAggregator, OneWorkerHasEverythingInCommon) {
   EXPECT_EQ(aggregator.Common(), (Events{Stored(1), AllBlocksCleared(), Removed(1)}));
 }
 
-// The weakness: the count decides, so an event of one shard vanishes, a repeated one too.
+// A known weakness: the aggregator compares only counts. It therefore drops an event of one shard,
+// and also a repeated event.
 TEST(EventAggregator, UncommonShowsWhatCommonLeavesOut) {
   EventAggregator aggregator = Aggregator(2);
   aggregator.Add(Events{Stored(1), Stored(2), Stored(3)});
@@ -129,7 +130,7 @@ TEST(EventAggregator, SurvivesBeingMoved) {
   for (uint64_t i = 0; i < 100; ++i) EXPECT_EQ(common[i], Stored(i));
 }
 
-// Random batches of few distinct events against a list that is searched from the front.
+// Compares random batches of few distinct events with a list that is searched from the front.
 TEST(EventAggregator, CountsLikeAListThatIsSearched) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     std::mt19937_64 random(seed);

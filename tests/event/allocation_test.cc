@@ -1,4 +1,4 @@
-// Hashing an event allocates nothing, whatever it holds.
+// Hashing an event allocates no memory, whatever fields the event has.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

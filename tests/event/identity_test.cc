@@ -1,4 +1,4 @@
-// Two events are one if every field agrees; the hash goes with that.
+// Two events are equal if every field is equal; their hash follows equality.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -50,7 +50,7 @@ BlockRemoved FullRemoved() {
 template <typename T>
 using Changes = std::vector<std::function<void(T&)>>;
 
-// Every field another value, and absent.
+// Changes each field to another value, and to absent.
 const Changes<BlockStored>& StoredChanges() {
   using S = BlockStored;
   static const auto& changes = *new Changes<S>{
@@ -120,7 +120,7 @@ const Changes<BlockRemoved>& RemovedChanges() {
   return changes;
 }
 
-// Events of which no two are equal.
+// Returns events of which no two are equal.
 std::vector<Event> DistinctEvents() {
   std::vector<Event> events = {AllBlocksCleared(), AllBlocksCleared{"GPU"}, AllBlocksCleared{"CPU"},
                                BlockStored(), BlockRemoved()};
@@ -137,8 +137,8 @@ std::vector<Event> DistinctEvents() {
   return events;
 }
 
-// BlockStored / BlockRemoved that differ in group, window, locality or any other field have another
-// hash; equal ones have the same.
+// If BlockStored or BlockRemoved events differ in group, window, locality or any other field, their
+// hashes differ. Equal events have equal hashes.
 TEST(EventIdentity, EveryFieldCountsInEqualityAndInTheHash) {
   const std::vector<Event> events = DistinctEvents();
   for (size_t i = 0; i < events.size(); ++i) {
@@ -157,7 +157,7 @@ TEST(EventIdentity, EqualEventsHaveEqualHashes) {
   }
 }
 
-// One event per extra key; equal numbers of different types are different keys.
+// Makes one event per extra key. Equal numbers of different types are different keys.
 std::vector<Event> EventsOfKeys(const std::vector<ExtraKey>& keys) {
   std::vector<Event> events;
   for (const ExtraKey& key : keys) {
@@ -223,7 +223,7 @@ TEST(EventIdentity, FormsOfAHashAreDifferent) {
   EXPECT_EQ(hashes.size(), 8u);
 }
 
-// Values may not move between neighbouring fields without a change of the hash.
+// If a value moves to a neighbouring field, the hash must change.
 TEST(EventIdentity, NeighbouringFieldsAreKeptApart) {
   BlockStored a;
   a.ownership = "x";
@@ -251,7 +251,7 @@ TEST(EventIdentity, ConsecutiveHashesSpreadOverAllBits) {
     high.insert(hash >> 48);
   }
   EXPECT_EQ(hashes.size(), kEvents);
-  // A random function reaches 1 - 1/e = 63.2 % of as many values.
+  // A random function into as many values reaches 1 - 1/e = 63.2 % of the values.
   EXPECT_NEAR(static_cast<double>(low.size()) / kEvents, 0.632, 0.02);
   EXPECT_NEAR(static_cast<double>(high.size()) / kEvents, 0.632, 0.02);
 }

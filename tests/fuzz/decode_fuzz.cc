@@ -1,5 +1,4 @@
-// Fuzz target: whatever is decoded must survive encoding in every form of dialect and decoding
-// again.
+// Fuzz target: a decoded batch survives encoding in every dialect and decoding again.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>

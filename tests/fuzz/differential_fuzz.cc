@@ -1,5 +1,5 @@
-// Fuzz target: our decoder and a second one over msgpack-cxx must agree on what is MessagePack,
-// what is a batch, which events are rejected, and every value of the others.
+// Fuzz target: kvcast's decoder and a second decoder over msgpack-cxx agree on valid MessagePack,
+// on valid batches, on the rejected events, and on every value of the other events.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>
@@ -25,7 +25,7 @@ void CheckAgainstOracle(std::span<const uint8_t> input, const msgpack::object& o
   DecodeCounts counts;
   const Status status = DecodeBatch(input, limits, batch, counts);
   const std::optional<oracle::Batch> expected = oracle::DecodeBatch(object, limits);
-  // Sums over the batch are ours alone; small inputs cannot reach them otherwise.
+  // Only kvcast's decoder limits sums over the batch. Small inputs cannot reach the other limits.
   if (expected && !status.ok() && status.code() == StatusCode::kLimit) return;
   KV_CHECK(status.ok() == expected.has_value());
   if (!expected) return;

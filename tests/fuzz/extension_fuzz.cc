@@ -1,5 +1,5 @@
-// Fuzz target: what a KVX1 parser takes is written back as it was, and names each place once;
-// frames of any shape are parsed.
+// Fuzz target: a KVX1 message that parses is written back unchanged and names each place once;
+// frames of any shape are parsed without a crash.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
@@ -34,7 +34,7 @@ void CheckStatus(std::span<const uint8_t> input) {
   for (size_t i = 1; i < places.size(); ++i) KV_CHECK(in_order(places[i - 1], places[i]));
 }
 
-// The first byte says how many frames there are, the next ones how long they are.
+// The first byte gives the number of frames, the next bytes give their lengths.
 void CheckFrames(std::span<const uint8_t> input) {
   if (input.empty()) return;
   std::array<stream::Frame, 6> frames;

@@ -16,7 +16,7 @@ using Object = msgpack::object;
 std::string TextOf(const Object& o) { return {o.via.str.ptr, o.via.str.size}; }
 std::string BytesOf(const Object& o) { return {o.via.bin.ptr, o.via.bin.size}; }
 
-// Decodes code points and refuses what re-encoding them would write differently.
+// Decodes code points, and refuses text that re-encoding would write differently.
 bool ValidUtf8(const std::string& text) {
   for (size_t i = 0; i < text.size();) {
     const auto lead = static_cast<unsigned char>(text[i]);
@@ -40,7 +40,7 @@ bool ValidUtf8(const std::string& text) {
   return true;
 }
 
-// Thrown by the readers below: the event is rejected.
+// The readers below throw this to reject the event.
 struct Rejected {};
 void Require(bool condition) {
   if (!condition) throw Rejected();
@@ -220,7 +220,7 @@ Event Removed(const Fields& fields, const EventReader& in) {
   return event;
 }
 
-// Known field values must nest within the limit, and so must everything that is skipped.
+// The nesting limit applies to known field values and to all skipped values.
 void RequireDepth(const Object& value, const WireLimits& limits) {
   Require(3 + DepthOf(value) <= limits.max_depth);
 }
@@ -265,8 +265,8 @@ int MapFields(const Object& o, const WireLimits& limits, Fields& fields) {
   return kind;
 }
 
-// The name of element `index` of a stored array; the type of the value decides where two producers
-// disagree.
+// Returns the name of element `index` of a stored array. Where two producers disagree, the type of
+// the value decides.
 std::string StoredName(uint32_t index, const Object& value, const Fields& fields) {
   static const char* const names[] = {
       "",          "block_hashes",       "parent_block_hash",

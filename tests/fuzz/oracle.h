@@ -1,5 +1,5 @@
-// A second decoder of event batches, written over msgpack-cxx's object model and straight from the
-// rules in schemas/README.md. Slow and simple; shares no code with the real one.
+// A second decoder of event batches, written over msgpack-cxx's object model from the rules in
+// schemas/README.md. It is slow and simple, and shares no code with the library's decoder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,10 +26,10 @@ inline bool IsNegative(const msgpack::object& o) {
 inline bool IsFloat(const msgpack::object& o) {
   return o.type == msgpack::type::FLOAT32 || o.type == msgpack::type::FLOAT64;
 }
-// Levels of containers in a value: 0 for scalars.
+// Levels of containers in a value; 0 for scalars.
 uint32_t DepthOf(const msgpack::object& o);
 
-// One event; nullopt: rejected.
+// Decodes one event; nullopt: the event is rejected.
 std::optional<Event> DecodeEvent(const msgpack::object& object, const WireLimits& limits);
 
 struct Batch {
@@ -38,11 +38,11 @@ struct Batch {
   std::vector<Event> events;
   uint64_t rejected = 0;
 };
-// nullopt: not a batch, or a limit of the batch envelope was passed. Sums over the batch are not
-// looked at.
+// nullopt: not a batch, or the input exceeds a limit of the batch envelope. Does not check sums
+// over the batch.
 std::optional<Batch> DecodeBatch(const msgpack::object& object, const WireLimits& limits);
 
-// The whole input as one MessagePack value; nullopt: it is not exactly that.
+// Reads the whole input as one MessagePack value; nullopt: the input is not exactly one value.
 std::optional<msgpack::object_handle> Unpack(const char* data, size_t size);
 
 }  // namespace kvcast::oracle

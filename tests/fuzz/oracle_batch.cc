@@ -89,7 +89,7 @@ uint32_t DepthOf(const Object& o) {
 }
 
 std::optional<msgpack::object_handle> Unpack(const char* data, size_t size) {
-  // An element takes at least a byte, so nothing valid passes these.
+  // An element takes at least a byte, so no valid input exceeds these limits.
   const msgpack::unpack_limit limit(size, size, size, size, size, size + 1);
   try {
     size_t offset = 0;

@@ -1,5 +1,5 @@
-// Fuzz target: a snapshot part of any bytes is refused or read, and what was read is a state that
-// can be written and read again.
+// Fuzz target: a snapshot part of any bytes is refused or read. A state that was read can be
+// written and read again.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>

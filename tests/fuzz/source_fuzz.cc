@@ -1,5 +1,5 @@
-// Fuzz target: a source fed with any calls in any order keeps its promises: batches of one state in
-// order and each once, a bounded hold-back, no wish without a connection.
+// Fuzz target: for any calls in any order, a source delivers the batches of one state in order and
+// once each, bounds its hold-back, and makes no request without a connection.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The workload of the index's benchmarks, against sets that do what it says.
+// The workload of the index benchmarks stores and evicts prompts as its definition says.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/churn.h"
 
@@ -27,7 +27,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_P(ChurnTest, EveryWorkerEvictsTheOldestPromptOfItsRank) {
   const Churn churn(GetParam());
-  // A worker may be the first holder of some prompts and the third one of others.
+  // The key is (worker, rank). A worker may be the first holder of some prompts and the third
+  // holder of others.
   std::map<std::pair<uint32_t, uint64_t>, std::deque<uint64_t>> held;
   std::set<uint32_t> workers;
   const auto holders = static_cast<uint64_t>(GetParam().holders);

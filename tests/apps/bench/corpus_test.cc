@@ -1,4 +1,4 @@
-// Corpus files: what is written is what is read, and what is damaged is refused with a reason.
+// A corpus file reads back as it was written; a damaged file is refused with a reason.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/corpus.h"
 
@@ -26,7 +26,7 @@ Corpus Small() {
                   {.due = kCorpusWindow, .worker = 1, .op = CorpusOp::kQuery, .blocks = {}}}};
 }
 
-// With the hash that the damaged bytes should have.
+// Recomputes the checksum, so that it matches the damaged bytes.
 std::vector<uint8_t> Rehashed(std::vector<uint8_t> bytes) {
   const size_t end = bytes.size() - 32;
   SHA256(bytes.data(), end, &bytes[end]);
@@ -72,7 +72,7 @@ TEST(CorpusFile, DamageIsRefused) {
   EXPECT_THAT(WhyNot(Rehashed(bytes)), HasSubstr("version 2"));
   bytes = good;
   bytes.resize(good.size() - 16);
-  EXPECT_THAT(WhyNot(bytes), HasSubstr("cut short"));
+  EXPECT_THAT(WhyNot(bytes), HasSubstr("truncated"));
   for (size_t i = 12; i < good.size(); ++i) {
     bytes = good;
     bytes[i] ^= 1;
@@ -91,15 +91,15 @@ TEST(CorpusFile, WhatNoWriterWritesIsRefusedWithItsPlace) {
   constexpr size_t kSecond = kFirst + 32 + 2 * 16;
   EXPECT_THAT(with(12, 0), HasSubstr("workers"));
   EXPECT_THAT(with(16, 0), HasSubstr("0 tokens"));
-  EXPECT_THAT(with(24, 5), HasSubstr("cut short (record 4, byte"));
-  EXPECT_THAT(with(24, 3), HasSubstr("left over"));
-  EXPECT_THAT(with(kFirst, 9), HasSubstr("due before the record before it (record 1"));
+  EXPECT_THAT(with(24, 5), HasSubstr("truncated (record 4, byte"));
+  EXPECT_THAT(with(24, 3), HasSubstr("extra bytes"));
+  EXPECT_THAT(with(kFirst, 9), HasSubstr("due before the previous record (record 1"));
   EXPECT_THAT(with(kFirst + 7, 1),
-              HasSubstr("due behind the end of the window (record 0, byte 32)"));
+              HasSubstr("due after the end of the window (record 0, byte 32)"));
   EXPECT_THAT(with(kFirst + 8, 3), HasSubstr("no such worker"));
   EXPECT_THAT(with(kFirst + 12, 0), HasSubstr("unknown operation"));
   EXPECT_THAT(with(kFirst + 12, 4), HasSubstr("unknown operation"));
-  EXPECT_THAT(with(kFirst + 16, 1), HasSubstr("a parent, but no store (record 0"));
+  EXPECT_THAT(with(kFirst + 16, 1), HasSubstr("a parent, but not a store (record 0"));
   EXPECT_THAT(with(kSecond + 31, 255), HasSubstr("more blocks than bytes (record 1"));
 }
 

@@ -1,4 +1,4 @@
-// Curves over logarithmic axes.
+// The line chart places points on logarithmic axes.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/line_chart.h"
 
@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 TEST(LineChart, PlacesPointsByPowersOfTen) {
   const std::string svg =
       LineChartSvg({{"apply", {{"ours", "red", {{1e5, 1}, {1e6, 10}, {1e7, 100}}}}}});
-  // From the lower left corner of the panel to its upper right one.
+  // The points run from the lower left corner of the panel to its upper right corner.
   EXPECT_THAT(svg, HasSubstr("points=\"60.0,280.0 210.0,160.0 360.0,40.0 \""));
   EXPECT_THAT(svg, HasSubstr(">1e+07<"));
   EXPECT_THAT(svg, HasSubstr(">100<"));
@@ -24,7 +24,7 @@ TEST(LineChart, PlacesPointsByPowersOfTen) {
 TEST(LineChart, AxesReachToTheNextPowersOfTen) {
   const std::string svg =
       LineChartSvg({{"", {{"a", "red", {{30, 0.5}}}, {"b", "blue", {{30, 20}}}}}});
-  // Half of the way from 10 to 100 on a logarithmic axis, and so from 0.1 to 100.
+  // On a logarithmic axis 30 lies about half way between 10 and 100. The y axis covers 0.1 to 100.
   EXPECT_THAT(svg, HasSubstr("points=\"203.1,"));
   EXPECT_THAT(svg, HasSubstr(">0.1<"));
   EXPECT_THAT(svg, HasSubstr(">100<"));

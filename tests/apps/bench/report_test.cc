@@ -1,3 +1,4 @@
+// The report prints one line per figure and target, and one JSON object at the end on request.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/report.h"
 

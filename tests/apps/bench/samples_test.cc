@@ -1,3 +1,4 @@
+// Samples computes quantiles by nearest rank.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/samples.h"
 

@@ -1,4 +1,4 @@
-// Which events of a stream a person asked for.
+// The tail filter keeps the events that its options select.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/commands/tail_filter.h"
 
@@ -58,7 +58,7 @@ TEST(TailFilter, TierAndGroupTakeOutEventByEvent) {
   EXPECT_EQ(batch.events.size(), 1u);
   batch = events();
   EXPECT_TRUE((TailFilter{.group = 1}.Keep("", batch)));
-  EXPECT_EQ(batch.events.size(), 2u);  // a clear is of all groups
+  EXPECT_EQ(batch.events.size(), 2u);  // a clear belongs to all groups
   batch = events();
   EXPECT_TRUE((TailFilter{.tier = "GPU", .group = 0}.Keep("", batch)));
   EXPECT_EQ(batch.events.size(), 3u);

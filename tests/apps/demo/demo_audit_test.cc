@@ -1,4 +1,4 @@
-// The audit compares at the engine's own sequence number, and sees a difference when there is one.
+// The audit compares answers at the engine's own sequence number and reports a difference.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/demo/demo_audit.h"
 

@@ -1,4 +1,5 @@
-// A simulated engine with an offloading connector: its events, the order of its copies, its waits.
+// A simulated engine with an offloading connector sends the right events, orders its copies and
+// waits for them.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/connector_tier.h"
 
@@ -25,7 +26,7 @@ TierOptions Connector(const std::string& model = "full") {
   return setup;
 }
 
-// The events of host memory.
+// Collects the events of host memory.
 struct HostEvents {
   std::vector<BlockStored> stored;
   std::vector<BlockRemoved> removed;
@@ -42,7 +43,8 @@ struct HostEvents {
   }
 };
 
-// As vLLM's connector: one event for each chunk of a group, medium CPU, no locality, no ownership.
+// The connector sends one event per chunk of a group, as vLLM's connector does: medium CPU, no
+// locality, no ownership.
 TEST(ConnectorTier, AnnouncesChunksByGroup) {
   Tiered tiered(Connector("full-swa"));
   HostEvents events;
@@ -73,7 +75,7 @@ TEST(ConnectorTier, AChunkOfSeveralBlocksNamesThemAll) {
   for (const BlockStored& store : events.stored) EXPECT_EQ(store.block_hashes.size(), 4u);
 }
 
-// The copy runs beside the next step. The chunk is announced when the copy has ended.
+// The copy runs during the next step. The connector announces the chunk when the copy has ended.
 TEST(ConnectorTier, AnnouncesAChunkWhenItsCopyHasEnded) {
   Tiered tiered(Connector());
   HostEvents events;
@@ -128,8 +130,9 @@ TEST(ConnectorTier, StoresPromptsAlone) {
   EXPECT_EQ(tiered.host().stored_blocks(), 2);
 }
 
-// Two prompts have the same first 320 tokens, which host memory holds. The second request waits for
-// the load of the first one, and hits its blocks. A third request is admitted meanwhile.
+// Two prompts have the same first 320 tokens, and host memory holds these tokens. The second
+// request waits for the load of the first request and then hits its blocks. The engine admits a
+// third request in the meantime.
 TEST(ConnectorTier, ARequestWaitsForAnothersLoad) {
   TierOptions setup = Connector();
   setup.engine.load_tokens_per_s = 320 / 0.05;
@@ -171,7 +174,7 @@ TEST(ConnectorTier, AWaitForALongLoadEnds) {
   tiered.ExpectAllGivenBack();
 }
 
-// The pool has room for one of them at a time.
+// The pool has room for one request at a time.
 TEST(ConnectorTier, BlocksAreCopiedBeforeTheyGoToAnotherRequest) {
   TierOptions setup = Connector();
   setup.gpu_blocks = 22;

@@ -1,5 +1,5 @@
-// The host memory behind the simulated engine: loads bring the bytes that were computed, and tokens
-// of a failed load are computed again.
+// Loads from the host memory of the simulated engine bring the computed bytes, and the engine
+// recomputes the tokens of a failed load.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/host_tier.h"
 
@@ -49,8 +49,9 @@ class HostTierOf : public ::testing::TestWithParam<Case> {
   }
   bool is_connector() const { return GetParam().kind == OffloadKind::kConnector; }
   int64_t chunk() const { return 16 * GetParam().blocks_per_chunk; }
-  // Of a prompt of 320 tokens, in 20 blocks. A mirror's load ends before the last token, with a
-  // block. A connector loads the last block too, and the engine computes the last token again.
+  // Loaded tokens of a prompt of 320 tokens (20 blocks). The load of a mirror ends on a block
+  // boundary before the last token. A connector loads the last block too, and the engine computes
+  // the last token again.
   int64_t LoadedOf320() const {
     return is_connector() ? std::min<int64_t>(320 / chunk() * chunk(), 319) : 304;
   }
@@ -84,18 +85,19 @@ TEST_P(HostTierOf, LoadsBehindWhatTheGpuStillHas) {
   Tiered tiered(Small());
   tiered.Serve(320, 0);
   ASSERT_TRUE(tiered.engine().ResetPrefixCache());
-  tiered.Serve(320, 0);  // comes back to the GPU
+  tiered.Serve(320, 0);  // loads the blocks back to the GPU
   tiered.Serve(320, 0);
   const Admission& then = tiered.admissions.back();
   if (is_connector()) {
-    // It may load the last block once more, or the window blocks that the load before left out.
+    // The connector may load the last block once more, or the window blocks that the previous load
+    // left out.
     EXPECT_GE(then.hit_tokens + then.loaded_tokens, 304);
   } else {
     EXPECT_EQ(then.hit_tokens, 304);
     EXPECT_EQ(then.loaded_tokens, 0);
   }
   ASSERT_TRUE(tiered.engine().ResetPrefixCache());
-  // The same first half, computed where the host has it too, then the whole.
+  // The first request has only the first half of the prompt; the host has its blocks too.
   tiered.Serve(161, 0);
   tiered.Serve(320, 0);
   EXPECT_EQ(tiered.admissions.back().hit_tokens, 160);
@@ -103,7 +105,8 @@ TEST_P(HostTierOf, LoadsBehindWhatTheGpuStillHas) {
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
 }
 
-// Many requests of a few prefixes, more than the GPU holds, with answers that preempt each other.
+// Adds many requests with few prefixes. Their blocks exceed the GPU pool, and long answers preempt
+// each other.
 void Traffic(Tiered& tiered, uint64_t seed) {
   std::mt19937_64 random(seed);
   const auto below = [&](int64_t limit) {
@@ -113,7 +116,7 @@ void Traffic(Tiered& tiered, uint64_t seed) {
     tiered.Add(16 + below(300), 10'000 * below(8), 1 + below(120));
     for (int64_t steps = below(30); steps > 0; --steps) tiered.engine().Step();
     if (below(20) != 0) continue;
-    // Succeeds where nothing runs.
+    // The reset succeeds only if no request runs.
     if (below(2) == 0) tiered.RunUntilIdle();
     tiered.engine().ResetPrefixCache();
   }
@@ -144,8 +147,8 @@ TEST_P(HostTierOf, SameRequestsSameTotals) {
   EXPECT_EQ(runs[0], runs[1]);
 }
 
-// Nor is a hit other than what the events promised, resets of the GPU's cache included, after which
-// host memory still has what it had.
+// Every loaded block holds the right bytes, and every hit equals the hit that the events promised.
+// Resets of the GPU cache are included; host memory keeps its blocks over a reset.
 TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
   int64_t preempted = 0;
   int64_t loaded = 0;
@@ -165,7 +168,7 @@ TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
   EXPECT_GT(loaded, 100);
 }
 
-// Host memory that is smaller than the prompts' prefixes evicts all the time.
+// Host memory is smaller than the prefixes of the prompts, so it evicts all the time.
 TEST_P(HostTierOf, NoEvictionBreaksAPromise) {
   int64_t removed = 0;
   for (uint64_t seed = 1; seed <= 2; ++seed) {
@@ -204,7 +207,7 @@ TEST_P(HostTierOf, CopiesThatFailNowAndThenCostRecomputesOnly) {
   tiered.ExpectAllGivenBack();
 }
 
-// What makes the tests above tests: bytes that did not come are seen.
+// Control of the tests above: they must detect bytes that did not arrive.
 TEST_P(HostTierOf, ALoadThatBringsNoBytesIsSeen) {
   TierOptions setup = Small();
   setup.backend = Faulty(CopyDirection::kLoad, Fate::kLost);
@@ -227,7 +230,8 @@ TEST_P(HostTierOf, AStoreThatSavesNoBytesIsSeen) {
   EXPECT_EQ(tiered.host().wrong_blocks(), tiered.host().loaded_blocks());
 }
 
-// A block that is loaded into may hold these very bytes from before.
+// The destination block of a load may already hold the right bytes. The check must detect the
+// missing copy even then.
 TEST(HostTier, BytesThatDidNotComeAreSeenWhereTheyWereBefore) {
   TierOptions setup;
   setup.gpu_blocks = 22;
@@ -248,7 +252,8 @@ TEST_P(HostTierOf, AFailedLoadIsComputedInstead) {
     tiered.Serve(320, 0);
     tiered.FillGpu();
     tiered.Serve(320, 0);
-    // It was promised, and came back without: what could not be read is not promised again.
+    // The load was promised, and it failed. The second admission promises no load of the unreadable
+    // blocks.
     ASSERT_EQ(tiered.admissions.size(), 9u);
     EXPECT_EQ(tiered.admissions[7].loaded_tokens, LoadedOf320());
     EXPECT_EQ(tiered.admissions[8].number, tiered.admissions[7].number);
@@ -260,7 +265,7 @@ TEST_P(HostTierOf, AFailedLoadIsComputedInstead) {
     EXPECT_EQ(tiered.totals().loaded_tokens, 0) << "none came";
     EXPECT_EQ(tiered.totals().recomputed_again, 0) << "they had not been computed here before";
     tiered.ExpectAllGivenBack();
-    // Stored again by the request that computed it.
+    // The request that computed the tokens has stored them again.
     tiered.FillGpu();
     tiered.Serve(320, 0);
     EXPECT_EQ(tiered.totals().loaded_tokens, LoadedOf320());
@@ -300,7 +305,7 @@ TEST(HostTier, WhereStoresNeverWorkNothingIsLoadedAndAllIsComputed) {
   }
 }
 
-// What is next on the GPU's free list is more than the host can hold.
+// The blocks at the head of the GPU's free list exceed the capacity of the host.
 TEST(HostTier, ALazyTierSmallerThanTheFreeListComesToRest) {
   TierOptions setup;
   setup.kind = OffloadKind::kMirrorLazy;
@@ -325,16 +330,17 @@ TEST(HostTier, APreemptedRequestLoadsWhatItHadAndIsRight) {
   EXPECT_GT(loaded_again, 0);
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
   EXPECT_EQ(tiered.finished.size(), 4u);
-  // Only what was on its way to the host when the request went can be computed again: less than a
-  // block of each, and what the block size leaves over.
+  // Only tokens on their way to the host at the preemption may be computed again: less than a block
+  // per request, plus the remainder of the block size.
   EXPECT_LE(tiered.totals().recomputed_again, tiered.totals().preempted * 2 * 16);
 }
 
-// The second one stores what it hit, before the first one is seen to have computed it.
+// The second request stores its hit before the scheduler knows that the first request has computed
+// it.
 TEST(HostTier, WhatIsHitInTheStepThatComputesItIsStoredWhenItIsThere) {
   TierOptions setup;
   setup.gpu_blocks = 101;
-  setup.backend = Faulty(CopyDirection::kStore, Fate::kCopied);  // at once
+  setup.backend = Faulty(CopyDirection::kStore, Fate::kCopied);  // completes within Submit
   Tiered tiered(std::move(setup));
   tiered.Add(320, 0);
   tiered.Add(320, 0);
@@ -390,7 +396,7 @@ TEST(HostTier, ErrorsNameTheField) {
   };
   EXPECT_THAT(error({.cpu_blocks = 0}), HasSubstr("num_cpu_blocks"));
   EXPECT_THAT(error({.cpu_blocks = -1}), HasSubstr("num_cpu_blocks"));
-  // Bytes beyond the last whole word could not be checked.
+  // The tier checks whole words only, so the size of a block must be a multiple of a word.
   for (const size_t bytes : {0u, 4u, 12u}) {
     EXPECT_THAT(error({.cpu_blocks = 9, .block_bytes = bytes}), HasSubstr("block_bytes"));
   }

@@ -1,4 +1,4 @@
-// The speed of loads is measured where nobody names one.
+// The router measures the rate of loads if no rate is configured.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/load_rate.h"
 

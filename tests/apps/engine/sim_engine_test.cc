@@ -1,5 +1,5 @@
-// The simulated engine: every request ends, blocks come back, and admissions report what was
-// published.
+// In the simulated engine every request ends, all blocks are freed, and admissions report the
+// published sequence number.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/engine/sim_engine.h"
 
@@ -82,7 +82,8 @@ TEST(SimEngine, AdmissionCountsOnlyBatchesPublishedBeforeItsLookup) {
   engine.Step();
   ASSERT_EQ(recorder.admissions.size(), 2u);
   EXPECT_EQ(recorder.admissions[0].published, Seq(0));
-  // The first request's stores went out before the second one's lookup, which then hits them.
+  // The stores of the first request were sent before the lookup of the second request, so the
+  // second request hits them.
   EXPECT_EQ(recorder.admissions[1].published, Seq(1));
   EXPECT_EQ(recorder.admissions[1].hit_tokens, 144);
 }
@@ -121,8 +122,8 @@ TEST(SimEngine, LongPromptIsPrefilledInChunks) {
   EXPECT_EQ(recorder.finished.size(), 1u);
 }
 
-// Drafts that the model accepts save steps; those that it rejects are computed again, and what a
-// request has cached is the same.
+// Accepted drafts save steps. The engine computes rejected drafts again. Drafts do not change the
+// cached blocks of a request.
 TEST(SimEngine, DraftsSaveStepsAndChangeNoHit) {
   std::vector<int64_t> steps;
   for (const int64_t drafts : {0, 3}) {
@@ -134,11 +135,11 @@ TEST(SimEngine, DraftsSaveStepsAndChangeNoHit) {
     engine.Add({0, Prompt(500, 0), 100});
     RunUntilIdle(engine);
     steps.push_back(engine.totals().steps);
-    // A token and the drafts, in each step behind the prompt's.
+    // Each step after the prompt's step computes one token and the drafts.
     EXPECT_EQ(engine.totals().computed_tokens, 500 + (1 + drafts) * (steps.back() - 1));
     EXPECT_EQ(engine.totals().drafted > 0, drafts > 0);
     EXPECT_LT(engine.totals().drafts_accepted, engine.totals().drafted + (drafts == 0));
-    // 500 tokens and 99 of the answer are computed: 37 blocks of 16.
+    // The engine computes 500 tokens of the prompt and 99 of the answer: 37 blocks of 16.
     std::vector<TokenId> again = Prompt(500, 0);
     for (int64_t k = 0; k < 100; ++k) again.push_back(OutputToken(0, k, 1000));
     engine.Add({1, again, 1});
@@ -152,7 +153,8 @@ TEST(SimEngine, DraftsSaveStepsAndChangeNoHit) {
   EXPECT_LT(steps[1], 70);
 }
 
-// A Mamba group keeps the state of a chunk's end: with chunks that end anywhere nothing is hit.
+// A Mamba group keeps the state at the end of a chunk. If chunks ended at any token, no request
+// would hit.
 TEST(SimEngine, ChunksEndWhereAStateIsKept) {
   CacheConfig config;
   config.groups = {{.kind = SpecKind::kFullAttention, .block_size = 64},
@@ -175,7 +177,8 @@ TEST(SimEngine, ChunksEndWhereAStateIsKept) {
   EXPECT_EQ(recorder.admissions[1].hit_tokens, 448);
 }
 
-// One option names the release: rules of the cache, form of the hashes, layout of the events.
+// One option names the release. The release sets the rules of the cache, the form of the hashes and
+// the layout of the events.
 TEST(EngineRulesOption, NamesRulesHashesAndLayout) {
   CacheOptions options;
   options.draft_tokens = 2;
@@ -186,12 +189,12 @@ TEST(EngineRulesOption, NamesRulesHashesAndLayout) {
   EXPECT_EQ(newest->chain_form.extra_keys, ExtraKeyScheme::kTagged);
   EXPECT_FALSE(newest->groups[0].eagle);
   EXPECT_EQ(DialectOf(newest->rules), Dialect::kVllm12);
-  // The library's defaults and those of the command line are of one release.
+  // The defaults of the library and of the command line belong to the same release.
   EXPECT_EQ(newest->rules, CacheConfig().rules);
   EXPECT_EQ(DialectOf(CacheConfig().rules), kDefaultDialect);
   EXPECT_EQ(PublisherConfig().dialect, kDefaultDialect);
 
-  // Beside a connector hashes have no lookahead.
+  // With a connector, hashes have no lookahead.
   options.cpu_blocks = 100;
   const auto connected = MakeCacheConfig(options);
   ASSERT_TRUE(connected.ok());

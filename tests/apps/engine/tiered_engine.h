@@ -1,4 +1,4 @@
-// A simulated engine with host memory, and copies that fail as a test says.
+// A simulated engine with host memory, whose copies fail as a test specifies.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,13 +27,13 @@ namespace kvcast::tools {
 // The outcome of a batch of copies.
 enum class Fate : uint8_t {
   kCopied,
-  kLost,     // "done", but no byte was moved
-  kFailed,   // after it wrote anything
-  kRefused,  // not even begun
-  kLate,     // copied within Wait
+  kLost,     // reports "done", but moves no byte
+  kFailed,   // fails after it wrote garbage
+  kRefused,  // Submit fails
+  kLate,     // copied in Wait
 };
 
-// Copies within Submit; `fate` says how the nth batch of a direction ends.
+// Copies in Submit. `fate` gives the outcome of the nth batch of a direction.
 class FaultyBackend final : public CopyBackend {
  public:
   using FateOf = std::function<Fate(CopyDirection, int64_t)>;
@@ -105,7 +105,7 @@ struct TierOptions {
 inline constexpr WorkerId kWorker(1);
 inline constexpr int64_t kVocabulary = 1000;
 
-// A simulated engine with host memory, and its reports. The index of a router follows its events.
+// A simulated engine with host memory, and its reports. A router's index applies its events.
 class Tiered {
  public:
   explicit Tiered(TierOptions setup) : kind_(setup.kind) {
@@ -154,14 +154,14 @@ class Tiered {
   HostTier& host() { return *host_; }
   const SimTotals& totals() const { return engine_->totals(); }
 
-  // Prompts with the same `first` are the same as far as both go.
+  // Prompts with the same `first` have equal tokens up to the end of the shorter prompt.
   void Add(int64_t tokens, TokenId first, int64_t outputs = 1) {
     std::vector<TokenId> prompt(static_cast<size_t>(tokens));
     std::iota(prompt.begin(), prompt.end(), first);
     prompts_.push_back(prompt);
     engine_->Add({std::ssize(prompts_) - 1, std::move(prompt), outputs});
   }
-  // Model seconds.
+  // Returns the model time in seconds.
   double RunUntilIdle() {
     double seconds = 0;
     for (int step = 0; step < 20000 && !engine_->idle(); ++step) {
@@ -176,7 +176,7 @@ class Tiered {
     Add(tokens, first, outputs);
     return RunUntilIdle();
   }
-  // As many other prompts as the GPU holds, so that it forgets all before.
+  // Runs enough other prompts to fill the GPU, so that the GPU evicts all older blocks.
   void FillGpu() {
     for (int i = 0; i < 6; ++i) Serve(320, next_filler_ += 1000);
   }
@@ -191,11 +191,12 @@ class Tiered {
   std::vector<int64_t> finished;
   int64_t num_events = 0;
   std::function<void(const std::vector<Event>&)> on_events;
-  int64_t wrong_promises = 0;  // admissions that the index did not say beforehand
+  int64_t wrong_promises = 0;  // admissions that differ from the index's prediction
 
  private:
   void Compare(const Admission& seen) {
-    // A connector finds nothing for a request whose load failed, and the index cannot know.
+    // A connector finds no tokens for a request whose load failed. The index cannot know about the
+    // failure.
     const bool may_have_failed = !seen.first && totals().failed_loads > 0;
     if (kind_ == OffloadKind::kConnector && may_have_failed) return;
     std::vector<TokenId> tokens = prompts_[static_cast<size_t>(seen.number)];

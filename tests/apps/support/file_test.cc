@@ -1,4 +1,5 @@
-// Files: plain, gzip and zstd read alike; damage and size limits are errors that name the file.
+// Plain, gzip and zstd files read alike; damage and exceeded size limits give errors that name the
+// file.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/file.h"
 
@@ -36,7 +37,7 @@ std::string Zstd(const std::string& text) {
   return packed;
 }
 
-// Long and varied enough for several output chunks.
+// The text is long and varied enough for several output chunks.
 std::string LongText() {
   std::string text;
   for (int i = 0; i < 200000; ++i) text += std::to_string(i * 7919) + "\n";

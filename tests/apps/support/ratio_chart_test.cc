@@ -1,3 +1,4 @@
+// The ratio chart places ratios on logarithmic axes and clips them to the picture.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/ratio_chart.h"
 
@@ -16,7 +17,7 @@ TEST(RatioChart, PlacesRatiosByPowersOfTwo) {
       {{.title = "H2D",
         .lines = {
             {.name = "ours", .color = "red", .points = {{1024, 1.1}, {4096, 0.55}, {16384, 0}}}}}});
-  // From the upper left corner of the panel to its lower right one.
+  // The points run from the upper left corner of the panel to its lower right corner.
   EXPECT_THAT(svg, HasSubstr("points=\"50.0,60.0 260.0,210.0 470.0,360.0 \""));
   EXPECT_THAT(svg, HasSubstr(">1 KiB<"));
   EXPECT_THAT(svg, HasSubstr(">16 KiB<"));

@@ -1,5 +1,4 @@
-// Traces: sharing of block ids becomes sharing of tokens, and a wrong file is refused with its
-// line.
+// A trace turns shared block ids into shared tokens; a bad file is refused with its line number.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/support/trace.h"
 

@@ -1,4 +1,4 @@
-// Every byte of every path on a GPU, with guards around the pools.
+// Every path on a GPU copies every byte, and leaves the guards around the pools unchanged.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <random>
@@ -15,12 +15,12 @@ struct Case {
   CudaCopyPath path;
   size_t row_bytes;
   uint32_t rows;
-  size_t shift;  // of every address, to leave alignment
+  size_t shift;  // offset of every address, to break alignment
 };
 
 class GpuBytes : public testing::GpuTest, public ::testing::WithParamInterface<Case> {
  protected:
-  // Rows lie side by side in host memory, and far from each other on the GPU.
+  // Rows are adjacent in host memory, and far apart on the GPU.
   std::vector<CopyOp> Ops(CopyDirection direction) const {
     const Case& c = GetParam();
     const size_t pitch = c.row_bytes + 96;

@@ -1,4 +1,4 @@
-// What the tests on a GPU have in common. Without a GPU each of them skips and says why.
+// Shared parts of the tests on a GPU. Without a GPU each test is skipped with a reason.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@ namespace kvcast::cuda::testing {
 
 class GpuTest : public ::testing::Test {
  protected:
-  static constexpr size_t kGuard = 64 << 10;  // in front of and behind the pools
+  static constexpr size_t kGuard = 64 << 10;  // before and after the pools
   static constexpr size_t kPool = 48 << 20;
   static constexpr std::byte kPoison{0xA5};
 
@@ -48,7 +48,7 @@ class GpuTest : public ::testing::Test {
     return std::move(backend).value();
   }
 
-  // All of the GPU's memory of the test, guards included.
+  // Writes all GPU memory of the test, guards included.
   void WriteGpu(const std::vector<std::byte>& bytes) {
     std::memcpy(mirror_->base(), bytes.data(), bytes.size());
     Copy(gpu_->base(), mirror_->base(), bytes.size());
@@ -71,7 +71,7 @@ class GpuTest : public ::testing::Test {
     ASSERT_DRIVER_OK(device_->api().StreamSynchronize(compute_->get()));
   }
 
-  // The compute stream does nothing for a while, longer than any copy here takes.
+  // Blocks the compute stream for longer than any copy of these tests takes.
   void StallCompute() {
     ASSERT_TRUE(
         LaunchTool(device_, kernels_->stall, 1, 1, compute_->get(), uint64_t{100'000'000}).ok());

@@ -1,5 +1,5 @@
-// Copies beside computation on a GPU. Each test has a control without the event, which must see
-// wrong bytes: else the test would show nothing.
+// Copies keep their order with computation on a GPU. Each test has a control without the event. The
+// control must see wrong bytes, or the test would prove nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/cuda/gpu/gpu.h"
 
@@ -17,7 +17,7 @@ class GpuOrder : public testing::GpuTest, public ::testing::WithParamInterface<C
     config.calibrate = false;
     config.load_path = config.store_path = GetParam();
     backend_ = Backend(config);
-    // Loads kernels, which may wait for all streams the first time.
+    // The first copies load the kernels. That load may wait for all streams.
     Store(nullptr);
     Load(nullptr);
   }
@@ -83,7 +83,7 @@ TEST_P(GpuOrder, AHeldBackStreamSeesWhatWasLoaded) {
     std::memset(host(0), 3, kBytes);
     SetCompute(gpu(0), kBytes, 1);
     SyncCompute();
-    // The load itself comes late.
+    // The stall delays the load itself.
     ASSERT_TRUE(
         LaunchTool(device_, kernels_->stall, 1, 1, stalled.get(), uint64_t{100'000'000}).ok());
     ASSERT_DRIVER_OK(api().EventRecord(gate.get(), stalled.get()));

@@ -115,7 +115,7 @@ TEST_F(NamingServiceTest, GroupsThatAreNotToldAreNoProof) {
   EXPECT_EQ(Reusable(20), 12);
   EXPECT_FALSE(AskTokens(20).exact);
   EXPECT_EQ(AskTokens(20).reason,
-            "the kinds of the groups are neither sent nor registered: tell groups");
+            "the kinds of the groups are neither sent nor registered: set groups");
   EXPECT_TRUE(Ask({.tokens = Tokens(500, 20)}).exact) << "nothing of it is held";
 }
 
@@ -126,7 +126,7 @@ TEST_F(NamingServiceTest, WhatTheStreamShowsNeedNotBeTold) {
   };
   Send(Batch(store(Hash(1), 1, {}), store(Hash(2), 5, Hash(1))));
   EXPECT_EQ(AskTokens(20).reason,
-            "no reuse seen yet that shows that all groups were announced: tell groups");
+            "no reuse seen yet that shows that all groups were announced: set groups");
   Send(Batch(store(Hash(3), 100, Hash(1))));
   EXPECT_EQ(AskTokens(20).reason, "");
   EXPECT_TRUE(AskTokens(20).exact);
@@ -390,7 +390,7 @@ TEST_F(NamingServiceTest, AQueryHashesInSoManyWaysAndNoMore) {
     if (answer.exact) {
       EXPECT_EQ(answer.match.gpu_tokens, 64);
     } else {
-      EXPECT_EQ(answer.reason, "budget: the engines that were asked hash in too many ways");
+      EXPECT_EQ(answer.reason, "budget: the queried engines use too many hash schemes");
       EXPECT_EQ(answer.match.gpu_tokens, 0);
     }
   }
@@ -431,7 +431,7 @@ TEST_F(NamingServiceTest, TwoContentsOfAHashAreNoProof) {
   Send(Batch(SglangStore({Hash(1)}, Tokens(90, 4))));
   EXPECT_EQ(Reusable(20), 0);
   EXPECT_EQ(AskTokens(20).reason,
-            "ambiguous: the worker gave a hash two contents, or a content two");
+            "ambiguous: the worker used a hash for two contents, or two hashes for a content");
 }
 
 TEST_F(NamingServiceTest, AnEngineThatReportsHitsIsServed) {
@@ -505,7 +505,7 @@ TEST_F(LoraTest, APathThatIsNotToldIsNoProof) {
   EXPECT_EQ(answer.named_by, NamedBy::kContent);
   EXPECT_EQ(answer.match.gpu_tokens, 64);
   EXPECT_FALSE(answer.exact);
-  EXPECT_EQ(answer.reason, "the LoRA path decides and is not known: tell lora_paths, or lora_path");
+  EXPECT_EQ(answer.reason, "the LoRA path decides and is not known: set lora_paths, or lora_path");
   EXPECT_TRUE(AskTokens(100).exact) << "without an adapter";
 }
 

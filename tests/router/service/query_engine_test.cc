@@ -156,7 +156,8 @@ TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
     return status;
   });
   const auto answers = engine.Answer(ByTokens(100), sources);
-  EXPECT_EQ(answers.value()[0].reason, "hash scheme: the stores' unit is not the worker's");
+  EXPECT_EQ(answers.value()[0].reason,
+            "hash scheme: the stores' hash block size is not the worker's");
 }
 
 TEST_F(QueryEngineTest, AStreamThatIsNotHeardSaysWhatToLookAt) {

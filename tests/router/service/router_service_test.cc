@@ -172,7 +172,7 @@ TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
     EXPECT_EQ(worker.at("named_by"), "content");
     EXPECT_EQ(worker.at("exact"), false);
     EXPECT_EQ(worker.at("reason"),
-              "the kinds of the groups are neither sent nor registered: tell groups");
+              "the kinds of the groups are neither sent nor registered: set groups");
   }
   EXPECT_EQ(workers[0].at("scheme"), Json({{"state", "matched"},
                                            {"algorithm", "sha256_cbor"},

@@ -85,7 +85,8 @@ TEST_F(RoutingDeskTest, LoadOutweighsASmallHit) {
   EXPECT_EQ(Chosen(Decide(plain, answers)), "w0");
   const RouteDecision second = Decide(plain, answers);
   EXPECT_EQ(Chosen(second), "w1");
-  EXPECT_EQ(second.reason, "0 of 1000 tokens reusable; cost 1000, the least; next is w0 with 1680");
+  EXPECT_EQ(second.reason,
+            "0 of 1000 tokens reusable; cost 1000, the lowest; next is w0 with 1680");
 }
 
 TEST_F(RoutingDeskTest, SiblingsFollowTheFirstOfTheBurst) {
@@ -241,17 +242,20 @@ TEST(ParseFeedback, WhatIsWrongIsNamed) {
       {"{}", "event: must be admitted, first_token, finished or load"},
       {R"({"event": "lost", "request_id": "r"})",
        "event: must be admitted, first_token, finished or load"},
-      {R"({"event": "finished"})", "load goes with worker, all other events with request_id"},
+      {R"({"event": "finished"})",
+       "event load requires worker, all other events require request_id"},
       {R"({"event": "load", "request_id": "r"})",
-       "load goes with worker, all other events with request_id"},
-      {R"({"event": "load", "worker": "w"})", "queued_requests: goes with load"},
-      {R"({"event": "admitted", "request_id": "r"})", "reused_tokens: goes with admitted"},
+       "event load requires worker, all other events require request_id"},
+      {R"({"event": "load", "worker": "w"})",
+       "queued_requests: required with event load, and allowed only there"},
+      {R"({"event": "admitted", "request_id": "r"})",
+       "reused_tokens: required with event admitted, and allowed only there"},
       {R"({"event": "admitted", "request_id": "r", "reused_tokens": -1})",
-       "reused_tokens: must be an integer, not negative"},
+       "reused_tokens: must be a non-negative integer"},
       {R"({"event": "finished", "request_id": "r", "next_seq": 1})",
-       "next_seq: goes with admitted"},
+       "next_seq: allowed only with event admitted"},
       {R"({"event": "admitted", "request_id": "r", "reused_tokens": 1, "next_seq": -1})",
-       "next_seq: must be an integer, not negative"},
+       "next_seq: must be a non-negative integer"},
       {R"({"event": "finished", "request_id": "r", "x": 1})", "unknown member: x"}};
   for (const auto& [body, message] : wrong) {
     EXPECT_EQ(ParseFeedback(body).status().message(), message) << body;

@@ -149,8 +149,8 @@ struct Wrong {
 
 TEST(SourceJson, WhatIsWrongIsNamed) {
   const Wrong wrong[] = {
-      {R"({"endpoint": "e"})", "name: needed"},
-      {R"({"name": "w"})", "endpoint: needed"},
+      {R"({"endpoint": "e"})", "name: required"},
+      {R"({"name": "w"})", "endpoint: required"},
       {R"({"name": 7, "endpoint": "e"})", "name: must be a string"},
       {R"({"name": "w", "endpoint": "e", "blocksize": 16})", "unknown member: blocksize"},
       {R"({"name": "w", "endpoint": "e", "format": "sglang"})",
@@ -159,7 +159,7 @@ TEST(SourceJson, WhatIsWrongIsNamed) {
       {R"({"name": "w", "endpoint": "e", "format": "trtllm", "window_sizes": [8]})",
        "tokens_per_block: out of range"},
       {R"({"name": "w", "endpoint": "e", "window_sizes": [8]})",
-       "window_sizes, tokens_per_block: need format trtllm"},
+       "window_sizes, tokens_per_block: allowed only with format trtllm"},
       {R"({"name": "w", "endpoint": "http://h/"})", "endpoint: http://h/ needs format trtllm"},
       {R"({"name": "w", "endpoint": "e", "window_sizes": [0]})",
        "window_sizes: must be a positive integer"},
@@ -167,7 +167,7 @@ TEST(SourceJson, WhatIsWrongIsNamed) {
       {R"({"name": "w", "endpoint": "e", "data_parallel_size": 1025})",
        "data_parallel_size: must be at most 1024"},
       {R"({"name": "w", "endpoint": "e", "ranks_on": "topic"})",
-       "ranks_on: neither \"ports\" nor \"tag\""},
+       "ranks_on: must be \"ports\" or \"tag\""},
       {R"({"name": "w", "endpoint": "e", "hash_algorithm": "md5"})",
        "hash_algorithm: unknown algorithm 'md5'"},
       {R"({"name": "w", "endpoint": "e", "none_hash": "abc"})", "none_hash: not hex digits"},
@@ -181,18 +181,18 @@ TEST(SourceJson, WhatIsWrongIsNamed) {
       {R"({"name": "w", "endpoint": "e", "reports_hits": 1})",
        "reports_hits: must be true or false"},
       {R"({"name": "w", "endpoint": "e", "data_parallel_rank": -1})",
-       "data_parallel_rank: must be an integer, not negative"},
+       "data_parallel_rank: must be a non-negative integer"},
       {R"({"name": "w", "endpoint": "e", "sparse_retention": 4})",
-       "sparse_alignment: needed by the sparse rule"},
+       "sparse_alignment: required by the sparse rule"},
       {R"({"name": "w", "endpoint": "e", "release": "0.33"})",
        "release: must be one of \"v0.21\", \"2026-05\", \"2026-08\", \"v0.32\", \"v0.33\""},
       {R"({"name": "w", "endpoint": "e", "eagle": 1})", "eagle: must be true or false"},
       {R"({"name": "w", "endpoint": "e", "chunk_size": 0})",
        "chunk_size: must be a positive integer"},
       {R"({"name": "w", "endpoint": "e", "lookahead": -1})",
-       "lookahead: must be an integer, not negative"},
+       "lookahead: must be a non-negative integer"},
       {R"({"name": "w", "endpoint": "e", "replay_tokens": "8"})",
-       "replay_tokens: must be an integer, not negative"},
+       "replay_tokens: must be a non-negative integer"},
       {R"({"name": "w", "endpoint": "e", "lora_paths": ["/a"]})",
        "lora_paths: must be an object of at most 4096 members"},
       {R"({"name": "w", "endpoint": "e", "lora_paths": {"sql": 1}})",
@@ -210,7 +210,7 @@ TEST(SourceJson, WrongFlagsAreNamed) {
        "expected NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...], got '=tcp://h:1'"},
       {"w=", "expected NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...], got 'w='"},
       {"w=e,size=3", "unknown member: size"},
-      {"w=e,alignment=x", "alignment: must be an integer, not negative"},
+      {"w=e,alignment=x", "alignment: must be a non-negative integer"},
       {"w=e,reports_hits=yes", "reports_hits: must be true or false"},
       {"w=e,groups=full_attention", "groups[0]: must be an object with kind and block_size"},
       {"w=e,groups=sliding_window:16:x", "groups[0].sliding_window: must be a positive integer"},
@@ -241,15 +241,15 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
 }
 
 TEST(ReadConfig, WhatIsWrongIsNamed) {
-  const Wrong wrong[] = {
-      {"{", "not JSON"},
-      {"[]", "must be an object"},
-      {R"({"source": []})", "unknown member: source"},
-      {R"({"sources": [{"name": "w"}]})", "sources[0]: endpoint: needed"},
-      {R"({"http": "localhost"})", "http: expected ADDR:PORT, got 'localhost'"},
-      {R"({"http": "h:65536"})", "http: expected ADDR:PORT, got 'h:65536'"},
-      {R"({"weights": {"load": 1}})", "weights: unknown member: load"},
-      {R"({"weights": {"load_token": -1}})", "weights.load_token: not a number in its range"}};
+  const Wrong wrong[] = {{"{", "not JSON"},
+                         {"[]", "must be an object"},
+                         {R"({"source": []})", "unknown member: source"},
+                         {R"({"sources": [{"name": "w"}]})", "sources[0]: endpoint: required"},
+                         {R"({"http": "localhost"})", "http: expected ADDR:PORT, got 'localhost'"},
+                         {R"({"http": "h:65536"})", "http: expected ADDR:PORT, got 'h:65536'"},
+                         {R"({"weights": {"load": 1}})", "weights: unknown member: load"},
+                         {R"({"weights": {"load_token": -1}})",
+                          "weights.load_token: not a number in the allowed range"}};
   for (const auto& [text, message] : wrong) {
     RouterOptions options;
     EXPECT_EQ(ReadConfig(text, options).message(), message) << text;

@@ -98,8 +98,8 @@ TEST_F(SourceProofTest, AnswersThatFeedbackContradictsAreNotExact) {
   EXPECT_FALSE(Ask(9).exact);
   EXPECT_TRUE(Ask(9).reuse_contradicts);
   EXPECT_EQ(Ask(9).reason,
-            "feedback: requests reuse 4 tokens less than promised, as where a block is dropped for "
-            "a draft head: tell eagle");
+            "feedback: requests reuse 4 tokens fewer than promised, as if a block is dropped for "
+            "a draft head: set eagle");
   Compare(8, 8, ReuseFeedback::kAgreeing);
   EXPECT_TRUE(Ask(9).exact);
 }
@@ -116,12 +116,12 @@ TEST_F(SourceProofTest, AContradictionSaysWhatItLooksLike) {
   Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8))));
   Compare(8, 11, 3);
   EXPECT_EQ(Ask(9).reason,
-            "feedback: requests reuse 3 tokens more than promised, as where another release looks "
-            "further: tell release");
+            "feedback: requests reuse 3 tokens more than promised, as if another release looks "
+            "further: set release");
   Compare(8, 1, 3);
   EXPECT_EQ(Ask(9).reason,
-            "feedback: requests reuse 7 tokens less than promised, as where a group announces "
-            "nothing: tell groups, or replay_tokens");
+            "feedback: requests reuse 7 tokens fewer than promised, as if a group announces "
+            "nothing: set groups, or replay_tokens");
 }
 
 }  // namespace
