@@ -11,35 +11,22 @@ namespace {
 
 constexpr uint64_t kMaxRequestsPerSecond = 60;
 
-std::vector<uint8_t> Bytes(Frame frame) { return {frame.begin(), frame.end()}; }
-
 }  // namespace
 
 Follower::Follower(WorkerId worker, const stream::SourceLimits& limits, bool can_replay,
-                   const SimPublisher& publisher, PrefixIndex& index, Record& record,
-                   FollowerHooks hooks)
+                   const SimPublisher& publisher, PrefixIndex& index, Record& record)
     : worker_(worker),
       limits_(limits),
       can_replay_(can_replay),
       publisher_(publisher),
       index_(index),
       record_(record),
-      replica_(worker, index),
-      source_(limits, can_replay, Hooks(std::move(hooks))) {}
+      replica_(worker, index) {}
 
-stream::SourceHooks Follower::Hooks(FollowerHooks link) {
+stream::SourceHooks Follower::Hooks() {
   stream::SourceHooks hooks;
   hooks.apply = [this](const stream::Batch& batch) { return Apply(batch); };
   hooks.reset = [this](ResetReason reason) { Reset(reason); };
-  hooks.request_replay = [request = link.request](uint64_t start) {
-    request(Bytes(stream::EncodeSeq(start)));
-  };
-  hooks.request_extended = [request = link.request](const residency::ExtensionRequest& asked) {
-    request(Bytes(residency::EncodeRequest(asked)));
-  };
-  hooks.take_turn = link.take_turn;
-  hooks.close_replay = link.close_request;
-  hooks.renew_live = link.renew_live;
   hooks.begin_snapshot = [this] {
     repairs_ = false;
     replica_.BeginSnapshot();
@@ -163,7 +150,7 @@ uint64_t Follower::DifferingBuckets(const residency::PublisherStatus& status) {
 }
 
 void Follower::Check(int64_t now_ms) {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   if (status.state != last_state_) {
     last_state_ = status.state;
     ++record_.reached["state: " + std::string(SourceStateName(status.state)) + " (" +
@@ -189,7 +176,7 @@ void Follower::Check(int64_t now_ms) {
       (status.weight == 1 && status.reason == SourceReason::kNone)) {
     Fail("Honest", "a state that is not sure has full weight and no reason");
   }
-  const stream::HoldBack& held = source_.hold_back();
+  const stream::HoldBack& held = source_->hold_back();
   if (held.batches() > limits_.hold_back_batches || held.bytes() > limits_.hold_back_bytes) {
     Fail("Bounded", "hold-back");
   }
@@ -206,8 +193,15 @@ void Follower::Check(int64_t now_ms) {
   }
 }
 
+void Follower::CheckTaken(int64_t now_ms, uint64_t seq) {
+  const SourceStatus status = source_->status(now_ms);
+  if (status.next_seq + status.lag <= seq) {
+    Fail("Prompt", "batch " + std::to_string(seq) + " was received and is not known");
+  }
+}
+
 void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   if (status.state != SourceState::kSynced || !can_replay_) return;
   const bool later = life_ && (*life_ > life || (*life_ == life && status.next_seq >= next_seq));
   if (later || (!life_ && next_seq == 0)) return;
@@ -217,7 +211,7 @@ void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
 }
 
 void Follower::CheckSilence(int64_t now_ms) {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   const bool can_hear = can_replay_ && (limits_.probe_interval_ms > 0 || status.extended);
   if (status.state == SourceState::kSynced && can_hear && now_ms - heard_ms_ > limits_.stale_ms) {
     Fail("Detecting", "synced after " + std::to_string(now_ms - heard_ms_) + " ms of silence");
@@ -225,7 +219,7 @@ void Follower::CheckSilence(int64_t now_ms) {
 }
 
 void Follower::CheckContent(int64_t now_ms, bool always) {
-  const SourceState state = source_.status(now_ms).state;
+  const SourceState state = source_->status(now_ms).state;
   if (damaged_ || !life_ || publisher_.oracle(*life_).next_seq() != next_) return;
   if (state != SourceState::kSynced && state != SourceState::kCleared) return;
   if (!always && visible_ == compared_ && ++unchanged_ % 8 != 0) return;
@@ -248,7 +242,7 @@ void Follower::CheckContent(int64_t now_ms, bool always) {
 }
 
 void Follower::CheckConverged(int64_t now_ms) {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   if (!can_replay_) {
     if (silent_since_connect_ && status.state == SourceState::kSuspect &&
         status.reason == SourceReason::kReconnected) {
@@ -304,7 +298,7 @@ void Follower::Damage(Random& random, int64_t entries) {
 }
 
 void Follower::CountReached(int64_t now_ms) const {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   const auto count = [this](const char* name, uint64_t n) {
     if (n > 0) record_.reached[name] += n;
   };

@@ -39,14 +39,18 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
       record_(record),
       random_(seed, 0x11000 + static_cast<uint64_t>(number)),
       publisher_(seed, number),
+      bound_(random_.Percent(20)),
+      live_(random_),
       follower_(WorkerId(static_cast<uint32_t>(number)), limits, can_replay, publisher_, index,
-                record,
-                {.take_turn = [this] { return TakeTurn(); },
-                 .request = [this](std::vector<uint8_t> start) { Request(std::move(start)); },
-                 .close_request = [this] { CloseRequest(); },
-                 .renew_live = [this] { renewal_ = true; }}) {}
-
-void Link::Start() { Connect(); }
+                record),
+      pump_({.limits = limits,
+             .can_replay = can_replay,
+             .bound = bound_,
+             .messages_per_turn =
+                 static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256)},
+            *this, turns, follower_.Hooks()) {
+  follower_.Watch(pump_.source());
+}
 
 int64_t Link::Amount(FaultKind kind) {
   const Window& active = window(kind);
@@ -56,11 +60,29 @@ int64_t Link::Amount(FaultKind kind) {
 // TCP holds back what a partition stops.
 int64_t Link::Passable(int64_t ms) const { return std::max(ms, partitioned_until_ms_); }
 
+bool Link::OpenLive() {
+  if (agenda_.now_ms() < endpoint_free_ms_ || (connection_ > 0 && random_.Percent(3))) {
+    ++record_.reached["live connections that could not be made"];
+    return false;
+  }
+  live_.Clear();
+  watched_ = true;
+  Connect();
+  return true;
+}
+
+void Link::EndLive() {
+  watched_ = false;
+  given_.reset();
+  if (!bound_) return;
+  ++connection_;
+  subscribed_ = established_ = false;
+  endpoint_free_ms_ = agenda_.now_ms() + random_.Roll(150);
+}
+
 void Link::Connect() {
   ++connection_;
-  subscribed_ = established_ = disconnected_ = told_disconnected_ = false;
-  connected_event_ = renewal_ = false;
-  live_.clear();
+  subscribed_ = established_ = false;
   last_arrival_ms_ = 0;
   agenda_.At(agenda_.now_ms() + random_.Between(1, 20),
              [this, connection = connection_] { TryConnect(connection); });
@@ -75,22 +97,37 @@ void Link::TryConnect(uint64_t connection) {
   }
   // The subscription may take a little longer than the handshake.
   agenda_.At(now + random_.Between(0, 6), [this, connection] {
-    if (connection == connection_ && !disconnected_) subscribed_ = true;
+    if (connection == connection_) subscribed_ = true;
   });
-  agenda_.At(now + 1, [this, connection] {
-    if (connection != connection_ || disconnected_) return;
-    established_ = connected_event_ = true;
-    Work();
-  });
+  agenda_.At(now + 1, [this, connection] { Establish(connection); });
+  if (!bound_ || !random_.Percent(30)) return;
+  agenda_.At(now + random_.Roll(3000), [this, connection] { VisitByStranger(connection); });
 }
 
-// Both ends lose the connection.
+void Link::Establish(uint64_t connection) {
+  if (connection != connection_) return;
+  established_ = true;
+  live_.Push(stream::LiveEvent::kConnected);
+  Wake();
+}
+
+// Whoever connects to a bound endpoint and is no publisher.
+void Link::VisitByStranger(uint64_t connection) {
+  if (connection != connection_) return;
+  ++record_.reached["strangers at a bound endpoint"];
+  live_.Push(stream::LiveEvent::kHandshakeFailed);
+  live_.Push(stream::LiveEvent::kDisconnected);
+  Wake();
+}
+
+// Both ends lose the connection, and it is made again.
 void Link::Break() {
-  if (disconnected_) return;
-  subscribed_ = false;
-  disconnected_ = true;
-  if (!established_) return Connect();
-  agenda_.At(agenda_.now_ms(), [this] { Work(); });
+  if (bound_ && !watched_) return;
+  if (established_) {
+    live_.Push(stream::LiveEvent::kDisconnected);
+    Wake();
+  }
+  Connect();
 }
 
 void Link::Send(const RingEntry& entry) {
@@ -101,12 +138,12 @@ void Link::Send(const RingEntry& entry) {
     });
     return;
   }
-  Message message{connection_, entry};
+  RingEntry message = entry;
   if (Strikes(FaultKind::kTruncateLive) && entry.payload->size() > 2) {
     const auto cut = static_cast<std::ptrdiff_t>(
         1 + random_.Roll(static_cast<int64_t>(entry.payload->size()) - 1));
-    message.entry.payload = std::make_shared<const std::vector<uint8_t>>(
-        entry.payload->begin(), entry.payload->begin() + cut);
+    message.payload = std::make_shared<const std::vector<uint8_t>>(entry.payload->begin(),
+                                                                   entry.payload->begin() + cut);
     ++record_.reached["truncated batches"];
   }
   const int64_t delay =
@@ -118,46 +155,40 @@ void Link::Send(const RingEntry& entry) {
   } else {
     arrival = last_arrival_ms_ = std::max(arrival, last_arrival_ms_);
   }
-  if (Strikes(FaultKind::kDuplicateLive)) {
-    agenda_.At(arrival + random_.Roll(50), [this, message] { Arrive(message); });
-  }
-  agenda_.At(arrival, [this, message] { Arrive(message); });
+  const auto arrive = [this, connection = connection_, message] { Arrive(connection, message); };
+  if (Strikes(FaultKind::kDuplicateLive)) agenda_.At(arrival + random_.Roll(50), arrive);
+  agenda_.At(arrival, arrive);
 }
 
-void Link::Arrive(Message message) {
-  if (message.connection != connection_ || disconnected_) return;
-  live_.push_back(std::move(message));
-  Work();
-}
-
-bool Link::TakeTurn() {
-  in_turns_ = true;
-  waits_ = !turns_.Take(this);
-  return !waits_;
-}
-
-void Link::CloseRequest() {
-  request_open_ = waits_ = false;
-  if (!std::exchange(in_turns_, false)) return;
-  turns_.Leave(this);
-  agenda_.At(agenda_.now_ms(), on_turns_);
+void Link::Arrive(uint64_t connection, const RingEntry& message) {
+  if (connection != connection_) return;
+  live_.Push(message);
+  Wake();
 }
 
 void Link::LookAtTurns() {
-  if (waits_ && turns_.Has(this)) Work();
+  if (pump_.has_new_turn()) Wake();
 }
 
-void Link::Request(std::vector<uint8_t> start) {
+void Link::CloseRequest() {
+  request_open_ = reply_cut_ = false;
+  replies_.clear();
+  if (pump_.has_turn()) agenda_.At(agenda_.now_ms(), on_turns_);
+}
+
+void Link::OpenRequest(Frame start) {
   const auto asked = residency::ParseRequest(start);
   const bool small = asked && asked->verb == residency::Verb::kStatus && asked->argument == 0;
-  if (!small && !turns_.Has(this)) record_.Fail("Bounded", "a replay out of turn");
+  if (!small && !pump_.has_turn()) record_.Fail("Bounded", "a replay out of turn");
   ++request_;
   request_open_ = true;
+  reply_cut_ = false;
   last_reply_ms_ = 0;
   replies_.clear();
   const int64_t arrival = Passable(agenda_.now_ms() + random_.Between(1, 4));
-  agenda_.At(arrival,
-             [this, request = request_, start = std::move(start)] { Serve(request, start); });
+  agenda_.At(arrival, [this, request = request_, bytes = std::vector(start.begin(), start.end())] {
+    Serve(request, bytes);
+  });
 }
 
 // A request waits for a publisher to be there; it dies with the life that has it.
@@ -227,7 +258,7 @@ void Link::SendReply(ReplyMessage reply) {
       return;
     }
     replies_.push_back(reply);
-    Work();
+    Wake();
   };
   if (scrambled && random_.Percent(50)) agenda_.At(arrival + random_.Roll(30), arrive);
   agenda_.At(arrival, arrive);
@@ -238,9 +269,9 @@ void Link::BreakReplies() {
   const int64_t arrival = std::max(Passable(agenda_.now_ms() + Latency()), last_reply_ms_);
   agenda_.At(arrival, [this, request = request_] {
     if (!request_open_ || request != request_) return;
-    broken_request_ = request;
+    reply_cut_ = true;
     ++record_.reached["reply connections broken"];
-    Work();
+    Wake();
   });
 }
 
@@ -275,75 +306,81 @@ void Link::AskSnapshot() {
 }
 
 // As the subscriber's thread does: the connection's events before messages, live before replies.
+void Link::Wake() {
+  if (std::exchange(woken_, true)) return;
+  const int64_t latency = random_.Percent(75) ? 0 : random_.Between(1, 3);
+  agenda_.At(std::max(agenda_.now_ms() + latency, follower_paused_until_ms_), [this] {
+    woken_ = false;
+    Work();
+  });
+}
+
 void Link::Work() {
-  if (working_) return;
-  if (agenda_.now_ms() < follower_paused_until_ms_) {
-    agenda_.At(follower_paused_until_ms_, [this] { Work(); });
-    return;
-  }
-  working_ = true;
-  stream::Source& source = follower_.source();
-  if (std::exchange(connected_event_, false)) {
-    source.OnConnected(follower_ms());
-    follower_.NoteConnected();
-    follower_.NoteHeard(follower_ms());
-    follower_.Check(follower_ms());
-  }
-  if (disconnected_ && !std::exchange(told_disconnected_, true)) source.OnDisconnected();
-  DrainLive();
-  DrainReplies();
-  if (request_open_ && replies_.empty() && broken_request_ == request_) {
-    broken_request_ = 0;
-    source.OnReplyCut(follower_ms());
-    follower_.Check(follower_ms());
-  }
-  if (waits_ && turns_.Has(this)) {
-    waits_ = false;
-    source.OnTurn(follower_ms());
-  }
-  if (disconnected_ && live_.empty()) renewal_ = true;
-  source.OnTimer(follower_ms());
-  follower_.Check(follower_ms());
+  if (agenda_.now_ms() < follower_paused_until_ms_) return Wake();
+  pump_.Work(follower_ms());
+  CheckPump();
   follower_.CheckSilence(follower_ms());
-  if (renewal_) Connect();
-  working_ = false;
+  CheckNothingIsLeft();
   ScheduleTimer();
 }
 
-void Link::DrainLive() {
-  while (!live_.empty() && !renewal_) {
-    const Message message = std::move(live_.front());
-    live_.pop_front();
-    ++record_.events;
-    const stream::SeqFrame seq = stream::EncodeSeq(message.entry.seq);
-    const std::array<Frame, 3> frames = {Frame{}, Frame(seq), Frame(*message.entry.payload)};
-    const std::optional<stream::Batch> batch = stream::ParseLive(frames);
-    if (!batch) continue;
-    follower_.NoteLive();
-    follower_.source().OnLive(*batch, follower_ms());
-    follower_.NoteHeard(follower_ms());
-    follower_.Check(follower_ms());
+// The pump has handled what it received before.
+void Link::CheckPump() {
+  follower_.Check(follower_ms());
+  if (given_) follower_.CheckTaken(follower_ms(), *given_);
+  given_.reset();
+}
+
+// A pump that leaves something without being woken for it comes back by itself.
+void Link::CheckNothingIsLeft() {
+  const bool comes_back = pump_.deadline_ms() <= follower_ms();
+  if (watched_ && live_.announces()) return Wake();
+  if (comes_back) return;
+  if (watched_ && live_.has_unannounced()) record_.Fail("Prompt", "live messages are left");
+  if (request_open_ && (!replies_.empty() || reply_cut_) && !pump_.renewal_scheduled()) {
+    record_.Fail("Prompt", "replies are left");
   }
 }
 
-void Link::DrainReplies() {
-  while (!replies_.empty() && !renewal_) {
-    const ReplyMessage reply = std::move(replies_.front());
-    replies_.pop_front();
-    if (!request_open_ || reply.request != request_) continue;
-    ++record_.events;
-    const stream::SeqFrame seq = stream::EncodeSeq(reply.entry.seq);
-    const std::array<Frame, 4> frames = {Frame{}, Frame{}, Frame(seq), Frame(*reply.entry.payload)};
-    stream::Frames parts(frames);
-    if (!publisher_.topic_in_replies()) parts = parts.subspan(1);
-    follower_.source().OnReply(stream::ParseReply(parts), follower_ms());
+std::optional<stream::LiveEvent> Link::NextLiveEvent() {
+  follower_.Check(follower_ms());
+  const std::optional<stream::LiveEvent> event = live_.NextEvent();
+  if (event == stream::LiveEvent::kConnected) {
+    follower_.NoteConnected();
     follower_.NoteHeard(follower_ms());
-    follower_.Check(follower_ms());
   }
+  return event;
+}
+
+std::optional<stream::Frames> Link::ReceiveLive() {
+  CheckPump();
+  std::optional<RingEntry> message = live_.NextMessage();
+  if (!message) return std::nullopt;
+  ++record_.events;
+  received_ = *std::move(message);
+  received_seq_ = stream::EncodeSeq(received_.seq);
+  received_frames_ = {Frame{}, Frame(received_seq_), Frame(*received_.payload), Frame{}};
+  given_ = received_.seq;
+  follower_.NoteLive();
+  follower_.NoteHeard(follower_ms());
+  return stream::Frames(received_frames_).first(3);
+}
+
+std::optional<stream::Frames> Link::ReceiveReply() {
+  CheckPump();
+  if (replies_.empty()) return std::nullopt;
+  ++record_.events;
+  received_ = std::move(replies_.front().entry);
+  replies_.pop_front();
+  received_seq_ = stream::EncodeSeq(received_.seq);
+  received_frames_ = {Frame{}, Frame{}, Frame(received_seq_), Frame(*received_.payload)};
+  follower_.NoteHeard(follower_ms());
+  const stream::Frames parts(received_frames_);
+  return publisher_.topic_in_replies() ? parts : parts.subspan(1);
 }
 
 void Link::ScheduleTimer() {
-  const int64_t deadline = follower_.source().deadline_ms();
+  const int64_t deadline = pump_.deadline_ms();
   if (deadline == stream::Source::kNever) return;
   const int64_t due = std::max(deadline - clock_offset_ms_, agenda_.now_ms() + 1);
   if (timer_ms_ > agenda_.now_ms() && timer_ms_ <= due) return;
@@ -363,12 +400,19 @@ void Link::Restart(int64_t batches, bool large_ring) {
 // What is under way still arrives, and the follower does not see the end until later.
 void Link::RestartSilently(int64_t amount) {
   // Without an epoch nobody could tell.
-  if (!follower_.source().status(follower_ms()).extended) return Restart(amount);
+  if (!follower_.status(follower_ms()).extended) return Restart(amount);
   subscribed_ = false;
   publisher_.Restart(/*large_ring=*/false, /*same_kind=*/true);
   for (int64_t i = 0; i < amount; ++i) publisher_.PublishStep();
   publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 100);
   ++record_.reached["restarts that were not seen at once"];
+  if (bound_ && established_) {
+    // The new life connects while the connection of the old one seems to live on.
+    agenda_.At(publisher_up_ms_, [this, connection = connection_] {
+      if (connection == connection_) subscribed_ = true;
+      Establish(connection);
+    });
+  }
   agenda_.At(agenda_.now_ms() + amount * 20, [this, connection = connection_] {
     if (connection == connection_) Break();
   });
@@ -401,17 +445,17 @@ void Link::Apply(const Fault& fault) {
       return Send(publisher_.PublishClear());
     case FaultKind::kClockJump:
       clock_offset_ms_ += fault.amount;
-      return Work();
+      return Wake();
     case FaultKind::kDamage:
       // Only digests can find it.
-      if (follower_.source().status(follower_ms()).extended && publisher_.tells_state())
+      if (follower_.status(follower_ms()).extended && publisher_.tells_state())
         follower_.Damage(random_, fault.amount);
       return;
     case FaultKind::kContradict:
-      follower_.source().OnContradiction(follower_ms());
+      pump_.Contradict(follower_ms());
       follower_.Check(follower_ms());
       ++record_.reached["contradictions"];
-      return Work();
+      return Wake();
     case FaultKind::kOversize: {
       const RingEntry entry = publisher_.PublishStep();
       oversize_.emplace(publisher_.life(), entry.seq);

@@ -86,8 +86,7 @@ class World {
 
   bool AnyQuarantined() {
     return std::any_of(links_.begin(), links_.end(), [](const Station& station) {
-      const SourceStatus status =
-          station.link->follower().source().status(station.link->follower_ms());
+      const SourceStatus status = station.link->follower().status(station.link->follower_ms());
       return status.state == SourceState::kQuarantined;
     });
   }
@@ -159,7 +158,7 @@ class World {
     for (Station& station : links_) {
       Link& link = *station.link;
       if (!link.follower().can_replay()) continue;
-      const SourceState state = link.follower().source().status(link.follower_ms()).state;
+      const SourceState state = link.follower().status(link.follower_ms()).state;
       if (state == SourceState::kSynced) continue;
       const bool has_snapshots = follows_extension(link) && link.publisher().tells_state();
       const bool quarantined = state == SourceState::kQuarantined;
@@ -174,7 +173,7 @@ class World {
     }
   }
   static bool follows_extension(Link& link) {
-    return link.follower().source().status(link.follower_ms()).extended;
+    return link.follower().status(link.follower_ms()).extended;
   }
 
   const uint64_t seed_;

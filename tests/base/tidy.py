@@ -14,7 +14,9 @@ LIBRARIES = ("include/", "src/base/", "src/wire/", "src/hash/", "src/cache/", "s
 MAX_LINES = 800
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 70
-MAX_ABSTRACT_CLASSES = 6
+# Six of the product and the tools; then one per place where the simulation stands in for a network:
+# a source's transport.
+MAX_ABSTRACT_CLASSES = 7
 
 BANNED = [  # (where, pattern, why)
     (LIBRARIES, r"\b(printf|fprintf|puts|std::cout|std::cerr)\b", "a library never prints"),

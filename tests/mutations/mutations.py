@@ -5,6 +5,7 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 SOURCE = "src/stream/source.cc"
+PUMP = "src/stream/source_pump.cc"
 REPLICA = "router/replica.cc"
 SOURCE_TESTS = "stream_unit_test"
 REPLICA_TESTS = "router_replica_test"
@@ -328,10 +329,10 @@ MUTATIONS = [
      '<button id="pause" type="button"', '<button id="pause" tabindex="-1" type="button"', DASHBOARD),
     ("pause nothing", "router/service/dashboard/dashboard.js",
      "  if (!page.paused && !document.hidden) {", "  if (!document.hidden) {", DASHBOARD),
-    ("let two publishers speak to a bound source", "src/stream/source_link.cc",
-     "if (config_.bind && std::exchange(peer_, true)) {", "if (false) {", "stream_subscriber_test"),
-    ("take the end of any connection for the publisher's", "src/stream/source_link.cc",
-     "stranger_ = config_.bind;", "stranger_ = false;", "stream_subscriber_test"),
+    ("let two publishers speak to a bound source", PUMP,
+     "if (config_.bound && std::exchange(peer_, true))", "if (false)", "stream_subscriber_test"),
+    ("take the end of any connection for the publisher's", PUMP,
+     "stranger_ = config_.bound;", "stranger_ = false;", "stream_subscriber_test"),
     ("bind again while the endpoint is taken", "src/stream/source_link.cc",
      "  if (config_.bind) sub_.Close();\n", "", "stream_subscriber_test"),
     ("wait for a publisher without a word", "src/stream/source.cc",
