@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -62,6 +63,9 @@ struct PublisherConfig {
   bool shares_threads = false;
   // This node's address, for endpoints that name none: see NodeEndpoint.
   std::string host_ip;
+  // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
+  // the publisher's threads.
+  std::function<int64_t()> now_us;
 };
 
 // The endpoint of one data-parallel rank: tcp adds the rank to the port (port 0 stays 0), inproc

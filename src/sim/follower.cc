@@ -71,7 +71,7 @@ BatchResult Follower::Apply(const stream::Batch& batch) {
     ++record_.reached["undecodable batches"];
     return BatchResult::kUndecodable;
   }
-  CheckOrder(DecodeTag(batch_.ts), batch.seq);
+  CheckOrder(batch_.ts, batch.seq);
   const uint64_t unknown = index_.counters(worker_).unknown_removes;
   replica_.Apply(batch.seq, batch_);
   if (index_.counters(worker_).unknown_removes == unknown) return BatchResult::kApplied;
@@ -79,17 +79,22 @@ BatchResult Follower::Apply(const stream::Batch& batch) {
   return BatchResult::kImpossible;
 }
 
-void Follower::CheckOrder(const Tag& tag, uint64_t seq) {
-  if (tag.publisher != static_cast<int>(worker_.value)) Fail("Isolated", "another one's batch");
-  if (tag.seq != seq) Fail("Ordered", "a batch under another number");
-  if (life_ && *life_ != tag.life) {
+void Follower::CheckOrder(double ts, uint64_t seq) {
+  const Origin origin = OriginOf(ts);
+  if (origin.publisher != static_cast<int>(worker_.value)) {
+    return Fail("Isolated", "another one's batch");
+  }
+  if (!publisher_.published(origin.life).Has(seq, ts)) {
+    Fail("Ordered", "a batch under another number than " + std::to_string(seq));
+  }
+  if (life_ && *life_ != origin.life) {
     Fail("Fenced",
-         "life " + std::to_string(tag.life) + " on top of life " + std::to_string(*life_));
+         "life " + std::to_string(origin.life) + " on top of life " + std::to_string(*life_));
   }
   if (life_ && next_ != seq) {
     Fail("Ordered", "batch " + std::to_string(seq) + " behind " + std::to_string(next_));
   }
-  life_ = tag.life;
+  life_ = origin.life;
   next_ = seq + 1;
 }
 

@@ -54,7 +54,7 @@ class Follower {
 
  private:
   BatchResult Apply(const stream::Batch& batch);
-  void CheckOrder(const Tag& tag, uint64_t seq);
+  void CheckOrder(double ts, uint64_t seq);
   void Reset(ResetReason reason);
   bool Commit(const residency::PublisherStatus& status);
   uint64_t DifferingBuckets(const residency::PublisherStatus& status);

@@ -2,35 +2,18 @@
 #include "src/sim/link.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 
 #include "src/residency/extension.h"
-#include "src/residency/snapshot_reader.h"
 
 namespace kvcast::sim {
 namespace {
 
 // ZeroMQ's heartbeat gives a silent connection up after this long.
 constexpr int64_t kHeartbeatTimeoutMs = 3000;
-// Replies that a server sends in one go.
-constexpr size_t kTurnReplies = 16;
 
 }  // namespace
-
-bool Agenda::RunNext(int64_t end_ms) {
-  if (events_.empty() || events_.front().ms >= end_ms) {
-    now_ms_ = std::max(now_ms_, end_ms);
-    return false;
-  }
-  std::pop_heap(events_.begin(), events_.end(), Later);
-  Event event = std::move(events_.back());
-  events_.pop_back();
-  now_ms_ = event.ms;
-  event.what();
-  return true;
-}
 
 Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
            Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record)
@@ -38,7 +21,8 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
       turns_(turns),
       record_(record),
       random_(seed, 0x11000 + static_cast<uint64_t>(number)),
-      publisher_(seed, number),
+      publisher_(seed, number, agenda, *this, record),
+      reader_(publisher_, record),
       bound_(random_.Percent(20)),
       live_(random_),
       follower_(WorkerId(static_cast<uint32_t>(number)), limits, can_replay, publisher_, index,
@@ -61,7 +45,7 @@ int64_t Link::Amount(FaultKind kind) {
 int64_t Link::Passable(int64_t ms) const { return std::max(ms, partitioned_until_ms_); }
 
 bool Link::OpenLive() {
-  if (agenda_.now_ms() < endpoint_free_ms_ || (connection_ > 0 && random_.Percent(3))) {
+  if (agenda_.now_ms() < endpoint_free_ms_ || (in_trouble() && random_.Percent(8))) {
     ++record_.reached["live connections that could not be made"];
     return false;
   }
@@ -77,7 +61,7 @@ void Link::EndLive() {
   if (!bound_) return;
   ++connection_;
   subscribed_ = established_ = false;
-  endpoint_free_ms_ = agenda_.now_ms() + random_.Roll(150);
+  if (in_trouble()) endpoint_free_ms_ = agenda_.now_ms() + random_.Roll(150);
 }
 
 void Link::Connect() {
@@ -130,7 +114,21 @@ void Link::Break() {
   Connect();
 }
 
-void Link::Send(const RingEntry& entry) {
+void Link::PublishStep() {
+  publisher_.PublishStep();
+  SendUnsent();
+}
+
+void Link::TickPublisher() {
+  publisher_.Tick();
+  SendUnsent();
+}
+
+void Link::SendUnsent() {
+  for (const RingEntry& entry : publisher_.TakeUnsent()) SendLive(entry);
+}
+
+void Link::SendLive(const RingEntry& entry) {
   if (!subscribed_ || Strikes(FaultKind::kDropLive)) return;
   if (oversize_.contains({publisher_.life(), entry.seq})) {
     agenda_.At(Passable(agenda_.now_ms() + Latency()), [this, connection = connection_] {
@@ -182,60 +180,75 @@ void Link::OpenRequest(Frame start) {
   if (!small && !pump_.has_turn()) record_.Fail("Bounded", "a replay out of turn");
   ++request_;
   request_open_ = true;
+  asks_snapshot_ = asked && asked->verb == residency::Verb::kSnapshot;
   reply_cut_ = false;
+  replies_sent_ = 0;
   last_reply_ms_ = 0;
   replies_.clear();
   const int64_t arrival = Passable(agenda_.now_ms() + random_.Between(1, 4));
   agenda_.At(arrival, [this, request = request_, bytes = std::vector(start.begin(), start.end())] {
-    Serve(request, bytes);
+    Ask(request, bytes);
   });
 }
 
 // A request waits for a publisher to be there; it dies with the life that has it.
-void Link::Serve(uint64_t request, std::vector<uint8_t> start) {
+void Link::Ask(uint64_t request, const std::vector<uint8_t>& start) {
   if (!request_open_ || request != request_) return;
   const int64_t now = agenda_.now_ms();
   if (publisher_paused() || now < publisher_up_ms_) {
-    agenda_.At(std::max(publisher_paused_until_ms_, publisher_up_ms_),
-               [this, request, start = std::move(start)] { Serve(request, start); });
-    return;
+    return agenda_.At(std::max(publisher_paused_until_ms_, publisher_up_ms_),
+                      [this, request, start] { Ask(request, start); });
   }
-  const auto life = static_cast<uint64_t>(publisher_.life());
-  auto serving = std::make_shared<SimPublisher::Serving>(publisher_.Begin(start));
-  Continue(request, life, std::move(serving));
+  publisher_.Ask(std::to_string(request), start);
+  WakeServer(0);
 }
 
-void Link::Continue(uint64_t request, uint64_t life,
-                    std::shared_ptr<SimPublisher::Serving> serving) {
-  if (!request_open_ || request != request_) return;
-  if (life != static_cast<uint64_t>(publisher_.life())) return;
-  if (publisher_paused()) {
-    agenda_.At(publisher_paused_until_ms_,
-               [this, request, life, serving] { Continue(request, life, serving); });
-    return;
+void Link::WakeServer(int64_t in_ms) {
+  const int64_t due = std::max(agenda_.now_ms() + in_ms, publisher_paused_until_ms_);
+  if (server_due_ms_ >= agenda_.now_ms() && server_due_ms_ <= due) return;
+  server_due_ms_ = due;
+  agenda_.At(due, [this] { Serve(); });
+}
+
+// Replies that were read or dropped have given their charges back.
+void Link::WakeServerForCredit() {
+  if (publisher_.has_credit()) WakeServer(0);
+}
+
+void Link::Serve() {
+  server_due_ms_ = stream::Source::kNever;
+  if (publisher_paused()) return WakeServer(0);
+  const int64_t wait_ms = publisher_.Serve();
+  if (wait_ms < 0) return WakeServerForCredit();
+  WakeServer(std::max(wait_ms, 1 + Amount(FaultKind::kSlowReplies) / 4));
+}
+
+bool Link::Send(const std::string& client, uint64_t seq, Payload payload,
+                std::shared_ptr<void> charge) {
+  if (client == LegacyReader::kName) {
+    reader_.OnReply(seq, payload);
+    return true;
   }
-  // A legacy server sends all at once, and what its pipe does not take is gone.
+  if (!request_open_ || client != std::to_string(request_)) return false;
+  if (seq != stream::kEndSeq && !SurvivesReply(seq)) {
+    BreakReplies();
+    return false;
+  }
+  // What the pipe of a legacy server does not take is gone.
   const int64_t cut = publisher_.extended() ? 0 : Amount(FaultKind::kCutReplies);
-  std::vector<RingEntry> entries = publisher_.Next(*serving, cut > 0 ? SIZE_MAX : kTurnReplies);
-  int64_t sent = 0;
-  for (RingEntry& entry : entries) {
-    const bool oversize =
-        !serving->answer.snapshot && oversize_.contains({publisher_.life(), entry.seq});
-    if (oversize) ++record_.reached["replies of a batch that no connection survives"];
-    if (oversize || Strikes(FaultKind::kBreakReplies)) return BreakReplies();
-    if (cut > 0 && ++sent > cut && random_.Percent(80)) {
-      ++record_.reached["replies cut by the server"];
-      continue;
-    }
-    SendReply({request, false, std::move(entry)});
+  if (seq != stream::kEndSeq && cut > 0 && ++replies_sent_ > cut && random_.Percent(80)) {
+    ++record_.reached["replies cut by the server"];
+    return true;
   }
-  if (entries.empty()) {
-    Payload payload = publisher_.EndPayload(*serving);
-    if (payload == nullptr) payload = std::make_shared<const std::vector<uint8_t>>();
-    return SendReply({request, true, {stream::kEndSeq, std::move(payload)}});
-  }
-  agenda_.At(agenda_.now_ms() + 1 + Amount(FaultKind::kSlowReplies) / 4,
-             [this, request, life, serving] { Continue(request, life, serving); });
+  SendReply({request_, {seq, std::move(payload)}, std::move(charge)});
+  return true;
+}
+
+// Whether the connection lives on after this reply.
+bool Link::SurvivesReply(uint64_t seq) {
+  const bool oversize = !asks_snapshot_ && oversize_.contains({publisher_.life(), seq});
+  if (oversize) ++record_.reached["replies of a batch that no connection survives"];
+  return !oversize && !Strikes(FaultKind::kBreakReplies);
 }
 
 void Link::SendReply(ReplyMessage reply) {
@@ -255,7 +268,7 @@ void Link::SendReply(ReplyMessage reply) {
   const auto arrive = [this, reply] {
     if (!request_open_ || reply.request != request_) {
       ++record_.reached["late replies of a closed request"];
-      return;
+      return WakeServerForCredit();
     }
     replies_.push_back(reply);
     Wake();
@@ -275,37 +288,14 @@ void Link::BreakReplies() {
   });
 }
 
-// A reader who knows the legacy request gets the state of one moment, or nothing.
 void Link::AskSnapshot() {
   constexpr std::string_view kAsk = "snapshot";
-  SimPublisher::Serving serving =
-      publisher_.Begin({reinterpret_cast<const uint8_t*>(kAsk.data()), kAsk.size()});
-  residency::SnapshotReader reader;
-  EventBatch batch;
-  const uint64_t next_seq = publisher_.next_seq();
-  bool any = false;
-  for (;;) {
-    const std::vector<RingEntry> parts = publisher_.Next(serving, kTurnReplies);
-    if (parts.empty()) break;
-    for (const RingEntry& part : parts) {
-      any = true;
-      if (part.seq != next_seq || !reader.Read(*part.payload, batch).ok()) {
-        return record_.Fail("Honest", "a part of a legacy snapshot is of no use");
-      }
-    }
-  }
-  if (publisher_.EndPayload(serving) != nullptr) {
-    record_.Fail("Honest", "a legacy request is answered with a status");
-  }
-  if (any && !publisher_.extended()) record_.Fail("Honest", "a legacy publisher has snapshots");
-  if (any &&
-      SumOf(reader.digest().Totals()) != publisher_.oracle(publisher_.life()).sum(next_seq)) {
-    record_.Fail("Honest", "a legacy snapshot is of another state");
-  }
-  ++record_.reached[any ? "legacy snapshots" : "legacy snapshots of nothing"];
+  if (reader_.waits() || agenda_.now_ms() < publisher_up_ms_) return;
+  reader_.Ask();
+  publisher_.Ask(LegacyReader::kName, {reinterpret_cast<const uint8_t*>(kAsk.data()), kAsk.size()});
+  WakeServer(0);
 }
 
-// As the subscriber's thread does: the connection's events before messages, live before replies.
 void Link::Wake() {
   if (std::exchange(woken_, true)) return;
   const int64_t latency = random_.Percent(75) ? 0 : random_.Between(1, 3);
@@ -321,6 +311,7 @@ void Link::Work() {
   CheckPump();
   follower_.CheckSilence(follower_ms());
   CheckNothingIsLeft();
+  WakeServerForCredit();
   ScheduleTimer();
 }
 
@@ -392,7 +383,10 @@ void Link::Restart(int64_t batches, bool large_ring) {
   Break();
   if (request_open_ && random_.Percent(50)) BreakReplies();
   publisher_.Restart(large_ring);
-  for (int64_t i = 0; i < batches; ++i) publisher_.PublishStep();
+  reader_.Reset();
+  if (batches > 0) publisher_.PublishBatch();
+  for (int64_t i = 1; i < batches; ++i) publisher_.PublishStep();
+  SendUnsent();
   publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 200);
   ++record_.reached["restarts"];
 }
@@ -403,7 +397,8 @@ void Link::RestartSilently(int64_t amount) {
   if (!follower_.status(follower_ms()).extended) return Restart(amount);
   subscribed_ = false;
   publisher_.Restart(/*large_ring=*/false, /*same_kind=*/true);
-  for (int64_t i = 0; i < amount; ++i) publisher_.PublishStep();
+  reader_.Reset();
+  for (int64_t i = 0; i < amount; ++i) PublishStep();
   publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 100);
   ++record_.reached["restarts that were not seen at once"];
   if (bound_ && established_) {
@@ -432,17 +427,19 @@ void Link::Apply(const Fault& fault) {
       trouble_until_ms_ = std::max(trouble_until_ms_, now + fault.amount * 20);
       return RestartSilently(fault.amount);
     case FaultKind::kBurst:
-      for (int64_t i = 0; i < fault.amount; ++i) Send(publisher_.PublishStep());
-      return;
+      for (int64_t i = 0; i < fault.amount; ++i) publisher_.PublishStep();
+      return SendUnsent();
     case FaultKind::kBurn:
       for (int64_t i = 0; i < fault.amount; ++i) publisher_.Burn();
+      SendUnsent();
       record_.reached["burnt numbers"] += static_cast<uint64_t>(fault.amount);
       if (publisher_.extended() && !publisher_.tells_state()) {
         ++record_.reached["publishers that lost their own state"];
       }
       return;
     case FaultKind::kClear:
-      return Send(publisher_.PublishClear());
+      publisher_.PublishClear();
+      return SendUnsent();
     case FaultKind::kClockJump:
       clock_offset_ms_ += fault.amount;
       return Wake();
@@ -456,11 +453,9 @@ void Link::Apply(const Fault& fault) {
       follower_.Check(follower_ms());
       ++record_.reached["contradictions"];
       return Wake();
-    case FaultKind::kOversize: {
-      const RingEntry entry = publisher_.PublishStep();
-      oversize_.emplace(publisher_.life(), entry.seq);
-      return Send(entry);
-    }
+    case FaultKind::kOversize:
+      oversize_.emplace(publisher_.life(), publisher_.PublishBatch());
+      return SendUnsent();
     case FaultKind::kAskSnapshot:
       return AskSnapshot();
     case FaultKind::kPausePublisher:

@@ -15,45 +15,24 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "src/sim/agenda.h"
 #include "src/sim/fault.h"
 #include "src/sim/follower.h"
+#include "src/sim/legacy_reader.h"
 #include "src/sim/live_queue.h"
 #include "src/sim/publisher.h"
+#include "src/stream/reply_channel.h"
 #include "src/stream/source_pump.h"
 #include "src/stream/source_transport.h"
 #include "src/stream/turns.h"
 
 namespace kvcast::sim {
 
-// The world's clock and agenda.
-class Agenda {
- public:
-  int64_t now_ms() const { return now_ms_; }
-  void At(int64_t ms, std::function<void()> what) {
-    events_.push_back({ms < now_ms_ ? now_ms_ : ms, order_++, std::move(what)});
-    std::push_heap(events_.begin(), events_.end(), Later);
-  }
-  // Runs the next event if it is due before `end_ms`.
-  bool RunNext(int64_t end_ms);
-
- private:
-  struct Event {
-    int64_t ms;
-    uint64_t order;
-    std::function<void()> what;
-  };
-  static bool Later(const Event& a, const Event& b) {
-    return a.ms != b.ms ? a.ms > b.ms : a.order > b.order;
-  }
-  int64_t now_ms_ = 0;
-  uint64_t order_ = 0;
-  std::vector<Event> events_;
-};
-
-class Link final : private stream::SourceTransport {
+class Link final : private stream::SourceTransport, private stream::ReplyChannel {
  public:
   Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
        Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record);
@@ -68,8 +47,9 @@ class Link final : private stream::SourceTransport {
   void LookAtTurns();
   // To be called when turns were given back.
   void set_on_turns(std::function<void()> on_turns) { on_turns_ = std::move(on_turns); }
-  // From the publisher to its subscriber.
-  void Send(const RingEntry& entry);
+  // One step of the publisher's engine; one round of its thread for heartbeats.
+  void PublishStep();
+  void TickPublisher();
   void Apply(const Fault& fault);
   // The publisher begins a new life and publishes this many batches before it can be reached.
   void Restart(int64_t batches, bool large_ring = false);
@@ -84,14 +64,16 @@ class Link final : private stream::SourceTransport {
   };
   struct ReplyMessage {
     uint64_t request = 0;
-    bool end = false;
     RingEntry entry;
+    std::shared_ptr<void> charge;  // given back when the follower has read it
   };
 
   Window& window(FaultKind kind) { return windows_[static_cast<size_t>(kind)]; }
   int64_t Amount(FaultKind kind);
   bool Strikes(FaultKind kind) { return random_.Percent(Amount(kind)); }
   void RestartSilently(int64_t amount);
+  // A fault is at work, or was a moment ago.
+  bool in_trouble() const { return agenda_.now_ms() < trouble_until_ms_ + 1000; }
   int64_t Latency() { return random_.Between(0, 3); }
   int64_t Passable(int64_t ms) const;
 
@@ -112,8 +94,15 @@ class Link final : private stream::SourceTransport {
   void Arrive(uint64_t connection, const RingEntry& message);
   void BreakReplies();
   void AskSnapshot();
-  void Serve(uint64_t request, std::vector<uint8_t> start);
-  void Continue(uint64_t request, uint64_t life, std::shared_ptr<SimPublisher::Serving> serving);
+  void SendUnsent();
+  void SendLive(const RingEntry& entry);
+  void Ask(uint64_t request, const std::vector<uint8_t>& start);
+  void WakeServer(int64_t in_ms);
+  void WakeServerForCredit();
+  void Serve();
+  bool Send(const std::string& client, uint64_t seq, Payload payload,
+            std::shared_ptr<void> charge) override;
+  bool SurvivesReply(uint64_t seq);
   void SendReply(ReplyMessage reply);
   // The follower's thread has something to do.
   void Wake();
@@ -128,12 +117,13 @@ class Link final : private stream::SourceTransport {
   std::function<void()> on_turns_;
   Random random_;
   SimPublisher publisher_;
+  LegacyReader reader_;
   std::array<Window, kFaultKinds> windows_;
   int64_t partitioned_until_ms_ = -1;
   int64_t publisher_paused_until_ms_ = -1;
   int64_t follower_paused_until_ms_ = -1;
   int64_t publisher_up_ms_ = 0;
-  int64_t trouble_until_ms_ = 0;
+  int64_t trouble_until_ms_ = -1000;
   int64_t clock_offset_ms_ = 0;
 
   const bool bound_;              // the publisher connects to the follower
@@ -148,6 +138,9 @@ class Link final : private stream::SourceTransport {
 
   uint64_t request_ = 0;  // the open one
   bool request_open_ = false;
+  bool asks_snapshot_ = false;
+  int64_t replies_sent_ = 0;
+  int64_t server_due_ms_ = stream::Source::kNever;
   std::set<std::pair<int, uint64_t>> oversize_;  // (life, number)
   int64_t last_reply_ms_ = 0;
   std::deque<ReplyMessage> replies_;

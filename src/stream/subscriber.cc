@@ -2,13 +2,13 @@
 #include "kvcast/subscriber.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "src/base/mutex.h"
+#include "src/base/steady_us.h"
 #include "src/stream/poller.h"
 #include "src/stream/source_link.h"
 #include "src/stream/waker.h"
@@ -18,10 +18,7 @@ namespace {
 
 using stream::SourceLink;
 
-int64_t SteadyMs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
+int64_t SteadyMs() { return SteadyUs() / 1000; }
 
 using Links = std::vector<std::unique_ptr<SourceLink>>;
 

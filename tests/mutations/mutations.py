@@ -6,6 +6,8 @@ SPDX-License-Identifier: Apache-2.0
 
 SOURCE = "src/stream/source.cc"
 PUMP = "src/stream/source_pump.cc"
+CORE = "src/stream/publisher_core.cc"
+SCHEDULER = "src/stream/replay_scheduler.cc"
 REPLICA = "router/replica.cc"
 SOURCE_TESTS = "stream_unit_test"
 REPLICA_TESTS = "router_replica_test"
@@ -47,9 +49,8 @@ MUTATIONS = [
       return ApplyHeld();
 """),
     ("trust END", SOURCE,
-     "  if (!has_hole() || ++tries_ < kMaxTries) return;\n",
-     "  if (has_hole()) next_ = hold_back_.first_seq().value_or(seen_next_);\n"
-     "  if (!has_hole() || ++tries_ < kMaxTries) return;\n"),
+     "  if (++tries_ < kMaxTries) return;\n  tries_ = 0;\n",
+     "  next_ = hold_back_.first_seq().value_or(seen_next_);\n  if (++tries_ < kMaxTries) return;\n  tries_ = 0;\n"),
     ("apply the overlap of a replay again", SOURCE,
      """    case FingerprintWindow::Match::kSame:
       unproven_ = false;
@@ -247,7 +248,7 @@ MUTATIONS = [
     ("number batches from the other end", FRAMES,
      "(seq >> (56 - 8 * i));", "(seq >> (8 * i));", INTEROP),
     ("end a replay with its topic", "src/stream/replay_server.cc",
-     "  return SendReply(client, {}, kEndSeq,", "  return SendReply(client, AsFrame(topic_), kEndSeq,", INTEROP),
+     "seq == kEndSeq ? Frame() : AsFrame(config_.topic);", "AsFrame(config_.topic);", INTEROP),
     ("take four frames of a reply alone", FRAMES,
      "  const bool known_count = frames.size() == 3 || frames.size() == 4;\n",
      "  const bool known_count = frames.size() == 4;\n", RECORDED_FRAMES),
@@ -643,4 +644,53 @@ MUTATIONS = [
      "  younger.lower_names |= elder.lower_names;\n", "", NAMING),
     ("a snapshot forgets that nothing is certain", "router/ambiguous_names.h",
      "    everything_ = everything_ || other.everything_;\n", "", NAMING),
+    # The loop around a source.
+    ("handle replies before live messages", PUMP,
+     "  if (!renewal_scheduled()) DrainLive(now_ms);\n  if (!renewal_scheduled()) DrainReplies(now_ms);\n",
+     "  if (!renewal_scheduled()) DrainReplies(now_ms);\n  if (!renewal_scheduled()) DrainLive(now_ms);\n",
+     SOURCE_TESTS),
+    ("drop the last message of a turn", PUMP,
+     "    if (renewal_scheduled()) return;\n    if (const std::optional<Batch> batch",
+     "    if (renewal_scheduled()) return;\n    if (i + 1 == config_.messages_per_turn) break;\n"
+     "    if (const std::optional<Batch> batch"),
+    ("wait for news after a full turn", PUMP,
+     "    if (renewal_scheduled()) return;\n  }\n  more_ = true;\n", "    if (renewal_scheduled()) return;\n  }\n"),
+    ("leave replies after a full turn", PUMP, "  if (request_open_) more_ = true;\n", ""),
+    ("ignore the end of a connection", PUMP,
+     "      if (!std::exchange(stranger_, false)) NoteDisconnected();\n", ""),
+    ("handle a message before the events before it", PUMP,
+     "    DrainEvents(now_ms);\n    if (renewal_scheduled()) return;\n", ""),
+    ("read on in a connection that made itself anew", PUMP,
+     "      if (disconnected_) return ScheduleRenewal();\n", "      disconnected_ = false;\n"),
+    ("keep the live connection after a new epoch", PUMP,
+     "  hooks.renew_live = [this] { ScheduleRenewal(); };\n", "  hooks.renew_live = [] {};\n"),
+    ("keep a turn after its request", PUMP, "  transport_.CloseRequest();\n  LeaveTurns();\n",
+     "  transport_.CloseRequest();\n"),
+    ("overlook the end of a reply connection", PUMP,
+     "      if (transport_.TakeReplyCut()) source_.OnReplyCut(now_ms);\n", ""),
+    # The publisher.
+    ("spend two numbers on a heartbeat", CORE, "  ++heartbeats_;\n",
+     "  ring_.AppendRefused(std::nullopt);\n  ++heartbeats_;\n"),
+    ("send heartbeats beside batches", CORE,
+     "  if (next_seq != std::exchange(ticked_seq_, next_seq)) silent_since_us_ = now_us;\n", ""),
+    ("spend no number on a refused batch", CORE, "  ring_.AppendRefused(std::move(known));\n", ""),
+    ("keep nothing of a refused batch", CORE, "    known = residency::MirroredPart(*batch);\n", ""),
+    ("let a batch overtake pending events", CORE,
+     "  pending_.MoveTo(batch);\n  Result<Seq> seq = PublishBatch(std::move(batch));\n",
+     "  Result<Seq> seq = PublishBatch(std::move(batch));\n  (void)PublishBatch(pending_.Take());\n"),
+    ("put pending events behind those of the batch", "src/stream/pending_events.h",
+     "    std::move(batch.events.begin(), batch.events.end(), std::back_inserter(events_));\n"
+     "    batch.events = std::exchange(events_, {});\n",
+     "    std::move(events_.begin(), events_.end(), std::back_inserter(batch.events));\n    events_.clear();\n"),
+    ("leave out the neighbour of a refused batch", "src/stream/replay_ring.cc",
+     "    if (held.payload == nullptr || (held.refused && !with_refused)) continue;\n",
+     "    if (held.payload == nullptr || (held.refused && !with_refused)) {\n      ++seq;\n      continue;\n    }\n"),
+    ("end an answer with its last replies unsent", SCHEDULER,
+     "  if (!slice_.empty()) return Turn::kServed;\n",
+     "  if (slice_.size() == limits_.turn_replies) return Turn::kServed;\n"),
+    ("send a reply twice where credit ends", SCHEDULER,
+     "    responder_.Sent(answer, entry);\n", "    if (client.credit->available()) responder_.Sent(answer, entry);\n"),
+    ("pause a client for good", SCHEDULER, "  for (Client& client : clients_) client.paused = false;\n", ""),
+    ("forget when a rate allows the next reply", SCHEDULER,
+     "(client.ready_us - now_us) / 1000 + 1;", "-1;"),
 ]
