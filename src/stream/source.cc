@@ -564,12 +564,16 @@ void Source::Doubt(SourceReason reason) {
   audit_.reset();
 }
 
+// A batch that is applied here may end in SkipTo, which calls this again: the loop that runs goes on
+// with what is held then. A call for each batch would need as much stack as batches can be held.
 void Source::ApplyHeld() {
+  if (std::exchange(applies_held_, true)) return;
   while (!blocked()) {
     const std::optional<HoldBack::Held> held = hold_back_.Take(next_);
-    if (!held) return;
+    if (!held) break;
     Apply({held->seq, held->payload});
   }
+  applies_held_ = false;
 }
 
 void Source::TrySkippingHole() {

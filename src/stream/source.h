@@ -263,6 +263,7 @@ class Source {
   int64_t unsure_since_ms_ = 0;
   bool sure_ = false;
   Request request_;
+  bool applies_held_ = false;  // ApplyHeld runs
   Quarantine quarantine_;
   HoldBack hold_back_;
   FingerprintWindow applied_payloads_;

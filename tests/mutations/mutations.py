@@ -668,6 +668,8 @@ MUTATIONS = [
      "  transport_.CloseRequest();\n"),
     ("overlook the end of a reply connection", PUMP,
      "      if (transport_.TakeReplyCut()) source_.OnReplyCut(now_ms);\n", ""),
+    ("apply held batches by recursion", SOURCE,
+     "  if (std::exchange(applies_held_, true)) return;\n", "  applies_held_ = true;\n", SOURCE_TESTS),
     # The publisher.
     ("spend two numbers on a heartbeat", CORE, "  ++heartbeats_;\n",
      "  ring_.AppendRefused(std::nullopt);\n  ++heartbeats_;\n"),

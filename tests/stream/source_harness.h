@@ -68,13 +68,14 @@ class SourceHarness {
 
   int64_t now_ms = 1000;
   BatchResult next_result = BatchResult::kApplied;
+  BatchResult other_results = BatchResult::kApplied;
 
  private:
   SourceHooks Hooks() {
     SourceHooks hooks;
     hooks.apply = [this](const Batch& batch) {
       deliveries_.emplace_back(batch.payload.begin(), batch.payload.end());
-      return std::exchange(next_result, BatchResult::kApplied);
+      return std::exchange(next_result, other_results);
     };
     hooks.reset = [this](ResetReason reason) {
       deliveries_.push_back("reset " + std::string(ResetReasonName(reason)));
