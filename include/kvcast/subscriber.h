@@ -1,23 +1,23 @@
 // Subscriber: follows the event streams of any number of publishers, closes gaps through replay,
 // and says honestly when it could not.
 //
-// An epoch is one life of a publisher; its batches are numbered from 0. Per source the sink sees
-// each batch of an epoch at most once and in sequence order; everything else is a reset.
+// An epoch is one life of a publisher; its batches are numbered from 0. A source's sink sees each
+// batch of an epoch at most once and in sequence order; everything else is a reset.
 //
-// Threads: one thread owns all sockets and calls the sink. Add, Remove and status are thread-safe.
+// Threads: one thread owns all sockets and calls the sinks. Add, Remove and status are thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "kvcast/ids.h"
 #include "kvcast/publisher_status.h"
+#include "kvcast/replica_sink.h"
 #include "kvcast/status.h"
 
 namespace kvcast {
@@ -70,14 +70,6 @@ std::string_view SourceReasonName(SourceReason reason);
 // Of waiting for the first live connection; then the reason is kUnheard.
 inline constexpr int64_t kUnheardMs = 10000;
 
-// Why the state learned so far must be forgotten.
-enum class ResetReason : uint8_t {
-  kRestart,      // the publisher began again at 0
-  kLostBatches,  // a gap that could not be filled
-  kDoubt,        // the state was found to be wrong, or may be
-};
-std::string_view ResetReasonName(ResetReason reason);
-
 struct SourceStatus {
   SourceState state = SourceState::kConnecting;
   SourceReason reason = SourceReason::kNone;
@@ -113,52 +105,6 @@ struct SourceStatus {
 // For the operator, one line: what to look at while the reason is kUnheard. Else empty.
 std::string_view SourceHint(const SourceStatus& status);
 
-// What became of a batch.
-enum class BatchResult : uint8_t {
-  kApplied,
-  kDoubtful,     // applied, but for events that could not be read
-  kUndecodable,  // nothing of it could be read
-  kImpossible,   // applied, but it cannot happen to the state that it was applied to
-  kRefuted,      // applied, and proves that the state is wrong
-  kComplete,     // applied, and proves that the state lacks nothing that was missed before
-  kIncomplete,   // applied, and shows that the state lacks earlier batches or events
-};
-
-// Called on the subscriber's thread; must not block for long. The payload is borrowed for the call.
-// Neither may throw.
-struct SubscriberSink {
-  std::function<void(WorkerId, Seq, std::span<const uint8_t> payload)> on_batch;
-  std::function<void(WorkerId, ResetReason)> on_reset;
-
-  // Instead of on_batch, for a sink that can say what became of the batch.
-  std::function<BatchResult(WorkerId, Seq, std::span<const uint8_t> payload)> apply;
-
-  // For a sink that keeps a state which can be compared and replaced. With all of them, publishers
-  // that speak KVX1 are asked for epochs, digests and snapshots.
-  // A hidden state is begun (one that is being built is dropped), filled with batches of stores,
-  // and either takes the place of the state or is dropped.
-  std::function<void(WorkerId)> begin_snapshot;
-  // False: the payload is no good.
-  std::function<bool(WorkerId, std::span<const uint8_t> payload)> add_to_snapshot;
-  // False, and the hidden state is dropped: it is not what the status declares.
-  std::function<bool(WorkerId, const PublisherStatus&)> commit_snapshot;
-  std::function<void(WorkerId)> drop_snapshot;
-  // Compares with the state after status.next_seq batches, which may be a little while ago.
-  std::function<DigestVerdict(WorkerId, const PublisherStatus&)> compare;
-  // Both may be empty; then a state that differs is replaced as a whole.
-  // Compares with the state now, which is the one after status.next_seq batches; every place of the
-  // status has buckets. Bit i: one of the buckets 4i to 4i + 3 differs, in any place. 0: no
-  // difference can be found.
-  std::function<uint64_t(WorkerId, const PublisherStatus&)> differing_buckets;
-  // As begin_snapshot, but what is added, and then committed or dropped, takes the place of these
-  // buckets alone, in all places. If the commit says false the state may have changed.
-  std::function<void(WorkerId, uint64_t buckets)> begin_repair;
-
-  bool takes_snapshots() const {
-    return begin_snapshot && add_to_snapshot && commit_snapshot && drop_snapshot && compare;
-  }
-};
-
 struct SubscriberConfig {
   // Replays and snapshots at once; other sources wait for their turn. One that is not answered
   // gives its place up after replay_timeout_ms. > 0.
@@ -185,15 +131,15 @@ struct SubscriberConfig {
 
 class Subscriber {
  public:
-  static Result<std::unique_ptr<Subscriber>> Create(const SubscriberConfig& config,
-                                                    SubscriberSink sink);
+  static Result<std::unique_ptr<Subscriber>> Create(const SubscriberConfig& config);
   ~Subscriber();
 
   // The source is followed from its first batch if replay can give it. The publisher need not be
-  // there yet. Errors: kInvalidArgument for a bad endpoint, kFailedPrecondition if the worker is
-  // followed already, kUnavailable if the endpoint cannot be bound.
-  Status Add(const SourceConfig& source);
-  // When it returns, the sink is not called for this worker any more. Waits for a sink call in
+  // there yet. `sink` is held as long as the source is followed; several sources may share one.
+  // Errors: kInvalidArgument for a bad endpoint, kFailedPrecondition if the worker is followed
+  // already, kUnavailable if the endpoint cannot be bound.
+  Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
+  // When it returns, the worker's sink is not called for it any more. Waits for a sink call in
   // progress, so hold no lock that the sink takes; may be called by the sink itself.
   void Remove(WorkerId worker);
   // Finds the source's state impossible: it is replaced by a snapshot, or forgotten.

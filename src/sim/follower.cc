@@ -23,57 +23,47 @@ Follower::Follower(WorkerId worker, const stream::SourceLimits& limits, bool can
       record_(record),
       replica_(worker, index) {}
 
-stream::SourceHooks Follower::Hooks() {
-  stream::SourceHooks hooks;
-  hooks.apply = [this](const stream::Batch& batch) { return Apply(batch); };
-  hooks.reset = [this](ResetReason reason) { Reset(reason); };
-  hooks.begin_snapshot = [this] {
-    repairs_ = false;
-    replica_.BeginSnapshot();
-  };
-  hooks.begin_repair = [this](uint64_t buckets) {
-    repairs_ = true;
-    replica_.BeginRepair(buckets);
-  };
-  hooks.add_to_snapshot = [this](Frame part) {
-    const HoldingsSum before = SumOf(index_.Digests(worker_));
-    const bool added = replica_.AddToSnapshot(part);
-    if (SumOf(index_.Digests(worker_)) != before) Fail("Atomic", "a part of a snapshot is seen");
-    return added;
-  };
-  hooks.differing_buckets = [this](const residency::PublisherStatus& status) {
-    return DifferingBuckets(status);
-  };
-  hooks.commit_snapshot = [this](const residency::PublisherStatus& status) {
-    return Commit(status);
-  };
-  hooks.drop_snapshot = [this] { replica_.DropSnapshot(); };
-  hooks.compare = [this](const residency::PublisherStatus& status) {
-    const DigestVerdict verdict = replica_.Compare(status);
-    if (verdict == DigestVerdict::kUnknown) ++record_.reached["audits that could not compare"];
-    if (verdict == DigestVerdict::kDiffers && !was_damaged_) {
-      Fail("Honest", "digests differ, but nothing was damaged");
-    }
-    return verdict;
-  };
-  return hooks;
+void Follower::BeginSnapshot() {
+  repairs_ = false;
+  replica_.BeginSnapshot();
+}
+
+void Follower::BeginRepair(uint64_t buckets) {
+  repairs_ = true;
+  replica_.BeginRepair(buckets);
+}
+
+bool Follower::AddToSnapshot(std::span<const uint8_t> payload) {
+  const HoldingsSum before = SumOf(index_.Digests(worker_));
+  const bool added = replica_.AddToSnapshot(payload);
+  if (SumOf(index_.Digests(worker_)) != before) Fail("Atomic", "a part of a snapshot is seen");
+  return added;
+}
+
+DigestVerdict Follower::Compare(const PublisherStatus& status) {
+  const DigestVerdict verdict = replica_.Compare(status);
+  if (verdict == DigestVerdict::kUnknown) ++record_.reached["audits that could not compare"];
+  if (verdict == DigestVerdict::kDiffers && !was_damaged_) {
+    Fail("Honest", "digests differ, but nothing was damaged");
+  }
+  return verdict;
 }
 
 void Follower::Fail(const std::string& guarantee, const std::string& what) const {
   record_.Fail(guarantee, "publisher " + std::to_string(worker_.value) + ": " + what);
 }
 
-BatchResult Follower::Apply(const stream::Batch& batch) {
+BatchResult Follower::Apply(Seq seq, std::span<const uint8_t> payload) {
   DecodeCounts counts;
-  if (!DecodeBatch(batch.payload, WireLimits(), batch_, counts).ok()) {
-    replica_.Skip(batch.seq);
-    next_ = batch.seq + 1;
+  if (!DecodeBatch(payload, WireLimits(), batch_, counts).ok()) {
+    replica_.Skip(seq.value);
+    next_ = seq.value + 1;
     ++record_.reached["undecodable batches"];
     return BatchResult::kUndecodable;
   }
-  CheckOrder(batch_.ts, batch.seq);
+  CheckOrder(batch_.ts, seq.value);
   const uint64_t unknown = index_.counters(worker_).unknown_removes;
-  replica_.Apply(batch.seq, batch_);
+  replica_.Apply(seq.value, batch_);
   if (index_.counters(worker_).unknown_removes == unknown) return BatchResult::kApplied;
   ++record_.reached["removes of what is not held"];
   return BatchResult::kImpossible;
@@ -107,7 +97,7 @@ void Follower::Reset(ResetReason reason) {
   ++record_.reached["resets: " + std::string(ResetReasonName(reason))];
 }
 
-bool Follower::Commit(const residency::PublisherStatus& status) {
+bool Follower::CommitSnapshot(const PublisherStatus& status) {
   if (!replica_.CommitSnapshot(status)) {
     if (repairs_) ++record_.reached["repairs refused"];
     return false;
@@ -130,7 +120,7 @@ bool Follower::Commit(const residency::PublisherStatus& status) {
 }
 
 // The oracle must name the same ones, where it still stands at the number.
-uint64_t Follower::DifferingBuckets(const residency::PublisherStatus& status) {
+uint64_t Follower::DifferingBuckets(const PublisherStatus& status) {
   const uint64_t differing = replica_.DifferingBuckets(status);
   if (next_ != status.next_seq || life_ != static_cast<int>(status.epoch.low)) {
     Fail("Ordered", "compared with the buckets of another moment");

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "kvcast/prefix_index.h"
 #include "router/replica.h"
@@ -15,14 +16,12 @@
 
 namespace kvcast::sim {
 
-class Follower {
+class Follower final : public ReplicaSink {
  public:
   // `publisher` is looked at by the checks only. All must outlive it.
   Follower(WorkerId worker, const stream::SourceLimits& limits, bool can_replay,
            const SimPublisher& publisher, PrefixIndex& index, Record& record);
 
-  // For the source that is checked. They hold this follower.
-  stream::SourceHooks Hooks();
   // Once, before any check.
   void Watch(const stream::Source& source) { source_ = &source; }
   SourceStatus status(int64_t now_ms) const { return source_->status(now_ms); }
@@ -53,11 +52,18 @@ class Follower {
   void CountReached(int64_t now_ms) const;
 
  private:
-  BatchResult Apply(const stream::Batch& batch);
+  BatchResult Apply(Seq seq, std::span<const uint8_t> payload) override;
+  void Reset(ResetReason reason) override;
+  bool TakesSnapshots() const override { return true; }
+  void BeginSnapshot() override;
+  bool AddToSnapshot(std::span<const uint8_t> payload) override;
+  bool CommitSnapshot(const PublisherStatus& status) override;
+  void DropSnapshot() override { replica_.DropSnapshot(); }
+  DigestVerdict Compare(const PublisherStatus& status) override;
+  bool Repairs() const override { return true; }
+  uint64_t DifferingBuckets(const PublisherStatus& status) override;
+  void BeginRepair(uint64_t buckets) override;
   void CheckOrder(double ts, uint64_t seq);
-  void Reset(ResetReason reason);
-  bool Commit(const residency::PublisherStatus& status);
-  uint64_t DifferingBuckets(const residency::PublisherStatus& status);
   void Fail(const std::string& guarantee, const std::string& what) const;
 
   const WorkerId worker_;

@@ -32,7 +32,7 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
              .bound = bound_,
              .messages_per_turn =
                  static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256)},
-            *this, turns, follower_.Hooks()) {
+            *this, turns, follower_) {
   follower_.Watch(pump_.source());
 }
 

@@ -31,24 +31,23 @@ SourceLimits LimitsOf(const SubscriberConfig& config, bool takes_snapshots) {
 
 SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& config,
                        std::shared_ptr<Context> context, const Poller& poller,
-                       const SubscriberSink& sink, Turns& turns)
+                       std::shared_ptr<ReplicaSink> sink, Turns& turns)
     : config_(source),
       recv_hwm_(config.recv_hwm),
       max_frame_bytes_(config.max_frame_bytes),
       context_(std::move(context)),
       poller_(poller),
-      pump_({.limits = LimitsOf(config, sink.takes_snapshots()),
+      sink_(std::move(sink)),
+      pump_({.limits = LimitsOf(config, sink_->TakesSnapshots()),
              .can_replay = !source.replay_endpoint.empty(),
              .bound = source.bind},
-            *this, turns, Hooks(sink)) {}
+            *this, turns, *sink_) {}
 
-Result<std::unique_ptr<SourceLink>> SourceLink::Open(const SourceConfig& source,
-                                                     const SubscriberConfig& config,
-                                                     std::shared_ptr<Context> context,
-                                                     const Poller& poller,
-                                                     const SubscriberSink& sink, Turns& turns) {
+Result<std::unique_ptr<SourceLink>> SourceLink::Open(
+    const SourceConfig& source, const SubscriberConfig& config, std::shared_ptr<Context> context,
+    const Poller& poller, std::shared_ptr<ReplicaSink> sink, Turns& turns) {
   std::unique_ptr<SourceLink> link(
-      new SourceLink(source, config, std::move(context), poller, sink, turns));
+      new SourceLink(source, config, std::move(context), poller, std::move(sink), turns));
   if (Status status = link->CheckLiveEndpoint(); !status.ok()) return status;
   if (Status status = link->CheckReplayEndpoint(); !status.ok()) return status;
   if (Status status = link->ConnectLive(); !status.ok()) return status;
@@ -129,47 +128,6 @@ Result<std::array<Poller::Watch, 2>> SourceLink::WatchBoth(const Socket& socket,
 void SourceLink::EndLive() {
   live_watches_ = {};
   if (config_.bind) sub_.Close();
-}
-
-SourceHooks SourceLink::Hooks(const SubscriberSink& sink) {
-  SourceHooks hooks;
-  hooks.apply = [this, &sink](const Batch& batch) {
-    if (pump_.muted()) return BatchResult::kApplied;
-    if (sink.apply) return sink.apply(config_.worker, Seq(batch.seq), batch.payload);
-    if (!sink.on_batch) return BatchResult::kApplied;
-    sink.on_batch(config_.worker, Seq(batch.seq), batch.payload);
-    return BatchResult::kApplied;
-  };
-  hooks.reset = [this, &sink](ResetReason reason) {
-    if (!pump_.muted() && sink.on_reset) sink.on_reset(config_.worker, reason);
-  };
-  if (sink.takes_snapshots()) AddSnapshotHooks(sink, hooks);
-  return hooks;
-}
-
-void SourceLink::AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks) {
-  hooks.begin_snapshot = [this, &sink] {
-    if (!pump_.muted()) sink.begin_snapshot(config_.worker);
-  };
-  hooks.add_to_snapshot = [this, &sink](Frame part) {
-    return !pump_.muted() && sink.add_to_snapshot(config_.worker, part);
-  };
-  hooks.commit_snapshot = [this, &sink](const PublisherStatus& status) {
-    return !pump_.muted() && sink.commit_snapshot(config_.worker, status);
-  };
-  hooks.drop_snapshot = [this, &sink] {
-    if (!pump_.muted()) sink.drop_snapshot(config_.worker);
-  };
-  hooks.compare = [this, &sink](const PublisherStatus& status) {
-    return pump_.muted() ? DigestVerdict::kUnknown : sink.compare(config_.worker, status);
-  };
-  if (!sink.differing_buckets || !sink.begin_repair) return;
-  hooks.differing_buckets = [this, &sink](const PublisherStatus& status) {
-    return pump_.muted() ? 0 : sink.differing_buckets(config_.worker, status);
-  };
-  hooks.begin_repair = [this, &sink](uint64_t buckets) {
-    if (!pump_.muted()) sink.begin_repair(config_.worker, buckets);
-  };
 }
 
 std::optional<LiveEvent> SourceLink::NextLiveEvent() {

@@ -19,13 +19,13 @@ namespace kvcast::stream {
 // Opened on any thread, then used by one.
 class SourceLink final : private SourceTransport {
  public:
-  // Subscribes, and connects or binds. `poller`, `sink` and `turns` must outlive the link; `turns`
-  // is used once it works.
+  // Subscribes, and connects or binds. `poller` and `turns` must outlive the link; `turns` is used
+  // once it works.
   static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
                                                   const SubscriberConfig& config,
                                                   std::shared_ptr<Context> context,
-                                                  const Poller& poller, const SubscriberSink& sink,
-                                                  Turns& turns);
+                                                  const Poller& poller,
+                                                  std::shared_ptr<ReplicaSink> sink, Turns& turns);
   SourceLink(const SourceLink&) = delete;
   SourceLink& operator=(const SourceLink&) = delete;
 
@@ -54,14 +54,12 @@ class SourceLink final : private SourceTransport {
 
  private:
   SourceLink(const SourceConfig& source, const SubscriberConfig& config,
-             std::shared_ptr<Context> context, const Poller& poller, const SubscriberSink& sink,
-             Turns& turns);
+             std::shared_ptr<Context> context, const Poller& poller,
+             std::shared_ptr<ReplicaSink> sink, Turns& turns);
   Status CheckReplayEndpoint() const;
   Status CheckLiveEndpoint() const;
   Status ConnectLive();
   Result<std::array<Poller::Watch, 2>> WatchBoth(const Socket& socket, const Socket& monitor);
-  SourceHooks Hooks(const SubscriberSink& sink);
-  void AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks);
 
   bool OpenLive() override { return ConnectLive().ok(); }
   void EndLive() override;
@@ -78,6 +76,7 @@ class SourceLink final : private SourceTransport {
   const int64_t max_frame_bytes_;
   const std::shared_ptr<Context> context_;
   const Poller& poller_;
+  const std::shared_ptr<ReplicaSink> sink_;
   bool started_ = false;
   bool connected_at_once_ = false;  // inproc: no monitor events, and never a reconnect
   bool ready_ = true;               // a socket may have something

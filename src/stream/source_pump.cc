@@ -7,22 +7,11 @@
 namespace kvcast::stream {
 
 SourcePump::SourcePump(const PumpConfig& config, SourceTransport& transport, Turns& turns,
-                       SourceHooks hooks)
+                       ReplicaSink& sink)
     : config_(config),
       transport_(transport),
       turns_(turns),
-      source_(config.limits, config.can_replay, WithNetwork(std::move(hooks))) {}
-
-SourceHooks SourcePump::WithNetwork(SourceHooks hooks) {
-  hooks.request_replay = [this](uint64_t start) { Request(EncodeSeq(start)); };
-  hooks.request_extended = [this](const residency::ExtensionRequest& request) {
-    Request(residency::EncodeRequest(request));
-  };
-  hooks.take_turn = [this] { return TakeTurn(); };
-  hooks.close_replay = [this] { CloseRequest(); };
-  hooks.renew_live = [this] { ScheduleRenewal(); };
-  return hooks;
-}
+      source_(config.limits, config.can_replay, sink, *this) {}
 
 bool SourcePump::TakeTurn() {
   in_turns_ = true;
@@ -52,7 +41,7 @@ void SourcePump::ScheduleRenewal() {
   transport_.EndLive();
 }
 
-void SourcePump::RenewLive(int64_t now_ms) {
+void SourcePump::OpenLive(int64_t now_ms) {
   renewed_ms_ = now_ms;
   if (transport_.OpenLive()) {
     renew_due_ms_ = Source::kNever;
@@ -72,7 +61,7 @@ void SourcePump::Work(int64_t now_ms) {
   more_ = false;
   // The clock may have been set back since the last renewal.
   const bool renewal_due = now_ms >= renew_due_ms_ || now_ms < renewed_ms_;
-  if (renewal_scheduled() && renewal_due) RenewLive(now_ms);
+  if (renewal_scheduled() && renewal_due) OpenLive(now_ms);
   if (!renewal_scheduled()) DrainEvents(now_ms);
   if (!renewal_scheduled()) DrainLive(now_ms);
   if (!renewal_scheduled()) DrainReplies(now_ms);

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "src/stream/source.h"
+#include "src/stream/source_network.h"
 #include "src/stream/source_transport.h"
 #include "src/stream/turns.h"
 
@@ -23,7 +24,7 @@ struct PumpConfig {
 };
 
 // Thread-compatible.
-class SourcePump {
+class SourcePump final : private SourceNetwork {
  public:
   // Minimum time between two live connections. Bounds the work that frames cause which no
   // connection survives.
@@ -31,10 +32,9 @@ class SourcePump {
   // Between attempts to make a live connection for which no socket was left.
   static constexpr int64_t kRetryMs = 1000;
 
-  // `hooks`: the members that concern the state; the pump sets those that concern the network.
-  // `transport` and `turns` must outlive the pump. The live connection is open.
-  SourcePump(const PumpConfig& config, SourceTransport& transport, Turns& turns, SourceHooks hooks);
-  ~SourcePump() { LeaveTurns(); }
+  // All must outlive the pump. The live connection is open.
+  SourcePump(const PumpConfig& config, SourceTransport& transport, Turns& turns, ReplicaSink& sink);
+  ~SourcePump() override { LeaveTurns(); }
   SourcePump(const SourcePump&) = delete;
   SourcePump& operator=(const SourcePump&) = delete;
 
@@ -43,8 +43,11 @@ class SourcePump {
   void Contradict(int64_t now_ms) { source_.OnContradiction(now_ms); }
   // The live connection cannot be used: a new one is made.
   void ScheduleRenewal();
-  // From now on no message is handled.
-  void Mute() { muted_ = true; }
+  // From now on no message is handled, and the sink is not called.
+  void Mute() {
+    muted_ = true;
+    source_.Mute();
+  }
 
   // When to call Work, unless the transport has something before.
   int64_t deadline_ms() const;
@@ -53,17 +56,16 @@ class SourcePump {
   // The source waited for a turn that has come.
   bool has_new_turn() const { return waits_ && has_turn(); }
   bool has_turn() const { return turns_.Has(this); }
-  bool muted() const { return muted_; }
   const Source& source() const { return source_; }
 
  private:
-  SourceHooks WithNetwork(SourceHooks hooks);
-  bool TakeTurn();
+  bool TakeTurn() override;
+  void Request(Frame start) override;
+  void CloseRequest() override;
+  void RenewLive() override { ScheduleRenewal(); }
   void LeaveTurns();
-  void Request(Frame start);
-  void CloseRequest();
 
-  void RenewLive(int64_t now_ms);
+  void OpenLive(int64_t now_ms);
   void DrainEvents(int64_t now_ms);
   void OnLiveEvent(LiveEvent event, int64_t now_ms);
   void NoteDisconnected();

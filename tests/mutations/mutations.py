@@ -56,7 +56,7 @@ MUTATIONS = [
       unproven_ = false;
 """,
      """    case FingerprintWindow::Match::kSame:
-      hooks_.apply(batch);
+      sink_->Apply(Seq(batch.seq), batch.payload);
       unproven_ = false;
 """),
     ("forget the group in a key", INDEX,
@@ -67,19 +67,19 @@ MUTATIONS = [
     ("miss the fence", SOURCE,
      """  if (applied_) {
     ++status_.resets;
-    hooks_.reset(ResetReason::kRestart);
+    sink_->Reset(ResetReason::kRestart);
   }
 """, ""),
     ("trust a new connection", SOURCE,
      "    if (next_ > 0) Unprove(SourceReason::kReconnected);\n", ""),
     ("apply what is behind", SOURCE,
      "  if (batch.seq < next_) return OnLiveOverlap(batch);\n",
-     "  if (batch.seq < next_) {\n    hooks_.apply(batch);\n    return;\n  }\n"),
+     "  if (batch.seq < next_) {\n    sink_->Apply(Seq(batch.seq), batch.payload);\n    return;\n  }\n"),
     ("keep what the old connection brought", SOURCE,
      """  // May be of an epoch that is over; if it is not, a replay brings it again.
   hold_back_.Clear();
 """, ""),
-    ("do not renew the connection", SOURCE, "  connected_ = false;\n  hooks_.renew_live();\n", "  OnConnected(now_ms_);\n"),
+    ("do not renew the connection", SOURCE, "  connected_ = false;\n  network_.RenewLive();\n", "  OnConnected(now_ms_);\n"),
     ("ignore the epoch of a status", SOURCE,
      "  const bool other = epoch_ ? *epoch_ != status.epoch : next_ > 0 && status.next_seq < next_;\n",
      "  const bool other = false;\n"),
@@ -100,7 +100,7 @@ MUTATIONS = [
     ("lose batches without forgetting", SOURCE,
      """    status_.lost += seq - next_;
     ++status_.resets;
-    hooks_.reset(reason);
+    sink_->Reset(reason);
 """, "    status_.lost += seq - next_;\n"),
     ("say synced with batches missing", SOURCE, "  if (seq > 0) incomplete_ = true;\n", ""),
     ("never probe", SOURCE,
@@ -192,7 +192,7 @@ MUTATIONS = [
     ("apply live batches while buckets are asked for", "src/stream/source.h",
      "(replace_ && !catches_up())", "(replace_ && repair_ == Repair::kNone)", SOURCE_TESTS),
     ("never repair", SOURCE,
-     "  if (replace_ && epoch_ && can_repair) repair_ = Repair::kCompare;\n", "  (void)can_repair;\n", SIM_TESTS),
+     "  if (replace_ && epoch_ && sink_->Repairs()) repair_ = Repair::kCompare;\n", "", SIM_TESTS),
     ("repair for an epoch that is over", SOURCE,
      "  if (!TakeStatus(*status, /*proven=*/false)) return;\n  const bool usable =\n", "  const bool usable =\n",
      SOURCE_TESTS),
@@ -216,7 +216,7 @@ MUTATIONS = [
      "  for (auto it = held_.begin(); unproven_ > 0;) {\n",
      "  for (auto it = held_.begin(); unproven_ > held_.size();) {\n", SOURCE_TESTS),
     ("replay out of turn", SOURCE,
-     "  if (ask != Ask::kStatus && hooks_.take_turn && !hooks_.take_turn()) {\n", "  if (false) {\n"),
+     "  if (ask != Ask::kStatus && !network_.TakeTurn()) {\n", "  if (false) {\n"),
     ("sleep through a turn", SOURCE,
      "  SendRequest(request_.ask);\n  NoteState();\n", "  NoteState();\n"),
     ("believe in numbers that nobody can replay", SOURCE,
@@ -662,8 +662,8 @@ MUTATIONS = [
      "    DrainEvents(now_ms);\n    if (renewal_scheduled()) return;\n", ""),
     ("read on in a connection that made itself anew", PUMP,
      "      if (disconnected_) return ScheduleRenewal();\n", "      disconnected_ = false;\n"),
-    ("keep the live connection after a new epoch", PUMP,
-     "  hooks.renew_live = [this] { ScheduleRenewal(); };\n", "  hooks.renew_live = [] {};\n"),
+    ("keep the live connection after a new epoch", "src/stream/source_pump.h",
+     "void RenewLive() override { ScheduleRenewal(); }", "void RenewLive() override {}"),
     ("keep a turn after its request", PUMP, "  transport_.CloseRequest();\n  LeaveTurns();\n",
      "  transport_.CloseRequest();\n"),
     ("overlook the end of a reply connection", PUMP,
@@ -686,13 +686,10 @@ MUTATIONS = [
      "    std::move(events_.begin(), events_.end(), std::back_inserter(batch.events));\n    events_.clear();\n"),
     ("leave out the neighbour of a refused batch", "src/stream/replay_ring.cc",
      "    if (held.payload == nullptr || (held.refused && !with_refused)) continue;\n",
-     "    if (held.payload == nullptr || (held.refused && !with_refused)) {\n      ++seq;\n      continue;\n    }\n"),
-    ("end an answer with its last replies unsent", SCHEDULER,
-     "  if (!slice_.empty()) return Turn::kServed;\n",
-     "  if (slice_.size() == limits_.turn_replies) return Turn::kServed;\n"),
-    ("send a reply twice where credit ends", SCHEDULER,
-     "    responder_.Sent(answer, entry);\n", "    if (client.credit->available()) responder_.Sent(answer, entry);\n"),
+     "    if (held.payload == nullptr || (held.refused && !with_refused)) {\n      if (seq + 1 < end) ++seq;\n"
+     "      continue;\n    }\n"),
+    ("end an answer without its last reply", SCHEDULER,
+     "  responder_.Read(answer, limits_.turn_replies, slice_);\n",
+     "  responder_.Read(answer, limits_.turn_replies, slice_);\n  if (!slice_.empty()) slice_.pop_back();\n"),
     ("pause a client for good", SCHEDULER, "  for (Client& client : clients_) client.paused = false;\n", ""),
-    ("forget when a rate allows the next reply", SCHEDULER,
-     "(client.ready_us - now_us) / 1000 + 1;", "-1;"),
 ]

@@ -64,21 +64,12 @@ class ScriptedTransport final : public SourceTransport {
   std::array<Frame, 3> frames_;
 };
 
-class SourcePumpTest : public ::testing::Test {
+class SourcePumpTest : public ::testing::Test, private ReplicaSink {
  protected:
   explicit SourcePumpTest(bool bound = false)
       : pump({.limits = {}, .can_replay = true, .bound = bound, .messages_per_turn = 4}, network,
-             turns, Hooks()) {}
+             turns, *this) {}
 
-  SourceHooks Hooks() {
-    SourceHooks hooks;
-    hooks.apply = [this](const Batch& batch) {
-      applied.push_back(batch.seq);
-      return BatchResult::kApplied;
-    };
-    hooks.reset = [](ResetReason) {};
-    return hooks;
-  }
   // Connected, and told that nothing was published before.
   void Join() {
     network.events = {LiveEvent::kConnected};
@@ -93,6 +84,13 @@ class SourcePumpTest : public ::testing::Test {
   Turns turns{1};
   std::vector<uint64_t> applied;
   SourcePump pump;
+
+ private:
+  BatchResult Apply(Seq seq, Frame) override {
+    applied.push_back(seq.value);
+    return BatchResult::kApplied;
+  }
+  void Reset(ResetReason) override {}
 };
 
 class BoundPumpTest : public SourcePumpTest {
