@@ -48,17 +48,17 @@ int main(int argc, char** argv) {
   const WorkerConfig config{.name = "engine", .offload_rule = OffloadRule::kOffloadScheduler};
   if (!index.AddWorker(kEngine, config).ok()) return 1;
   std::atomic<int> batches{0};
-  SubscriberSink sink;
-  sink.on_batch = [&](WorkerId worker, Seq, std::span<const uint8_t> payload) {
-    EventBatch batch;
-    DecodeCounts counts;
-    if (DecodeBatch(payload, WireLimits{}, batch, counts).ok()) index.Apply(worker, batch);
-    ++batches;
-  };
-  sink.on_reset = [&](WorkerId worker, ResetReason) { index.ClearWorker(worker); };
-  auto subscriber = Subscriber::Create({}, sink);
+  auto sink = std::make_shared<BatchSink>(
+      [&](Seq, std::span<const uint8_t> payload) {
+        EventBatch batch;
+        DecodeCounts counts;
+        if (DecodeBatch(payload, WireLimits{}, batch, counts).ok()) index.Apply(kEngine, batch);
+        ++batches;
+      },
+      [&](ResetReason) { index.ClearWorker(kEngine); });
+  auto subscriber = Subscriber::Create({});
   if (!subscriber.ok()) return 1;
-  const Status added = (*subscriber)->Add({kEngine, argv[1], argv[2], ""});
+  const Status added = (*subscriber)->Add({kEngine, argv[1], argv[2], ""}, sink);
   if (!added.ok()) return std::fprintf(stderr, "%s\n", added.ToString().c_str()), 1;
 
   for (int i = 0; i < 100 && batches < wanted; ++i) {

@@ -176,14 +176,7 @@ Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& option
     return made;
   }
 
-  SubscriberSink sink;
-  sink.on_batch = [raw = impl.get()](WorkerId worker, Seq seq, std::span<const uint8_t> payload) {
-    raw->OnBatch(worker, seq, payload);
-  };
-  sink.on_reset = [raw = impl.get()](WorkerId worker, ResetReason) {
-    raw->index.ClearWorker(worker);
-  };
-  auto subscriber = Subscriber::Create({}, std::move(sink));
+  auto subscriber = Subscriber::Create({});
   if (!subscriber.ok()) return subscriber.status();
   impl->subscriber = std::move(subscriber).value();
   for (size_t i = 0; i < engines.size(); ++i) {
@@ -197,7 +190,13 @@ Result<std::unique_ptr<DemoRouter>> DemoRouter::Create(const DemoOptions& option
     const SourceConfig source = {.worker = Worker(i),
                                  .endpoint = engines[i].endpoint,
                                  .replay_endpoint = engines[i].replay_endpoint};
-    if (const Status added = impl->subscriber->Add(source); !added.ok()) return added;
+    auto sink = std::make_shared<BatchSink>(
+        [raw = impl.get(), i](Seq seq, std::span<const uint8_t> payload) {
+          raw->OnBatch(Worker(i), seq, payload);
+        },
+        [raw = impl.get(), i](ResetReason) { raw->index.ClearWorker(Worker(i)); });
+    const Status added = impl->subscriber->Add(source, std::move(sink));
+    if (!added.ok()) return added;
   }
   return std::unique_ptr<DemoRouter>(new DemoRouter(std::move(impl)));
 }

@@ -1,24 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/stream/publisher.h"
 
-#include <atomic>
-#include <chrono>
-#include <limits>
 #include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
 
-#include "src/base/mutex.h"
-#include "src/residency/mirror.h"
+#include "src/base/steady_us.h"
+#include "src/stream/heartbeat_thread.h"
 #include "src/stream/live_sender.h"
-#include "src/stream/pending_events.h"
-#include "src/stream/replay_ring.h"
+#include "src/stream/publisher_core.h"
 #include "src/stream/replay_server.h"
 #include "src/stream/send_loop.h"
 #include "src/stream/socket.h"
-#include "src/stream/state_keeper.h"
-#include "src/wire/encodable.h"
 
 namespace kvcast {
 namespace {
@@ -94,12 +88,11 @@ Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& e
 // Parts in the order in which they start; they stop in reverse.
 class Publisher::Impl {
  public:
-  explicit Impl(const PublisherConfig& c)
-      : config(c), ring(c.ring_batches, c.ring_bytes, c.dialect), pending(c.flush_ms) {}
+  explicit Impl(const PublisherConfig& c) : config(c), core(c, c.now_us ? c.now_us : SteadyUs) {}
   ~Impl() {
-    keeper.reset();
+    heartbeats.reset();
     if (loop == nullptr) return;
-    (void)FlushPending();
+    (void)core.Flush();
     loop->Remove(*live);
     while (live->Send() != stream::LiveSender::Sent::kNothing) {
     }
@@ -107,37 +100,15 @@ class Publisher::Impl {
 
   Status Open();
   Status OpenReplay(std::shared_ptr<Context> context, const std::string& endpoint_of_rank);
-  // A batch or a payload.
-  template <typename Published>
-  Seq Append(Published&& published);
-  // No subscriber can get this number; the mirror keeps the batch's events where it can.
-  void Refuse(const EventBatch* batch);
-  Result<Seq> PublishBatch(EventBatch&& batch);
-  Status FlushPending();
-  Status FlushPendingLocked() KV_REQUIRES(pending_mutex);
-  void FlushIfDue();
-  void NoteTime(double ts);
-  void PublishHeartbeat();
 
   const PublisherConfig config;
   std::string endpoint;
   std::string replay_endpoint;
-  std::atomic<uint64_t> encode_errors{0};
-  std::atomic<uint64_t> heartbeats{0};
-  // The batches' time less the steady clock's, in seconds; NaN before the first batch.
-  std::atomic<double> clock_offset_s{std::numeric_limits<double>::quiet_NaN()};
-  stream::ReplayRing ring;
-  // Held while pending events get their number: no batch that is published later comes before it.
-  Mutex pending_mutex;
-  stream::PendingEvents pending KV_GUARDED_BY(pending_mutex);
-  // Written under pending_mutex: set before Add returns, cleared after the pending events have
-  // their number. A Publish that reads false needs no lock.
-  std::atomic<bool> has_pending{false};
-  std::unique_ptr<stream::PublisherState> state;
+  stream::PublisherCore core;
   std::unique_ptr<stream::LiveSender> live;
   std::shared_ptr<stream::SendLoop> loop;
   std::unique_ptr<stream::ReplayServer> replay;
-  std::unique_ptr<stream::StateKeeper> keeper;
+  std::unique_ptr<stream::HeartbeatThread> heartbeats;
 };
 
 Status Publisher::Impl::Open() {
@@ -154,16 +125,13 @@ Status Publisher::Impl::Open() {
   Result<Socket> pub = OpenPub(config, context, *bound);
   if (!pub.ok()) return pub.status();
   endpoint = pub->last_endpoint();
-  live = std::make_unique<stream::LiveSender>(std::move(pub).value(), config.topic, ring);
+  live = std::make_unique<stream::LiveSender>(std::move(pub).value(), config.topic, core.ring());
   loop = config.shares_threads ? stream::SendLoop::Shared() : std::make_shared<stream::SendLoop>();
   loop->Add(*live);
   if (!replay_of_rank->empty()) {
     if (Status status = OpenReplay(context, *replay_of_rank); !status.ok()) return status;
   }
-  if (state == nullptr && config.heartbeat_ms == 0 && config.flush_ms == 0) return Status();
-  keeper = std::make_unique<stream::StateKeeper>(
-      ring, state.get(), config.heartbeat_ms, [this] { FlushIfDue(); },
-      [this] { PublishHeartbeat(); });
+  if (core.needs_ticks()) heartbeats = std::make_unique<stream::HeartbeatThread>(core, *loop);
   return Status();
 }
 
@@ -176,82 +144,15 @@ Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
   Result<Socket> router = OpenRouter(std::move(context), *bound);
   if (!router.ok()) return router.status();
   replay_endpoint = router->last_endpoint();
-  if (config.extension) {
-    state =
-        std::make_unique<stream::PublisherState>(config.epoch ? *config.epoch : RandomEpoch(), ring,
-                                                 config.dialect, config.data_parallel_rank);
-  }
-  replay = std::make_unique<stream::ReplayServer>(
-      std::move(router).value(), *waker, config.topic, config.replay_layout, ring, state.get(),
-      stream::ReplayRate{config.replay_requests_per_s, config.replay_bytes_per_s});
+  if (config.extension) core.KeepState(config.epoch ? *config.epoch : RandomEpoch());
+  stream::ReplayServerConfig server;
+  server.topic = config.topic;
+  server.layout = config.replay_layout;
+  server.rate = {config.replay_requests_per_s, config.replay_bytes_per_s};
+  server.now_us = [this] { return core.NowUs(); };
+  replay = std::make_unique<stream::ReplayServer>(std::move(router).value(), *waker, server,
+                                                  core.ring(), core.state());
   return Status();
-}
-
-template <typename Published>
-Seq Publisher::Impl::Append(Published&& published) {
-  const Seq seq(ring.Append(std::forward<Published>(published)));
-  loop->Notice();
-  return seq;
-}
-
-void Publisher::Impl::Refuse(const EventBatch* batch) {
-  ++encode_errors;
-  std::optional<EventBatch> known;
-  if (batch != nullptr && state != nullptr) {
-    known = residency::MirroredPart(*batch);
-    if (!wire::CheckEncodable(*known).ok()) known.reset();
-  }
-  ring.AppendRefused(std::move(known));
-  loop->Notice();
-}
-
-namespace {
-
-double SteadySeconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-int64_t SteadyMs() { return static_cast<int64_t>(SteadySeconds() * 1000); }
-
-}  // namespace
-
-void Publisher::Impl::NoteTime(double ts) { clock_offset_s = ts - SteadySeconds(); }
-
-void Publisher::Impl::PublishHeartbeat() {
-  EventBatch batch;
-  batch.ts = clock_offset_s + SteadySeconds();
-  if (!(batch.ts == batch.ts)) return;
-  batch.data_parallel_rank = config.data_parallel_rank;
-  Append(std::move(batch));
-  ++heartbeats;
-}
-
-Result<Seq> Publisher::Impl::PublishBatch(EventBatch&& batch) {
-  if (!batch.data_parallel_rank) batch.data_parallel_rank = config.data_parallel_rank;
-  NoteTime(batch.ts);
-  if (Status status = wire::CheckEncodable(batch); !status.ok()) {
-    Refuse(&batch);
-    return status;
-  }
-  return Append(std::move(batch));
-}
-
-Status Publisher::Impl::FlushPending() {
-  MutexLock lock(pending_mutex);
-  return FlushPendingLocked();
-}
-
-Status Publisher::Impl::FlushPendingLocked() {
-  if (pending.empty()) return Status();
-  const Status status = PublishBatch(pending.Take()).status();
-  has_pending.store(false, std::memory_order_release);
-  return status;
-}
-
-void Publisher::Impl::FlushIfDue() {
-  MutexLock lock(pending_mutex);
-  // A batch that is refused is counted, and its number is a gap.
-  if (pending.Due(SteadyMs())) (void)FlushPendingLocked();
 }
 
 Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
@@ -269,46 +170,38 @@ Result<std::unique_ptr<Publisher>> Publisher::Create(const PublisherConfig& conf
 }
 
 Result<Seq> Publisher::Publish(EventBatch batch) {
-  if (!impl_->has_pending.load(std::memory_order_acquire)) {
-    return impl_->PublishBatch(std::move(batch));
-  }
-  MutexLock lock(impl_->pending_mutex);
-  impl_->pending.MoveTo(batch);
-  Result<Seq> seq = impl_->PublishBatch(std::move(batch));
-  impl_->has_pending.store(false, std::memory_order_release);
+  Result<Seq> seq = impl_->core.Publish(std::move(batch));
+  impl_->loop->Notice();
   return seq;
 }
 
 void Publisher::Add(std::vector<Event> events, double ts) {
-  MutexLock lock(impl_->pending_mutex);
-  impl_->pending.Add(std::move(events), ts, SteadyMs());
-  impl_->has_pending.store(!impl_->pending.empty(), std::memory_order_release);
+  impl_->core.Add(std::move(events), ts);
 }
 
-Status Publisher::Flush() { return impl_->FlushPending(); }
+Status Publisher::Flush() {
+  const Status status = impl_->core.Flush();
+  impl_->loop->Notice();
+  return status;
+}
 
 Result<Seq> Publisher::PublishPayload(std::span<const uint8_t> payload) {
-  MutexLock lock(impl_->pending_mutex);
-  (void)impl_->FlushPendingLocked();  // a refused one is counted, and its number is a gap
-  if (payload.empty()) {
-    impl_->Refuse(nullptr);
-    return Status(StatusCode::kInvalidArgument, "an empty payload is the end marker of a replay");
-  }
-  return impl_->Append(
-      std::make_shared<const std::vector<uint8_t>>(payload.begin(), payload.end()));
+  Result<Seq> seq = impl_->core.PublishPayload(payload);
+  impl_->loop->Notice();
+  return seq;
 }
 
-Seq Publisher::next_seq() const { return Seq(impl_->ring.next_seq()); }
+Seq Publisher::next_seq() const { return Seq(impl_->core.ring().next_seq()); }
 const std::string& Publisher::endpoint() const { return impl_->endpoint; }
 const std::string& Publisher::replay_endpoint() const { return impl_->replay_endpoint; }
 
 PublisherCounters Publisher::counters() const {
-  const stream::RingCounters ring = impl_->ring.counters();
+  const stream::RingCounters ring = impl_->core.ring().counters();
   PublisherCounters counters;
   counters.batches = ring.batches;
   counters.bytes = ring.bytes;
-  counters.encode_errors = impl_->encode_errors;
-  counters.heartbeats = impl_->heartbeats;
+  counters.encode_errors = impl_->core.encode_errors();
+  counters.heartbeats = impl_->core.heartbeats();
   counters.live_dropped = ring.unsent_dropped;
   if (impl_->replay == nullptr) return counters;
   const stream::ReplayCounters& replay = impl_->replay->counters();

@@ -27,7 +27,7 @@ bool ReplayCredit::PauseUntilHalf() {
 void ReplayCredit::Refund(size_t bytes) {
   bytes_ -= bytes;
   --replies_;
-  if (half_free() && paused_.exchange(false)) waker_->Wake();
+  if (half_free() && paused_.exchange(false)) wake_();
 }
 
 }  // namespace kvcast::stream

@@ -7,35 +7,40 @@
 
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <memory>
-
-#include "src/stream/waker.h"
+#include <utility>
 
 namespace kvcast::stream {
+
+struct CreditLimits {
+  size_t replies = 1024;
+  size_t bytes = 8u << 20;
+};
 
 // Replies are charged by the replay thread and refunded on whatever thread ZeroMQ releases them.
 class ReplayCredit {
  public:
-  static constexpr size_t kMaxReplies = 1024;
-  static constexpr size_t kMaxBytes = 8u << 20;
-
-  explicit ReplayCredit(std::shared_ptr<Waker> waker) : waker_(std::move(waker)) {}
+  // `wake` is called on the thread of the refund that ends a pause.
+  ReplayCredit(const CreditLimits& limits, std::function<void()> wake)
+      : limits_(limits), wake_(std::move(wake)) {}
 
   // Keeps the charge of one reply until it is destroyed.
   static std::shared_ptr<void> Charge(std::shared_ptr<ReplayCredit> credit, size_t bytes);
 
   // Whether one more reply may be sent, of any size.
-  bool available() const { return replies_ < kMaxReplies && bytes_ < kMaxBytes; }
+  bool available() const { return replies_ < limits_.replies && bytes_ < limits_.bytes; }
   bool idle() const { return replies_ == 0; }
   // Asks for a wake-up when half of the bound is free. False: it already is.
   bool PauseUntilHalf();
 
  private:
   struct Ticket;
-  bool half_free() const { return replies_ <= kMaxReplies / 2 && bytes_ <= kMaxBytes / 2; }
+  bool half_free() const { return replies_ <= limits_.replies / 2 && bytes_ <= limits_.bytes / 2; }
   void Refund(size_t bytes);
 
-  const std::shared_ptr<Waker> waker_;
+  const CreditLimits limits_;
+  const std::function<void()> wake_;
   std::atomic<size_t> replies_{0};
   std::atomic<size_t> bytes_{0};
   std::atomic<bool> paused_{false};

@@ -8,16 +8,23 @@
 
 namespace kvcast::stream {
 
-using residency::ExtensionRequest;
+using residency::EncodeRequest;
 using residency::PublisherStatus;
 using residency::Verb;
 
-Source::Source(const SourceLimits& limits, bool can_replay, SourceHooks hooks)
+Source::Source(const SourceLimits& limits, bool can_replay, ReplicaSink& sink,
+               SourceNetwork& network)
     : limits_(limits),
       can_replay_(can_replay),
-      hooks_(std::move(hooks)),
+      sink_(&sink),
+      network_(network),
       jitter_(limits.jitter_seed),
       hold_back_(limits.hold_back_batches, limits.hold_back_bytes) {}
+
+void Source::Mute() {
+  static BatchSink nobody({});
+  sink_ = &nobody;
+}
 
 void Source::OnConnected(int64_t now_ms) {
   now_ms_ = now_ms;
@@ -54,7 +61,7 @@ void Source::OnDisconnected() {
 void Source::BeginEpochAnew() {
   BeginEpoch();
   connected_ = false;
-  hooks_.renew_live();
+  network_.RenewLive();
 }
 
 // A new publisher was found by its first live batch here.
@@ -303,7 +310,7 @@ void Source::ExpectUpTo(uint64_t seq) {
 
 void Source::OnSnapshotPart(const Batch& batch) {
   if (!request_.resume) request_.resume = batch.seq;
-  if (*request_.resume == batch.seq && hooks_.add_to_snapshot(batch.payload)) return;
+  if (*request_.resume == batch.seq && sink_->AddToSnapshot(batch.payload)) return;
   request_.ask == Ask::kRepair ? FailRepair() : FailSnapshot();
 }
 
@@ -320,9 +327,9 @@ void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
                       resume.value_or(status->next_seq) == status->next_seq &&
                       status->next_seq >= next_;
   if (!status->has_digests) return GiveUpSnapshots();
-  if (!usable || !hooks_.commit_snapshot(*status)) return FailSnapshot();
+  if (!usable || !sink_->CommitSnapshot(*status)) return FailSnapshot();
   request_.ask = Ask::kNone;  // committed, not to be dropped
-  hooks_.close_replay();
+  network_.CloseRequest();
   ++status_.snapshots;
   if (!epoch_) applied_payloads_.Clear();
   epoch_ = status->epoch;
@@ -392,16 +399,16 @@ void Source::OnRepairEnd(const std::optional<PublisherStatus>& status,
 void Source::GoOnWithRepair() {
   const PublisherStatus status = *request_.end;
   if (request_.ask == Ask::kBuckets) {
-    repair_buckets_ = hooks_.differing_buckets(status);
+    repair_buckets_ = sink_->DifferingBuckets(status);
     CloseRequest();
     // Where nothing can be found, or everything is wrong, the whole state is asked for.
     const bool some = repair_buckets_ != 0 && ~repair_buckets_ != 0;
     repair_ = some ? Repair::kFetch : Repair::kNone;
     return Settle();
   }
-  if (!hooks_.commit_snapshot(status)) return FailRepair();
+  if (!sink_->CommitSnapshot(status)) return FailRepair();
   request_ = {};  // committed, not to be dropped
-  hooks_.close_replay();
+  network_.CloseRequest();
   ++status_.repairs;
   NoteReplaced();
 }
@@ -431,14 +438,13 @@ void Source::Audit(const PublisherStatus& status) {
 
 void Source::CompareDigests(const PublisherStatus& status) {
   ++status_.digest_checks;
-  const DigestVerdict verdict = hooks_.compare(status);
+  const DigestVerdict verdict = sink_->Compare(status);
   if (verdict == DigestVerdict::kEqual) quarantine_.Pardon(now_ms_);
   if (verdict != DigestVerdict::kDiffers) return;
   ++status_.digest_mismatches;
   Strike(SourceReason::kDigest);
   Replace(SourceReason::kDigest);
-  const bool can_repair = hooks_.differing_buckets && hooks_.begin_repair;
-  if (replace_ && epoch_ && can_repair) repair_ = Repair::kCompare;
+  if (replace_ && epoch_ && sink_->Repairs()) repair_ = Repair::kCompare;
 }
 
 void Source::OnContradiction(int64_t now_ms) {
@@ -534,7 +540,7 @@ int64_t Source::deadline_ms() const {
 
 void Source::Apply(const Batch& batch) {
   KV_DCHECK(batch.seq == next_ && !blocked());
-  const BatchResult result = hooks_.apply(batch);
+  const BatchResult result = sink_->Apply(Seq(batch.seq), batch.payload);
   applied_payloads_.Add(batch);
   if (!std::exchange(applied_, true)) status_.first_seq = batch.seq;
   joined_ = true;
@@ -564,12 +570,16 @@ void Source::Doubt(SourceReason reason) {
   audit_.reset();
 }
 
+// A batch that is applied here may end in SkipTo, which calls this again: the loop that runs goes
+// on with what is held then. A call for each batch would need as much stack as batches can be held.
 void Source::ApplyHeld() {
+  if (std::exchange(applies_held_, true)) return;
   while (!blocked()) {
     const std::optional<HoldBack::Held> held = hold_back_.Take(next_);
-    if (!held) return;
+    if (!held) break;
     Apply({held->seq, held->payload});
   }
+  applies_held_ = false;
 }
 
 void Source::TrySkippingHole() {
@@ -614,7 +624,7 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
   if (std::exchange(applied_, false)) {
     status_.lost += seq - next_;
     ++status_.resets;
-    hooks_.reset(reason);
+    sink_->Reset(reason);
   }
   if (seq > 0) incomplete_ = true;
   if (unproven_) {
@@ -635,7 +645,7 @@ void Source::SkipTo(uint64_t seq, ResetReason reason) {
 void Source::BeginEpoch() {
   if (applied_) {
     ++status_.resets;
-    hooks_.reset(ResetReason::kRestart);
+    sink_->Reset(ResetReason::kRestart);
   }
   CloseRequest();
   hold_back_.Clear();
@@ -692,7 +702,7 @@ bool Source::MayAskAgain() {
 
 void Source::OpenRequest(Ask ask) {
   CloseRequest();
-  if (ask != Ask::kStatus && hooks_.take_turn && !hooks_.take_turn()) {
+  if (ask != Ask::kStatus && !network_.TakeTurn()) {
     ++status_.replay_waits;
     request_.ask = ask;
     request_.waiting = true;
@@ -720,20 +730,20 @@ void Source::SendRequest(Ask ask) {
     case Ask::kNone:
       return;
     case Ask::kStatus:
-      return hooks_.request_extended({Verb::kStatus, 0, 0});
+      return network_.Request(EncodeRequest({Verb::kStatus, 0, 0}));
     case Ask::kReplay:
       request_.wants_overlap = next_ > 0;
       request_.proven = !request_.wants_overlap && !extended_;
-      return extended_ ? hooks_.request_extended({Verb::kReplay, 0, start})
-                       : hooks_.request_replay(start);
+      return extended_ ? network_.Request(EncodeRequest({Verb::kReplay, 0, start}))
+                       : network_.Request(EncodeSeq(start));
     case Ask::kSnapshot:
-      hooks_.begin_snapshot();
-      return hooks_.request_extended({Verb::kSnapshot, 0, ~uint64_t{0}});
+      sink_->BeginSnapshot();
+      return network_.Request(EncodeRequest({Verb::kSnapshot, 0, ~uint64_t{0}}));
     case Ask::kBuckets:
-      return hooks_.request_extended({Verb::kStatus, 0, 1});
+      return network_.Request(EncodeRequest({Verb::kStatus, 0, 1}));
     case Ask::kRepair:
-      hooks_.begin_repair(repair_buckets_);
-      return hooks_.request_extended({Verb::kSnapshot, 0, repair_buckets_});
+      sink_->BeginRepair(repair_buckets_);
+      return network_.Request(EncodeRequest({Verb::kSnapshot, 0, repair_buckets_}));
   }
 }
 
@@ -741,8 +751,8 @@ void Source::CloseRequest() {
   const Request closed = std::exchange(request_, {});
   hold_back_.DropUnproven();
   const bool fills = closed.ask == Ask::kSnapshot || closed.ask == Ask::kRepair;
-  if (fills && !closed.waiting) hooks_.drop_snapshot();
-  if (closed.open()) hooks_.close_replay();
+  if (fills && !closed.waiting) sink_->DropSnapshot();
+  if (closed.open()) network_.CloseRequest();
 }
 
 void Source::NoteJoined() {

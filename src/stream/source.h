@@ -16,16 +16,17 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <limits>
 #include <optional>
 
+#include "kvcast/stream/replica_sink.h"
 #include "kvcast/stream/subscriber.h"
 #include "src/residency/extension.h"
 #include "src/stream/fingerprint.h"
 #include "src/stream/frames.h"
 #include "src/stream/hold_back.h"
 #include "src/stream/quarantine.h"
+#include "src/stream/source_network.h"
 
 namespace kvcast::stream {
 
@@ -36,42 +37,9 @@ struct SourceLimits {
   int64_t probe_interval_ms = 2000;   // 0: never
   int64_t stale_ms = 3000;            // of silence
   int64_t audit_interval_ms = 10000;  // between digests of an extended publisher; 0: never
-  bool extension = false;             // ask whether the publisher is an extended one
+  bool extension = false;  // the sink takes snapshots: ask whether the publisher has them
   // Of the source: spreads its audits and retries. 0: they come when they are due.
   uint64_t jitter_seed = 0;
-};
-
-// What a source wants done. Called from inside its On... functions; must not call back.
-struct SourceHooks {
-  std::function<BatchResult(const Batch&)> apply;
-  std::function<void(ResetReason)> reset;
-  // May be empty. False: replays and snapshots of other sources come first; OnTurn will be called,
-  // unless close_replay is called before.
-  std::function<bool()> take_turn;
-  // Ask for all batches from `start` on. Replies to an earlier request must not be fed any more.
-  std::function<void(uint64_t start)> request_replay;
-  // The same with an extension request.
-  std::function<void(const residency::ExtensionRequest&)> request_extended;
-  // No replies are wanted any more.
-  std::function<void()> close_replay;
-  // Drop the live connection and make a new one: what it still holds may be of an epoch that is
-  // over, and must not be fed any more.
-  std::function<void()> renew_live;
-
-  // Only with SourceLimits::extension.
-  // A hidden state is begun, filled, and either takes the place of the state or is dropped.
-  std::function<void()> begin_snapshot;
-  std::function<bool(Frame payload)> add_to_snapshot;                      // false: no good
-  std::function<bool(const residency::PublisherStatus&)> commit_snapshot;  // false: not all of it
-  std::function<void()> drop_snapshot;
-  // Compares with the state after status.next_seq batches, which may be a little while ago.
-  std::function<DigestVerdict(const residency::PublisherStatus&)> compare;
-  // Both may be empty; then a state that differs is replaced as a whole.
-  // Compares with the state now, which is the one after status.next_seq batches. Every place of the
-  // status has buckets. The mask of a SNAPSHOT: 0: no difference can be found.
-  std::function<uint64_t(const residency::PublisherStatus&)> differing_buckets;
-  // As begin_snapshot, but what is added and committed takes the place of these buckets alone.
-  std::function<void(uint64_t buckets)> begin_repair;
 };
 
 // Thread-compatible. `now_ms` is any monotonic time.
@@ -92,7 +60,10 @@ class Source {
   // Between a snapshot, come or given up, and the next one.
   static constexpr int64_t kSnapshotPauseMs = 5000;
 
-  Source(const SourceLimits& limits, bool can_replay, SourceHooks hooks);
+  // `sink` and `network` must outlive the source.
+  Source(const SourceLimits& limits, bool can_replay, ReplicaSink& sink, SourceNetwork& network);
+  // From now on the sink is not called; batches count as applied.
+  void Mute();
 
   // A live connection is up: the first one, or a new one. Messages of the one before are over.
   void OnConnected(int64_t now_ms);
@@ -214,7 +185,8 @@ class Source {
 
   const SourceLimits limits_;
   const bool can_replay_;
-  const SourceHooks hooks_;
+  ReplicaSink* sink_;
+  SourceNetwork& network_;
 
   uint64_t next_ = 0;        // first number not applied
   uint64_t live_next_ = 0;   // above the highest number seen live
@@ -263,6 +235,7 @@ class Source {
   int64_t unsure_since_ms_ = 0;
   bool sure_ = false;
   Request request_;
+  bool applies_held_ = false;  // ApplyHeld runs
   Quarantine quarantine_;
   HoldBack hold_back_;
   FingerprintWindow applied_payloads_;

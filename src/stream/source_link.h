@@ -1,4 +1,4 @@
-// SourceLink: the sockets of one followed source, and the Source that they feed.
+// SourceLink: the sockets of one followed source, and the SourcePump that they feed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,44 +6,36 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <vector>
+#include <optional>
 
 #include "kvcast/stream/subscriber.h"
 #include "src/stream/poller.h"
 #include "src/stream/socket.h"
-#include "src/stream/source.h"
-#include "src/stream/turns.h"
+#include "src/stream/source_pump.h"
+#include "src/stream/source_transport.h"
 
 namespace kvcast::stream {
 
 // Opened on any thread, then used by one.
-class SourceLink {
+class SourceLink final : private SourceTransport {
  public:
-  // From one live connection to the next, so that frames which no connection survives do not keep
-  // the machine busy.
-  static constexpr int64_t kRenewalPauseMs = 100;
-
-  // Subscribes, and connects or binds. `poller`, `sink` and `turns` must outlive the link; `turns`
-  // is used once it works.
+  // Subscribes, and connects or binds. `poller` and `turns` must outlive the link; `turns` is used
+  // once it works.
   static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
                                                   const SubscriberConfig& config,
                                                   std::shared_ptr<Context> context,
-                                                  const Poller& poller, const SubscriberSink& sink,
-                                                  Turns& turns);
-  ~SourceLink() { LeaveTurns(); }
+                                                  const Poller& poller,
+                                                  std::shared_ptr<ReplicaSink> sink, Turns& turns);
   SourceLink(const SourceLink&) = delete;
   SourceLink& operator=(const SourceLink&) = delete;
 
   WorkerId worker() const { return config_.worker; }
   // When to call Work, if the clock is not set back.
-  int64_t deadline_ms() const {
-    return ready_ || has_new_turn() ? Source::kAtOnce
-                                    : std::min(source_.deadline_ms(), renew_due_ms_);
-  }
-  bool is_due(int64_t now_ms) const { return renewal_scheduled() || now_ms >= deadline_ms(); }
-  bool is_sure() const { return source_.is_sure(); }
+  int64_t deadline_ms() const { return ready_ ? Source::kAtOnce : pump_.deadline_ms(); }
+  bool is_due(int64_t now_ms) const { return pump_.renewal_scheduled() || now_ms >= deadline_ms(); }
+  bool is_sure() const { return pump_.source().is_sure(); }
   SourceStatus status(int64_t now_ms) const {
-    SourceStatus status = source_.status(now_ms);
+    SourceStatus status = pump_.source().status(now_ms);
     status.bound = config_.bind;
     return status;
   }
@@ -52,54 +44,42 @@ class SourceLink {
   // poller knows the link.
   void Start();
   // Handles a bounded number of waiting messages and what is due. Never waits.
-  void Work(int64_t now_ms);
-  void Contradict(int64_t now_ms) { source_.OnContradiction(now_ms); }
+  void Work(int64_t now_ms) {
+    ready_ = false;
+    pump_.Work(now_ms);
+  }
+  void Contradict(int64_t now_ms) { pump_.Contradict(now_ms); }
   // The sink is not called any more.
-  void Mute() { muted_ = true; }
+  void Mute() { pump_.Mute(); }
 
  private:
   SourceLink(const SourceConfig& source, const SubscriberConfig& config,
-             std::shared_ptr<Context> context, const Poller& poller, const SubscriberSink& sink,
-             Turns& turns);
+             std::shared_ptr<Context> context, const Poller& poller,
+             std::shared_ptr<ReplicaSink> sink, Turns& turns);
   Status CheckReplayEndpoint() const;
   Status CheckLiveEndpoint() const;
   Status ConnectLive();
   Result<std::array<Poller::Watch, 2>> WatchBoth(const Socket& socket, const Socket& monitor);
-  void RenewLive(int64_t now_ms);
-  void ScheduleRenewal();
-  bool renewal_scheduled() const { return renew_due_ms_ != Source::kNever; }
-  bool TakeTurn();
-  void LeaveTurns();
-  bool has_new_turn() const { return waits_ && turns_.Has(this); }
-  SourceHooks Hooks(const SubscriberSink& sink);
-  void AddSnapshotHooks(const SubscriberSink& sink, SourceHooks& hooks);
 
-  void DrainMonitor(int64_t now_ms);
-  void DrainLive(int64_t now_ms);
-  void DrainReplay(int64_t now_ms);
-  void DrainReplayMonitor(int64_t now_ms);
-  void CloseReplay();
-  void Request(Frame start);
+  bool OpenLive() override { return ConnectLive().ok(); }
+  void EndLive() override;
+  std::optional<LiveEvent> NextLiveEvent() override;
+  std::optional<Frames> ReceiveLive() override { return Receive(sub_); }
+  void OpenRequest(Frame start) override;
+  void CloseRequest() override;
+  std::optional<Frames> ReceiveReply() override { return Receive(replay_); }
+  bool TakeReplyCut() override;
+  std::optional<Frames> Receive(Socket& socket);
 
   const SourceConfig config_;
   const int recv_hwm_;
   const int64_t max_frame_bytes_;
   const std::shared_ptr<Context> context_;
   const Poller& poller_;
-  Turns& turns_;
-  bool in_turns_ = false;  // has a place, or waits for one
-  bool waits_ = false;
-  Source source_;
+  const std::shared_ptr<ReplicaSink> sink_;
   bool started_ = false;
-  bool muted_ = false;
   bool connected_at_once_ = false;  // inproc: no monitor events, and never a reconnect
-  bool disconnected_ = false;       // the live connection has ended
-  bool peer_ = false;               // bound: a publisher is connected
-  bool stranger_ = false;  // bound: a connection failed its handshake, and its end comes next
-  int64_t renew_due_ms_ = Source::kNever;  // when to make the next one
-  int64_t renewed_ms_ = -kRenewalPauseMs;  // when the last one was made
-  uint64_t requests_ = 0;                  // replay requests so far
-  bool ready_ = true;                      // a socket may have something
+  bool ready_ = true;               // a socket may have something
   Multipart message_;
   Socket monitor_;  // of sub_, and closed after it
   Socket sub_;
@@ -108,6 +88,7 @@ class SourceLink {
   // Behind the sockets that they watch.
   std::array<Poller::Watch, 2> live_watches_;
   std::array<Poller::Watch, 2> replay_watches_;
+  SourcePump pump_;
 };
 
 }  // namespace kvcast::stream

@@ -2,13 +2,13 @@
 #include "kvcast/stream/subscriber.h"
 
 #include <algorithm>
-#include <chrono>
 #include <map>
 #include <system_error>
 #include <thread>
 #include <utility>
 
 #include "src/base/mutex.h"
+#include "src/base/steady_us.h"
 #include "src/stream/poller.h"
 #include "src/stream/source_link.h"
 #include "src/stream/waker.h"
@@ -18,10 +18,7 @@ namespace {
 
 using stream::SourceLink;
 
-int64_t SteadyMs() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
-}
+int64_t SteadyMs() { return SteadyUs() / 1000; }
 
 using Links = std::vector<std::unique_ptr<SourceLink>>;
 
@@ -125,11 +122,9 @@ std::string_view ResetReasonName(ResetReason reason) {
 
 class Subscriber::Impl {
  public:
-  Impl(const SubscriberConfig& config, SubscriberSink sink,
-       std::shared_ptr<stream::Context> context, std::shared_ptr<stream::Waker> waker,
-       std::unique_ptr<stream::Poller> poller)
+  Impl(const SubscriberConfig& config, std::shared_ptr<stream::Context> context,
+       std::shared_ptr<stream::Waker> waker, std::unique_ptr<stream::Poller> poller)
       : config_(config),
-        sink_(std::move(sink)),
         now_ms_(config.now_ms ? config.now_ms : SteadyMs),
         context_(std::move(context)),
         waker_(std::move(waker)),
@@ -139,7 +134,7 @@ class Subscriber::Impl {
 
   // Once, before anything else.
   Status Start();
-  Status Add(const SourceConfig& source);
+  Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
   void Remove(WorkerId worker);
   void Contradict(WorkerId worker);
   SourceStatus status(WorkerId worker) const;
@@ -154,7 +149,6 @@ class Subscriber::Impl {
   SourceLink* FindLink(WorkerId worker);
 
   const SubscriberConfig config_;
-  const SubscriberSink sink_;
   const std::function<int64_t()> now_ms_;
   // The shared one, because inproc publishers of this process are in it.
   const std::shared_ptr<stream::Context> context_;
@@ -197,7 +191,7 @@ Status Subscriber::Impl::Start() {
   return Status();
 }
 
-Status Subscriber::Impl::Add(const SourceConfig& source) {
+Status Subscriber::Impl::Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink) {
   {
     MutexLock lock(mutex_);
     if (!statuses_.try_emplace(source.worker).second) {
@@ -206,7 +200,7 @@ Status Subscriber::Impl::Add(const SourceConfig& source) {
     }
   }
   Result<std::unique_ptr<SourceLink>> link =
-      SourceLink::Open(source, config_, context_, *poller_, sink_, turns_);
+      SourceLink::Open(source, config_, context_, *poller_, std::move(sink), turns_);
   MutexLock lock(mutex_);
   if (!link.ok()) {
     statuses_.erase(source.worker);
@@ -237,7 +231,7 @@ void Subscriber::Impl::Contradict(WorkerId worker) {
   waker_->Wake();
 }
 
-// Outside the lock: the sink is called.
+// Outside the lock: sinks are called.
 void Subscriber::Impl::TakeContradictions(int64_t now_ms) {
   std::vector<WorkerId> workers;
   {
@@ -314,8 +308,7 @@ void Subscriber::Impl::NoteStatus(const SourceLink& link, int64_t now_ms) {
 Subscriber::Subscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Subscriber::~Subscriber() = default;
 
-Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& config,
-                                                       SubscriberSink sink) {
+Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& config) {
   if (Status status = CheckConfig(config); !status.ok()) return status;
   Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
   if (!waker.ok()) return waker.status();
@@ -324,8 +317,7 @@ Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& c
   const std::shared_ptr<stream::Context> context = stream::Context::Shared();
   if (!context->ok()) return Status(StatusCode::kUnavailable, "too few file descriptors");
   try {
-    auto impl =
-        std::make_unique<Impl>(config, std::move(sink), context, *waker, std::move(poller).value());
+    auto impl = std::make_unique<Impl>(config, context, *waker, std::move(poller).value());
     if (Status status = impl->Start(); !status.ok()) return status;
     return std::unique_ptr<Subscriber>(new Subscriber(std::move(impl)));
   } catch (const std::system_error& error) {
@@ -333,7 +325,9 @@ Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& c
   }
 }
 
-Status Subscriber::Add(const SourceConfig& source) { return impl_->Add(source); }
+Status Subscriber::Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink) {
+  return impl_->Add(source, std::move(sink));
+}
 void Subscriber::Remove(WorkerId worker) { impl_->Remove(worker); }
 void Subscriber::Contradict(WorkerId worker) { impl_->Contradict(worker); }
 SourceStatus Subscriber::status(WorkerId worker) const { return impl_->status(worker); }

@@ -11,98 +11,80 @@ namespace {
 
 constexpr uint64_t kMaxRequestsPerSecond = 60;
 
-std::vector<uint8_t> Bytes(Frame frame) { return {frame.begin(), frame.end()}; }
-
 }  // namespace
 
 Follower::Follower(WorkerId worker, const stream::SourceLimits& limits, bool can_replay,
-                   const SimPublisher& publisher, PrefixIndex& index, Record& record,
-                   FollowerHooks hooks)
+                   const SimPublisher& publisher, PrefixIndex& index, Record& record)
     : worker_(worker),
       limits_(limits),
       can_replay_(can_replay),
       publisher_(publisher),
       index_(index),
       record_(record),
-      replica_(worker, index),
-      source_(limits, can_replay, Hooks(std::move(hooks))) {}
+      replica_(worker, index) {}
 
-stream::SourceHooks Follower::Hooks(FollowerHooks link) {
-  stream::SourceHooks hooks;
-  hooks.apply = [this](const stream::Batch& batch) { return Apply(batch); };
-  hooks.reset = [this](ResetReason reason) { Reset(reason); };
-  hooks.request_replay = [request = link.request](uint64_t start) {
-    request(Bytes(stream::EncodeSeq(start)));
-  };
-  hooks.request_extended = [request = link.request](const residency::ExtensionRequest& asked) {
-    request(Bytes(residency::EncodeRequest(asked)));
-  };
-  hooks.take_turn = link.take_turn;
-  hooks.close_replay = link.close_request;
-  hooks.renew_live = link.renew_live;
-  hooks.begin_snapshot = [this] {
-    repairs_ = false;
-    replica_.BeginSnapshot();
-  };
-  hooks.begin_repair = [this](uint64_t buckets) {
-    repairs_ = true;
-    replica_.BeginRepair(buckets);
-  };
-  hooks.add_to_snapshot = [this](Frame part) {
-    const HoldingsSum before = SumOf(index_.Digests(worker_));
-    const bool added = replica_.AddToSnapshot(part);
-    if (SumOf(index_.Digests(worker_)) != before) Fail("Atomic", "a part of a snapshot is seen");
-    return added;
-  };
-  hooks.differing_buckets = [this](const residency::PublisherStatus& status) {
-    return DifferingBuckets(status);
-  };
-  hooks.commit_snapshot = [this](const residency::PublisherStatus& status) {
-    return Commit(status);
-  };
-  hooks.drop_snapshot = [this] { replica_.DropSnapshot(); };
-  hooks.compare = [this](const residency::PublisherStatus& status) {
-    const DigestVerdict verdict = replica_.Compare(status);
-    if (verdict == DigestVerdict::kUnknown) ++record_.reached["audits that could not compare"];
-    if (verdict == DigestVerdict::kDiffers && !was_damaged_) {
-      Fail("Honest", "digests differ, but nothing was damaged");
-    }
-    return verdict;
-  };
-  return hooks;
+void Follower::BeginSnapshot() {
+  repairs_ = false;
+  replica_.BeginSnapshot();
+}
+
+void Follower::BeginRepair(uint64_t buckets) {
+  repairs_ = true;
+  replica_.BeginRepair(buckets);
+}
+
+bool Follower::AddToSnapshot(std::span<const uint8_t> payload) {
+  const HoldingsSum before = SumOf(index_.Digests(worker_));
+  const bool added = replica_.AddToSnapshot(payload);
+  if (SumOf(index_.Digests(worker_)) != before) Fail("Atomic", "a part of a snapshot is seen");
+  return added;
+}
+
+DigestVerdict Follower::Compare(const PublisherStatus& status) {
+  const DigestVerdict verdict = replica_.Compare(status);
+  if (verdict == DigestVerdict::kUnknown) ++record_.reached["audits that could not compare"];
+  if (verdict == DigestVerdict::kDiffers && !was_damaged_) {
+    Fail("Honest", "digests differ, but nothing was damaged");
+  }
+  return verdict;
 }
 
 void Follower::Fail(const std::string& guarantee, const std::string& what) const {
   record_.Fail(guarantee, "publisher " + std::to_string(worker_.value) + ": " + what);
 }
 
-BatchResult Follower::Apply(const stream::Batch& batch) {
+BatchResult Follower::Apply(Seq seq, std::span<const uint8_t> payload) {
   DecodeCounts counts;
-  if (!DecodeBatch(batch.payload, WireLimits(), batch_, counts).ok()) {
-    replica_.Skip(batch.seq);
-    next_ = batch.seq + 1;
+  if (!DecodeBatch(payload, WireLimits(), batch_, counts).ok()) {
+    replica_.Skip(seq.value);
+    next_ = seq.value + 1;
     ++record_.reached["undecodable batches"];
     return BatchResult::kUndecodable;
   }
-  CheckOrder(DecodeTag(batch_.ts), batch.seq);
+  CheckOrder(batch_.ts, seq.value);
   const uint64_t unknown = index_.counters(worker_).unknown_removes;
-  replica_.Apply(batch.seq, batch_);
+  replica_.Apply(seq.value, batch_);
   if (index_.counters(worker_).unknown_removes == unknown) return BatchResult::kApplied;
   ++record_.reached["removes of what is not held"];
   return BatchResult::kImpossible;
 }
 
-void Follower::CheckOrder(const Tag& tag, uint64_t seq) {
-  if (tag.publisher != static_cast<int>(worker_.value)) Fail("Isolated", "another one's batch");
-  if (tag.seq != seq) Fail("Ordered", "a batch under another number");
-  if (life_ && *life_ != tag.life) {
+void Follower::CheckOrder(double ts, uint64_t seq) {
+  const Origin origin = OriginOf(ts);
+  if (origin.publisher != static_cast<int>(worker_.value)) {
+    return Fail("Isolated", "another one's batch");
+  }
+  if (!publisher_.published(origin.life).Has(seq, ts)) {
+    Fail("Ordered", "a batch under another number than " + std::to_string(seq));
+  }
+  if (life_ && *life_ != origin.life) {
     Fail("Fenced",
-         "life " + std::to_string(tag.life) + " on top of life " + std::to_string(*life_));
+         "life " + std::to_string(origin.life) + " on top of life " + std::to_string(*life_));
   }
   if (life_ && next_ != seq) {
     Fail("Ordered", "batch " + std::to_string(seq) + " behind " + std::to_string(next_));
   }
-  life_ = tag.life;
+  life_ = origin.life;
   next_ = seq + 1;
 }
 
@@ -115,7 +97,7 @@ void Follower::Reset(ResetReason reason) {
   ++record_.reached["resets: " + std::string(ResetReasonName(reason))];
 }
 
-bool Follower::Commit(const residency::PublisherStatus& status) {
+bool Follower::CommitSnapshot(const PublisherStatus& status) {
   if (!replica_.CommitSnapshot(status)) {
     if (repairs_) ++record_.reached["repairs refused"];
     return false;
@@ -138,7 +120,7 @@ bool Follower::Commit(const residency::PublisherStatus& status) {
 }
 
 // The oracle must name the same ones, where it still stands at the number.
-uint64_t Follower::DifferingBuckets(const residency::PublisherStatus& status) {
+uint64_t Follower::DifferingBuckets(const PublisherStatus& status) {
   const uint64_t differing = replica_.DifferingBuckets(status);
   if (next_ != status.next_seq || life_ != static_cast<int>(status.epoch.low)) {
     Fail("Ordered", "compared with the buckets of another moment");
@@ -163,7 +145,7 @@ uint64_t Follower::DifferingBuckets(const residency::PublisherStatus& status) {
 }
 
 void Follower::Check(int64_t now_ms) {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   if (status.state != last_state_) {
     last_state_ = status.state;
     ++record_.reached["state: " + std::string(SourceStateName(status.state)) + " (" +
@@ -189,7 +171,7 @@ void Follower::Check(int64_t now_ms) {
       (status.weight == 1 && status.reason == SourceReason::kNone)) {
     Fail("Honest", "a state that is not sure has full weight and no reason");
   }
-  const stream::HoldBack& held = source_.hold_back();
+  const stream::HoldBack& held = source_->hold_back();
   if (held.batches() > limits_.hold_back_batches || held.bytes() > limits_.hold_back_bytes) {
     Fail("Bounded", "hold-back");
   }
@@ -206,8 +188,15 @@ void Follower::Check(int64_t now_ms) {
   }
 }
 
+void Follower::CheckTaken(int64_t now_ms, uint64_t seq) {
+  const SourceStatus status = source_->status(now_ms);
+  if (status.next_seq + status.lag <= seq) {
+    Fail("Prompt", "batch " + std::to_string(seq) + " was received and is not known");
+  }
+}
+
 void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   if (status.state != SourceState::kSynced || !can_replay_) return;
   const bool later = life_ && (*life_ > life || (*life_ == life && status.next_seq >= next_seq));
   if (later || (!life_ && next_seq == 0)) return;
@@ -217,7 +206,7 @@ void Follower::CheckDetected(int64_t now_ms, int life, uint64_t next_seq) {
 }
 
 void Follower::CheckSilence(int64_t now_ms) {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   const bool can_hear = can_replay_ && (limits_.probe_interval_ms > 0 || status.extended);
   if (status.state == SourceState::kSynced && can_hear && now_ms - heard_ms_ > limits_.stale_ms) {
     Fail("Detecting", "synced after " + std::to_string(now_ms - heard_ms_) + " ms of silence");
@@ -225,7 +214,7 @@ void Follower::CheckSilence(int64_t now_ms) {
 }
 
 void Follower::CheckContent(int64_t now_ms, bool always) {
-  const SourceState state = source_.status(now_ms).state;
+  const SourceState state = source_->status(now_ms).state;
   if (damaged_ || !life_ || publisher_.oracle(*life_).next_seq() != next_) return;
   if (state != SourceState::kSynced && state != SourceState::kCleared) return;
   if (!always && visible_ == compared_ && ++unchanged_ % 8 != 0) return;
@@ -248,7 +237,7 @@ void Follower::CheckContent(int64_t now_ms, bool always) {
 }
 
 void Follower::CheckConverged(int64_t now_ms) {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   if (!can_replay_) {
     if (silent_since_connect_ && status.state == SourceState::kSuspect &&
         status.reason == SourceReason::kReconnected) {
@@ -304,7 +293,7 @@ void Follower::Damage(Random& random, int64_t entries) {
 }
 
 void Follower::CountReached(int64_t now_ms) const {
-  const SourceStatus status = source_.status(now_ms);
+  const SourceStatus status = source_->status(now_ms);
   const auto count = [this](const char* name, uint64_t n) {
     if (n > 0) record_.reached[name] += n;
   };

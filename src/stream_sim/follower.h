@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "kvcast/router/prefix_index.h"
 #include "router/replica/replica.h"
@@ -15,30 +16,27 @@
 
 namespace kvcast::sim {
 
-// What the follower asks of its link.
-struct FollowerHooks {
-  std::function<bool()> take_turn;
-  std::function<void(std::vector<uint8_t> start)> request;
-  std::function<void()> close_request;
-  std::function<void()> renew_live;
-};
-
-class Follower {
+class Follower final : public ReplicaSink {
  public:
   // `publisher` is looked at by the checks only. All must outlive it.
   Follower(WorkerId worker, const stream::SourceLimits& limits, bool can_replay,
-           const SimPublisher& publisher, PrefixIndex& index, Record& record, FollowerHooks hooks);
+           const SimPublisher& publisher, PrefixIndex& index, Record& record);
 
-  stream::Source& source() { return source_; }
+  // Once, before any check.
+  void Watch(const stream::Source& source) { source_ = &source; }
+  SourceStatus status(int64_t now_ms) const { return source_->status(now_ms); }
 
-  // After every call into source().
+  // After every call into the source.
   void Check(int64_t now_ms);
   // What must hold if nothing has gone wrong for `kDetectionMs`.
   void CheckDetected(int64_t now_ms, int life, uint64_t next_seq);
-  // Something came from the publisher, or a connection to it.
+  // The source is given something of the publisher, or a connection to it.
   void NoteHeard(int64_t now_ms) { heard_ms_ = now_ms; }
   void NoteConnected() { silent_since_connect_ = true; }
   void NoteLive() { silent_since_connect_ = false; }
+  // A live batch of this number was given to the source: it is applied, held or known to be
+  // missing.
+  void CheckTaken(int64_t now_ms, uint64_t seq);
   // Timers have run: who heard nothing for long does not say synced.
   void CheckSilence(int64_t now_ms);
   // All that is held, entry by entry; if by its digest nothing has changed, only now and then.
@@ -51,16 +49,21 @@ class Follower {
   // Changes what is held behind the source's back.
   void Damage(Random& random, int64_t entries);
   bool can_replay() const { return can_replay_; }
-  bool synced(int64_t now_ms) const { return source_.status(now_ms).state == SourceState::kSynced; }
   void CountReached(int64_t now_ms) const;
 
  private:
-  stream::SourceHooks Hooks(FollowerHooks hooks);
-  BatchResult Apply(const stream::Batch& batch);
-  void CheckOrder(const Tag& tag, uint64_t seq);
-  void Reset(ResetReason reason);
-  bool Commit(const residency::PublisherStatus& status);
-  uint64_t DifferingBuckets(const residency::PublisherStatus& status);
+  BatchResult Apply(Seq seq, std::span<const uint8_t> payload) override;
+  void Reset(ResetReason reason) override;
+  bool TakesSnapshots() const override { return true; }
+  void BeginSnapshot() override;
+  bool AddToSnapshot(std::span<const uint8_t> payload) override;
+  bool CommitSnapshot(const PublisherStatus& status) override;
+  void DropSnapshot() override { replica_.DropSnapshot(); }
+  DigestVerdict Compare(const PublisherStatus& status) override;
+  bool Repairs() const override { return true; }
+  uint64_t DifferingBuckets(const PublisherStatus& status) override;
+  void BeginRepair(uint64_t buckets) override;
+  void CheckOrder(double ts, uint64_t seq);
   void Fail(const std::string& guarantee, const std::string& what) const;
 
   const WorkerId worker_;
@@ -86,7 +89,7 @@ class Follower {
   int64_t window_ms_ = 0;  // one second in which requests are counted
   uint64_t window_requests_ = 0;
   uint64_t window_replayed_ = 0;
-  stream::Source source_;
+  const stream::Source* source_ = nullptr;
 };
 
 }  // namespace kvcast::sim

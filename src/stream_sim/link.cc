@@ -2,35 +2,18 @@
 #include "src/stream_sim/link.h"
 
 #include <algorithm>
-#include <array>
 #include <string_view>
 #include <utility>
 
 #include "src/residency/extension.h"
-#include "src/residency/snapshot_reader.h"
 
 namespace kvcast::sim {
 namespace {
 
 // ZeroMQ's heartbeat gives a silent connection up after this long.
 constexpr int64_t kHeartbeatTimeoutMs = 3000;
-// Replies that a server sends in one go.
-constexpr size_t kTurnReplies = 16;
 
 }  // namespace
-
-bool Agenda::RunNext(int64_t end_ms) {
-  if (events_.empty() || events_.front().ms >= end_ms) {
-    now_ms_ = std::max(now_ms_, end_ms);
-    return false;
-  }
-  std::pop_heap(events_.begin(), events_.end(), Later);
-  Event event = std::move(events_.back());
-  events_.pop_back();
-  now_ms_ = event.ms;
-  event.what();
-  return true;
-}
 
 Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
            Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record)
@@ -38,15 +21,20 @@ Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool c
       turns_(turns),
       record_(record),
       random_(seed, 0x11000 + static_cast<uint64_t>(number)),
-      publisher_(seed, number),
+      publisher_(seed, number, agenda, *this, record),
+      reader_(publisher_, record),
+      bound_(random_.Percent(20)),
+      live_(random_),
       follower_(WorkerId(static_cast<uint32_t>(number)), limits, can_replay, publisher_, index,
-                record,
-                {.take_turn = [this] { return TakeTurn(); },
-                 .request = [this](std::vector<uint8_t> start) { Request(std::move(start)); },
-                 .close_request = [this] { CloseRequest(); },
-                 .renew_live = [this] { renewal_ = true; }}) {}
-
-void Link::Start() { Connect(); }
+                record),
+      pump_({.limits = limits,
+             .can_replay = can_replay,
+             .bound = bound_,
+             .messages_per_turn =
+                 static_cast<int>(random_.Percent(50) ? random_.Between(1, 8) : 256)},
+            *this, turns, follower_) {
+  follower_.Watch(pump_.source());
+}
 
 int64_t Link::Amount(FaultKind kind) {
   const Window& active = window(kind);
@@ -56,11 +44,29 @@ int64_t Link::Amount(FaultKind kind) {
 // TCP holds back what a partition stops.
 int64_t Link::Passable(int64_t ms) const { return std::max(ms, partitioned_until_ms_); }
 
+bool Link::OpenLive() {
+  if (agenda_.now_ms() < endpoint_free_ms_ || (in_trouble() && random_.Percent(8))) {
+    ++record_.reached["live connections that could not be made"];
+    return false;
+  }
+  live_.Clear();
+  watched_ = true;
+  Connect();
+  return true;
+}
+
+void Link::EndLive() {
+  watched_ = false;
+  given_.reset();
+  if (!bound_) return;
+  ++connection_;
+  subscribed_ = established_ = false;
+  if (in_trouble()) endpoint_free_ms_ = agenda_.now_ms() + random_.Roll(150);
+}
+
 void Link::Connect() {
   ++connection_;
-  subscribed_ = established_ = disconnected_ = told_disconnected_ = false;
-  connected_event_ = renewal_ = false;
-  live_.clear();
+  subscribed_ = established_ = false;
   last_arrival_ms_ = 0;
   agenda_.At(agenda_.now_ms() + random_.Between(1, 20),
              [this, connection = connection_] { TryConnect(connection); });
@@ -75,25 +81,54 @@ void Link::TryConnect(uint64_t connection) {
   }
   // The subscription may take a little longer than the handshake.
   agenda_.At(now + random_.Between(0, 6), [this, connection] {
-    if (connection == connection_ && !disconnected_) subscribed_ = true;
+    if (connection == connection_) subscribed_ = true;
   });
-  agenda_.At(now + 1, [this, connection] {
-    if (connection != connection_ || disconnected_) return;
-    established_ = connected_event_ = true;
-    Work();
-  });
+  agenda_.At(now + 1, [this, connection] { Establish(connection); });
+  if (!bound_ || !random_.Percent(30)) return;
+  agenda_.At(now + random_.Roll(3000), [this, connection] { VisitByStranger(connection); });
 }
 
-// Both ends lose the connection.
+void Link::Establish(uint64_t connection) {
+  if (connection != connection_) return;
+  established_ = true;
+  live_.Push(stream::LiveEvent::kConnected);
+  Wake();
+}
+
+// Whoever connects to a bound endpoint and is no publisher.
+void Link::VisitByStranger(uint64_t connection) {
+  if (connection != connection_) return;
+  ++record_.reached["strangers at a bound endpoint"];
+  live_.Push(stream::LiveEvent::kHandshakeFailed);
+  live_.Push(stream::LiveEvent::kDisconnected);
+  Wake();
+}
+
+// Both ends lose the connection, and it is made again.
 void Link::Break() {
-  if (disconnected_) return;
-  subscribed_ = false;
-  disconnected_ = true;
-  if (!established_) return Connect();
-  agenda_.At(agenda_.now_ms(), [this] { Work(); });
+  if (bound_ && !watched_) return;
+  if (established_) {
+    live_.Push(stream::LiveEvent::kDisconnected);
+    Wake();
+  }
+  Connect();
 }
 
-void Link::Send(const RingEntry& entry) {
+void Link::PublishStep() {
+  publisher_.PublishStep();
+  SendUnsent();
+}
+
+void Link::TickPublisher() {
+  publisher_.Tick();
+  SendUnsent();
+}
+
+void Link::SendUnsent() {
+  for (const RingEntry& entry : publisher_.TakeUnsent()) SendLive(entry);
+}
+
+void Link::SendLive(const RingEntry& entry) {
   if (!subscribed_ || Strikes(FaultKind::kDropLive)) return;
   if (oversize_.contains({publisher_.life(), entry.seq})) {
     agenda_.At(Passable(agenda_.now_ms() + Latency()), [this, connection = connection_] {
@@ -101,12 +136,12 @@ void Link::Send(const RingEntry& entry) {
     });
     return;
   }
-  Message message{connection_, entry};
+  RingEntry message = entry;
   if (Strikes(FaultKind::kTruncateLive) && entry.payload->size() > 2) {
     const auto cut = static_cast<std::ptrdiff_t>(
         1 + random_.Roll(static_cast<int64_t>(entry.payload->size()) - 1));
-    message.entry.payload = std::make_shared<const std::vector<uint8_t>>(
-        entry.payload->begin(), entry.payload->begin() + cut);
+    message.payload = std::make_shared<const std::vector<uint8_t>>(entry.payload->begin(),
+                                                                   entry.payload->begin() + cut);
     ++record_.reached["truncated batches"];
   }
   const int64_t delay =
@@ -118,93 +153,102 @@ void Link::Send(const RingEntry& entry) {
   } else {
     arrival = last_arrival_ms_ = std::max(arrival, last_arrival_ms_);
   }
-  if (Strikes(FaultKind::kDuplicateLive)) {
-    agenda_.At(arrival + random_.Roll(50), [this, message] { Arrive(message); });
-  }
-  agenda_.At(arrival, [this, message] { Arrive(message); });
+  const auto arrive = [this, connection = connection_, message] { Arrive(connection, message); };
+  if (Strikes(FaultKind::kDuplicateLive)) agenda_.At(arrival + random_.Roll(50), arrive);
+  agenda_.At(arrival, arrive);
 }
 
-void Link::Arrive(Message message) {
-  if (message.connection != connection_ || disconnected_) return;
-  live_.push_back(std::move(message));
-  Work();
-}
-
-bool Link::TakeTurn() {
-  in_turns_ = true;
-  waits_ = !turns_.Take(this);
-  return !waits_;
-}
-
-void Link::CloseRequest() {
-  request_open_ = waits_ = false;
-  if (!std::exchange(in_turns_, false)) return;
-  turns_.Leave(this);
-  agenda_.At(agenda_.now_ms(), on_turns_);
+void Link::Arrive(uint64_t connection, const RingEntry& message) {
+  if (connection != connection_) return;
+  live_.Push(message);
+  Wake();
 }
 
 void Link::LookAtTurns() {
-  if (waits_ && turns_.Has(this)) Work();
+  if (pump_.has_new_turn()) Wake();
 }
 
-void Link::Request(std::vector<uint8_t> start) {
+void Link::CloseRequest() {
+  request_open_ = reply_cut_ = false;
+  replies_.clear();
+  if (pump_.has_turn()) agenda_.At(agenda_.now_ms(), on_turns_);
+}
+
+void Link::OpenRequest(Frame start) {
   const auto asked = residency::ParseRequest(start);
   const bool small = asked && asked->verb == residency::Verb::kStatus && asked->argument == 0;
-  if (!small && !turns_.Has(this)) record_.Fail("Bounded", "a replay out of turn");
+  if (!small && !pump_.has_turn()) record_.Fail("Bounded", "a replay out of turn");
   ++request_;
   request_open_ = true;
+  asks_snapshot_ = asked && asked->verb == residency::Verb::kSnapshot;
+  reply_cut_ = false;
+  replies_sent_ = 0;
   last_reply_ms_ = 0;
   replies_.clear();
   const int64_t arrival = Passable(agenda_.now_ms() + random_.Between(1, 4));
-  agenda_.At(arrival,
-             [this, request = request_, start = std::move(start)] { Serve(request, start); });
+  agenda_.At(arrival, [this, request = request_, bytes = std::vector(start.begin(), start.end())] {
+    Ask(request, bytes);
+  });
 }
 
 // A request waits for a publisher to be there; it dies with the life that has it.
-void Link::Serve(uint64_t request, std::vector<uint8_t> start) {
+void Link::Ask(uint64_t request, const std::vector<uint8_t>& start) {
   if (!request_open_ || request != request_) return;
   const int64_t now = agenda_.now_ms();
   if (publisher_paused() || now < publisher_up_ms_) {
-    agenda_.At(std::max(publisher_paused_until_ms_, publisher_up_ms_),
-               [this, request, start = std::move(start)] { Serve(request, start); });
-    return;
+    return agenda_.At(std::max(publisher_paused_until_ms_, publisher_up_ms_),
+                      [this, request, start] { Ask(request, start); });
   }
-  const auto life = static_cast<uint64_t>(publisher_.life());
-  auto serving = std::make_shared<SimPublisher::Serving>(publisher_.Begin(start));
-  Continue(request, life, std::move(serving));
+  publisher_.Ask(std::to_string(request), start);
+  WakeServer(0);
 }
 
-void Link::Continue(uint64_t request, uint64_t life,
-                    std::shared_ptr<SimPublisher::Serving> serving) {
-  if (!request_open_ || request != request_) return;
-  if (life != static_cast<uint64_t>(publisher_.life())) return;
-  if (publisher_paused()) {
-    agenda_.At(publisher_paused_until_ms_,
-               [this, request, life, serving] { Continue(request, life, serving); });
-    return;
+void Link::WakeServer(int64_t in_ms) {
+  const int64_t due = std::max(agenda_.now_ms() + in_ms, publisher_paused_until_ms_);
+  if (server_due_ms_ >= agenda_.now_ms() && server_due_ms_ <= due) return;
+  server_due_ms_ = due;
+  agenda_.At(due, [this] { Serve(); });
+}
+
+// Replies that were read or dropped have given their charges back.
+void Link::WakeServerForCredit() {
+  if (publisher_.has_credit()) WakeServer(0);
+}
+
+void Link::Serve() {
+  server_due_ms_ = stream::Source::kNever;
+  if (publisher_paused()) return WakeServer(0);
+  const int64_t wait_ms = publisher_.Serve();
+  if (wait_ms < 0) return WakeServerForCredit();
+  WakeServer(std::max(wait_ms, 1 + Amount(FaultKind::kSlowReplies) / 4));
+}
+
+bool Link::Send(const std::string& client, uint64_t seq, Payload payload,
+                std::shared_ptr<void> charge) {
+  if (client == LegacyReader::kName) {
+    reader_.OnReply(seq, payload);
+    return true;
   }
-  // A legacy server sends all at once, and what its pipe does not take is gone.
+  if (!request_open_ || client != std::to_string(request_)) return false;
+  if (seq != stream::kEndSeq && !SurvivesReply(seq)) {
+    BreakReplies();
+    return false;
+  }
+  // What the pipe of a legacy server does not take is gone.
   const int64_t cut = publisher_.extended() ? 0 : Amount(FaultKind::kCutReplies);
-  std::vector<RingEntry> entries = publisher_.Next(*serving, cut > 0 ? SIZE_MAX : kTurnReplies);
-  int64_t sent = 0;
-  for (RingEntry& entry : entries) {
-    const bool oversize =
-        !serving->answer.snapshot && oversize_.contains({publisher_.life(), entry.seq});
-    if (oversize) ++record_.reached["replies of a batch that no connection survives"];
-    if (oversize || Strikes(FaultKind::kBreakReplies)) return BreakReplies();
-    if (cut > 0 && ++sent > cut && random_.Percent(80)) {
-      ++record_.reached["replies cut by the server"];
-      continue;
-    }
-    SendReply({request, false, std::move(entry)});
+  if (seq != stream::kEndSeq && cut > 0 && ++replies_sent_ > cut && random_.Percent(80)) {
+    ++record_.reached["replies cut by the server"];
+    return true;
   }
-  if (entries.empty()) {
-    Payload payload = publisher_.EndPayload(*serving);
-    if (payload == nullptr) payload = std::make_shared<const std::vector<uint8_t>>();
-    return SendReply({request, true, {stream::kEndSeq, std::move(payload)}});
-  }
-  agenda_.At(agenda_.now_ms() + 1 + Amount(FaultKind::kSlowReplies) / 4,
-             [this, request, life, serving] { Continue(request, life, serving); });
+  SendReply({request_, {seq, std::move(payload)}, std::move(charge)});
+  return true;
+}
+
+// Whether the connection lives on after this reply.
+bool Link::SurvivesReply(uint64_t seq) {
+  const bool oversize = !asks_snapshot_ && oversize_.contains({publisher_.life(), seq});
+  if (oversize) ++record_.reached["replies of a batch that no connection survives"];
+  return !oversize && !Strikes(FaultKind::kBreakReplies);
 }
 
 void Link::SendReply(ReplyMessage reply) {
@@ -224,10 +268,10 @@ void Link::SendReply(ReplyMessage reply) {
   const auto arrive = [this, reply] {
     if (!request_open_ || reply.request != request_) {
       ++record_.reached["late replies of a closed request"];
-      return;
+      return WakeServerForCredit();
     }
     replies_.push_back(reply);
-    Work();
+    Wake();
   };
   if (scrambled && random_.Percent(50)) agenda_.At(arrival + random_.Roll(30), arrive);
   agenda_.At(arrival, arrive);
@@ -238,112 +282,96 @@ void Link::BreakReplies() {
   const int64_t arrival = std::max(Passable(agenda_.now_ms() + Latency()), last_reply_ms_);
   agenda_.At(arrival, [this, request = request_] {
     if (!request_open_ || request != request_) return;
-    broken_request_ = request;
+    reply_cut_ = true;
     ++record_.reached["reply connections broken"];
+    Wake();
+  });
+}
+
+void Link::AskSnapshot() {
+  constexpr std::string_view kAsk = "snapshot";
+  if (reader_.waits() || agenda_.now_ms() < publisher_up_ms_) return;
+  reader_.Ask();
+  publisher_.Ask(LegacyReader::kName, {reinterpret_cast<const uint8_t*>(kAsk.data()), kAsk.size()});
+  WakeServer(0);
+}
+
+void Link::Wake() {
+  if (std::exchange(woken_, true)) return;
+  const int64_t latency = random_.Percent(75) ? 0 : random_.Between(1, 3);
+  agenda_.At(std::max(agenda_.now_ms() + latency, follower_paused_until_ms_), [this] {
+    woken_ = false;
     Work();
   });
 }
 
-// A reader who knows the legacy request gets the state of one moment, or nothing.
-void Link::AskSnapshot() {
-  constexpr std::string_view kAsk = "snapshot";
-  SimPublisher::Serving serving =
-      publisher_.Begin({reinterpret_cast<const uint8_t*>(kAsk.data()), kAsk.size()});
-  residency::SnapshotReader reader;
-  EventBatch batch;
-  const uint64_t next_seq = publisher_.next_seq();
-  bool any = false;
-  for (;;) {
-    const std::vector<RingEntry> parts = publisher_.Next(serving, kTurnReplies);
-    if (parts.empty()) break;
-    for (const RingEntry& part : parts) {
-      any = true;
-      if (part.seq != next_seq || !reader.Read(*part.payload, batch).ok()) {
-        return record_.Fail("Honest", "a part of a legacy snapshot is of no use");
-      }
-    }
-  }
-  if (publisher_.EndPayload(serving) != nullptr) {
-    record_.Fail("Honest", "a legacy request is answered with a status");
-  }
-  if (any && !publisher_.extended()) record_.Fail("Honest", "a legacy publisher has snapshots");
-  if (any &&
-      SumOf(reader.digest().Totals()) != publisher_.oracle(publisher_.life()).sum(next_seq)) {
-    record_.Fail("Honest", "a legacy snapshot is of another state");
-  }
-  ++record_.reached[any ? "legacy snapshots" : "legacy snapshots of nothing"];
-}
-
-// As the subscriber's thread does: the connection's events before messages, live before replies.
 void Link::Work() {
-  if (working_) return;
-  if (agenda_.now_ms() < follower_paused_until_ms_) {
-    agenda_.At(follower_paused_until_ms_, [this] { Work(); });
-    return;
-  }
-  working_ = true;
-  stream::Source& source = follower_.source();
-  if (std::exchange(connected_event_, false)) {
-    source.OnConnected(follower_ms());
-    follower_.NoteConnected();
-    follower_.NoteHeard(follower_ms());
-    follower_.Check(follower_ms());
-  }
-  if (disconnected_ && !std::exchange(told_disconnected_, true)) source.OnDisconnected();
-  DrainLive();
-  DrainReplies();
-  if (request_open_ && replies_.empty() && broken_request_ == request_) {
-    broken_request_ = 0;
-    source.OnReplyCut(follower_ms());
-    follower_.Check(follower_ms());
-  }
-  if (waits_ && turns_.Has(this)) {
-    waits_ = false;
-    source.OnTurn(follower_ms());
-  }
-  if (disconnected_ && live_.empty()) renewal_ = true;
-  source.OnTimer(follower_ms());
-  follower_.Check(follower_ms());
+  if (agenda_.now_ms() < follower_paused_until_ms_) return Wake();
+  pump_.Work(follower_ms());
+  CheckPump();
   follower_.CheckSilence(follower_ms());
-  if (renewal_) Connect();
-  working_ = false;
+  CheckNothingIsLeft();
+  WakeServerForCredit();
   ScheduleTimer();
 }
 
-void Link::DrainLive() {
-  while (!live_.empty() && !renewal_) {
-    const Message message = std::move(live_.front());
-    live_.pop_front();
-    ++record_.events;
-    const stream::SeqFrame seq = stream::EncodeSeq(message.entry.seq);
-    const std::array<Frame, 3> frames = {Frame{}, Frame(seq), Frame(*message.entry.payload)};
-    const std::optional<stream::Batch> batch = stream::ParseLive(frames);
-    if (!batch) continue;
-    follower_.NoteLive();
-    follower_.source().OnLive(*batch, follower_ms());
-    follower_.NoteHeard(follower_ms());
-    follower_.Check(follower_ms());
+// The pump has handled what it received before.
+void Link::CheckPump() {
+  follower_.Check(follower_ms());
+  if (given_) follower_.CheckTaken(follower_ms(), *given_);
+  given_.reset();
+}
+
+// A pump that leaves something without being woken for it comes back by itself.
+void Link::CheckNothingIsLeft() {
+  const bool comes_back = pump_.deadline_ms() <= follower_ms();
+  if (watched_ && live_.announces()) return Wake();
+  if (comes_back) return;
+  if (watched_ && live_.has_unannounced()) record_.Fail("Prompt", "live messages are left");
+  if (request_open_ && (!replies_.empty() || reply_cut_) && !pump_.renewal_scheduled()) {
+    record_.Fail("Prompt", "replies are left");
   }
 }
 
-void Link::DrainReplies() {
-  while (!replies_.empty() && !renewal_) {
-    const ReplyMessage reply = std::move(replies_.front());
-    replies_.pop_front();
-    if (!request_open_ || reply.request != request_) continue;
-    ++record_.events;
-    const stream::SeqFrame seq = stream::EncodeSeq(reply.entry.seq);
-    const std::array<Frame, 4> frames = {Frame{}, Frame{}, Frame(seq), Frame(*reply.entry.payload)};
-    stream::Frames parts(frames);
-    if (!publisher_.topic_in_replies()) parts = parts.subspan(1);
-    follower_.source().OnReply(stream::ParseReply(parts), follower_ms());
+std::optional<stream::LiveEvent> Link::NextLiveEvent() {
+  follower_.Check(follower_ms());
+  const std::optional<stream::LiveEvent> event = live_.NextEvent();
+  if (event == stream::LiveEvent::kConnected) {
+    follower_.NoteConnected();
     follower_.NoteHeard(follower_ms());
-    follower_.Check(follower_ms());
   }
+  return event;
+}
+
+std::optional<stream::Frames> Link::ReceiveLive() {
+  CheckPump();
+  std::optional<RingEntry> message = live_.NextMessage();
+  if (!message) return std::nullopt;
+  ++record_.events;
+  received_ = *std::move(message);
+  received_seq_ = stream::EncodeSeq(received_.seq);
+  received_frames_ = {Frame{}, Frame(received_seq_), Frame(*received_.payload), Frame{}};
+  given_ = received_.seq;
+  follower_.NoteLive();
+  follower_.NoteHeard(follower_ms());
+  return stream::Frames(received_frames_).first(3);
+}
+
+std::optional<stream::Frames> Link::ReceiveReply() {
+  CheckPump();
+  if (replies_.empty()) return std::nullopt;
+  ++record_.events;
+  received_ = std::move(replies_.front().entry);
+  replies_.pop_front();
+  received_seq_ = stream::EncodeSeq(received_.seq);
+  received_frames_ = {Frame{}, Frame{}, Frame(received_seq_), Frame(*received_.payload)};
+  follower_.NoteHeard(follower_ms());
+  const stream::Frames parts(received_frames_);
+  return publisher_.topic_in_replies() ? parts : parts.subspan(1);
 }
 
 void Link::ScheduleTimer() {
-  const int64_t deadline = follower_.source().deadline_ms();
+  const int64_t deadline = pump_.deadline_ms();
   if (deadline == stream::Source::kNever) return;
   const int64_t due = std::max(deadline - clock_offset_ms_, agenda_.now_ms() + 1);
   if (timer_ms_ > agenda_.now_ms() && timer_ms_ <= due) return;
@@ -355,7 +383,10 @@ void Link::Restart(int64_t batches, bool large_ring) {
   Break();
   if (request_open_ && random_.Percent(50)) BreakReplies();
   publisher_.Restart(large_ring);
-  for (int64_t i = 0; i < batches; ++i) publisher_.PublishStep();
+  reader_.Reset();
+  if (batches > 0) publisher_.PublishBatch();
+  for (int64_t i = 1; i < batches; ++i) publisher_.PublishStep();
+  SendUnsent();
   publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 200);
   ++record_.reached["restarts"];
 }
@@ -363,12 +394,20 @@ void Link::Restart(int64_t batches, bool large_ring) {
 // What is under way still arrives, and the follower does not see the end until later.
 void Link::RestartSilently(int64_t amount) {
   // Without an epoch nobody could tell.
-  if (!follower_.source().status(follower_ms()).extended) return Restart(amount);
+  if (!follower_.status(follower_ms()).extended) return Restart(amount);
   subscribed_ = false;
   publisher_.Restart(/*large_ring=*/false, /*same_kind=*/true);
-  for (int64_t i = 0; i < amount; ++i) publisher_.PublishStep();
+  reader_.Reset();
+  for (int64_t i = 0; i < amount; ++i) PublishStep();
   publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 100);
   ++record_.reached["restarts that were not seen at once"];
+  if (bound_ && established_) {
+    // The new life connects while the connection of the old one seems to live on.
+    agenda_.At(publisher_up_ms_, [this, connection = connection_] {
+      if (connection == connection_) subscribed_ = true;
+      Establish(connection);
+    });
+  }
   agenda_.At(agenda_.now_ms() + amount * 20, [this, connection = connection_] {
     if (connection == connection_) Break();
   });
@@ -388,35 +427,35 @@ void Link::Apply(const Fault& fault) {
       trouble_until_ms_ = std::max(trouble_until_ms_, now + fault.amount * 20);
       return RestartSilently(fault.amount);
     case FaultKind::kBurst:
-      for (int64_t i = 0; i < fault.amount; ++i) Send(publisher_.PublishStep());
-      return;
+      for (int64_t i = 0; i < fault.amount; ++i) publisher_.PublishStep();
+      return SendUnsent();
     case FaultKind::kBurn:
       for (int64_t i = 0; i < fault.amount; ++i) publisher_.Burn();
+      SendUnsent();
       record_.reached["burnt numbers"] += static_cast<uint64_t>(fault.amount);
       if (publisher_.extended() && !publisher_.tells_state()) {
         ++record_.reached["publishers that lost their own state"];
       }
       return;
     case FaultKind::kClear:
-      return Send(publisher_.PublishClear());
+      publisher_.PublishClear();
+      return SendUnsent();
     case FaultKind::kClockJump:
       clock_offset_ms_ += fault.amount;
-      return Work();
+      return Wake();
     case FaultKind::kDamage:
       // Only digests can find it.
-      if (follower_.source().status(follower_ms()).extended && publisher_.tells_state())
+      if (follower_.status(follower_ms()).extended && publisher_.tells_state())
         follower_.Damage(random_, fault.amount);
       return;
     case FaultKind::kContradict:
-      follower_.source().OnContradiction(follower_ms());
+      pump_.Contradict(follower_ms());
       follower_.Check(follower_ms());
       ++record_.reached["contradictions"];
-      return Work();
-    case FaultKind::kOversize: {
-      const RingEntry entry = publisher_.PublishStep();
-      oversize_.emplace(publisher_.life(), entry.seq);
-      return Send(entry);
-    }
+      return Wake();
+    case FaultKind::kOversize:
+      oversize_.emplace(publisher_.life(), publisher_.PublishBatch());
+      return SendUnsent();
     case FaultKind::kAskSnapshot:
       return AskSnapshot();
     case FaultKind::kPausePublisher:

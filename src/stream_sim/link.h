@@ -2,53 +2,37 @@
 // worse where faults say so.
 //
 // The live connection delivers in order; it dies with the publisher's life, when it is cut, or
-// after three seconds of silence, and what is under way then is lost. A request goes to whatever
-// life is there when it arrives; its replies are dropped once it is closed.
+// after three seconds of silence, and what is under way then is lost. It reconnects by itself, into
+// the same queue. A request goes to whatever life is there when it arrives; its replies are dropped
+// once it is closed. The loop that reads from here is the subscriber's own.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "src/stream/reply_channel.h"
+#include "src/stream/source_pump.h"
+#include "src/stream/source_transport.h"
 #include "src/stream/turns.h"
+#include "src/stream_sim/agenda.h"
 #include "src/stream_sim/fault.h"
 #include "src/stream_sim/follower.h"
+#include "src/stream_sim/legacy_reader.h"
+#include "src/stream_sim/live_queue.h"
 #include "src/stream_sim/publisher.h"
 
 namespace kvcast::sim {
 
-// The world's clock and agenda.
-class Agenda {
- public:
-  int64_t now_ms() const { return now_ms_; }
-  void At(int64_t ms, std::function<void()> what) {
-    events_.push_back({ms < now_ms_ ? now_ms_ : ms, order_++, std::move(what)});
-    std::push_heap(events_.begin(), events_.end(), Later);
-  }
-  // Runs the next event if it is due before `end_ms`.
-  bool RunNext(int64_t end_ms);
-
- private:
-  struct Event {
-    int64_t ms;
-    uint64_t order;
-    std::function<void()> what;
-  };
-  static bool Later(const Event& a, const Event& b) {
-    return a.ms != b.ms ? a.ms > b.ms : a.order > b.order;
-  }
-  int64_t now_ms_ = 0;
-  uint64_t order_ = 0;
-  std::vector<Event> events_;
-};
-
-class Link {
+class Link final : private stream::SourceTransport, private stream::ReplyChannel {
  public:
   Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
        Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record);
@@ -58,13 +42,14 @@ class Link {
   // The follower's clock.
   int64_t follower_ms() const { return agenda_.now_ms() + clock_offset_ms_; }
 
-  void Start();
+  void Start() { OpenLive(); }
   // A turn that this follower waited for may have come.
   void LookAtTurns();
   // To be called when turns were given back.
   void set_on_turns(std::function<void()> on_turns) { on_turns_ = std::move(on_turns); }
-  // From the publisher to its subscriber.
-  void Send(const RingEntry& entry);
+  // One step of the publisher's engine; one round of its thread for heartbeats.
+  void PublishStep();
+  void TickPublisher();
   void Apply(const Fault& fault);
   // The publisher begins a new life and publishes this many batches before it can be reached.
   void Restart(int64_t batches, bool large_ring = false);
@@ -77,38 +62,53 @@ class Link {
     int64_t until_ms = -1;
     int64_t amount = 0;
   };
-  struct Message {
-    uint64_t connection = 0;
-    RingEntry entry;
-  };
   struct ReplyMessage {
     uint64_t request = 0;
-    bool end = false;
     RingEntry entry;
+    std::shared_ptr<void> charge;  // given back when the follower has read it
   };
 
   Window& window(FaultKind kind) { return windows_[static_cast<size_t>(kind)]; }
   int64_t Amount(FaultKind kind);
   bool Strikes(FaultKind kind) { return random_.Percent(Amount(kind)); }
   void RestartSilently(int64_t amount);
+  // A fault is at work, or was a moment ago.
+  bool in_trouble() const { return agenda_.now_ms() < trouble_until_ms_ + 1000; }
   int64_t Latency() { return random_.Between(0, 3); }
   int64_t Passable(int64_t ms) const;
 
+  bool OpenLive() override;
+  void EndLive() override;
+  std::optional<stream::LiveEvent> NextLiveEvent() override;
+  std::optional<stream::Frames> ReceiveLive() override;
+  void OpenRequest(Frame start) override;
+  void CloseRequest() override;
+  std::optional<stream::Frames> ReceiveReply() override;
+  bool TakeReplyCut() override { return std::exchange(reply_cut_, false); }
+
   void Connect();
   void TryConnect(uint64_t connection);
+  void Establish(uint64_t connection);
+  void VisitByStranger(uint64_t connection);
   void Break();
-  void Arrive(Message message);
-  bool TakeTurn();
-  void CloseRequest();
-  void Request(std::vector<uint8_t> start);
+  void Arrive(uint64_t connection, const RingEntry& message);
   void BreakReplies();
   void AskSnapshot();
-  void Serve(uint64_t request, std::vector<uint8_t> start);
-  void Continue(uint64_t request, uint64_t life, std::shared_ptr<SimPublisher::Serving> serving);
+  void SendUnsent();
+  void SendLive(const RingEntry& entry);
+  void Ask(uint64_t request, const std::vector<uint8_t>& start);
+  void WakeServer(int64_t in_ms);
+  void WakeServerForCredit();
+  void Serve();
+  bool Send(const std::string& client, uint64_t seq, Payload payload,
+            std::shared_ptr<void> charge) override;
+  bool SurvivesReply(uint64_t seq);
   void SendReply(ReplyMessage reply);
+  // The follower's thread has something to do.
+  void Wake();
   void Work();
-  void DrainLive();
-  void DrainReplies();
+  void CheckPump();
+  void CheckNothingIsLeft();
   void ScheduleTimer();
 
   Agenda& agenda_;
@@ -117,36 +117,44 @@ class Link {
   std::function<void()> on_turns_;
   Random random_;
   SimPublisher publisher_;
+  LegacyReader reader_;
   std::array<Window, kFaultKinds> windows_;
   int64_t partitioned_until_ms_ = -1;
   int64_t publisher_paused_until_ms_ = -1;
   int64_t follower_paused_until_ms_ = -1;
   int64_t publisher_up_ms_ = 0;
-  int64_t trouble_until_ms_ = 0;
+  int64_t trouble_until_ms_ = -1000;
   int64_t clock_offset_ms_ = 0;
 
-  uint64_t connection_ = 0;   // the latest one
-  bool subscribed_ = false;   // the publisher knows of it
-  bool established_ = false;  // and the follower
+  const bool bound_;              // the publisher connects to the follower
+  uint64_t connection_ = 0;       // the latest one
+  bool subscribed_ = false;       // the publisher knows of it
+  bool established_ = false;      // and the follower
+  bool watched_ = false;          // the follower reads from it
+  int64_t endpoint_free_ms_ = 0;  // bound: when it can be bound again
   int64_t last_arrival_ms_ = 0;
+  LiveQueue live_;
+  std::optional<uint64_t> given_;  // the live batch that the pump handles now
+
   uint64_t request_ = 0;  // the open one
   bool request_open_ = false;
-  bool in_turns_ = false;  // has a place, or waits for one
-  bool waits_ = false;
+  bool asks_snapshot_ = false;
+  int64_t replies_sent_ = 0;
+  int64_t server_due_ms_ = stream::Source::kNever;
   std::set<std::pair<int, uint64_t>> oversize_;  // (life, number)
   int64_t last_reply_ms_ = 0;
-
-  // What has arrived and was not handled yet.
-  bool disconnected_ = false;
-  bool told_disconnected_ = false;
-  bool connected_event_ = false;
-  bool renewal_ = false;
-  std::deque<Message> live_;
   std::deque<ReplyMessage> replies_;
-  uint64_t broken_request_ = 0;  // whose connection ended
-  bool working_ = false;
+  bool reply_cut_ = false;
+
+  // What a Receive returned.
+  RingEntry received_;
+  stream::SeqFrame received_seq_{};
+  std::array<Frame, 4> received_frames_;
+
+  bool woken_ = false;
   int64_t timer_ms_ = stream::Source::kNever;
   Follower follower_;
+  stream::SourcePump pump_;
 };
 
 }  // namespace kvcast::sim

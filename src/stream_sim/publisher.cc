@@ -2,133 +2,258 @@
 #include "src/stream_sim/publisher.h"
 
 #include <array>
+#include <iterator>
 #include <utility>
 
 #include "src/base/check.h"
-#include "src/residency/mirror.h"
 
 namespace kvcast::sim {
 namespace {
 
 constexpr uint64_t kLives = 1000;
-constexpr uint64_t kSeqs = 1000000;
+constexpr uint64_t kStamps = 1000000;
+// Seconds between two stamps: longer than any silence that a heartbeat's time continues.
+constexpr uint64_t kStampS = 10000;
 constexpr std::array kDialects = {Dialect::kVllm8,  Dialect::kVllm9,  Dialect::kVllm10,
                                   Dialect::kVllm11, Dialect::kVllm12, Dialect::kKvcast1};
+constexpr const char* kNotUtf8 = "\xff";
+
+// Says nothing and cannot be written. `known`: what the publisher's state needs of it can.
+Event Unencodable(bool known) {
+  BlockStored event;
+  event.token_ids.emplace();
+  (known ? event.lora_name : event.medium) = kNotUtf8;
+  return event;
+}
 
 }  // namespace
 
-double EncodeTag(const Tag& tag) {
-  const uint64_t life =
-      static_cast<uint64_t>(tag.publisher) * kLives + static_cast<uint64_t>(tag.life);
-  return static_cast<double>(life * kSeqs + tag.seq);
+Origin OriginOf(double ts) {
+  const uint64_t life = static_cast<uint64_t>(ts) / kStampS / kStamps;
+  return {static_cast<int>(life / kLives), static_cast<int>(life % kLives)};
 }
 
-Tag DecodeTag(double ts) {
-  const auto value = static_cast<uint64_t>(ts);
-  const uint64_t life = value / kSeqs;
-  return {static_cast<int>(life / kLives), static_cast<int>(life % kLives), value % kSeqs};
-}
-
-SimPublisher::SimPublisher(uint64_t seed, int number)
-    : seed_(seed), number_(number), random_(seed, 0x9B000 + static_cast<uint64_t>(number)) {
+SimPublisher::SimPublisher(uint64_t seed, int number, const Agenda& agenda,
+                           stream::ReplyChannel& channel, Record& record)
+    : seed_(seed),
+      number_(number),
+      agenda_(agenda),
+      channel_(channel),
+      record_(record),
+      random_(seed, 0x9B000 + static_cast<uint64_t>(number)) {
   Restart();
 }
 
 void SimPublisher::Restart(bool large_ring, bool same_kind) {
-  oracles_.emplace_back();
-  KV_CHECK(oracles_.size() < kLives);
-  engine_ = std::make_unique<Engine>(seed_, number_, life());
-  visible_end_ = 0;
-  held_.clear();
-  responder_.reset();
-  state_.reset();
   // Rolling upgrades: mostly a life is of the kind of the one before.
-  const bool keep = same_kind || (ring_batches_ > 0 && random_.Percent(85));
-  const bool extended = keep ? ring_ != nullptr : random_.Percent(60);
+  const bool keep = same_kind || (!lives_.empty() && random_.Percent(85));
+  if (!keep) extended_ = random_.Percent(60);
+  lives_.emplace_back();
+  KV_CHECK(lives_.size() < kLives);
+  engine_ = std::make_unique<Engine>(seed_, number_, life());
   topic_in_replies_ = random_.Percent(70);
-  dialect_ = kDialects[static_cast<size_t>(random_.Roll(kDialects.size()))];
-  ring_batches_ =
-      static_cast<size_t>(random_.Percent(60) || large_ring ? 100000 : random_.Between(1, 64));
-  ring_.reset();
-  tells_state_ = extended;
-  if (!extended) return;
-  ring_ = std::make_unique<stream::ReplayRing>(ring_batches_, SIZE_MAX, dialect_);
-  const residency::Epoch epoch{Mix(random_.Next()), static_cast<uint64_t>(life())};
-  state_ = std::make_unique<stream::PublisherState>(epoch, *ring_, dialect_, 0);
-  responder_ = std::make_unique<stream::ReplayResponder>(*ring_, state_.get());
+  tells_state_ = extended_;
+  stamps_ = 0;
+  pending_ = {};
+  quiet_since_ms_ = agenda_.now_ms();
+  scheduler_.reset();
+  config_ = DrawConfig(large_ring);
+  core_ =
+      std::make_unique<stream::PublisherCore>(config_, [this] { return agenda_.now_ms() * 1000; });
+  if (extended_) core_->KeepState({Mix(random_.Next()), static_cast<uint64_t>(life())});
+  credit_ = std::make_shared<bool>(false);
+  scheduler_ =
+      std::make_unique<stream::ReplayScheduler>(DrawLimits(), core_->ring(), core_->state(),
+                                                channel_, [credit = credit_] { *credit = true; });
 }
 
-RingEntry SimPublisher::PublishStep() {
+PublisherConfig SimPublisher::DrawConfig(bool large_ring) {
+  PublisherConfig config;
+  config.dialect = kDialects[static_cast<size_t>(random_.Roll(kDialects.size()))];
+  config.ring_batches =
+      static_cast<size_t>(random_.Percent(60) || large_ring ? 100000 : random_.Between(2, 64));
+  config.ring_bytes = SIZE_MAX;
+  // vLLM's has no heartbeats.
+  config.heartbeat_ms = extended_ || random_.Percent(20) ? 1000 : 0;
+  config.flush_ms = random_.Percent(10) ? 0 : random_.Between(10, 300);
+  return config;
+}
+
+stream::ReplayLimits SimPublisher::DrawLimits() {
+  stream::ReplayLimits limits;
+  if (random_.Percent(20)) limits.rate.requests = 0.2;
+  if (random_.Percent(20)) limits.rate.bytes = static_cast<double>(random_.Between(15, 100)) * 1e3;
+  if (random_.Percent(30)) limits.credit.replies = static_cast<size_t>(random_.Between(2, 32));
+  if (random_.Percent(70)) limits.turn_replies = static_cast<size_t>(random_.Between(1, 16));
+  return limits;
+}
+
+double SimPublisher::NextStamp() {
+  KV_CHECK(stamps_ + 1 < kStamps);
+  const uint64_t life =
+      static_cast<uint64_t>(number_) * kLives + static_cast<uint64_t>(this->life());
+  return static_cast<double>((life * kStamps + ++stamps_) * kStampS);
+}
+
+void SimPublisher::PublishStep() {
+  EventBatch batch;
+  batch.events = engine_->Step();
+  const int64_t way = random_.Roll(100);
+  if (way < 3) return Add(std::move(batch.events));
+  if (way < 5) return PublishBytes(std::move(batch));
+  if (way < 6) Flush();
+  if (way < 12 && !batch.events.empty()) {
+    Add({batch.events.front()});
+    batch.events.erase(batch.events.begin());
+  }
+  Publish(std::move(batch));
+}
+
+uint64_t SimPublisher::PublishBatch() {
   EventBatch batch;
   batch.events = engine_->Step();
   return Publish(std::move(batch));
 }
 
-RingEntry SimPublisher::PublishClear() {
+void SimPublisher::PublishClear() {
   EventBatch batch;
   batch.events = engine_->Step();
   batch.events.push_back(engine_->Clear());
-  return Publish(std::move(batch));
-}
-
-RingEntry SimPublisher::PublishHeartbeat() { return Publish({}); }
-
-RingEntry SimPublisher::Publish(EventBatch batch) {
-  const uint64_t seq = next_seq();
-  batch.ts = EncodeTag({number_, life(), seq});
-  batch.data_parallel_rank = 0;
-  std::vector<uint8_t> payload;
-  KV_CHECK(EncodeBatch(batch, dialect_, payload).ok());
-  oracles_.back().Add(batch);
-  visible_end_ = seq + 1;
-  RingEntry entry{seq, std::make_shared<const std::vector<uint8_t>>(std::move(payload))};
-  if (ring_) {
-    KV_CHECK(ring_->Append(std::move(batch)) == seq);
-    overruns_ += seq + 1 >= ring_batches_ ? 1 : 0;
-    if (random_.Percent(50)) state_->CatchUp();
-    return entry;
-  }
-  held_.push_back(entry);
-  if (held_.size() > ring_batches_) {
-    held_.pop_front();
-    ++overruns_;
-  }
-  return entry;
+  if (random_.Percent(50)) return Add(std::move(batch.events));
+  Publish(std::move(batch));
 }
 
 void SimPublisher::Burn() {
   EventBatch batch;
   batch.events = engine_->Step();
-  oracles_.back().Add(batch);
-  if (!ring_) return;
   const bool known = random_.Percent(85);
   tells_state_ = tells_state_ && known;
-  ring_->AppendRefused(known ? std::optional(residency::MirroredPart(batch)) : std::nullopt);
-}
-
-SimPublisher::Serving SimPublisher::Begin(Frame start) {
-  if (responder_) return {responder_->Begin(start)};
-  return {{.next = stream::ParseStart(start), .end = next_seq()}};
-}
-
-std::vector<RingEntry> SimPublisher::Next(Serving& serving, size_t limit) {
-  std::vector<RingEntry> replies;
-  if (responder_) {
-    responder_->Read(serving.answer, limit, replies);
-    for (const RingEntry& reply : replies) responder_->Sent(serving.answer, reply);
-    return replies;
+  if (!known && random_.Percent(50)) {
+    NumberPending();
+    Number(Published::Kind::kRefused, batch);
+    if (core_->PublishPayload({}).ok()) record_.Fail("Ordered", "an empty payload is published");
+    return CheckNumbers();
   }
-  for (const RingEntry& entry : held_) {
-    if (entry.seq < serving.answer.next || entry.seq >= serving.answer.end) continue;
-    if (replies.size() == limit) break;
-    replies.push_back(entry);
-  }
-  if (!replies.empty()) serving.answer.next = replies.back().seq + 1;
-  return replies;
+  batch.ts = NextStamp();
+  lives_.back().NoteTime(batch.ts, agenda_.now_ms());
+  Number(Published::Kind::kRefused, WithPending(batch));
+  batch.events.push_back(Unencodable(known));
+  if (core_->Publish(std::move(batch)).ok()) record_.Fail("Ordered", "a bad batch is published");
+  CheckNumbers();
 }
 
-Payload SimPublisher::EndPayload(const Serving& serving) {
-  return responder_ ? responder_->EndPayload(serving.answer) : nullptr;
+EventBatch SimPublisher::WithPending(EventBatch batch) {
+  std::vector<Event> events = std::exchange(pending_, {}).events;
+  events.insert(events.end(), batch.events.begin(), batch.events.end());
+  batch.events = std::move(events);
+  return batch;
+}
+
+void SimPublisher::Add(std::vector<Event> events) {
+  if (pending_.events.empty()) pending_.since_ms = agenda_.now_ms();
+  if (!events.empty()) pending_.ts = NextStamp();
+  pending_.events.insert(pending_.events.end(), events.begin(), events.end());
+  core_->Add(std::move(events), pending_.ts);
+  CheckNumbers();
+}
+
+uint64_t SimPublisher::Publish(EventBatch batch) {
+  batch.ts = NextStamp();
+  lives_.back().NoteTime(batch.ts, agenda_.now_ms());
+  const uint64_t number = next_seq();
+  Number(Published::Kind::kBatch, WithPending(batch));
+  const Result<Seq> seq = core_->Publish(std::move(batch));
+  if (!seq.ok() || seq->value != number) record_.Fail("Ordered", "a batch has another number");
+  CheckNumbers();
+  return number;
+}
+
+void SimPublisher::PublishBytes(EventBatch batch) {
+  NumberPending();
+  batch.ts = NextStamp();
+  const uint64_t number = next_seq();
+  Number(Published::Kind::kBatch, batch);
+  std::vector<uint8_t> payload;
+  KV_CHECK(EncodeBatch(batch, config_.dialect, payload).ok());
+  const Result<Seq> seq = core_->PublishPayload(payload);
+  if (!seq.ok() || seq->value != number) record_.Fail("Ordered", "a payload has another number");
+  CheckNumbers();
+}
+
+void SimPublisher::Flush() {
+  NumberPending();
+  if (!core_->Flush().ok()) record_.Fail("Ordered", "pending events are refused");
+  CheckNumbers();
+}
+
+void SimPublisher::Number(Published::Kind kind, const EventBatch& batch) {
+  lives_.back().Number(kind, batch, agenda_.now_ms());
+  quiet_since_ms_.reset();
+  overruns_ += next_seq() >= config_.ring_batches ? 1 : 0;
+}
+
+// The pending events get a batch of their own.
+void SimPublisher::NumberPending() {
+  if (pending_.events.empty()) return;
+  EventBatch batch;
+  batch.ts = pending_.ts;
+  lives_.back().NoteTime(batch.ts, agenda_.now_ms());
+  Number(Published::Kind::kBatch, WithPending(std::move(batch)));
+}
+
+void SimPublisher::Tick() {
+  const int64_t waited_ms = agenda_.now_ms() - pending_.since_ms;
+  if (config_.flush_ms > 0 && waited_ms >= config_.flush_ms) NumberPending();
+  core_->Tick();
+  CheckHeartbeat();
+  CheckNumbers();
+}
+
+void SimPublisher::CheckHeartbeat() {
+  const bool sent = core_->ring().next_seq() > next_seq();
+  if (!quiet_since_ms_) quiet_since_ms_ = agenda_.now_ms();
+  const bool is_due = config_.heartbeat_ms > 0 && lives_.back().has_time() &&
+                      agenda_.now_ms() - *quiet_since_ms_ >= config_.heartbeat_ms;
+  if (sent != is_due) {
+    record_.Fail("Prompt", sent ? "a heartbeat before its time" : "a heartbeat is missing");
+  }
+  if (!sent) return;
+  Number(Published::Kind::kHeartbeat, {});
+  ++record_.reached["heartbeats"];
+}
+
+void SimPublisher::CheckNumbers() {
+  const uint64_t spent = core_->ring().next_seq();
+  if (spent == next_seq()) return;
+  record_.Fail("Ordered", std::to_string(spent) + " numbers are spent instead of " +
+                              std::to_string(next_seq()));
+}
+
+std::vector<RingEntry> SimPublisher::TakeUnsent() {
+  std::vector<RingEntry> entries;
+  while (core_->ring().TakeUnsent(SIZE_MAX, entries)) {
+  }
+  for (const RingEntry& entry : entries) {
+    if (lives_.back().IsRefused(entry.seq)) record_.Fail("Honest", "a refused batch is sent");
+  }
+  return entries;
+}
+
+void SimPublisher::Ask(const std::string& client, Frame start) {
+  scheduler_->AddRequest({reinterpret_cast<const uint8_t*>(client.data()), client.size()}, start);
+}
+
+int64_t SimPublisher::Serve() {
+  const int64_t now_us = agenda_.now_ms() * 1000;
+  if (std::exchange(*credit_, false)) {
+    scheduler_->Resume();
+    ++record_.reached["replies that waited for their reader"];
+  }
+  const uint64_t delays = scheduler_->counters().delays;
+  scheduler_->Serve(now_us);
+  const uint64_t more = scheduler_->counters().delays - delays;
+  if (more > 0) record_.reached["replies that waited for their rate"] += more;
+  return scheduler_->WaitMs(now_us);
 }
 
 }  // namespace kvcast::sim

@@ -1,5 +1,5 @@
-// SimPublisher: one publisher over its lives: engine, ring, the real answers to requests, and the
-// oracle of each life. Legacy ones answer as vLLM's does; extended ones speak KVX1.
+// SimPublisher: one publisher over its lives: an engine, the publisher's own logic, and what each
+// life must have published. Some speak KVX1; the others answer as vLLM's does.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,13 +7,18 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "kvcast/wire/wire.h"
-#include "src/stream/replay_responder.h"
+#include "src/stream/publisher_core.h"
+#include "src/stream/replay_scheduler.h"
+#include "src/stream/reply_channel.h"
+#include "src/stream_sim/agenda.h"
 #include "src/stream_sim/engine.h"
-#include "src/stream_sim/oracle.h"
+#include "src/stream_sim/published.h"
 #include "src/stream_sim/random.h"
+#include "src/stream_sim/violation.h"
 
 namespace kvcast::sim {
 
@@ -21,70 +26,96 @@ using stream::Frame;
 using stream::Payload;
 using stream::RingEntry;
 
-// A batch's place in all that was ever published: its time stamp on the wire.
-struct Tag {
+// Which publisher's life made a batch: a part of the batch's time stamp.
+struct Origin {
   int publisher = 0;
   int life = 0;
-  uint64_t seq = 0;
-  friend bool operator==(const Tag&, const Tag&) = default;
+  friend bool operator==(const Origin&, const Origin&) = default;
 };
-double EncodeTag(const Tag& tag);
-Tag DecodeTag(double ts);
+Origin OriginOf(double ts);
 
 class SimPublisher {
  public:
-  SimPublisher(uint64_t seed, int number);
+  // All must outlive it.
+  SimPublisher(uint64_t seed, int number, const Agenda& agenda, stream::ReplyChannel& channel,
+               Record& record);
 
-  // Publishes one step of the engine, a clear, or an empty batch.
-  RingEntry PublishStep();
-  RingEntry PublishClear();
-  RingEntry PublishHeartbeat();
+  // The engine's thread. One step of the engine, in a batch or on the way to one.
+  void PublishStep();
+  // One step in a batch; returns its number.
+  uint64_t PublishBatch();
+  void PublishClear();
   // One step of the engine is refused: its number is spent, and no reader of the stream gets its
-  // events. Some cannot be written for the mirror either.
+  // events. Some cannot be written for the publisher's state either.
   void Burn();
+  // The thread of heartbeats.
+  void Tick();
+  // The sending thread.
+  std::vector<RingEntry> TakeUnsent();
+  // The replay thread.
+  void Ask(const std::string& client, Frame start);
+  // Serves each client once. Returns the milliseconds until it has something to do; -1: nothing.
+  int64_t Serve();
+  // A paused client has credit again.
+  bool has_credit() const { return *credit_; }
+
   // Begins a new life, on request with a ring that holds everything.
   void Restart(bool large_ring = false, bool same_kind = false);
 
-  // One request being answered.
-  struct Serving {
-    stream::Answer answer;
-  };
-  Serving Begin(Frame start);
-  // The next replies; nullopt as the last one, when only END is left.
-  std::vector<RingEntry> Next(Serving& serving, size_t limit);
-  Payload EndPayload(const Serving& serving);
-
-  bool extended() const { return state_ != nullptr; }
+  bool extended() const { return extended_; }
   // Whether it can give snapshots in this life.
   bool tells_state() const { return tells_state_; }
   bool topic_in_replies() const { return topic_in_replies_; }
-  int life() const { return static_cast<int>(oracles_.size()) - 1; }
-  uint64_t next_seq() const { return oracles_.back().next_seq(); }
+  int life() const { return static_cast<int>(lives_.size()) - 1; }
+  uint64_t next_seq() const { return lives_.back().next_seq(); }
   // Above the last number that anybody can see.
-  uint64_t visible_end() const { return visible_end_; }
-  const Oracle& oracle(int life) const { return oracles_[static_cast<size_t>(life)]; }
+  uint64_t visible_end() const { return lives_.back().visible_end(); }
+  const Published& published(int life) const { return lives_[static_cast<size_t>(life)]; }
+  const Oracle& oracle(int life) const { return published(life).oracle(); }
   uint64_t overruns() const { return overruns_; }
 
  private:
-  RingEntry Publish(EventBatch batch);
+  // Events that the publisher was given without a batch.
+  struct Pending {
+    std::vector<Event> events;
+    double ts = 0;
+    int64_t since_ms = 0;
+  };
+
+  PublisherConfig DrawConfig(bool large_ring);
+  stream::ReplayLimits DrawLimits();
+  double NextStamp();
+  EventBatch WithPending(EventBatch batch);
+  void Add(std::vector<Event> events);
+  uint64_t Publish(EventBatch batch);
+  void PublishBytes(EventBatch batch);
+  void Flush();
+  void Number(Published::Kind kind, const EventBatch& batch);
+  void NumberPending();
+  void CheckNumbers();
+  void CheckHeartbeat();
 
   const uint64_t seed_;
   const int number_;
+  const Agenda& agenda_;
+  stream::ReplyChannel& channel_;
+  Record& record_;
   Random random_;
+  std::deque<Published> lives_;
+
+  // Of the latest life.
+  bool extended_ = false;
   bool topic_in_replies_ = true;
-  Dialect dialect_ = kDefaultDialect;
-  size_t ring_batches_ = 0;
-  uint64_t visible_end_ = 0;
-  uint64_t overruns_ = 0;
-  std::unique_ptr<Engine> engine_;
-  std::deque<Oracle> oracles_;  // by life
-  // Extended.
   bool tells_state_ = false;
-  std::unique_ptr<stream::ReplayRing> ring_;
-  std::unique_ptr<stream::PublisherState> state_;
-  std::unique_ptr<stream::ReplayResponder> responder_;
-  // Legacy.
-  std::deque<RingEntry> held_;
+  PublisherConfig config_;
+  uint64_t stamps_ = 0;
+  uint64_t overruns_ = 0;
+  Pending pending_;
+  std::optional<int64_t> quiet_since_ms_;  // the first tick since the latest number
+  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<bool> credit_;  // replies that are under way hold it
+  std::unique_ptr<stream::PublisherCore> core_;
+  std::unique_ptr<stream::ReplayScheduler> scheduler_;
 };
 
 }  // namespace kvcast::sim

@@ -10,7 +10,8 @@
 namespace kvcast::sim {
 
 struct Violation {
-  std::string guarantee;  // Ordered, Honest, Detecting, Converging, Isolated, Fenced, Bounded
+  std::string
+      guarantee;  // Ordered, Honest, Detecting, Converging, Isolated, Fenced, Bounded, Prompt
   std::string what;
 };
 

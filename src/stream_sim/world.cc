@@ -25,7 +25,10 @@ constexpr int64_t kQuarantinesEndMs = kEndMs + 2 * stream::Quarantine::kMaxMs;
 // After this long without trouble nothing may be believed that is no longer so.
 constexpr int64_t kDetectionMs = 12000;
 constexpr int64_t kTickMs = 1000;
-constexpr int64_t kHeartbeatMs = 1000;
+// Publishers look for silence this often, at most; not at the end of a second, so that what they
+// send is there when a world ends.
+constexpr int64_t kMaxLookMs = 300;
+constexpr int64_t kQuietMs = 100;
 constexpr uint64_t kMaxEvents = 400000;
 
 class World {
@@ -79,15 +82,13 @@ class World {
   struct Station {
     std::unique_ptr<Link> link;
     std::deque<Head> heads;
-    int64_t last_publish_ms = 0;
   };
 
   Link& link(int i) { return *links_[static_cast<size_t>(i)].link; }
 
   bool AnyQuarantined() {
     return std::any_of(links_.begin(), links_.end(), [](const Station& station) {
-      const SourceStatus status =
-          station.link->follower().source().status(station.link->follower_ms());
+      const SourceStatus status = station.link->follower().status(station.link->follower_ms());
       return status.state == SourceState::kQuarantined;
     });
   }
@@ -106,35 +107,27 @@ class World {
     const bool can_replay = !random_.Percent(8);
     links_.push_back(
         {std::make_unique<Link>(seed_, i, limits, can_replay, agenda_, turns_, index_, record_),
-         {},
-         0});
+         {}});
     link(i).set_on_turns([this] {
       for (Station& station : links_) station.link->LookAtTurns();
     });
     link(i).Start();
     agenda_.At(random_.Roll(100), [this, i] { Publish(i); });
-    agenda_.At(kHeartbeatMs, [this, i] { Heartbeat(i); });
+    agenda_.At(random_.Roll(kMaxLookMs), [this, i] { TickPublisher(i); });
   }
 
   void Publish(int i) {
     if (agenda_.now_ms() >= kTrafficEndMs) return;
-    Station& station = links_[static_cast<size_t>(i)];
-    if (!station.link->publisher_paused()) {
-      station.link->Send(station.link->publisher().PublishStep());
-      station.last_publish_ms = agenda_.now_ms();
-    }
+    if (!link(i).publisher_paused()) link(i).PublishStep();
     const int64_t pause = random_.Percent(97) ? random_.Between(2, 60) : random_.Between(500, 5000);
     agenda_.At(agenda_.now_ms() + pause, [this, i] { Publish(i); });
   }
 
-  void Heartbeat(int i) {
-    Station& station = links_[static_cast<size_t>(i)];
-    const bool idle = agenda_.now_ms() - station.last_publish_ms >= kHeartbeatMs;
-    if (idle && station.link->publisher().extended() && !station.link->publisher_paused()) {
-      station.link->Send(station.link->publisher().PublishHeartbeat());
-      station.last_publish_ms = agenda_.now_ms();
-    }
-    agenda_.At(agenda_.now_ms() + kHeartbeatMs, [this, i] { Heartbeat(i); });
+  void TickPublisher(int i) {
+    const bool quiet = agenda_.now_ms() % kTickMs >= kTickMs - kQuietMs;
+    if (!quiet && !link(i).publisher_paused()) link(i).TickPublisher();
+    const int64_t pause = random_.Between(stream::PublisherCore::kTickMs, kMaxLookMs);
+    agenda_.At(agenda_.now_ms() + pause, [this, i] { TickPublisher(i); });
   }
 
   void Tick() {
@@ -159,7 +152,7 @@ class World {
     for (Station& station : links_) {
       Link& link = *station.link;
       if (!link.follower().can_replay()) continue;
-      const SourceState state = link.follower().source().status(link.follower_ms()).state;
+      const SourceState state = link.follower().status(link.follower_ms()).state;
       if (state == SourceState::kSynced) continue;
       const bool has_snapshots = follows_extension(link) && link.publisher().tells_state();
       const bool quarantined = state == SourceState::kQuarantined;
@@ -174,7 +167,7 @@ class World {
     }
   }
   static bool follows_extension(Link& link) {
-    return link.follower().source().status(link.follower_ms()).extended;
+    return link.follower().status(link.follower_ms()).extended;
   }
 
   const uint64_t seed_;

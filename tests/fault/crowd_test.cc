@@ -17,10 +17,11 @@ constexpr size_t kAtOnce = 4;
 class CrowdTest : public ::testing::Test {
  protected:
   void Follow(const SubscriberConfig& config) {
-    subscriber_ = Subscriber::Create(config, sink_.sink()).value();
+    subscriber_ = Subscriber::Create(config).value();
     for (uint32_t i = 0; i < kSources; ++i) {
-      ASSERT_TRUE(
-          subscriber_->Add({WorkerId(i), pub_.last_endpoint(), router_.last_endpoint(), ""}).ok());
+      ASSERT_TRUE(AddSource(*subscriber_, sink_,
+                            {WorkerId(i), pub_.last_endpoint(), router_.last_endpoint(), ""})
+                      .ok());
     }
   }
   void ReceiveRequests() {
@@ -132,7 +133,7 @@ TEST_F(CrowdTest, SourcesThatAreRemovedLeave) {
 TEST(MaxReplays, MustLeaveAPlace) {
   SubscriberConfig config;
   config.max_replays = 0;
-  EXPECT_EQ(Subscriber::Create(config, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Subscriber::Create(config).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -60,11 +60,12 @@ TEST(Descriptors, ASubscriberWithoutThemFollowsWhenThereAreSome) {
       const DescriptorLimit limit(more);
       SubscriberConfig config;
       config.replay_timeout_ms = 20;
-      auto created = Subscriber::Create(config, {});
+      auto created = Subscriber::Create(config);
       if (!created.ok()) continue;
       subscriber = std::move(created).value();
       const Status added =
-          subscriber->Add({worker, publisher->endpoint(), publisher->replay_endpoint(), ""});
+          subscriber->Add({worker, publisher->endpoint(), publisher->replay_endpoint(), ""},
+                          std::make_shared<BatchSink>(BatchSink::OnBatch()));
       if (!added.ok()) {
         EXPECT_EQ(added.code(), StatusCode::kUnavailable);
         continue;

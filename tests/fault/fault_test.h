@@ -67,10 +67,10 @@ class FaultTest : public ::testing::Test {
   static constexpr WorkerId kWorker{0};
 
   void Follow(const SourceConfig& source, const SubscriberConfig& config = {}) {
-    auto subscriber = Subscriber::Create(config, sink_.sink());
+    auto subscriber = Subscriber::Create(config);
     ASSERT_TRUE(subscriber.ok()) << subscriber.status().ToString();
     subscriber_ = std::move(subscriber).value();
-    ASSERT_TRUE(subscriber_->Add(source).ok());
+    ASSERT_TRUE(AddSource(*subscriber_, sink_, source).ok());
   }
   bool Reaches(SourceState state) const {
     return Eventually([&] { return subscriber_->status(kWorker).state == state; });

@@ -69,7 +69,7 @@ TEST_F(FaultTest, ABatchAboveTheLimitIsLostAndSaidToBe) {
 TEST(MaxFrameBytes, MustHoldAStatus) {
   SubscriberConfig config;
   config.max_frame_bytes = 8191;
-  EXPECT_EQ(Subscriber::Create(config, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Subscriber::Create(config).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

@@ -126,15 +126,14 @@ TEST_F(FaultTest, ALongReplayToASlowReaderLosesNothing) {
   const Network network(*publisher);
   std::atomic<uint64_t> heard = 0;
   bool in_order = true;
-  SubscriberSink sink;
-  sink.on_batch = [&](WorkerId, Seq seq, std::span<const uint8_t> payload) {
+  auto sink = std::make_shared<BatchSink>([&](Seq seq, std::span<const uint8_t> payload) {
     in_order = in_order && seq.value == heard && payload.size() >= kBytes;
     if (++heard % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(500));
-  };
-  auto subscriber = Subscriber::Create({}, sink);
+  });
+  auto subscriber = Subscriber::Create({});
   ASSERT_TRUE(subscriber.ok());
   const Stopwatch since;
-  ASSERT_TRUE((*subscriber)->Add(network.source(kWorker)).ok());
+  ASSERT_TRUE((*subscriber)->Add(network.source(kWorker), sink).ok());
   ASSERT_TRUE(Eventually([&] { return heard == kBatches; })) << heard;
   EXPECT_TRUE(in_order);
   const SourceStatus status = (*subscriber)->status(kWorker);

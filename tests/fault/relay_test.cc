@@ -60,12 +60,10 @@ class RelayingRouter {
       if (relay.ok()) relay_ = std::move(relay).value();
       return relay_ != nullptr;
     }));
-    subscriber_ = Subscriber::Create({}, {.on_batch =
-                                              [this](WorkerId, Seq seq, Frame payload) {
-                                                relay_->Post("model", "worker", 0, seq, payload);
-                                              }})
-                      .value();
-    EXPECT_TRUE(subscriber_->Add(worker).ok());
+    subscriber_ = Subscriber::Create({}).value();
+    auto sink = std::make_shared<BatchSink>(
+        [this](Seq seq, Frame payload) { relay_->Post("model", "worker", 0, seq, payload); });
+    EXPECT_TRUE(subscriber_->Add(worker, sink).ok());
   }
   std::string endpoint() const { return relay_->endpoint(); }
   SourceStatus status() const { return subscriber_->status(kWorker); }
@@ -79,11 +77,10 @@ class RelayingRouter {
 class Follower {
  public:
   Follower(const SourceConfig& source) {
-    subscriber_ =
-        Subscriber::Create({}, {.on_batch = [this](WorkerId, Seq, Frame payload) { Hear(payload); },
-                                .on_reset = [this](WorkerId, ResetReason) { Forget(); }})
-            .value();
-    EXPECT_TRUE(subscriber_->Add(source).ok());
+    subscriber_ = Subscriber::Create({}).value();
+    auto sink = std::make_shared<BatchSink>([this](Seq, Frame payload) { Hear(payload); },
+                                            [this](ResetReason) { Forget(); });
+    EXPECT_TRUE(subscriber_->Add(source, sink).ok());
   }
   std::vector<Word> believed() const {
     MutexLock lock(mutex_);

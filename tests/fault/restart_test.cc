@@ -76,7 +76,7 @@ TEST(FleetRestart, SixtyFourSourcesComeBackAtOnce) {
   std::vector<std::unique_ptr<Publisher>> publishers;
   std::vector<std::unique_ptr<Network>> networks;
   RecordingSink sink;
-  auto subscriber = Subscriber::Create({}, sink.sink());
+  auto subscriber = Subscriber::Create({});
   ASSERT_TRUE(subscriber.ok());
   const auto all_are_at = [&](uint64_t next_seq) {
     return Eventually([&] {
@@ -91,7 +91,7 @@ TEST(FleetRestart, SixtyFourSourcesComeBackAtOnce) {
     publishers.push_back(MakePublisher(TestPublisherConfig()));
     PublishUpTo(*publishers.back(), kBatches);
     networks.push_back(std::make_unique<Network>(*publishers.back()));
-    ASSERT_TRUE((*subscriber)->Add(networks.back()->source(WorkerId(i))).ok());
+    ASSERT_TRUE(AddSource(**subscriber, sink, networks.back()->source(WorkerId(i))).ok());
   }
   ASSERT_TRUE(all_are_at(kBatches));
   for (uint32_t i = 0; i < kSources; ++i) {

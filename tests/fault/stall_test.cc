@@ -24,20 +24,18 @@ constexpr WorkerId kWorker{0};
 class Follower {
  public:
   explicit Follower(const Publisher& publisher, bool replay = true) {
-    subscriber_ = Subscriber::Create({.recv_hwm = kQueue},
-                                     {.on_batch =
-                                          [this](WorkerId, Seq seq, std::span<const uint8_t>) {
-                                            while (stalled_) {
-                                              std::this_thread::sleep_for(milliseconds(1));
-                                            }
-                                            out_of_order_ += seq.value != next_;
-                                            next_ = seq.value + 1;
-                                          },
-                                      .on_reset = [this](WorkerId, ResetReason) { ++resets_; }})
-                      .value();
+    subscriber_ = Subscriber::Create({.recv_hwm = kQueue}).value();
+    auto sink = std::make_shared<BatchSink>(
+        [this](Seq seq, std::span<const uint8_t>) {
+          while (stalled_) std::this_thread::sleep_for(milliseconds(1));
+          out_of_order_ += seq.value != next_;
+          next_ = seq.value + 1;
+        },
+        [this](ResetReason) { ++resets_; });
     EXPECT_TRUE(
         subscriber_
-            ->Add({kWorker, publisher.endpoint(), replay ? publisher.replay_endpoint() : "", ""})
+            ->Add({kWorker, publisher.endpoint(), replay ? publisher.replay_endpoint() : "", ""},
+                  sink)
             .ok());
   }
   ~Follower() { stalled_ = false; }

@@ -28,10 +28,10 @@ class Input {
   std::span<const uint8_t> bytes_;
 };
 
-class Run {
+class Run final : private ReplicaSink, private SourceNetwork {
  public:
   explicit Run(std::span<const uint8_t> bytes)
-      : input_(bytes), source_(Limits(), input_.Byte() % 4 != 0, Hooks()) {}
+      : input_(bytes), source_(Limits(), input_.Byte() % 4 != 0, *this, *this) {}
 
   void Go() {
     while (!input_.empty()) {
@@ -53,47 +53,45 @@ class Run {
     return limits;
   }
 
-  SourceHooks Hooks() {
-    SourceHooks hooks;
-    hooks.apply = [this](const Batch& batch) {
-      KV_CHECK(!expected_ || *expected_ == batch.seq);
-      expected_ = batch.seq + 1;
-      return static_cast<BatchResult>(batch.payload[0] % 16 == 0 ? batch.payload[0] / 16 % 4 : 0);
-    };
-    hooks.reset = [this](ResetReason) { expected_.reset(); };
-    hooks.request_replay = [this](uint64_t) { open_ = true; };
-    hooks.request_extended = [this](const residency::ExtensionRequest&) { open_ = true; };
-    hooks.close_replay = [this] { open_ = false; };
-    hooks.renew_live = [] {};
-    hooks.begin_snapshot = [this] {
-      KV_CHECK(!snapshot_);
-      snapshot_ = true;
-    };
-    hooks.add_to_snapshot = [this](Frame part) {
-      KV_CHECK(snapshot_);
-      return part[0] % 8 != 0;
-    };
-    hooks.commit_snapshot = [this](const PublisherStatus& status) {
-      KV_CHECK(snapshot_);
-      if (status.next_seq % 8 == 0) return false;
-      snapshot_ = false;
-      expected_ = status.next_seq;
-      return true;
-    };
-    hooks.drop_snapshot = [this] { snapshot_ = false; };
-    hooks.begin_repair = [this](uint64_t buckets) {
-      KV_CHECK(!snapshot_ && buckets != 0 && ~buckets != 0);
-      snapshot_ = true;
-    };
-    hooks.differing_buckets = [this](const PublisherStatus& status) {
-      KV_CHECK(!expected_ || *expected_ == status.next_seq);
-      return status.next_seq % 7;
-    };
-    hooks.compare = [](const PublisherStatus& status) {
-      return static_cast<DigestVerdict>(status.first_held % 3);
-    };
-    return hooks;
+  BatchResult Apply(Seq seq, Frame payload) override {
+    KV_CHECK(!expected_ || *expected_ == seq.value);
+    expected_ = seq.value + 1;
+    return static_cast<BatchResult>(payload[0] % 16 == 0 ? payload[0] / 16 % 4 : 0);
   }
+  void Reset(ResetReason) override { expected_.reset(); }
+  bool TakesSnapshots() const override { return true; }
+  void BeginSnapshot() override {
+    KV_CHECK(!snapshot_);
+    snapshot_ = true;
+  }
+  bool AddToSnapshot(Frame part) override {
+    KV_CHECK(snapshot_);
+    return part[0] % 8 != 0;
+  }
+  bool CommitSnapshot(const PublisherStatus& status) override {
+    KV_CHECK(snapshot_);
+    if (status.next_seq % 8 == 0) return false;
+    snapshot_ = false;
+    expected_ = status.next_seq;
+    return true;
+  }
+  void DropSnapshot() override { snapshot_ = false; }
+  DigestVerdict Compare(const PublisherStatus& status) override {
+    return static_cast<DigestVerdict>(status.first_held % 3);
+  }
+  bool Repairs() const override { return true; }
+  uint64_t DifferingBuckets(const PublisherStatus& status) override {
+    KV_CHECK(!expected_ || *expected_ == status.next_seq);
+    return status.next_seq % 7;
+  }
+  void BeginRepair(uint64_t buckets) override {
+    KV_CHECK(!snapshot_ && buckets != 0 && ~buckets != 0);
+    snapshot_ = true;
+  }
+  bool TakeTurn() override { return true; }
+  void Request(Frame) override { open_ = true; }
+  void CloseRequest() override { open_ = false; }
+  void RenewLive() override {}
 
   void Step() {
     switch (input_.Byte() % 8) {

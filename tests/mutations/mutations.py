@@ -5,6 +5,9 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 SOURCE = "src/stream/source.cc"
+PUMP = "src/stream/source_pump.cc"
+CORE = "src/stream/publisher_core.cc"
+SCHEDULER = "src/stream/replay_scheduler.cc"
 REPLICA = "router/replica/replica.cc"
 SOURCE_TESTS = "stream_unit_test"
 REPLICA_TESTS = "router_replica_test"
@@ -46,15 +49,14 @@ MUTATIONS = [
       return ApplyHeld();
 """),
     ("trust END", SOURCE,
-     "  if (++tries_ < kMaxTries) return;\n",
-     "  next_ = hold_back_.first_seq().value_or(seen_next_);\n"
-     "  if (!has_hole() || ++tries_ < kMaxTries) return;\n"),
+     "  if (++tries_ < kMaxTries) return;\n  tries_ = 0;\n",
+     "  next_ = hold_back_.first_seq().value_or(seen_next_);\n  if (++tries_ < kMaxTries) return;\n  tries_ = 0;\n"),
     ("apply the overlap of a replay again", SOURCE,
      """    case FingerprintWindow::Match::kSame:
       unproven_ = false;
 """,
      """    case FingerprintWindow::Match::kSame:
-      hooks_.apply(batch);
+      sink_->Apply(Seq(batch.seq), batch.payload);
       unproven_ = false;
 """),
     ("forget the group in a key", INDEX,
@@ -65,19 +67,19 @@ MUTATIONS = [
     ("miss the fence", SOURCE,
      """  if (applied_) {
     ++status_.resets;
-    hooks_.reset(ResetReason::kRestart);
+    sink_->Reset(ResetReason::kRestart);
   }
 """, ""),
     ("trust a new connection", SOURCE,
      "    if (next_ > 0) Unprove(SourceReason::kReconnected);\n", ""),
     ("apply what is behind", SOURCE,
      "  if (batch.seq < next_) return OnLiveOverlap(batch);\n",
-     "  if (batch.seq < next_) {\n    hooks_.apply(batch);\n    return;\n  }\n"),
+     "  if (batch.seq < next_) {\n    sink_->Apply(Seq(batch.seq), batch.payload);\n    return;\n  }\n"),
     ("keep what the old connection brought", SOURCE,
      """  // May be of an epoch that is over; if it is not, a replay brings it again.
   hold_back_.Clear();
 """, ""),
-    ("do not renew the connection", SOURCE, "  connected_ = false;\n  hooks_.renew_live();\n", "  OnConnected(now_ms_);\n"),
+    ("do not renew the connection", SOURCE, "  connected_ = false;\n  network_.RenewLive();\n", "  OnConnected(now_ms_);\n"),
     ("ignore the epoch of a status", SOURCE,
      "  const bool other = epoch_ ? *epoch_ != status.epoch : next_ > 0 && status.next_seq < next_;\n",
      "  const bool other = false;\n"),
@@ -98,7 +100,7 @@ MUTATIONS = [
     ("lose batches without forgetting", SOURCE,
      """    status_.lost += seq - next_;
     ++status_.resets;
-    hooks_.reset(reason);
+    sink_->Reset(reason);
 """, "    status_.lost += seq - next_;\n"),
     ("say synced with batches missing", SOURCE, "  if (seq > 0) incomplete_ = true;\n", ""),
     ("never probe", SOURCE,
@@ -190,7 +192,7 @@ MUTATIONS = [
     ("apply live batches while buckets are asked for", "src/stream/source.h",
      "(replace_ && !catches_up())", "(replace_ && repair_ == Repair::kNone)", SOURCE_TESTS),
     ("never repair", SOURCE,
-     "  if (replace_ && epoch_ && can_repair) repair_ = Repair::kCompare;\n", "  (void)can_repair;\n", SIM_TESTS),
+     "  if (replace_ && epoch_ && sink_->Repairs()) repair_ = Repair::kCompare;\n", "", SIM_TESTS),
     ("repair for an epoch that is over", SOURCE,
      "  if (!TakeStatus(*status, /*proven=*/false)) return;\n  const bool usable =\n", "  const bool usable =\n",
      SOURCE_TESTS),
@@ -214,7 +216,7 @@ MUTATIONS = [
      "  for (auto it = held_.begin(); unproven_ > 0;) {\n",
      "  for (auto it = held_.begin(); unproven_ > held_.size();) {\n", SOURCE_TESTS),
     ("replay out of turn", SOURCE,
-     "  if (ask != Ask::kStatus && hooks_.take_turn && !hooks_.take_turn()) {\n", "  if (false) {\n"),
+     "  if (ask != Ask::kStatus && !network_.TakeTurn()) {\n", "  if (false) {\n"),
     ("sleep through a turn", SOURCE,
      "  SendRequest(request_.ask);\n  NoteState();\n", "  NoteState();\n"),
     ("believe in numbers that nobody can replay", SOURCE,
@@ -246,7 +248,7 @@ MUTATIONS = [
     ("number batches from the other end", FRAMES,
      "(seq >> (56 - 8 * i));", "(seq >> (8 * i));", INTEROP),
     ("end a replay with its topic", "src/stream/replay_server.cc",
-     "  return SendReply(client, {}, kEndSeq,", "  return SendReply(client, AsFrame(topic_), kEndSeq,", INTEROP),
+     "seq == kEndSeq ? Frame() : AsFrame(config_.topic);", "AsFrame(config_.topic);", INTEROP),
     ("take four frames of a reply alone", FRAMES,
      "  const bool known_count = frames.size() == 3 || frames.size() == 4;\n",
      "  const bool known_count = frames.size() == 4;\n", RECORDED_FRAMES),
@@ -328,10 +330,10 @@ MUTATIONS = [
      '<button id="pause" type="button"', '<button id="pause" tabindex="-1" type="button"', DASHBOARD),
     ("pause nothing", "router/service/dashboard/dashboard.js",
      "  if (!page.paused && !document.hidden) {", "  if (!document.hidden) {", DASHBOARD),
-    ("let two publishers speak to a bound source", "src/stream/source_link.cc",
-     "if (config_.bind && std::exchange(peer_, true)) {", "if (false) {", "stream_subscriber_test"),
-    ("take the end of any connection for the publisher's", "src/stream/source_link.cc",
-     "stranger_ = config_.bind;", "stranger_ = false;", "stream_subscriber_test"),
+    ("let two publishers speak to a bound source", PUMP,
+     "if (config_.bound && std::exchange(peer_, true))", "if (false)", "stream_subscriber_test"),
+    ("take the end of any connection for the publisher's", PUMP,
+     "stranger_ = config_.bound;", "stranger_ = false;", "stream_subscriber_test"),
     ("bind again while the endpoint is taken", "src/stream/source_link.cc",
      "  if (config_.bind) sub_.Close();\n", "", "stream_subscriber_test"),
     ("wait for a publisher without a word", "src/stream/source.cc",
@@ -464,8 +466,8 @@ MUTATIONS = [
     ("ask the index for counters in a query", "router/service/ingest/source.cc",
      "  MutexLock lock(mutex_);\n  return index_counters_;\n",
      "  return index_.counters(id_);\n", "router_service_test --gtest_filter=WriterLocksTest.*"),
-    ("publish before events that were added", "src/stream/publisher.cc",
-     "  impl_->has_pending.store(!impl_->pending.empty(), std::memory_order_release);\n", "",
+    ("publish before events that were added", CORE,
+     "  has_pending_.store(!pending_.empty(), std::memory_order_release);\n", "",
      "stream_publisher_test"),
     ("keep a release beyond a restart", "router/index/prefix_index.cc",
      "  worker.shown.rules = rules;\n", "  worker.config.rules = rules;\n", NAMING),
@@ -652,4 +654,52 @@ MUTATIONS = [
      "  younger.lower_names |= elder.lower_names;\n", "", NAMING),
     ("a snapshot forgets that nothing is certain", "router/names/ambiguous_names.h",
      "    everything_ = everything_ || other.everything_;\n", "", NAMING),
+    # The loop around a source.
+    ("handle replies before live messages", PUMP,
+     "  if (!renewal_scheduled()) DrainLive(now_ms);\n  if (!renewal_scheduled()) DrainReplies(now_ms);\n",
+     "  if (!renewal_scheduled()) DrainReplies(now_ms);\n  if (!renewal_scheduled()) DrainLive(now_ms);\n",
+     SOURCE_TESTS),
+    ("drop the last message of a turn", PUMP,
+     "    if (renewal_scheduled()) return;\n    if (const std::optional<Batch> batch",
+     "    if (renewal_scheduled()) return;\n    if (i + 1 == config_.messages_per_turn) break;\n"
+     "    if (const std::optional<Batch> batch"),
+    ("wait for news after a full turn", PUMP,
+     "    if (renewal_scheduled()) return;\n  }\n  more_ = true;\n", "    if (renewal_scheduled()) return;\n  }\n"),
+    ("leave replies after a full turn", PUMP, "  if (request_open_) more_ = true;\n", ""),
+    ("ignore the end of a connection", PUMP,
+     "      if (!std::exchange(stranger_, false)) NoteDisconnected();\n", ""),
+    ("handle a message before the events before it", PUMP,
+     "    DrainEvents(now_ms);\n    if (renewal_scheduled()) return;\n", ""),
+    ("read on in a connection that made itself anew", PUMP,
+     "      if (disconnected_) return ScheduleRenewal();\n", "      disconnected_ = false;\n"),
+    ("keep the live connection after a new epoch", "src/stream/source_pump.h",
+     "void RenewLive() override { ScheduleRenewal(); }", "void RenewLive() override {}"),
+    ("keep a turn after its request", PUMP, "  transport_.CloseRequest();\n  LeaveTurns();\n",
+     "  transport_.CloseRequest();\n"),
+    ("overlook the end of a reply connection", PUMP,
+     "      if (transport_.TakeReplyCut()) source_.OnReplyCut(now_ms);\n", ""),
+    ("apply held batches by recursion", SOURCE,
+     "  if (std::exchange(applies_held_, true)) return;\n", "  applies_held_ = true;\n", SOURCE_TESTS),
+    # The publisher.
+    ("spend two numbers on a heartbeat", CORE, "  ++heartbeats_;\n",
+     "  ring_.AppendRefused(std::nullopt);\n  ++heartbeats_;\n"),
+    ("send heartbeats beside batches", CORE,
+     "  if (next_seq != std::exchange(ticked_seq_, next_seq)) silent_since_us_ = now_us;\n", ""),
+    ("spend no number on a refused batch", CORE, "  ring_.AppendRefused(std::move(known));\n", ""),
+    ("keep nothing of a refused batch", CORE, "    known = residency::MirroredPart(*batch);\n", ""),
+    ("let a batch overtake pending events", CORE,
+     "  pending_.MoveTo(batch);\n  Result<Seq> seq = PublishBatch(std::move(batch));\n",
+     "  Result<Seq> seq = PublishBatch(std::move(batch));\n  (void)PublishBatch(pending_.Take());\n"),
+    ("put pending events behind those of the batch", "src/stream/pending_events.h",
+     "    std::move(batch.events.begin(), batch.events.end(), std::back_inserter(events_));\n"
+     "    batch.events = std::exchange(events_, {});\n",
+     "    std::move(events_.begin(), events_.end(), std::back_inserter(batch.events));\n    events_.clear();\n"),
+    ("leave out the neighbour of a refused batch", "src/stream/replay_ring.cc",
+     "    if (held.payload == nullptr || (held.refused && !with_refused)) continue;\n",
+     "    if (held.payload == nullptr || (held.refused && !with_refused)) {\n      if (seq + 1 < end) ++seq;\n"
+     "      continue;\n    }\n"),
+    ("end an answer without its last reply", SCHEDULER,
+     "  responder_.Read(answer, limits_.turn_replies, slice_);\n",
+     "  responder_.Read(answer, limits_.turn_replies, slice_);\n  if (!slice_.empty()) slice_.pop_back();\n"),
+    ("pause a client for good", SCHEDULER, "  for (Client& client : clients_) client.paused = false;\n", ""),
 ]

@@ -13,7 +13,7 @@ namespace {
 constexpr WorkerId kBound(0);
 
 struct BoundSource : ::testing::Test {
-  BoundSource() { subscriber = Subscriber::Create({}, sink.sink()).value(); }
+  BoundSource() { subscriber = Subscriber::Create({}).value(); }
 
   // On a port that was free a moment ago.
   void Follow(const std::string& replay_endpoint = "") {
@@ -29,7 +29,7 @@ struct BoundSource : ::testing::Test {
     ASSERT_TRUE(added.ok()) << added.ToString();
   }
   Status Add(const std::string& replay_endpoint) {
-    return subscriber->Add({kBound, endpoint, replay_endpoint, "", /*bind=*/true});
+    return AddSource(*subscriber, sink, {kBound, endpoint, replay_endpoint, "", /*bind=*/true});
   }
   LossyPublisher::Config Connecting(int epoch = 0) const {
     LossyPublisher::Config config;

@@ -18,11 +18,11 @@ using residency::ExtensionRequest;
 using residency::Verb;
 using Texts = std::vector<std::string>;
 
-class ExtendedHarness : public ::testing::Test {
+class ExtendedHarness : public ::testing::Test, private ReplicaSink, private SourceNetwork {
  protected:
   // `can_repair`: the sink can compare and replace buckets.
   explicit ExtendedHarness(bool can_repair = false, uint64_t jitter_seed = 0)
-      : repairs(can_repair), source(Limits(jitter_seed), /*can_replay=*/true, Hooks()) {}
+      : repairs(can_repair), source(Limits(jitter_seed), /*can_replay=*/true, *this, *this) {}
 
   static SourceLimits Limits(uint64_t jitter_seed = 0) {
     SourceLimits limits;
@@ -30,38 +30,6 @@ class ExtendedHarness : public ::testing::Test {
     limits.jitter_seed = jitter_seed;
     return limits;
   }
-  SourceHooks Hooks() {
-    SourceHooks hooks;
-    hooks.apply = [this](const Batch& batch) {
-      log.emplace_back(batch.payload.begin(), batch.payload.end());
-      return std::exchange(next_result, BatchResult::kApplied);
-    };
-    hooks.reset = [this](ResetReason reason) {
-      log.push_back("reset " + std::string(ResetReasonName(reason)));
-    };
-    hooks.request_replay = [this](uint64_t start) { plain = start; };
-    hooks.request_extended = [this](const ExtensionRequest& request) { asked = request; };
-    hooks.close_replay = [] {};
-    hooks.renew_live = [this] { ++renewals; };
-    hooks.begin_snapshot = [this] { log.push_back("begin"); };
-    hooks.add_to_snapshot = [](Frame) { return true; };
-    hooks.commit_snapshot = [this](const PublisherStatus&) {
-      log.push_back(commits ? "commit" : "refuse");
-      return commits;
-    };
-    hooks.drop_snapshot = [this] { log.push_back("drop"); };
-    hooks.compare = [this](const PublisherStatus&) { return verdict; };
-    if (!repairs) return hooks;
-    hooks.differing_buckets = [this](const PublisherStatus& status) {
-      log.push_back("compare at " + std::to_string(status.next_seq));
-      return differing;
-    };
-    hooks.begin_repair = [this](uint64_t buckets) {
-      log.push_back("repair " + std::to_string(buckets));
-    };
-    return hooks;
-  }
-
   // nullopt: nothing, or a plain request.
   std::optional<ExtensionRequest> Asked() { return std::exchange(asked, std::nullopt); }
   std::optional<Verb> AskedVerb() {
@@ -128,6 +96,42 @@ class ExtendedHarness : public ::testing::Test {
   DigestVerdict verdict = DigestVerdict::kEqual;
   BatchResult next_result = BatchResult::kApplied;
   Source source;
+
+ private:
+  BatchResult Apply(Seq, Frame payload) override {
+    log.emplace_back(payload.begin(), payload.end());
+    return std::exchange(next_result, BatchResult::kApplied);
+  }
+  void Reset(ResetReason reason) override {
+    log.push_back("reset " + std::string(ResetReasonName(reason)));
+  }
+  bool TakesSnapshots() const override { return true; }
+  void BeginSnapshot() override { log.push_back("begin"); }
+  bool AddToSnapshot(Frame) override { return true; }
+  bool CommitSnapshot(const PublisherStatus&) override {
+    log.push_back(commits ? "commit" : "refuse");
+    return commits;
+  }
+  void DropSnapshot() override { log.push_back("drop"); }
+  DigestVerdict Compare(const PublisherStatus&) override { return verdict; }
+  bool Repairs() const override { return repairs; }
+  uint64_t DifferingBuckets(const PublisherStatus& status) override {
+    log.push_back("compare at " + std::to_string(status.next_seq));
+    return differing;
+  }
+  void BeginRepair(uint64_t buckets) override {
+    log.push_back("repair " + std::to_string(buckets));
+  }
+  bool TakeTurn() override { return true; }
+  void Request(Frame start) override {
+    if (const auto request = residency::ParseRequest(start)) {
+      asked = request;
+    } else {
+      plain = ParseStart(start);
+    }
+  }
+  void CloseRequest() override {}
+  void RenewLive() override { ++renewals; }
 };
 
 }  // namespace kvcast::stream

@@ -155,12 +155,12 @@ TEST(PublisherReplay, MoreClientsThanPlacesDropTheLongestStalled) {
   const auto publisher = MakePublisher(ReplayConfig());
   PublishUpTo(*publisher, 600, /*epoch=*/0, /*size=*/64 << 10);
   std::vector<ZmtpPeer> stalled;
-  for (size_t i = 0; i < ReplayServer::kMaxClients; ++i) {
+  for (size_t i = 0; i < ReplayScheduler::kMaxClients; ++i) {
     stalled.push_back(Connect(*publisher));
     Request(stalled.back(), 0);
   }
   ASSERT_TRUE(Eventually(
-      [&] { return publisher->counters().replay_requests == ReplayServer::kMaxClients; }));
+      [&] { return publisher->counters().replay_requests == ReplayScheduler::kMaxClients; }));
   ZmtpPeer one_more = Connect(*publisher);
   Request(one_more, 598);
   ExpectReplay(one_more, 598, 600, 64 << 10);

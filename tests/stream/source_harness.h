@@ -11,10 +11,10 @@
 
 namespace kvcast::stream {
 
-class SourceHarness {
+class SourceHarness : private ReplicaSink, private SourceNetwork {
  public:
   explicit SourceHarness(bool can_replay, SourceLimits limits = {})
-      : source_(limits, can_replay, Hooks()) {}
+      : source_(limits, can_replay, *this, *this) {}
 
   // Connects, is told that nothing was published yet, and applies 0..end-1 live.
   void JoinAndApply(uint64_t end) {
@@ -68,25 +68,23 @@ class SourceHarness {
 
   int64_t now_ms = 1000;
   BatchResult next_result = BatchResult::kApplied;
+  BatchResult other_results = BatchResult::kApplied;
 
  private:
-  SourceHooks Hooks() {
-    SourceHooks hooks;
-    hooks.apply = [this](const Batch& batch) {
-      deliveries_.emplace_back(batch.payload.begin(), batch.payload.end());
-      return std::exchange(next_result, BatchResult::kApplied);
-    };
-    hooks.reset = [this](ResetReason reason) {
-      deliveries_.push_back("reset " + std::string(ResetReasonName(reason)));
-    };
-    hooks.request_replay = [this](uint64_t start) {
-      request_ = start;
-      open_ = true;
-    };
-    hooks.close_replay = [this] { open_ = false; };
-    hooks.renew_live = [this] { ++renewals_; };
-    return hooks;
+  BatchResult Apply(Seq, Frame payload) override {
+    deliveries_.emplace_back(payload.begin(), payload.end());
+    return std::exchange(next_result, other_results);
   }
+  void Reset(ResetReason reason) override {
+    deliveries_.push_back("reset " + std::string(ResetReasonName(reason)));
+  }
+  bool TakeTurn() override { return true; }
+  void Request(Frame start) override {
+    request_ = ParseStart(start);
+    open_ = true;
+  }
+  void CloseRequest() override { open_ = false; }
+  void RenewLive() override { ++renewals_; }
 
   std::vector<std::string> deliveries_;
   std::optional<uint64_t> request_;

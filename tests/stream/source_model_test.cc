@@ -33,10 +33,10 @@ struct Name {
 };
 
 // Publisher, network and index around one Source. Everything random comes from one generator.
-class World {
+class World final : private ReplicaSink, private SourceNetwork {
  public:
   World(uint32_t seed, const Faults& faults)
-      : random_(seed), faults_(faults), source_(Limits(), faults.can_replay, Hooks()) {
+      : random_(seed), faults_(faults), source_(Limits(), faults.can_replay, *this, *this) {
     ConnectLive();
   }
 
@@ -83,28 +83,24 @@ class World {
     return limits;
   }
 
-  SourceHooks Hooks() {
-    SourceHooks hooks;
-    hooks.apply = [this](const Batch& batch) {
-      Apply(batch);
-      return BatchResult::kApplied;
-    };
-    hooks.reset = [this](ResetReason) { applied_.clear(); };
-    hooks.request_replay = [this](uint64_t start) {
-      request_ = start;
-      replies_.clear();
-      ++request_number_;
-    };
-    hooks.close_replay = [this] {
-      request_.reset();
-      replies_.clear();
-      ++request_number_;
-    };
-    hooks.renew_live = [this] { RenewLive(); };
-    return hooks;
+  BatchResult Apply(Seq seq, Frame payload) override {
+    Check({seq.value, payload});
+    return BatchResult::kApplied;
+  }
+  void Reset(ResetReason) override { applied_.clear(); }
+  bool TakeTurn() override { return true; }
+  void Request(Frame start) override {
+    request_ = ParseStart(start);
+    replies_.clear();
+    ++request_number_;
+  }
+  void CloseRequest() override {
+    request_.reset();
+    replies_.clear();
+    ++request_number_;
   }
 
-  void Apply(const Batch& batch) {
+  void Check(const Batch& batch) {
     const std::string text(batch.payload.begin(), batch.payload.end());
     const size_t dot = text.find('.');
     const Name name{std::stoi(text.substr(0, dot)), std::stoull(text.substr(dot + 1))};
@@ -181,7 +177,7 @@ class World {
     events_.push_back(true);
   }
 
-  void RenewLive() {
+  void RenewLive() override {
     live_.clear();
     events_.clear();
     live_up_ = ended_ = false;

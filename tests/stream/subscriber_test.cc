@@ -18,8 +18,8 @@ using Texts = std::vector<std::string>;
 
 constexpr WorkerId kWorker(0);
 
-std::unique_ptr<Subscriber> MakeSubscriber(RecordingSink& sink, SubscriberConfig config = {}) {
-  Result<std::unique_ptr<Subscriber>> subscriber = Subscriber::Create(config, sink.sink());
+std::unique_ptr<Subscriber> MakeSubscriber(const SubscriberConfig& config = {}) {
+  Result<std::unique_ptr<Subscriber>> subscriber = Subscriber::Create(config);
   EXPECT_TRUE(subscriber.ok()) << subscriber.status().ToString();
   return std::move(subscriber).value();
 }
@@ -44,8 +44,8 @@ TEST(Subscriber, SlowJoinerGetsTheHistoryByReplay) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   PublishUpTo(*publisher, 1000);
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
-  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher)).ok());
+  const auto subscriber = MakeSubscriber();
+  ASSERT_TRUE(AddSource(*subscriber, sink, SourceOf(*publisher)).ok());
   ASSERT_TRUE(sink.WaitFor(1000));
   PublishUpTo(*publisher, 1010);
   ASSERT_TRUE(sink.WaitFor(1010));
@@ -61,8 +61,8 @@ TEST(Subscriber, JoiningABusyStreamLosesAndRepeatsNothing) {
   const auto publisher = MakePublisher(config);
   std::thread engine([&] { PublishUpTo(*publisher, kBatches); });
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
-  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher)).ok());
+  const auto subscriber = MakeSubscriber();
+  ASSERT_TRUE(AddSource(*subscriber, sink, SourceOf(*publisher)).ok());
   engine.join();
   ASSERT_TRUE(sink.WaitFor(kBatches));
   EXPECT_EQ(sink.deliveries(), Batches(0, kBatches));
@@ -73,11 +73,11 @@ TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   PublishUpTo(*publisher, 10);
   RecordingSink recorder;
-  const SubscriberSink sink = recorder.sink();
   const auto poller = Poller::Create().value();
   Turns turns(1);
-  const auto link =
-      SourceLink::Open(SourceOf(*publisher), {}, Context::Create(), *poller, sink, turns).value();
+  const auto link = SourceLink::Open(SourceOf(*publisher), {}, Context::Create(), *poller,
+                                     recorder.Of(kWorker), turns)
+                        .value();
   link->Start();
   // Time stands still: only messages are a reason to work.
   while (recorder.deliveries().size() < 10) {
@@ -98,13 +98,13 @@ TEST(Subscriber, BurstIsReadToItsEnd) {
   const auto publisher = MakePublisher(config);
   std::atomic<bool> published = false;
   std::atomic<uint64_t> next = 0;
-  const SubscriberSink sink{.on_batch = [&](WorkerId, Seq seq, std::span<const uint8_t>) {
+  auto sink = std::make_shared<BatchSink>([&](Seq seq, std::span<const uint8_t>) {
     if (next.exchange(seq.value + 1) > 0) return;
     published.wait(false);
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }};
-  const auto subscriber = Subscriber::Create({}, sink).value();
-  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher)).ok());
+  });
+  const auto subscriber = MakeSubscriber();
+  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher), sink).ok());
   ASSERT_TRUE(Eventually([&] {
     PublishUpTo(*publisher, publisher->next_seq().value + 1);
     return next > 0;
@@ -123,8 +123,9 @@ TEST(Subscriber, WaitsForAPublisherThatIsNotThereYet) {
     config.replay_endpoint = ports->replay_endpoint();
   }
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
-  ASSERT_TRUE(subscriber->Add({kWorker, config.endpoint, config.replay_endpoint, ""}).ok());
+  const auto subscriber = MakeSubscriber();
+  ASSERT_TRUE(
+      AddSource(*subscriber, sink, {kWorker, config.endpoint, config.replay_endpoint, ""}).ok());
   EXPECT_EQ(subscriber->status(kWorker).state, SourceState::kConnecting);
   const auto publisher = MakePublisher(config);
   PublishUpTo(*publisher, 5);
@@ -142,8 +143,8 @@ TEST_P(SubscriberLayouts, GapIsClosedByReplay) {
   RecordingSink sink;
   SubscriberConfig no_probes;
   no_probes.probe_interval_ms = 0;
-  const auto subscriber = MakeSubscriber(sink, no_probes);
-  ASSERT_TRUE(subscriber->Add(publisher.source()).ok());
+  const auto subscriber = MakeSubscriber(no_probes);
+  ASSERT_TRUE(AddSource(*subscriber, sink, publisher.source()).ok());
   ASSERT_TRUE(ReachesState(*subscriber, SourceState::kSynced));
   for (int i = 0; i < 5; ++i) publisher.Lose();
   ASSERT_TRUE(Eventually([&] {
@@ -166,8 +167,8 @@ TEST(Subscriber, LostTailIsFoundWithoutFurtherTraffic) {
   RecordingSink sink;
   SubscriberConfig config;
   config.probe_interval_ms = 20;
-  const auto subscriber = MakeSubscriber(sink, config);
-  ASSERT_TRUE(subscriber->Add(publisher.source()).ok());
+  const auto subscriber = MakeSubscriber(config);
+  ASSERT_TRUE(AddSource(*subscriber, sink, publisher.source()).ok());
   ASSERT_TRUE(ReachesState(*subscriber, SourceState::kSynced));
   for (int i = 0; i < 3; ++i) publisher.Lose();
   ASSERT_TRUE(sink.WaitFor(3));
@@ -179,9 +180,9 @@ TEST(Subscriber, OverrunRingIsReportedAsALoss) {
   config.ring_batches = 4;
   LossyPublisher publisher(config);
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
+  const auto subscriber = MakeSubscriber();
   publisher.Send();
-  ASSERT_TRUE(subscriber->Add(publisher.source()).ok());
+  ASSERT_TRUE(AddSource(*subscriber, sink, publisher.source()).ok());
   ASSERT_TRUE(sink.WaitFor(1));
   for (int i = 0; i < 50; ++i) publisher.Lose();
   ASSERT_TRUE(Eventually([&] {
@@ -198,8 +199,8 @@ TEST(Subscriber, RestartedPublisherIsAFreshStart) {
   same.endpoint = publisher->endpoint();
   same.replay_endpoint = publisher->replay_endpoint();
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
-  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher)).ok());
+  const auto subscriber = MakeSubscriber();
+  ASSERT_TRUE(AddSource(*subscriber, sink, SourceOf(*publisher)).ok());
   PublishUpTo(*publisher, 5);
   ASSERT_TRUE(sink.WaitFor(5));
   publisher.reset();
@@ -219,8 +220,8 @@ TEST(Subscriber, RestartWithoutNewBatchesIsFoundToo) {
   same.endpoint = publisher->endpoint();
   same.replay_endpoint = publisher->replay_endpoint();
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
-  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher)).ok());
+  const auto subscriber = MakeSubscriber();
+  ASSERT_TRUE(AddSource(*subscriber, sink, SourceOf(*publisher)).ok());
   PublishUpTo(*publisher, 2);
   ASSERT_TRUE(sink.WaitFor(2));
   publisher.reset();
@@ -235,9 +236,9 @@ void ExpectRanksApart(PublisherConfig config) {
   config.data_parallel_rank = 1;
   const auto rank1 = MakePublisher(config);
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
-  ASSERT_TRUE(subscriber->Add(SourceOf(*rank0, WorkerId(0))).ok());
-  ASSERT_TRUE(subscriber->Add(SourceOf(*rank1, WorkerId(1))).ok());
+  const auto subscriber = MakeSubscriber();
+  ASSERT_TRUE(AddSource(*subscriber, sink, SourceOf(*rank0, WorkerId(0))).ok());
+  ASSERT_TRUE(AddSource(*subscriber, sink, SourceOf(*rank1, WorkerId(1))).ok());
   PublishUpTo(*rank0, 2);
   ASSERT_TRUE(sink.WaitFor(2));
   PublishUpTo(*rank1, 1, /*epoch=*/9);
@@ -260,10 +261,10 @@ TEST(Subscriber, RanksMeetOverInprocToo) {
 TEST(Subscriber, MalformedMessagesAreCountedAndTheStreamGoesOn) {
   LossyPublisher publisher;
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
+  const auto subscriber = MakeSubscriber();
   SourceConfig source = publisher.source();
   source.replay_endpoint.clear();
-  ASSERT_TRUE(subscriber->Add(source).ok());
+  ASSERT_TRUE(AddSource(*subscriber, sink, source).ok());
   SendUntilSeen(publisher, *subscriber);
   const std::vector<Texts> malformed = {
       {"topic"},
@@ -282,15 +283,15 @@ TEST(Subscriber, MalformedMessagesAreCountedAndTheStreamGoesOn) {
 TEST(Subscriber, TopicIsASubscriptionPrefix) {
   LossyPublisher publisher;
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
+  const auto subscriber = MakeSubscriber();
   SourceConfig matching = publisher.source(WorkerId(0));
   matching.replay_endpoint.clear();
   matching.topic = "top";
   SourceConfig other = matching;
   other.worker = WorkerId(1);
   other.topic = "other";
-  ASSERT_TRUE(subscriber->Add(matching).ok());
-  ASSERT_TRUE(subscriber->Add(other).ok());
+  ASSERT_TRUE(AddSource(*subscriber, sink, matching).ok());
+  ASSERT_TRUE(AddSource(*subscriber, sink, other).ok());
   SendUntilSeen(publisher, *subscriber);
   EXPECT_EQ(subscriber->status(WorkerId(1)).batches, 0u);
 }
@@ -298,14 +299,14 @@ TEST(Subscriber, TopicIsASubscriptionPrefix) {
 TEST(Subscriber, RemovedSourceIsSilent) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
-  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher)).ok());
+  const auto subscriber = MakeSubscriber();
+  ASSERT_TRUE(AddSource(*subscriber, sink, SourceOf(*publisher)).ok());
   PublishUpTo(*publisher, 1);
   ASSERT_TRUE(sink.WaitFor(1));
   subscriber->Remove(kWorker);
   EXPECT_EQ(subscriber->status(kWorker).batches, 0u);
   PublishUpTo(*publisher, 3);
-  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher)).ok());
+  ASSERT_TRUE(AddSource(*subscriber, sink, SourceOf(*publisher)).ok());
   ASSERT_TRUE(sink.WaitFor(4));
   EXPECT_EQ(sink.deliveries(), (Texts{"0.0", "0.0", "0.1", "0.2"}));
 }
@@ -315,33 +316,36 @@ TEST(Subscriber, SinkMayRemoveItsOwnSource) {
   PublishUpTo(*publisher, 100);
   std::atomic<int> batches{0};
   Subscriber* self = nullptr;
-  SubscriberSink sink;
-  sink.on_batch = [&](WorkerId worker, Seq, std::span<const uint8_t>) {
-    if (++batches == 10) self->Remove(worker);
+  const auto sink_of = [&](WorkerId worker) {
+    return std::make_shared<BatchSink>([&, worker](Seq, std::span<const uint8_t>) {
+      if (++batches == 10) self->Remove(worker);
+    });
   };
-  auto subscriber = Subscriber::Create({}, sink).value();
+  auto subscriber = MakeSubscriber();
   self = subscriber.get();
-  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher)).ok());
+  ASSERT_TRUE(subscriber->Add(SourceOf(*publisher), sink_of(kWorker)).ok());
   ASSERT_TRUE(Eventually([&] { return batches == 10; }));
   // Once another source was added and served, the removed one had every chance to go on.
   const auto other = MakePublisher(TestPublisherConfig());
   PublishUpTo(*other, 1);
-  ASSERT_TRUE(subscriber->Add(SourceOf(*other, WorkerId(1))).ok());
+  ASSERT_TRUE(subscriber->Add(SourceOf(*other, WorkerId(1)), sink_of(WorkerId(1))).ok());
   ASSERT_TRUE(Eventually([&] { return subscriber->status(WorkerId(1)).batches == 1; }));
   EXPECT_EQ(batches, 11);
 }
 
 TEST(Subscriber, BadSourcesAreRefused) {
   RecordingSink sink;
-  const auto subscriber = MakeSubscriber(sink);
-  const auto code = [&](const SourceConfig& source) { return subscriber->Add(source).code(); };
+  const auto subscriber = MakeSubscriber();
+  const auto code = [&](const SourceConfig& source) {
+    return AddSource(*subscriber, sink, source).code();
+  };
   EXPECT_EQ(code({kWorker, "nonsense", "", ""}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({kWorker, "tcp://127.0.0.1:9", "nonsense", ""}), StatusCode::kInvalidArgument);
   EXPECT_EQ(code({kWorker, "tcp://127.0.0.1:9", "", ""}), StatusCode::kOk);
   EXPECT_EQ(code({kWorker, "tcp://127.0.0.1:9", "", ""}), StatusCode::kFailedPrecondition);
   SubscriberConfig bad;
   bad.replay_timeout_ms = 0;
-  EXPECT_EQ(Subscriber::Create(bad, {}).status().code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(Subscriber::Create(bad).status().code(), StatusCode::kInvalidArgument);
 }
 
 }  // namespace

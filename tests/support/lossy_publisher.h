@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "src/base/steady_us.h"
 #include "src/stream/replay_server.h"
 #include "src/stream/socket.h"
 #include "tests/support/stream_test_util.h"
@@ -32,8 +33,12 @@ class LossyPublisher {
     Socket router = Open(ZMQ_ROUTER, config.replay_endpoint);
     router.SetOption(ZMQ_ROUTER_MANDATORY, 1);
     replay_endpoint_ = router.last_endpoint();
-    server_ = std::make_unique<ReplayServer>(std::move(router), Waker::Create().value(), "topic",
-                                             config.layout, ring_);
+    ReplayServerConfig server;
+    server.topic = "topic";
+    server.layout = config.layout;
+    server.now_us = SteadyUs;
+    server_ =
+        std::make_unique<ReplayServer>(std::move(router), Waker::Create().value(), server, ring_);
   }
 
   // Into the ring only: lost on the live wire.

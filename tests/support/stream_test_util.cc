@@ -33,16 +33,19 @@ bool Eventually(const std::function<bool()>& condition) {
   return true;
 }
 
-SubscriberSink RecordingSink::sink() {
-  SubscriberSink sink;
-  sink.on_batch = [this](WorkerId worker, Seq, std::span<const uint8_t> payload) {
-    const auto* text = reinterpret_cast<const char*>(payload.data());
-    Add(worker, std::string(text, strnlen(text, payload.size())));
-  };
-  sink.on_reset = [this](WorkerId worker, ResetReason reason) {
-    Add(worker, "reset " + std::string(ResetReasonName(reason)));
-  };
-  return sink;
+std::shared_ptr<ReplicaSink> RecordingSink::Of(WorkerId worker) {
+  return std::make_shared<BatchSink>(
+      [this, worker](Seq, std::span<const uint8_t> payload) {
+        const auto* text = reinterpret_cast<const char*>(payload.data());
+        Add(worker, std::string(text, strnlen(text, payload.size())));
+      },
+      [this, worker](ResetReason reason) {
+        Add(worker, "reset " + std::string(ResetReasonName(reason)));
+      });
+}
+
+Status AddSource(Subscriber& subscriber, RecordingSink& sink, const SourceConfig& source) {
+  return subscriber.Add(source, sink.Of(source.worker));
 }
 
 void RecordingSink::Add(WorkerId worker, std::string what) {

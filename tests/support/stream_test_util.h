@@ -30,7 +30,8 @@ bool Eventually(const std::function<bool()>& condition);
 // it, with "w<worker> " before it for workers other than 0; "reset restart", "reset lost_batches".
 class RecordingSink {
  public:
-  SubscriberSink sink();
+  // The sink of one worker. The recording must outlive it.
+  std::shared_ptr<ReplicaSink> Of(WorkerId worker);
   std::vector<std::string> deliveries() const;
   // False if that many deliveries have not come after ten seconds.
   bool WaitFor(size_t deliveries) const;
@@ -42,6 +43,9 @@ class RecordingSink {
   mutable std::condition_variable changed_;
   std::vector<std::string> deliveries_;
 };
+
+// Follows a source and records what it delivers.
+Status AddSource(Subscriber& subscriber, RecordingSink& sink, const SourceConfig& source);
 
 // "0.<begin>" ... "0.<end - 1>".
 std::vector<std::string> Batches(uint64_t begin, uint64_t end, int epoch = 0);

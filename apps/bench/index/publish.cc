@@ -53,18 +53,17 @@ int Follow(const PipeEnd& in, const PipeEnd& out, bool stalled) {
   if (!in.Get(endpoints, 60'000)) return 1;
   std::atomic<uint64_t> applied = 0;
   std::atomic<bool> ended = false;
-  auto subscriber =
-      Subscriber::Create({}, {.on_batch = [&](WorkerId, Seq, std::span<const uint8_t>) {
-                           while (stalled && !ended) {
-                             std::this_thread::sleep_for(std::chrono::milliseconds(10));
-                           }
-                           ++applied;
-                         }});
+  auto subscriber = Subscriber::Create({});
   if (!subscriber.ok()) return 1;
+  auto sink = std::make_shared<BatchSink>([&](Seq, std::span<const uint8_t>) {
+    while (stalled && !ended) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ++applied;
+  });
   const Status added = (*subscriber)
                            ->Add({.worker = WorkerId(0),
                                   .endpoint = endpoints.live.data(),
-                                  .replay_endpoint = endpoints.replay.data()});
+                                  .replay_endpoint = endpoints.replay.data()},
+                                 std::move(sink));
   if (!added.ok() || !out.Put(char{1})) return 1;
   for (uint64_t published = 0; in.Get(published, 600'000);) {
     for (int i = 0; i < 1000 && applied < published && !stalled; ++i) {

@@ -40,18 +40,19 @@ class Watcher {
     samples_.reserve(static_cast<size_t>(config_.sources) *
                      static_cast<size_t>(config_.batches_per_s) *
                      static_cast<size_t>(config_.seconds + 1));
-    auto made = Subscriber::Create(
-        {}, {.on_batch = [this](WorkerId worker, Seq,
-                                std::span<const uint8_t> payload) { OnBatch(worker, payload); },
-             .on_reset = [this](WorkerId worker, ResetReason) { index_.RestartWorker(worker); }});
+    auto made = Subscriber::Create({});
     if (!made.ok()) return made.status();
     subscriber_ = std::move(made).value();
     for (size_t i = 0; i < endpoints.size(); ++i) {
       const WorkerId worker(static_cast<uint32_t>(i));
       if (Status status = index_.AddWorker(worker, {.name = "source"}); !status.ok()) return status;
+      auto sink = std::make_shared<BatchSink>(
+          [this, worker](Seq, std::span<const uint8_t> payload) { OnBatch(worker, payload); },
+          [this, worker](ResetReason) { index_.RestartWorker(worker); });
       Status status = subscriber_->Add({.worker = worker,
                                         .endpoint = endpoints[i].endpoint.data(),
-                                        .replay_endpoint = endpoints[i].replay.data()});
+                                        .replay_endpoint = endpoints[i].replay.data()},
+                                       std::move(sink));
       if (!status.ok()) return status;
     }
     return {};

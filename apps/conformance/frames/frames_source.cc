@@ -38,10 +38,10 @@ std::string Join(const Deliveries& deliveries) {
 }
 
 // A source whose replay requests are answered from a recorded exchange.
-class SourceRun {
+class SourceRun final : private ReplicaSink, private stream::SourceNetwork {
  public:
   explicit SourceRun(const std::vector<FrameList>* replies)
-      : replies_(replies), source_({}, replies != nullptr, Hooks()) {}
+      : replies_(replies), source_({}, replies != nullptr, *this, *this) {}
 
   void Connect() { source_.OnConnected(/*now_ms=*/0); }
   void Live(const FrameList& message) {
@@ -62,19 +62,16 @@ class SourceRun {
   SourceStatus status() const { return source_.status(/*now_ms=*/0); }
 
  private:
-  stream::SourceHooks Hooks() {
-    stream::SourceHooks hooks;
-    hooks.apply = [this](const Batch& batch) {
-      const auto* text = reinterpret_cast<const char*>(batch.payload.data());
-      deliveries_.push_back(Delivery(batch.seq, {text, batch.payload.size()}));
-      return BatchResult::kApplied;
-    };
-    hooks.reset = [this](ResetReason reason) { deliveries_.push_back(ResetDelivery(reason)); };
-    hooks.request_replay = [this](uint64_t) { asked_ = true; };
-    hooks.close_replay = [] {};
-    hooks.renew_live = [] {};
-    return hooks;
+  BatchResult Apply(Seq seq, Frame payload) override {
+    const auto* text = reinterpret_cast<const char*>(payload.data());
+    deliveries_.push_back(Delivery(seq.value, {text, payload.size()}));
+    return BatchResult::kApplied;
   }
+  void Reset(ResetReason reason) override { deliveries_.push_back(ResetDelivery(reason)); }
+  bool TakeTurn() override { return true; }
+  void Request(Frame) override { asked_ = true; }
+  void CloseRequest() override {}
+  void RenewLive() override {}
 
   const std::vector<FrameList>* const replies_;
   bool asked_ = false;

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -69,6 +70,9 @@ struct PublisherConfig {
   bool shares_threads = false;
   // Address of this node, for endpoints without an address; see NodeEndpoint.
   std::string host_ip;
+  // Monotonic microseconds; empty: the process's steady clock. Called on the caller's thread and on
+  // the publisher's threads.
+  std::function<int64_t()> now_us;
 };
 
 // Returns the endpoint of one data-parallel rank. For tcp, the rank is added to the port (port 0

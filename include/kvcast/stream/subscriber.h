@@ -5,7 +5,7 @@
 // gets each batch of an epoch at most once, in the order of sequence numbers. After any other
 // change the sink gets a reset.
 //
-// Threads: one thread owns all sockets and calls the sink. The methods of Subscriber are
+// Threads: one thread owns all sockets and calls the sinks. The methods of Subscriber are
 // thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -13,7 +13,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +20,7 @@
 #include "kvcast/core/ids.h"
 #include "kvcast/core/status.h"
 #include "kvcast/residency/publisher_status.h"
+#include "kvcast/stream/replica_sink.h"
 
 namespace kvcast {
 
@@ -89,14 +89,6 @@ std::string_view SourceReasonName(SourceReason reason);
 // Milliseconds without a first live connection after which the reason is kUnheard.
 inline constexpr int64_t kUnheardMs = 10000;
 
-// The reason why the sink must delete the state of a source.
-enum class ResetReason : uint8_t {
-  kRestart,      // the publisher restarted at sequence number 0
-  kLostBatches,  // a gap that could not be filled
-  kDoubt,        // the state was found to be wrong, or may be wrong
-};
-std::string_view ResetReasonName(ResetReason reason);
-
 // Status of one source. Counters count since Add.
 struct SourceStatus {
   SourceState state = SourceState::kConnecting;
@@ -144,65 +136,6 @@ struct SourceStatus {
 // A hint in one line for the operator, if the reason is kUnheard. Else empty.
 std::string_view SourceHint(const SourceStatus& status);
 
-// The result of applying one batch.
-enum class BatchResult : uint8_t {
-  kApplied,
-  // Applied, except events that could not be decoded.
-  kDoubtful,
-  // No part of the batch could be decoded.
-  kUndecodable,
-  // Applied, but the batch is not possible in the state before it.
-  kImpossible,
-  // Applied; the batch proves that the state is wrong.
-  kRefuted,
-  // Applied; the batch proves that no earlier batch or event is missing from the state.
-  kComplete,
-  // Applied; the batch shows that earlier batches or events are missing from the state.
-  kIncomplete,
-};
-
-// The receiver of all data. The subscriber's thread calls the functions. They must not block for a
-// long time, and must not throw. `payload` is borrowed for the call.
-struct SubscriberSink {
-  std::function<void(WorkerId, Seq, std::span<const uint8_t> payload)> on_batch;
-  std::function<void(WorkerId, ResetReason)> on_reset;
-
-  // Replaces on_batch in a sink that can report the result of the batch.
-  std::function<BatchResult(WorkerId, Seq, std::span<const uint8_t> payload)> apply;
-
-  // For a sink with a state that can be compared and replaced. If all five functions of this group
-  // are set (see takes_snapshots), the subscriber requests epochs, digests and snapshots from
-  // publishers with KVX1.
-  //
-  // A snapshot is built in a hidden state. begin_snapshot starts an empty hidden state, and drops
-  // an unfinished one. Batches of stores are added to it. Then it either replaces the state, or is
-  // dropped.
-  std::function<void(WorkerId)> begin_snapshot;
-  // False: the payload is invalid.
-  std::function<bool(WorkerId, std::span<const uint8_t> payload)> add_to_snapshot;
-  // Compares the hidden state with the status. Equal: it replaces the state. False: it differs, and
-  // was dropped.
-  std::function<bool(WorkerId, const PublisherStatus&)> commit_snapshot;
-  std::function<void(WorkerId)> drop_snapshot;
-  // Compares the status with the state after status.next_seq batches. This may be a recent earlier
-  // state.
-  std::function<DigestVerdict(WorkerId, const PublisherStatus&)> compare;
-  // differing_buckets and begin_repair are optional. Without them, a state that differs is replaced
-  // completely.
-  //
-  // Compares the status with the current state, which is the state after status.next_seq batches.
-  // Every place of the status has buckets. Bit i of the result: one of the buckets 4i to 4i + 3
-  // differs, in any place. 0: no difference can be located.
-  std::function<uint64_t(WorkerId, const PublisherStatus&)> differing_buckets;
-  // As begin_snapshot, but commit_snapshot replaces only these buckets, in all places. If this
-  // commit returns false, the state may have changed.
-  std::function<void(WorkerId, uint64_t buckets)> begin_repair;
-
-  bool takes_snapshots() const {
-    return begin_snapshot && add_to_snapshot && commit_snapshot && drop_snapshot && compare;
-  }
-};
-
 struct SubscriberConfig {
   // Maximum number of concurrent replays and snapshots; > 0. Other sources wait. A request without
   // a reply releases its slot after replay_timeout_ms.
@@ -235,15 +168,15 @@ class Subscriber {
  public:
   // Starts the subscriber's thread. Errors: kInvalidArgument for an invalid config; kUnavailable if
   // a thread, a socket or a file descriptor is not available.
-  static Result<std::unique_ptr<Subscriber>> Create(const SubscriberConfig& config,
-                                                    SubscriberSink sink);
+  static Result<std::unique_ptr<Subscriber>> Create(const SubscriberConfig& config);
   ~Subscriber();
 
   // Starts to follow a source, from its first batch if replay can return it. The publisher need not
   // run yet. Errors: kInvalidArgument for an invalid endpoint; kFailedPrecondition if the worker is
-  // followed already; kUnavailable if the endpoint cannot be bound.
-  Status Add(const SourceConfig& source);
-  // Stops to follow a source. After the call returns, the sink is not called for this worker. The
+  // followed already; kUnavailable if the endpoint cannot be bound. The subscriber holds `sink` as
+  // long as it follows the source. Several sources may share a sink.
+  Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
+  // Stops to follow a source. After the call returns, its sink is not called for this worker. The
   // call waits for a sink call in progress; the caller must therefore hold no lock that the sink
   // takes. The sink itself may call Remove.
   void Remove(WorkerId worker);

@@ -30,46 +30,51 @@ std::shared_ptr<const FleetWorker> FleetList::Find(std::string_view name) const 
   return it == workers.end() ? nullptr : *it;
 }
 
+// The sink of one worker that a subscriber follows.
+class Fleet::WorkerSink final : public ReplicaSink {
+ public:
+  WorkerSink(Fleet& fleet, std::shared_ptr<const FleetWorker> worker)
+      : fleet_(fleet), worker_(std::move(worker)), source_(*worker_->source) {}
+
+  BatchResult Apply(Seq seq, std::span<const uint8_t> payload) override {
+    return fleet_.Apply(*worker_, seq, payload);
+  }
+  void Reset(ResetReason reason) override { fleet_.Reset(*worker_, reason); }
+  bool TakesSnapshots() const override { return true; }
+  void BeginSnapshot() override { source_.BeginSnapshot(); }
+  bool AddToSnapshot(std::span<const uint8_t> part) override { return source_.AddToSnapshot(part); }
+  bool CommitSnapshot(const PublisherStatus& status) override {
+    const bool taken = source_.CommitSnapshot(status);
+    if (taken && fleet_.observer_.on_reset) fleet_.observer_.on_reset(*worker_);
+    return taken;
+  }
+  void DropSnapshot() override { source_.DropSnapshot(); }
+  DigestVerdict Compare(const PublisherStatus& status) override { return source_.Compare(status); }
+  bool Repairs() const override { return true; }
+  uint64_t DifferingBuckets(const PublisherStatus& status) override {
+    return source_.DifferingBuckets(status);
+  }
+  void BeginRepair(uint64_t buckets) override { source_.BeginRepair(buckets); }
+
+ private:
+  Fleet& fleet_;
+  const std::shared_ptr<const FleetWorker> worker_;
+  Source& source_;
+};
+
 Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, PrefixIndex& index,
                                              FleetObserver observer) {
   std::unique_ptr<Fleet> fleet(new Fleet(index, std::move(observer)));
-  SubscriberSink sink;
-  // The subscriber calls only for workers that are followed, and those are found.
-  sink.apply = [raw = fleet.get()](WorkerId id, Seq seq, std::span<const uint8_t> payload) {
-    return raw->Apply(id, seq, payload);
-  };
-  sink.begin_snapshot = [raw = fleet.get()](WorkerId id) {
-    raw->Find(id)->source->BeginSnapshot();
-  };
-  sink.add_to_snapshot = [raw = fleet.get()](WorkerId id, std::span<const uint8_t> payload) {
-    return raw->Find(id)->source->AddToSnapshot(payload);
-  };
-  sink.commit_snapshot = [raw = fleet.get()](WorkerId id, const PublisherStatus& status) {
-    const auto worker = raw->Find(id);
-    const bool taken = worker->source->CommitSnapshot(status);
-    if (taken && raw->observer_.on_reset) raw->observer_.on_reset(*worker);
-    return taken;
-  };
-  sink.drop_snapshot = [raw = fleet.get()](WorkerId id) { raw->Find(id)->source->DropSnapshot(); };
-  sink.compare = [raw = fleet.get()](WorkerId id, const PublisherStatus& status) {
-    return raw->Find(id)->source->Compare(status);
-  };
-  sink.differing_buckets = [raw = fleet.get()](WorkerId id, const PublisherStatus& status) {
-    return raw->Find(id)->source->DifferingBuckets(status);
-  };
-  sink.begin_repair = [raw = fleet.get()](WorkerId id, uint64_t buckets) {
-    raw->Find(id)->source->BeginRepair(buckets);
-  };
-  sink.on_reset = [raw = fleet.get()](WorkerId id, ResetReason reason) { raw->Reset(id, reason); };
-  auto subscriber = Subscriber::Create(config, std::move(sink));
+  auto subscriber = Subscriber::Create(config);
   if (!subscriber.ok()) return subscriber.status();
   fleet->subscriber_ = std::move(subscriber).value();
   FeedSink feed_sink;
   feed_sink.apply = [raw = fleet.get()](WorkerId id, Seq seq, std::span<const uint8_t> payload) {
-    return raw->Apply(id, seq, payload);
+    // The feeds call only for workers that they have, and those are found.
+    return raw->Apply(*raw->Find(id), seq, payload);
   };
   feed_sink.on_reset = [raw = fleet.get()](WorkerId id, ResetReason reason) {
-    raw->Reset(id, reason);
+    raw->Reset(*raw->Find(id), reason);
   };
   FeedConfig feeds;
   feeds.stale_ms = config.stale_ms;
@@ -84,16 +89,14 @@ Fleet::~Fleet() {
   subscriber_.reset();
 }
 
-BatchResult Fleet::Apply(WorkerId id, Seq seq, std::span<const uint8_t> payload) {
-  const auto worker = Find(id);
-  if (observer_.on_payload) observer_.on_payload(*worker, seq, payload);
-  return worker->source->OnBatch(payload, seq);
+BatchResult Fleet::Apply(const FleetWorker& worker, Seq seq, std::span<const uint8_t> payload) {
+  if (observer_.on_payload) observer_.on_payload(worker, seq, payload);
+  return worker.source->OnBatch(payload, seq);
 }
 
-void Fleet::Reset(WorkerId id, ResetReason reason) {
-  const auto worker = Find(id);
-  worker->source->OnReset(reason);
-  if (observer_.on_reset) observer_.on_reset(*worker);
+void Fleet::Reset(const FleetWorker& worker, ResetReason reason) {
+  worker.source->OnReset(reason);
+  if (observer_.on_reset) observer_.on_reset(worker);
 }
 
 SourceStatus Fleet::stream(WorkerId worker) const {
@@ -175,7 +178,8 @@ Status Fleet::AddRank(const RouterSource& config) {
   const Status followed = IsFeedEndpoint(config.endpoint)
                               ? feeds_->Add(id, config.endpoint, config.poll_ms)
                               : subscriber_->Add({id, config.endpoint, config.replay_endpoint,
-                                                  config.topic, config.bind});
+                                                  config.topic, config.bind},
+                                                 std::make_shared<WorkerSink>(*this, worker));
   if (followed.ok()) return followed;
   Drop(*worker);
   return Status(followed.code(), config.worker.name + ": " + followed.message());

@@ -75,13 +75,14 @@ class Fleet {
   }
 
  private:
+  class WorkerSink;
   Fleet(PrefixIndex& index, FleetObserver observer)
       : index_(index), observer_(std::move(observer)) {}
   std::shared_ptr<const FleetWorker> Find(WorkerId id) const;
   void Publish(std::shared_ptr<const FleetWorker> worker);
   void Drop(const FleetWorker& worker);
-  BatchResult Apply(WorkerId id, Seq seq, std::span<const uint8_t> payload);
-  void Reset(WorkerId id, ResetReason reason);
+  BatchResult Apply(const FleetWorker& worker, Seq seq, std::span<const uint8_t> payload);
+  void Reset(const FleetWorker& worker, ResetReason reason);
   Status AddRank(const RouterSource& config) KV_REQUIRES(admin_mutex_);
   Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
 

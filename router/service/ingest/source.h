@@ -119,7 +119,7 @@ class Source {
     observer_ = std::move(observer);
   }
 
-  // The subscriber's thread; see SubscriberSink.
+  // The subscriber's thread; see ReplicaSink.
   BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
   void OnReset(ResetReason reason);
   void BeginSnapshot() { replica_.BeginSnapshot(); }

@@ -26,6 +26,39 @@ using testing::StoreFull;
 
 using Held = std::map<std::pair<int, uint64_t>, uint32_t>;  // (group, hash) -> copies
 
+// The subscriber's thread puts everything into the index.
+class IndexSink final : public ReplicaSink {
+ public:
+  explicit IndexSink(Replica& replica) : replica_(replica) {}
+
+  BatchResult Apply(Seq seq, std::span<const uint8_t> payload) override {
+    DecodeCounts counts;
+    if (!DecodeBatch(payload, WireLimits(), batch_, counts).ok()) return BatchResult::kUndecodable;
+    replica_.Apply(seq.value, batch_);
+    return BatchResult::kApplied;
+  }
+  void Reset(ResetReason reason) override { replica_.Reset(reason == ResetReason::kRestart); }
+  bool TakesSnapshots() const override { return true; }
+  void BeginSnapshot() override { replica_.BeginSnapshot(); }
+  bool AddToSnapshot(std::span<const uint8_t> part) override {
+    return replica_.AddToSnapshot(part);
+  }
+  bool CommitSnapshot(const PublisherStatus& status) override {
+    return replica_.CommitSnapshot(status);
+  }
+  void DropSnapshot() override { replica_.DropSnapshot(); }
+  DigestVerdict Compare(const PublisherStatus& status) override { return replica_.Compare(status); }
+  bool Repairs() const override { return true; }
+  uint64_t DifferingBuckets(const PublisherStatus& status) override {
+    return replica_.DifferingBuckets(status);
+  }
+  void BeginRepair(uint64_t buckets) override { replica_.BeginRepair(buckets); }
+
+ private:
+  Replica& replica_;
+  EventBatch batch_;
+};
+
 class ReplicaTest : public ::testing::Test {
  protected:
   void StartPublisher(size_t ring_batches) {
@@ -47,36 +80,13 @@ class ReplicaTest : public ::testing::Test {
     WorkerConfig worker = testing::Registered({});
     worker.digests = true;
     ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
-    SubscriberSink sink;
-    sink.apply = [this](WorkerId, Seq seq, std::span<const uint8_t> payload) {
-      DecodeCounts counts;
-      if (!DecodeBatch(payload, WireLimits(), batch, counts).ok()) return BatchResult::kUndecodable;
-      replica.Apply(seq.value, batch);
-      return BatchResult::kApplied;
-    };
-    sink.on_reset = [this](WorkerId, ResetReason reason) {
-      replica.Reset(reason == ResetReason::kRestart);
-    };
-    sink.begin_snapshot = [this](WorkerId) { replica.BeginSnapshot(); };
-    sink.add_to_snapshot = [this](WorkerId, std::span<const uint8_t> part) {
-      return replica.AddToSnapshot(part);
-    };
-    sink.commit_snapshot = [this](WorkerId, const PublisherStatus& status) {
-      return replica.CommitSnapshot(status);
-    };
-    sink.drop_snapshot = [this](WorkerId) { replica.DropSnapshot(); };
-    sink.compare = [this](WorkerId, const PublisherStatus& status) {
-      return replica.Compare(status);
-    };
-    sink.differing_buckets = [this](WorkerId, const PublisherStatus& status) {
-      return replica.DifferingBuckets(status);
-    };
-    sink.begin_repair = [this](WorkerId, uint64_t buckets) { replica.BeginRepair(buckets); };
     SubscriberConfig config;
     config.audit_interval_ms = 50;
-    subscriber = Subscriber::Create(config, sink).value();
-    ASSERT_TRUE(
-        subscriber->Add({kWorker, publisher->endpoint(), publisher->replay_endpoint(), ""}).ok());
+    subscriber = Subscriber::Create(config).value();
+    ASSERT_TRUE(subscriber
+                    ->Add({kWorker, publisher->endpoint(), publisher->replay_endpoint(), ""},
+                          std::make_shared<IndexSink>(replica))
+                    .ok());
   }
   // Everything published so far is in the index, and nothing else.
   bool Synced() const {
@@ -99,7 +109,6 @@ class ReplicaTest : public ::testing::Test {
   std::unique_ptr<Publisher> publisher;
   PrefixIndex index;
   Replica replica{kWorker, index};
-  EventBatch batch;  // the subscriber's thread
   Held held;
   std::unique_ptr<Subscriber> subscriber;  // before what its sink uses goes
 };

@@ -1,0 +1,104 @@
+// ReplicaSink: the keeper of the state that the batches of one followed source define.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string_view>
+#include <utility>
+
+#include "kvcast/core/ids.h"
+#include "kvcast/residency/publisher_status.h"
+
+namespace kvcast {
+
+// The result of applying one batch.
+enum class BatchResult : uint8_t {
+  kApplied,
+  // Applied, except events that could not be decoded.
+  kDoubtful,
+  // No part of the batch could be decoded.
+  kUndecodable,
+  // Applied, but the batch is not possible in the state before it.
+  kImpossible,
+  // Applied; the batch proves that the state is wrong.
+  kRefuted,
+  // Applied; the batch proves that no earlier batch or event is missing from the state.
+  kComplete,
+  // Applied; the batch shows that earlier batches or events are missing from the state.
+  kIncomplete,
+};
+
+// The reason why the sink must delete the state of a source.
+enum class ResetReason : uint8_t {
+  kRestart,      // the publisher restarted at sequence number 0
+  kLostBatches,  // a gap that could not be filled
+  kDoubt,        // the state was found to be wrong, or may be wrong
+};
+std::string_view ResetReasonName(ResetReason reason);
+
+// The subscriber's thread calls all functions. They must not block for a long time, and must not
+// throw. Payloads are borrowed for the call.
+class ReplicaSink {
+ public:
+  virtual ~ReplicaSink() = default;
+
+  // Gets each batch of an epoch at most once, in the order of sequence numbers.
+  virtual BatchResult Apply(Seq seq, std::span<const uint8_t> payload) = 0;
+  virtual void Reset(ResetReason reason) = 0;
+
+  // True: the sink implements the five functions below. The subscriber then requests epochs,
+  // digests and snapshots from publishers with KVX1. The value must not change.
+  virtual bool TakesSnapshots() const { return false; }
+  // A snapshot is built in a hidden state. BeginSnapshot starts an empty hidden state, and drops an
+  // unfinished one. Batches of stores are added to it. Then it either replaces the state, or is
+  // dropped.
+  virtual void BeginSnapshot() {}
+  // False: the payload is invalid.
+  virtual bool AddToSnapshot(std::span<const uint8_t> /*payload*/) { return false; }
+  // Compares the hidden state with the status. Equal: it replaces the state. False: it differs, and
+  // was dropped.
+  virtual bool CommitSnapshot(const PublisherStatus& /*status*/) { return false; }
+  virtual void DropSnapshot() {}
+  // Compares the status with the state after status.next_seq batches. This may be a recent earlier
+  // state.
+  virtual DigestVerdict Compare(const PublisherStatus& /*status*/) {
+    return DigestVerdict::kUnknown;
+  }
+
+  // True: the sink implements the two functions below. Otherwise a state that differs is replaced
+  // completely. The value must not change.
+  virtual bool Repairs() const { return false; }
+  // Compares the status with the current state, which is the state after status.next_seq batches.
+  // Every place of the status has buckets. Bit i of the result: one of the buckets 4i to 4i + 3
+  // differs, in any place. 0: no difference can be located.
+  virtual uint64_t DifferingBuckets(const PublisherStatus& /*status*/) { return 0; }
+  // As BeginSnapshot, but CommitSnapshot replaces only these buckets, in all places. If this commit
+  // returns false, the state may have changed.
+  virtual void BeginRepair(uint64_t /*buckets*/) {}
+};
+
+// A sink of two functions, for a reader without a state that can be compared.
+class BatchSink final : public ReplicaSink {
+ public:
+  using OnBatch = std::function<void(Seq, std::span<const uint8_t> payload)>;
+  using OnReset = std::function<void(ResetReason)>;
+
+  // Both may be empty.
+  explicit BatchSink(OnBatch on_batch, OnReset on_reset = {})
+      : on_batch_(std::move(on_batch)), on_reset_(std::move(on_reset)) {}
+  BatchResult Apply(Seq seq, std::span<const uint8_t> payload) override {
+    if (on_batch_) on_batch_(seq, payload);
+    return BatchResult::kApplied;
+  }
+  void Reset(ResetReason reason) override {
+    if (on_reset_) on_reset_(reason);
+  }
+
+ private:
+  const OnBatch on_batch_;
+  const OnReset on_reset_;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,15 @@
+// SteadyUs: microseconds of the process's steady clock, the default of every injected clock.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace kvcast {
+
+inline int64_t SteadyUs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
+}
+
+}  // namespace kvcast

@@ -1,0 +1,37 @@
+// Agenda: the clock of a simulated world and what is to happen when.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+namespace kvcast::sim {
+
+class Agenda {
+ public:
+  int64_t now_ms() const { return now_ms_; }
+  void At(int64_t ms, std::function<void()> what) {
+    events_.push_back({ms < now_ms_ ? now_ms_ : ms, order_++, std::move(what)});
+    std::push_heap(events_.begin(), events_.end(), Later);
+  }
+  // Runs the next event if it is due before `end_ms`.
+  bool RunNext(int64_t end_ms);
+
+ private:
+  struct Event {
+    int64_t ms;
+    uint64_t order;
+    std::function<void()> what;
+  };
+  static bool Later(const Event& a, const Event& b) {
+    return a.ms != b.ms ? a.ms > b.ms : a.order > b.order;
+  }
+  int64_t now_ms_ = 0;
+  uint64_t order_ = 0;
+  std::vector<Event> events_;
+};
+
+}  // namespace kvcast::sim

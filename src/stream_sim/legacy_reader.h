@@ -1,0 +1,43 @@
+// LegacyReader: a reader of other make that sends the legacy `snapshot` request. It gets the state
+// of one moment, or nothing.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "src/residency/snapshot_reader.h"
+#include "src/stream_sim/publisher.h"
+#include "src/stream_sim/violation.h"
+
+namespace kvcast::sim {
+
+class LegacyReader {
+ public:
+  static constexpr const char* kName = "reader";
+
+  LegacyReader(const SimPublisher& publisher, Record& record)
+      : publisher_(publisher), record_(record) {}
+
+  bool waits() const { return answer_.has_value(); }
+  void Ask() { answer_.emplace().asked_at = publisher_.next_seq(); }
+  // The publisher that was asked is gone.
+  void Reset() { answer_.reset(); }
+  void OnReply(uint64_t seq, const Payload& payload);
+
+ private:
+  struct Answer {
+    uint64_t asked_at = 0;
+    std::optional<uint64_t> at;  // number of the parts
+    residency::SnapshotReader reader;
+  };
+  void OnEnd(const Payload& payload);
+
+  const SimPublisher& publisher_;
+  Record& record_;
+  std::optional<Answer> answer_;
+  EventBatch batch_;
+};
+
+}  // namespace kvcast::sim

@@ -1,0 +1,75 @@
+// LiveQueue: the events and messages that a simulated live socket has received and its reader has
+// not read.
+//
+// A network thread works beside the reader: an arrival becomes visible during any call, in the
+// order of arrival. Like a ZeroMQ descriptor, the queue announces an arrival once; a call takes the
+// announcement away.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <utility>
+#include <variant>
+
+#include "src/stream/replay_ring.h"
+#include "src/stream/source_transport.h"
+#include "src/stream_sim/random.h"
+
+namespace kvcast::sim {
+
+class LiveQueue {
+ public:
+  explicit LiveQueue(Random& random) : random_(random) {}
+
+  void Push(stream::LiveEvent event) { hidden_.emplace_back(event); }
+  void Push(stream::RingEntry message) { hidden_.emplace_back(std::move(message)); }
+  void Clear() {
+    hidden_.clear();
+    events_ = {};
+    messages_ = {};
+  }
+
+  std::optional<stream::LiveEvent> NextEvent() { return Next(events_); }
+  std::optional<stream::RingEntry> NextMessage() { return Next(messages_); }
+
+  // Something arrived that was not announced yet.
+  bool announces() const { return !hidden_.empty() || events_.announced || messages_.announced; }
+  // Something is left that no announcement will bring to the reader.
+  bool has_unannounced() const { return events_.lies_unread() || messages_.lies_unread(); }
+
+ private:
+  template <typename Item>
+  struct Visible {
+    std::deque<Item> items;
+    bool announced = false;  // since the latest call
+    bool lies_unread() const { return !items.empty() && !announced; }
+  };
+
+  template <typename Item>
+  std::optional<Item> Next(Visible<Item>& visible) {
+    while (!hidden_.empty() && random_.Percent(70)) Show();
+    visible.announced = false;
+    if (visible.items.empty()) return std::nullopt;
+    Item item = std::move(visible.items.front());
+    visible.items.pop_front();
+    return item;
+  }
+  void Show() {
+    if (auto* event = std::get_if<stream::LiveEvent>(&hidden_.front())) {
+      events_.items.push_back(*event);
+      events_.announced = true;
+    } else {
+      messages_.items.push_back(std::move(std::get<stream::RingEntry>(hidden_.front())));
+      messages_.announced = true;
+    }
+    hidden_.pop_front();
+  }
+
+  Random& random_;
+  std::deque<std::variant<stream::LiveEvent, stream::RingEntry>> hidden_;
+  Visible<stream::LiveEvent> events_;
+  Visible<stream::RingEntry> messages_;
+};
+
+}  // namespace kvcast::sim

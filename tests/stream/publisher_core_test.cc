@@ -1,0 +1,98 @@
+// The publisher's logic by hand: numbers, pending events, heartbeats, with a clock that is set.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/publisher_core.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace kvcast::stream {
+namespace {
+
+EventBatch BatchOf(double ts, size_t events) {
+  EventBatch batch;
+  batch.ts = ts;
+  batch.events.resize(events, AllBlocksCleared());
+  return batch;
+}
+
+class PublisherCoreTest : public ::testing::Test {
+ protected:
+  PublisherCoreTest() : core(Config(), [this] { return now_ms * 1000; }) {}
+  static PublisherConfig Config() {
+    PublisherConfig config;
+    config.heartbeat_ms = 1000;
+    config.flush_ms = 50;
+    return config;
+  }
+  void TickAt(int64_t ms) {
+    now_ms = ms;
+    core.Tick();
+  }
+  uint64_t next_seq() const { return core.ring().next_seq(); }
+  // The batch of this number, decoded.
+  EventBatch Held(uint64_t seq) {
+    std::vector<RingEntry> entries;
+    core.ring().Read(seq, seq + 1, 1, entries);
+    EventBatch batch;
+    DecodeCounts counts;
+    EXPECT_EQ(entries.size(), 1u);
+    EXPECT_TRUE(DecodeBatch(*entries.at(0).payload, WireLimits(), batch, counts).ok());
+    return batch;
+  }
+
+  int64_t now_ms = 5000;
+  PublisherCore core;
+};
+
+TEST_F(PublisherCoreTest, NoHeartbeatBeforeTheFirstBatch) {
+  TickAt(9000);
+  EXPECT_EQ(next_seq(), 0u);
+}
+
+TEST_F(PublisherCoreTest, AHeartbeatContinuesTheTimeOfTheBatches) {
+  ASSERT_TRUE(core.Publish(BatchOf(100, 1)).ok());
+  TickAt(5020);  // sees the batch
+  TickAt(6019);
+  EXPECT_EQ(next_seq(), 1u);
+  TickAt(6020);
+  ASSERT_EQ(next_seq(), 2u);
+  EXPECT_TRUE(Held(1).events.empty());
+  EXPECT_NEAR(Held(1).ts, 101.02, 1e-6);
+  EXPECT_EQ(core.heartbeats(), 1u);
+}
+
+TEST_F(PublisherCoreTest, PendingEventsAreInFrontOfTheNextBatch) {
+  BlockRemoved removed;
+  removed.block_hashes = {BlockHash::FromUnsigned(7)};
+  core.Add({removed}, 99);
+  ASSERT_EQ(core.Publish(BatchOf(100, 1))->value, 0u);
+  const EventBatch batch = Held(0);
+  ASSERT_EQ(batch.events.size(), 2u);
+  EXPECT_TRUE(std::holds_alternative<BlockRemoved>(batch.events[0]));
+  EXPECT_EQ(batch.ts, 100);
+}
+
+TEST_F(PublisherCoreTest, PendingEventsGetABatchWhenTheyAreDue) {
+  core.Add(BatchOf(0, 1).events, 99);
+  TickAt(5049);
+  EXPECT_EQ(next_seq(), 0u);
+  TickAt(5050);
+  ASSERT_EQ(next_seq(), 1u);
+  EXPECT_EQ(Held(0).ts, 99);
+}
+
+TEST_F(PublisherCoreTest, ARefusedBatchSpendsItsNumber) {
+  EventBatch bad = BatchOf(100, 1);
+  std::get<AllBlocksCleared>(bad.events[0]).medium = "\xff";
+  EXPECT_FALSE(core.Publish(bad).ok());
+  EXPECT_EQ(core.Publish(BatchOf(101, 1))->value, 1u);
+  EXPECT_EQ(core.encode_errors(), 1u);
+  std::vector<RingEntry> entries;
+  core.ring().Read(0, 2, 2, entries);
+  ASSERT_EQ(entries.size(), 1u);
+  EXPECT_EQ(entries[0].seq, 1u);
+}
+
+}  // namespace
+}  // namespace kvcast::stream

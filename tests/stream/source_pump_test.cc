@@ -1,0 +1,173 @@
+// The loop around a source, over a network by hand: in which order it looks at what.
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/source_pump.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/support/stream_test_util.h"
+
+namespace kvcast::stream {
+namespace {
+
+using Texts = std::vector<std::string>;
+
+// A network that writes down what it is asked for. Everything in it has arrived.
+class ScriptedTransport final : public SourceTransport {
+ public:
+  bool OpenLive() override {
+    log.push_back("open live");
+    events.clear();
+    live.clear();
+    return can_open;
+  }
+  void EndLive() override { log.push_back("end live"); }
+  std::optional<LiveEvent> NextLiveEvent() override {
+    if (events.empty()) return std::nullopt;
+    const LiveEvent event = events.front();
+    events.pop_front();
+    return event;
+  }
+  std::optional<Frames> ReceiveLive() override { return Next(live, "live"); }
+  void OpenRequest(Frame) override { log.push_back("request"); }
+  void CloseRequest() override { log.push_back("close"); }
+  std::optional<Frames> ReceiveReply() override { return Next(replies, "reply"); }
+  bool TakeReplyCut() override { return false; }
+
+  Texts Log() { return std::exchange(log, {}); }
+
+  bool can_open = true;
+  std::deque<LiveEvent> events;
+  std::deque<uint64_t> live;
+  std::deque<uint64_t> replies;  // kEndSeq: an END
+  Texts log;
+
+ private:
+  std::optional<Frames> Next(std::deque<uint64_t>& queue, const char* name) {
+    if (queue.empty()) return std::nullopt;
+    const uint64_t number = queue.front();
+    queue.pop_front();
+    log.emplace_back(name);
+    seq_ = EncodeSeq(number);
+    payload_ = number == kEndSeq ? Bytes() : TestPayload(number, 0);
+    frames_ = {Frame{}, Frame(seq_), Frame(payload_)};
+    return Frames(frames_);
+  }
+
+  SeqFrame seq_{};
+  Bytes payload_;
+  std::array<Frame, 3> frames_;
+};
+
+class SourcePumpTest : public ::testing::Test, private ReplicaSink {
+ protected:
+  explicit SourcePumpTest(bool bound = false)
+      : pump({.limits = {}, .can_replay = true, .bound = bound, .messages_per_turn = 4}, network,
+             turns, *this) {}
+
+  // Connected, and told that nothing was published before.
+  void Join() {
+    network.events = {LiveEvent::kConnected};
+    pump.Work(1000);
+    network.replies = {kEndSeq};
+    pump.Work(1000);
+    network.Log();
+  }
+  SourceState state() const { return pump.source().status(1000).state; }
+
+  ScriptedTransport network;
+  Turns turns{1};
+  std::vector<uint64_t> applied;
+  SourcePump pump;
+
+ private:
+  BatchResult Apply(Seq seq, Frame) override {
+    applied.push_back(seq.value);
+    return BatchResult::kApplied;
+  }
+  void Reset(ResetReason) override {}
+};
+
+class BoundPumpTest : public SourcePumpTest {
+ protected:
+  BoundPumpTest() : SourcePumpTest(/*bound=*/true) {}
+};
+
+TEST_F(SourcePumpTest, LiveMessagesComeBeforeReplies) {
+  network.events = {LiveEvent::kConnected};
+  network.live = {0, 1};
+  network.replies = {kEndSeq};
+  pump.Work(1000);
+  EXPECT_EQ(network.Log(), (Texts{"request", "live", "live", "reply", "close"}));
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0, 1}));
+}
+
+TEST_F(SourcePumpTest, AFullTurnAsksForAnother) {
+  Join();
+  network.live = {0, 1, 2, 3, 4};
+  pump.Work(1000);
+  EXPECT_EQ(applied.size(), 4u);
+  EXPECT_EQ(pump.deadline_ms(), Source::kAtOnce);
+  pump.Work(1000);
+  EXPECT_EQ(applied.size(), 5u);
+  EXPECT_GT(pump.deadline_ms(), 1000);
+}
+
+TEST_F(SourcePumpTest, AnEndIsKnownAfterTheMessagesBeforeIt) {
+  Join();
+  network.live = {0};
+  network.events = {LiveEvent::kDisconnected};
+  pump.Work(1000);
+  EXPECT_EQ(applied, (std::vector<uint64_t>{0}));
+  EXPECT_TRUE(pump.renewal_scheduled());
+  EXPECT_EQ(state(), SourceState::kStale);
+  pump.Work(2000);
+  EXPECT_FALSE(pump.renewal_scheduled());
+  EXPECT_EQ(network.Log(), (Texts{"live", "end live", "open live"}));
+}
+
+TEST_F(SourcePumpTest, MessagesOfTwoConnectionsAreDropped) {
+  Join();
+  network.live = {0, 0};
+  network.events = {LiveEvent::kDisconnected, LiveEvent::kConnected};
+  pump.Work(1000);
+  EXPECT_TRUE(applied.empty());
+  EXPECT_TRUE(pump.renewal_scheduled());
+}
+
+TEST_F(SourcePumpTest, AConnectionThatCannotBeMadeIsTriedAgainLater) {
+  Join();
+  network.events = {LiveEvent::kDisconnected};
+  network.can_open = false;
+  pump.Work(1000);
+  pump.Work(1000);
+  EXPECT_TRUE(pump.renewal_scheduled());
+  EXPECT_EQ(pump.deadline_ms(), 1000 + SourcePump::kRetryMs);
+  network.can_open = true;
+  pump.Work(1000 + SourcePump::kRetryMs);
+  EXPECT_FALSE(pump.renewal_scheduled());
+}
+
+TEST_F(BoundPumpTest, AStrangerIsNotThePublisher) {
+  Join();
+  network.events = {LiveEvent::kHandshakeFailed, LiveEvent::kDisconnected};
+  pump.Work(1000);
+  EXPECT_FALSE(pump.renewal_scheduled());
+  EXPECT_EQ(state(), SourceState::kSynced);
+}
+
+TEST_F(BoundPumpTest, ASecondPublisherEndsTheConnection) {
+  Join();
+  network.events = {LiveEvent::kConnected};
+  pump.Work(1000);
+  EXPECT_TRUE(pump.renewal_scheduled());
+  EXPECT_EQ(state(), SourceState::kStale);
+}
+
+}  // namespace
+}  // namespace kvcast::stream
