@@ -14,8 +14,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "router/service/http_message.h"
 #include "router/service/service_core.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

@@ -10,13 +10,13 @@
 #include "kvcast/scheme_detector.h"
 #include "kvcast/subscriber.h"
 #include "router/service/feed_state.h"
-#include "router/service/http_server.h"
 #include "router/service/latency.h"
 #include "router/service/load_rates.h"
 #include "router/service/relay.h"
 #include "router/service/reuse_watch.h"
 #include "router/service/routing_desk.h"
 #include "router/service/source.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

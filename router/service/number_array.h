@@ -10,11 +10,14 @@
 #include <string_view>
 #include <vector>
 
+#include "kvcast/block_hash_value.h"
+
 namespace kvcast::router {
 
 struct NumberArray {
   std::string_view member;  // which of those asked for
   std::vector<uint64_t> numbers;
+  bool too_long = false;  // more than the most; nothing else of it holds then
   // The body with nothing between the array's brackets: JSON if and only if the body is.
   std::string rest;
 };
@@ -23,6 +26,15 @@ struct NumberArray {
 // of plain integers from 0 to UINT64_MAX, as far as can be told without parsing the rest. nullopt:
 // the body is something else, or broken; it must be read as a whole.
 std::optional<NumberArray> TakeNumberArray(std::string_view body,
-                                           std::span<const std::string_view> members);
+                                           std::span<const std::string_view> members, size_t most);
+
+struct HashArray {
+  std::vector<BlockHash> hashes;
+  bool too_long = false;
+  std::string rest;
+};
+
+// The same for an array of hashes, integers of either sign or strings of hex digits.
+std::optional<HashArray> TakeHashArray(std::string_view body, std::string_view member, size_t most);
 
 }  // namespace kvcast::router

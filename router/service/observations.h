@@ -14,9 +14,9 @@
 #include "kvcast/block_hash_value.h"
 #include "kvcast/prefix_index.h"
 #include "router/service/fleet.h"
-#include "router/service/http_message.h"
 #include "router/service/routing_desk.h"
 #include "src/base/mutex.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

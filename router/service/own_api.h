@@ -16,8 +16,8 @@
 #include <functional>
 #include <vector>
 
-#include "router/service/http_server.h"
 #include "router/service/service_core.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

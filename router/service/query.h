@@ -57,7 +57,12 @@ struct Query {
   bool book = true;
 };
 
-// Bounds of a query besides that on the body.
+// Bounds of a query.
+inline constexpr size_t kMaxQueryBytes = 16 << 20;
+inline constexpr size_t kMaxQueryTokens = 1 << 21;
+inline constexpr size_t kMaxQueryHashes = 1 << 17;
+// Of a body without its prompt, for which a JSON document is made: 4,096 items named by SHA-256.
+inline constexpr size_t kMaxQueryRestBytes = 512 << 10;
 inline constexpr size_t kMaxQueryTextBytes = 1024;  // names and salts
 inline constexpr size_t kMaxQueryHashBytes = 256;
 inline constexpr size_t kMaxQueryItems = 4096;  // multimodal
@@ -72,8 +77,8 @@ Result<Query> ParseQuery(std::string_view body, QueryForm form = QueryForm::kQue
 Status ReadQueryTokens(const nlohmann::json& tokens, const std::string& member, Query& query);
 Status ReadQueryHashes(const nlohmann::json& hashes, const std::string& member, Query& query);
 
-// Reads the prompt out of a body where it is plain integers, and leaves the rest to a JSON parser;
-// see number_array.h. Not taken: the body must be read as a whole.
+// Reads the prompt out of a body and leaves the rest to a JSON parser; see number_array.h. Not
+// taken: the body must be read as a whole. kInvalidArgument: the prompt, or the rest, is too long.
 struct PromptMembers {
   std::string_view tokens;  // empty: not known in this form of query
   std::string_view hashes;
@@ -83,7 +88,7 @@ struct Prompt {
   std::string rest;  // with an empty array in the prompt's place
   bool taken() const { return !rest.empty(); }
 };
-Prompt TakePrompt(std::string_view body, const PromptMembers& members);
+Result<Prompt> TakePrompt(std::string_view body, const PromptMembers& members);
 
 std::string_view HitName(HitKind hit);  // "full", "partial", "miss"
 

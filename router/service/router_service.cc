@@ -13,10 +13,10 @@
 
 #include "kvcast/wire.h"
 #include "router/service/field_api.h"
-#include "router/service/http_listener.h"
 #include "router/service/own_api.h"
 #include "router/service/service_core.h"
 #include "router/service/static_files.h"
+#include "src/http/loopback.h"
 
 namespace kvcast::router {
 namespace {

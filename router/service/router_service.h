@@ -12,10 +12,10 @@
 
 #include "kvcast/status.h"
 #include "kvcast/subscriber.h"
-#include "router/service/http_server.h"
 #include "router/service/relay.h"
 #include "router/service/routing_desk.h"
 #include "router/service/source.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 
@@ -25,8 +25,8 @@ struct RouterOptions {
   SubscriberConfig subscriber;
   RoutingConfig routing;
   RelayConfig relay;
-  // Listen beyond loopback, where anybody can read prompts and register workers: there is neither
-  // encryption nor authentication.
+  // Listen beyond loopback, where anybody can read prompts and register workers: there is no
+  // authentication, and no encryption but that of http with a certificate.
   bool allow_remote = false;
   // Seconds since the epoch, to tell the age of events; empty: the system's clock.
   std::function<double()> now;

@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "router/service/http_listener.h"
+#include "src/http/loopback.h"
 
 namespace kvcast::router {
 

@@ -10,14 +10,13 @@
 
 #include "kvcast/prefix_index.h"
 #include "router/service/fleet.h"
-#include "router/service/http_message.h"
-#include "router/service/http_server.h"
 #include "router/service/latency.h"
 #include "router/service/observations.h"
 #include "router/service/query_engine.h"
 #include "router/service/relay.h"
 #include "router/service/reuse_watch.h"
 #include "router/service/routing_desk.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

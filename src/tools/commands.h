@@ -66,7 +66,9 @@ struct DemoOptions {
 int RunDemo(const DemoOptions& options);
 
 struct RouterCommandOptions {
-  std::string http;                  // empty: the configuration's, or 127.0.0.1:8080
+  std::string http;      // empty: the configuration's, or 127.0.0.1:8080
+  std::string tls_cert;  // PEM file; empty: the configuration's, or none
+  std::string tls_key;
   std::string config;                // see config_json.h; empty: none
   std::vector<std::string> sources;  // see source_json.h
   std::string relay;                 // PUB endpoint; empty: the configuration's, or none
