@@ -22,9 +22,10 @@ if(KVCAST_FUZZ)
 endif()
 
 find_package(cppzmq REQUIRED)
-find_package(OpenSSL REQUIRED COMPONENTS Crypto)
+find_package(OpenSSL REQUIRED COMPONENTS Crypto SSL)
 
 if(KVCAST_TOOLS OR KVCAST_TESTS)
+  find_package(Boost 1.74 REQUIRED)
   find_package(CLI11 REQUIRED)
   find_package(nlohmann_json REQUIRED)
   find_package(prometheus-cpp REQUIRED)

@@ -20,6 +20,8 @@ int RunDemo(const DemoOptions& options);
 
 struct RouterCommandOptions {
   std::string http;                  // empty: from the configuration, or 127.0.0.1:8080
+  std::string tls_cert;              // PEM file; empty: from the configuration, or none
+  std::string tls_key;               // PEM file of the certificate's key
   std::string config;                // see config_json.h; empty: none
   std::vector<std::string> sources;  // see source_json.h
   std::string relay;                 // PUB endpoint; empty: from the configuration, or no relay

@@ -32,7 +32,7 @@ Status CheckOptions(const DemoOptions& options) {
   }
   if (options.speed < 0) return {StatusCode::kInvalidArgument, "--speed: must be above 0"};
   if (!options.serve.empty()) {
-    router::HttpOptions http;
+    HttpOptions http;
     const Status address = router::ParseHttpAddress(options.serve, http);
     if (!address.ok()) return {address.code(), "--serve: expected ADDR:PORT"};
   }

@@ -121,6 +121,9 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("router", "follow engines and answer queries over HTTP");
   sub->add_option("--http", options.http,
                   "ADDR:PORT to listen on; port 0 takes a free port (default: 127.0.0.1:8080)");
+  sub->add_option("--tls-cert", options.tls_cert,
+                  "PEM file with the certificate and its chain: HTTPS instead of HTTP");
+  sub->add_option("--tls-key", options.tls_key, "PEM file with the key of --tls-cert");
   sub->add_option("--config", options.config, "JSON file with sources, weights and addresses");
   sub->add_option(
       "--source", options.sources,

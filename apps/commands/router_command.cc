@@ -59,6 +59,8 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
     const Status parsed = router::ParseHttpAddress(options.http, router.http);
     if (!parsed.ok()) return BadFlag("--" + parsed.message());
   }
+  if (!options.tls_cert.empty()) router.http.tls_certificate = options.tls_cert;
+  if (!options.tls_key.empty()) router.http.tls_key = options.tls_key;
   for (const std::string& text : options.sources) {
     auto source = router::SourceFromFlag(text);
     if (!source.ok()) return BadFlag("--source: " + source.status().message());
@@ -90,7 +92,8 @@ int RunRouter(const RouterCommandOptions& options) {
   RaiseOpenFiles();
   auto service = RouterService::Start(*router);
   if (!service.ok()) return Fail(service.status());
-  std::fprintf(stderr, "kvcast router: %zu sources, http://%s:%d\n", router->sources.size(),
+  std::fprintf(stderr, "kvcast router: %zu sources, %s://%s:%d\n", router->sources.size(),
+               router->http.tls_certificate.empty() ? "http" : "https",
                router->http.address.c_str(), (*service)->http_port());
   if (!(*service)->relay_endpoint().empty()) {
     std::fprintf(stderr, "kvcast router: relay on %s\n", (*service)->relay_endpoint().c_str());

@@ -65,6 +65,8 @@ Status ReadMember(const std::string& name, const Json& value, RouterOptions& opt
   if (name == "relay") return ReadText(value, name, options.relay.endpoint);
   if (name == "relay_redact") return ReadBool(value, name, options.relay.redact);
   if (name == "allow_remote") return ReadBool(value, name, options.allow_remote);
+  if (name == "tls_cert") return ReadText(value, name, options.http.tls_certificate);
+  if (name == "tls_key") return ReadText(value, name, options.http.tls_key);
   if (name != "http") return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
   std::string address;
   if (Status status = ReadText(value, name, address); !status.ok()) return status;

@@ -2,6 +2,7 @@
 // optional.
 //
 //   http                 "ADDR:PORT"
+//   tls_cert, tls_key    PEM files of the certificate with its chain, and of its key: HTTPS
 //   sources              array of sources; see source_json.h
 //   weights              object: recompute_token, load_token, active_prefill_token, decode_block,
 //                        expected_token, queued_request, affinity_token; see

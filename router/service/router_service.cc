@@ -15,8 +15,8 @@
 #include "router/service/api/field_api.h"
 #include "router/service/api/own_api.h"
 #include "router/service/api/static_files.h"
-#include "router/service/http/http_listener.h"
 #include "router/service/route/service_core.h"
+#include "src/http/loopback.h"
 
 namespace kvcast::router {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "kvcast/core/status.h"
 #include "kvcast/stream/subscriber.h"
-#include "router/service/http/http_server.h"
 #include "router/service/ingest/source.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/routing_desk.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 
@@ -26,7 +26,8 @@ struct RouterOptions {
   RoutingConfig routing;
   RelayConfig relay;
   // Allows listeners beyond loopback. Any client that can reach them can read prompts and register
-  // workers: there is neither encryption nor authentication.
+  // workers: there is no
+  // authentication, and no encryption unless HTTP has a certificate.
   bool allow_remote = false;
   // Returns seconds since the epoch, for the age of events; empty: the system's clock.
   std::function<double()> now;

@@ -110,8 +110,10 @@ Result<Selection> ParseSelection(std::string_view body) {
 
 Result<Query> ParseFieldQuery(std::string_view body, bool by_hash) {
   const char* const prompt = by_hash ? "block_hashes" : "token_ids";
-  Prompt taken =
+  Result<Prompt> read =
       by_hash ? TakePrompt(body, {.hashes = prompt}) : TakePrompt(body, {.tokens = prompt});
+  if (!read.ok()) return read.status();
+  Prompt taken = std::move(read).value();
   const Result<Json> json = ParseObject(taken.taken() ? taken.rest : body, kFieldDepth);
   if (!json.ok()) return json.status();
   if (!json->contains(prompt)) return BadField(std::string(prompt) + ": required");
@@ -255,16 +257,18 @@ std::vector<HttpRoute> FieldRoutes(ServiceCore& core) {
       {Method::kGet, "/workers", [&core](const HttpRequest& r) { return AnswerWorkers(core, r); },
        Lane::kObserver},
       {Method::kPost, "/query",
-       [&core](const HttpRequest& r) { return AnswerFieldQuery(core, r, false); }},
+       [&core](const HttpRequest& r) { return AnswerFieldQuery(core, r, false); }, Lane::kQuery,
+       kMaxQueryBytes},
       {Method::kPost, "/query_by_hash",
-       [&core](const HttpRequest& r) { return AnswerFieldQuery(core, r, true); }},
+       [&core](const HttpRequest& r) { return AnswerFieldQuery(core, r, true); }, Lane::kQuery,
+       kMaxQueryBytes},
       {Method::kGet, "/dump", [&core](const HttpRequest& r) { return DumpIndex(core, r); },
        Lane::kObserver},
       {Method::kGet, "/health",
        [](const HttpRequest&) {
          return JsonReply(Dump({{"status", "ok"}}));
        },
-       Lane::kObserver},
+       Lane::kHealth},
   };
 }
 

@@ -19,8 +19,8 @@
 
 #include <vector>
 
-#include "router/service/http/http_server.h"
 #include "router/service/route/service_core.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

@@ -15,8 +15,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "router/service/http/http_message.h"
 #include "router/service/route/service_core.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

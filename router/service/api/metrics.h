@@ -9,7 +9,6 @@
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/router/scheme_detector.h"
 #include "kvcast/stream/subscriber.h"
-#include "router/service/http/http_server.h"
 #include "router/service/ingest/feed_state.h"
 #include "router/service/ingest/load_rates.h"
 #include "router/service/ingest/source.h"
@@ -17,6 +16,7 @@
 #include "router/service/route/latency.h"
 #include "router/service/route/reuse_watch.h"
 #include "router/service/route/routing_desk.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

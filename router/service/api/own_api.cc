@@ -14,6 +14,8 @@ namespace kvcast::router {
 namespace {
 
 constexpr int kSourceDepth = 5;
+constexpr size_t kMaxSourceBytes = 1 << 20;
+constexpr size_t kMaxEventBytes = 16 << 20;
 
 HttpReply AnswerQuery(ServiceCore& core, const HttpRequest& request) {
   const Result<Query> query = ParseQuery(request.body);
@@ -158,14 +160,19 @@ HttpReply AnswerMetrics(const ServiceCore& core, const HttpCounters& http) {
 std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpCounters()> http) {
   using Method = HttpRoute::Method;
   using R = const HttpRequest&;
+  constexpr auto kQuery = HttpRoute::Lane::kQuery;
   constexpr auto kObserver = HttpRoute::Lane::kObserver;
+  constexpr auto kHealth = HttpRoute::Lane::kHealth;
   return {
-      {Method::kPost, "/v1/query", [&core](R r) { return AnswerQuery(core, r); }},
-      {Method::kPost, "/v1/route", [&core](R r) { return AnswerRoute(core, r); }},
+      {Method::kPost, "/v1/query", [&core](R r) { return AnswerQuery(core, r); }, kQuery,
+       kMaxQueryBytes},
+      {Method::kPost, "/v1/route", [&core](R r) { return AnswerRoute(core, r); }, kQuery,
+       kMaxQueryBytes},
       {Method::kPost, "/v1/feedback", [&core](R r) { return TakeFeedback(core, r); }},
       {Method::kPost, "/v1/load_rates", [&core](R r) { return TakeLoadRates(core, r); }, kObserver},
       {Method::kGet, "/v1/sources", [&core](R) { return ListSources(core); }, kObserver},
-      {Method::kPost, "/v1/sources", [&core](R r) { return AddSource(core, r); }, kObserver},
+      {Method::kPost, "/v1/sources", [&core](R r) { return AddSource(core, r); }, kObserver,
+       kMaxSourceBytes},
       {Method::kDelete, "/v1/sources", [&core](R r) { return RemoveSource(core, r); }, kObserver},
       {Method::kGet, "/v1/state", [&core](R) { return JsonReply(Dump(StateJson(core))); },
        kObserver},
@@ -175,9 +182,10 @@ std::vector<HttpRoute> OwnRoutes(ServiceCore& core, std::function<HttpCounters()
        kObserver},
       {Method::kGet, "/v1/history", [&core](R r) { return core.observations.History(r); },
        kObserver},
-      {Method::kPost, "/v1/events", [&core](R r) { return TakeEvents(core, r); }},
-      {Method::kGet, "/healthz", [&core](R) { return AnswerHealth(core); }, kObserver},
-      {Method::kGet, "/readyz", [&core](R) { return AnswerReady(core); }, kObserver},
+      {Method::kPost, "/v1/events", [&core](R r) { return TakeEvents(core, r); }, kQuery,
+       kMaxEventBytes},
+      {Method::kGet, "/healthz", [&core](R) { return AnswerHealth(core); }, kHealth},
+      {Method::kGet, "/readyz", [&core](R) { return AnswerReady(core); }, kHealth},
       {Method::kGet, "/metrics",
        [&core, http = std::move(http)](R) { return AnswerMetrics(core, http()); }, kObserver},
   };

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "router/service/http/http_server.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

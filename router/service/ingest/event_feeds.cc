@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/service/http/http_fetch.h"
+#include "router/service/ingest/http_fetch.h"
 #include "src/stream/waker.h"
 
 namespace kvcast::router {

@@ -3,12 +3,15 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
+
+#include "router/service/json/json_fields.h"
 
 namespace kvcast::router {
 namespace {
 
-// Reads from left to right. The scanner does not validate the text that it skips. That text stays
-// unchanged in `rest`, so that the JSON parser still finds an error before the array.
+// Reads from the left. What it passes over is the parser's to check: up to the array the text stays
+// as it is, so that a body that is broken before it is still broken.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : at_(text.data()), end_(at_ + text.size()) {}
@@ -24,7 +27,7 @@ class Scanner {
     ++at_;
     return true;
   }
-  // Reads a name without escapes and the colon after the name.
+  // A name without escapes, and the colon behind it.
   std::optional<std::string_view> Name() {
     if (!Take('"')) return std::nullopt;
     const char* const begin = at_;
@@ -35,16 +38,43 @@ class Scanner {
     return Take(':') ? std::optional(name) : std::nullopt;
   }
 
-  // Starts after the opening bracket and ends after the closing one.
-  bool Numbers(std::vector<uint64_t>& numbers) {
-    do {
-      SkipBlanks();
-      if (!Number(numbers.emplace_back())) return false;
-    } while (Take(','));
-    return Take(']');
+  bool Number(uint64_t& number) {
+    SkipBlanks();
+    const char* const begin = at_;
+    uint64_t value = 0;
+    for (; at_ != end_ && *at_ >= '0' && *at_ <= '9'; ++at_) {
+      const auto digit = static_cast<uint64_t>(*at_ - '0');
+      constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
+      if (value > kMost / 10 || (value == kMost / 10 && digit > kMost % 10)) return false;
+      value = value * 10 + digit;
+    }
+    number = value;
+    const auto digits = at_ - begin;
+    return digits == 1 || (digits > 1 && *begin != '0');
   }
 
-  // Skips any value. The scanner looks only at brackets and strings.
+  bool Hash(BlockHash& hash) {
+    uint64_t number = 0;
+    if (Take('-')) {
+      const bool digits = at_ != end_ && *at_ >= '0' && *at_ <= '9' && Number(number);
+      if (!digits || number == 0 || number > uint64_t{1} << 63) return false;
+      hash = BlockHash::FromSigned(static_cast<int64_t>(0 - number));
+      return true;
+    }
+    if (!Take('"')) {
+      if (!Number(number)) return false;
+      hash = BlockHash::FromUnsigned(number);
+      return true;
+    }
+    const char* const begin = at_;
+    while (at_ != end_ && *at_ != '"') ++at_;
+    const auto bytes = BytesFromHex({begin, static_cast<size_t>(at_ - begin)});
+    if (!bytes || !Take('"')) return false;
+    hash = BlockHash::FromBytes(*bytes);
+    return true;
+  }
+
+  // Any value, by its brackets and strings alone.
   bool SkipValue() {
     int depth = 0;
     do {
@@ -76,30 +106,22 @@ class Scanner {
     return true;
   }
 
-  bool Number(uint64_t& number) {
-    const char* const begin = at_;
-    uint64_t value = 0;
-    for (; at_ != end_ && *at_ >= '0' && *at_ <= '9'; ++at_) {
-      const auto digit = static_cast<uint64_t>(*at_ - '0');
-      constexpr uint64_t kMost = std::numeric_limits<uint64_t>::max();
-      if (value > kMost / 10 || (value == kMost / 10 && digit > kMost % 10)) return false;
-      value = value * 10 + digit;
-    }
-    number = value;
-    const auto digits = at_ - begin;
-    return digits == 1 || (digits > 1 && *begin != '0');
-  }
-
   const char* at_;
   const char* end_;
 };
 
-}  // namespace
+struct Cut {
+  std::string_view member;
+  bool too_long = false;
+  std::string rest;
+};
 
-std::optional<NumberArray> TakeNumberArray(std::string_view body,
-                                           std::span<const std::string_view> members) {
+// `read(scanner)` takes an element.
+template <typename Read>
+std::optional<Cut> CutArray(std::string_view body, std::span<const std::string_view> members,
+                            size_t most, Read read) {
   Scanner scanner(body);
-  std::optional<NumberArray> taken;
+  std::optional<Cut> cut;
   if (!scanner.Take('{')) return std::nullopt;
   const char* cut_end = nullptr;
   do {
@@ -110,16 +132,42 @@ std::optional<NumberArray> TakeNumberArray(std::string_view body,
       if (!scanner.SkipValue()) return std::nullopt;
       continue;
     }
-    if (taken || !scanner.Take('[')) return std::nullopt;
-    taken.emplace().member = *member;
-    taken->numbers.reserve(body.size() / 8);
-    taken->rest.assign(body.data(), scanner.at());
-    if (!scanner.Numbers(taken->numbers)) return std::nullopt;
+    if (cut || !scanner.Take('[')) return std::nullopt;
+    cut.emplace().member = *member;
+    cut->rest.assign(body.data(), scanner.at());
+    size_t count = 0;
+    do {
+      cut->too_long = ++count > most;
+      if (cut->too_long) return cut;
+      if (!read(scanner)) return std::nullopt;
+    } while (scanner.Take(','));
+    if (!scanner.Take(']')) return std::nullopt;
     cut_end = scanner.at() - 1;
   } while (scanner.Take(','));
-  if (!taken || !scanner.Take('}') || !scanner.Done()) return std::nullopt;
-  taken->rest.append(cut_end, body.data() + body.size());
-  return taken;
+  if (!cut || !scanner.Take('}') || !scanner.Done()) return std::nullopt;
+  cut->rest.append(cut_end, body.data() + body.size());
+  return cut;
+}
+
+}  // namespace
+
+std::optional<NumberArray> TakeNumberArray(std::string_view body,
+                                           std::span<const std::string_view> members, size_t most) {
+  std::vector<uint64_t> numbers;
+  numbers.reserve(std::min(most, body.size() / 8));
+  auto cut = CutArray(body, members, most,
+                      [&](Scanner& scanner) { return scanner.Number(numbers.emplace_back()); });
+  if (!cut) return std::nullopt;
+  return NumberArray{cut->member, std::move(numbers), cut->too_long, std::move(cut->rest)};
+}
+
+std::optional<HashArray> TakeHashArray(std::string_view body, std::string_view member,
+                                       size_t most) {
+  std::vector<BlockHash> hashes;
+  auto cut = CutArray(body, {&member, 1}, most,
+                      [&](Scanner& scanner) { return scanner.Hash(hashes.emplace_back()); });
+  if (!cut) return std::nullopt;
+  return HashArray{std::move(hashes), cut->too_long, std::move(cut->rest)};
 }
 
 }  // namespace kvcast::router

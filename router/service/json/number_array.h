@@ -10,11 +10,15 @@
 #include <string_view>
 #include <vector>
 
+#include "kvcast/core/block_hash_value.h"
+
 namespace kvcast::router {
 
 struct NumberArray {
   std::string_view member;  // the name from `members` that the body contains
   std::vector<uint64_t> numbers;
+  // The array is longer than `most`. Then no other member is set.
+  bool too_long = false;
   // The body with an empty array in place of the numbers. `rest` is valid JSON if and only if the
   // body is.
   std::string rest;
@@ -25,6 +29,15 @@ struct NumberArray {
 // far as needed. nullopt: the body has another form or is broken; the caller must parse the whole
 // body.
 std::optional<NumberArray> TakeNumberArray(std::string_view body,
-                                           std::span<const std::string_view> members);
+                                           std::span<const std::string_view> members, size_t most);
+
+struct HashArray {
+  std::vector<BlockHash> hashes;
+  bool too_long = false;
+  std::string rest;
+};
+
+// The same for an array of hashes, integers of either sign or strings of hex digits.
+std::optional<HashArray> TakeHashArray(std::string_view body, std::string_view member, size_t most);
 
 }  // namespace kvcast::router

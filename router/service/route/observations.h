@@ -13,10 +13,10 @@
 
 #include "kvcast/core/block_hash_value.h"
 #include "kvcast/router/prefix_index.h"
-#include "router/service/http/http_message.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/route/routing_desk.h"
 #include "src/base/mutex.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

@@ -128,6 +128,32 @@ bool FillPrompt(const NumberArray& array, bool by_tokens, Query& query) {
   return true;
 }
 
+Status TooLong(std::string_view member, size_t most) {
+  return BadField(std::string(member) + ": more than " + std::to_string(most));
+}
+
+Status TakeTokensOrHashes(std::string_view body, const PromptMembers& members, Prompt& prompt) {
+  std::vector<std::string_view> names;
+  for (const std::string_view name : {members.tokens, members.hashes}) {
+    if (!name.empty()) names.push_back(name);
+  }
+  if (auto array = TakeNumberArray(body, names, kMaxQueryTokens)) {
+    const bool by_tokens = array->member == members.tokens;
+    const size_t most = by_tokens ? kMaxQueryTokens : kMaxQueryHashes;
+    if (array->too_long || array->numbers.size() > most) return TooLong(array->member, most);
+    if (FillPrompt(*array, by_tokens, prompt.query)) prompt.rest = std::move(array->rest);
+    return Status();
+  }
+  if (members.hashes.empty()) return Status();
+  if (auto array = TakeHashArray(body, members.hashes, kMaxQueryHashes)) {
+    if (array->too_long) return TooLong(members.hashes, kMaxQueryHashes);
+    prompt.query.by_tokens = false;
+    prompt.query.hashes = std::move(array->hashes);
+    prompt.rest = std::move(array->rest);
+  }
+  return Status();
+}
+
 // True: the index holds everything that the stream announced up to a sequence number.
 bool HasWholeState(SourceState state) {
   return state != SourceState::kConnecting && state != SourceState::kCleared;
@@ -189,6 +215,7 @@ Status ReadQueryTokens(const Json& tokens, const std::string& member, Query& que
 
 Status ReadQueryHashes(const Json& hashes, const std::string& member, Query& query) {
   if (!hashes.is_array()) return BadField(member + ": must be an array");
+  if (hashes.size() > kMaxQueryHashes) return TooLong(member, kMaxQueryHashes);
   query.by_tokens = false;
   query.hashes.reserve(hashes.size());
   for (const Json& json : hashes) {
@@ -201,20 +228,21 @@ Status ReadQueryHashes(const Json& hashes, const std::string& member, Query& que
   return Status();
 }
 
-Prompt TakePrompt(std::string_view body, const PromptMembers& members) {
+Result<Prompt> TakePrompt(std::string_view body, const PromptMembers& members) {
   Prompt prompt;
-  std::vector<std::string_view> names;
-  for (const std::string_view name : {members.tokens, members.hashes}) {
-    if (!name.empty()) names.push_back(name);
+  if (Status status = TakeTokensOrHashes(body, members, prompt); !status.ok()) return status;
+  if (!prompt.taken()) prompt.query = {};
+  if ((prompt.taken() ? prompt.rest.size() : body.size()) > kMaxQueryRestBytes) {
+    return BadField("body: longer than " + std::to_string(kMaxQueryRestBytes) +
+                    " bytes besides the prompt");
   }
-  auto array = TakeNumberArray(body, names);
-  if (!array || !FillPrompt(*array, array->member == members.tokens, prompt.query)) return {};
-  prompt.rest = std::move(array->rest);
   return prompt;
 }
 
 Result<Query> ParseQuery(std::string_view body, QueryForm form) {
-  Prompt prompt = TakePrompt(body, {"tokens", "hashes"});
+  Result<Prompt> taken = TakePrompt(body, {"tokens", "hashes"});
+  if (!taken.ok()) return taken.status();
+  Prompt prompt = std::move(taken).value();
   const Result<Json> json = ParseObject(prompt.taken() ? prompt.rest : body, kQueryDepth);
   if (!json.ok()) return json.status();
   if (Status status = CheckCombination(*json); !status.ok()) return status;

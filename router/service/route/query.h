@@ -59,7 +59,12 @@ struct Query {
   bool book = true;
 };
 
-// Bounds of a query, in addition to the bound of the body.
+// Bounds of a query.
+inline constexpr size_t kMaxQueryBytes = 16 << 20;
+inline constexpr size_t kMaxQueryTokens = 1 << 21;
+inline constexpr size_t kMaxQueryHashes = 1 << 17;
+// Of a body without its prompt, for which a JSON document is made: 4,096 items named by SHA-256.
+inline constexpr size_t kMaxQueryRestBytes = 512 << 10;
 inline constexpr size_t kMaxQueryTextBytes = 1024;  // names and salts
 inline constexpr size_t kMaxQueryItems = 4096;      // multimodal items
 inline constexpr size_t kMaxQueryDigestSizes = 16;
@@ -84,7 +89,7 @@ struct Prompt {
   std::string rest;  // the body with an empty array in place of the prompt
   bool taken() const { return !rest.empty(); }
 };
-Prompt TakePrompt(std::string_view body, const PromptMembers& members);
+Result<Prompt> TakePrompt(std::string_view body, const PromptMembers& members);
 
 std::string_view HitName(HitKind hit);  // "full", "partial", "miss"
 

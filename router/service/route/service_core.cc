@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "router/service/http/http_listener.h"
+#include "src/http/loopback.h"
 
 namespace kvcast::router {
 

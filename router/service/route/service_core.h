@@ -9,8 +9,6 @@
 #include <vector>
 
 #include "kvcast/router/prefix_index.h"
-#include "router/service/http/http_message.h"
-#include "router/service/http/http_server.h"
 #include "router/service/ingest/fleet.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/latency.h"
@@ -18,6 +16,7 @@
 #include "router/service/route/query_engine.h"
 #include "router/service/route/reuse_watch.h"
 #include "router/service/route/routing_desk.h"
+#include "src/http/http_server.h"
 
 namespace kvcast::router {
 

@@ -13,8 +13,8 @@
 #include <random>
 #include <thread>
 
-#include "router/service/http/http_fetch.h"
 #include "router/service/ingest/event_feeds.h"
+#include "router/service/ingest/http_fetch.h"
 #include "router/service/ingest/trtllm_writer.h"
 #include "router/service/router_service.h"
 #include "src/stream/waker.h"

@@ -18,7 +18,9 @@ using Json = nlohmann::json;
 
 constexpr std::array<std::string_view, 2> kMembers = {"tokens", "hashes"};
 
-std::optional<NumberArray> Take(std::string_view body) { return TakeNumberArray(body, kMembers); }
+std::optional<NumberArray> Take(std::string_view body) {
+  return TakeNumberArray(body, kMembers, 1000);
+}
 
 TEST(NumberArray, IsTakenOutOfItsObject) {
   const auto array = Take(R"( { "model" : "a\"]", "hashes": [ 0, 7 ,18446744073709551615 ],
@@ -62,6 +64,35 @@ TEST(NumberArray, IsLeftAloneWhereItIsSomethingElse) {
                            "{\"x\": \"hashes\", \"y\": [1]}",
                            "{\"x\": \"\\\",\\\"hashes\\\":[1]\"}"}) {
     EXPECT_FALSE(Take(body)) << body;
+  }
+}
+
+TEST(NumberArray, EndsWhereItIsTooLong) {
+  EXPECT_FALSE(TakeNumberArray(R"({"hashes": [1, 2]})", kMembers, 2)->too_long);
+  EXPECT_TRUE(TakeNumberArray(R"({"hashes": [1, 2, 3)", kMembers, 2)->too_long);
+}
+
+TEST(HashArray, HoldsIntegersOfEitherSignAndHexDigits) {
+  const auto array = TakeHashArray(
+      R"({"x": 1, "hashes": [18446744073709551615, -3, "00fF", -9223372036854775808]})", "hashes",
+      4);
+  ASSERT_TRUE(array);
+  const uint8_t bytes[] = {0x00, 0xff};
+  const std::vector<BlockHash> expected = {BlockHash::FromUnsigned(UINT64_MAX),
+                                           BlockHash::FromSigned(-3), BlockHash::FromBytes(bytes),
+                                           BlockHash::FromSigned(INT64_MIN)};
+  EXPECT_EQ(array->hashes, expected);
+  EXPECT_FALSE(array->too_long);
+  EXPECT_EQ(array->rest, R"({"x": 1, "hashes": []})");
+  EXPECT_TRUE(TakeHashArray(R"({"hashes": ["00", "01"]})", "hashes", 1)->too_long);
+}
+
+TEST(HashArray, IsLeftAloneWhereItIsSomethingElse) {
+  for (const char* element :
+       {"", "0.5", "\"abc\"", "\"\"", "\"0x12\"", "-", "- 1", "-0", "-9223372036854775809", "\"00",
+        "\"\\u0030\\u0030\"", "true", "[1]", "--1", "-01"}) {
+    const std::string body = std::string("{\"hashes\": [") + element + "]}";
+    EXPECT_FALSE(TakeHashArray(body, "hashes", 9)) << body;
   }
 }
 

@@ -162,11 +162,43 @@ INSTANTIATE_TEST_SUITE_P(
                 "prompt_tokens: must be a positive integer"}));
 
 TEST(ParseQuery, DeepNestingCostsNoStackAndNoMemory) {
-  const std::string deep = "{\"tokens\": " + std::string(1 << 20, '[');
+  const std::string deep = "{\"tokens\": " + std::string(1 << 18, '[');
   EXPECT_EQ(ParseQuery(deep).status().message(), "body: not JSON");
   const std::string closed =
       "{\"tokens\": " + std::string(100000, '[') + std::string(100000, ']') + "}";
   EXPECT_EQ(ParseQuery(closed).status().message(), "tokens[0]: not a token id");
+}
+
+std::string Repeated(const std::string& element, size_t count) {
+  std::string text = element;
+  for (size_t i = 1; i < count; ++i) text += "," + element;
+  return "[" + text + "]";
+}
+
+TEST(ParseQuery, PromptsAreBounded) {
+  const auto of = [](const std::string& member, const std::string& element, size_t count) {
+    const auto query = ParseQuery("{\"" + member + "\":" + Repeated(element, count) + "}");
+    return query.ok() ? "" : query.status().message();
+  };
+  EXPECT_EQ(of("tokens", "7", kMaxQueryTokens), "");
+  EXPECT_EQ(of("tokens", "7", kMaxQueryTokens + 1), "tokens: more than 2097152");
+  for (const std::string hash : {"7", "-7", "\"00ff\""}) {
+    EXPECT_EQ(of("hashes", hash, kMaxQueryHashes), "") << hash;
+    EXPECT_EQ(of("hashes", hash, kMaxQueryHashes + 1), "hashes: more than 131072") << hash;
+  }
+}
+
+// A JSON document takes many times the bytes of its text.
+TEST(ParseQuery, WhatIsBesidesThePromptIsBounded) {
+  const auto of = [](const std::string& prompt, size_t bytes) {
+    const std::string body = "{\"tokens\":" + prompt + ",\"a\":0";
+    return ParseQuery(body + std::string(bytes - body.size() - 1, ' ') + "}").status().message();
+  };
+  const std::string refused = "body: longer than 524288 bytes besides the prompt";
+  EXPECT_EQ(of("[1]", kMaxQueryRestBytes), "unknown member: a");
+  EXPECT_EQ(of("[1]", kMaxQueryRestBytes + 2), refused);
+  EXPECT_EQ(of(Repeated("1", 500000), 1000000 + 1000), "unknown member: a");
+  EXPECT_EQ(of("[true]", kMaxQueryRestBytes + 1), refused);
 }
 
 TEST(ParseQuery, TextsAreBounded) {

@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -252,6 +254,73 @@ TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {
   const Status status = RouterService::Start(unreachable).status();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(status.message().substr(0, 8), "engine: ");
+}
+
+// What each route costs at most, and whom it can hold up.
+TEST_F(RouterServiceTest, RoutesHaveLanesAndBounds) {
+  ServiceCore core;
+  std::vector<HttpRoute> routes = OwnRoutes(core, {});
+  for (const auto& more : {FieldRoutes(core), StaticRoutes()}) {
+    routes.insert(routes.end(), more.begin(), more.end());
+  }
+  std::set<std::string> health;
+  std::map<std::string, size_t> large;
+  for (const HttpRoute& route : routes) {
+    if (route.lane == HttpRoute::Lane::kHealth) health.insert(route.path);
+    if (route.max_body_bytes > HttpRoute::kSmallBody) large[route.path] = route.max_body_bytes;
+  }
+  EXPECT_EQ(health, (std::set<std::string>{"/health", "/healthz", "/readyz"}));
+  const size_t query = 16 << 20;
+  EXPECT_EQ(large, (std::map<std::string, size_t>{{"/query", query},
+                                                  {"/query_by_hash", query},
+                                                  {"/v1/events", query},
+                                                  {"/v1/query", query},
+                                                  {"/v1/route", query},
+                                                  {"/v1/sources", 1 << 20}}));
+}
+
+TEST_F(RouterServiceTest, IsHealthyWhileLargeQueriesAndDecisionsAreAnswered) {
+  Start({});
+  std::string body = "{\"tokens\":[1";
+  while (body.size() < (16 << 20) - 10) body += ",123456";  // just more than are taken
+  body += "]}";
+  std::atomic<int> posting{4};
+  std::vector<std::thread> busy;
+  for (int i = 0; i < 4; ++i) {
+    busy.emplace_back([&] {
+      const auto reply = Client().Post("/v1/query", body, "application/json");
+      EXPECT_TRUE(reply && reply->status == 400);
+      --posting;
+    });
+  }
+  busy.emplace_back([&] {
+    while (posting > 0) EXPECT_EQ(Client().Get("/v1/decisions")->status, 200);
+  });
+  do {
+    const auto reply = Client().Get("/healthz");
+    EXPECT_TRUE(reply && reply->status == 200);
+  } while (posting > 0);
+  for (std::thread& thread : busy) thread.join();
+}
+
+TEST_F(RouterServiceTest, PromptsThatAreTooLongAreBadRequests) {
+  Start({});
+  const auto post = [this](const std::string& path, const std::string& member, size_t count) {
+    std::string body = "{\"model_name\":\"m\",\"" + member + "\":[7";
+    if (path.starts_with("/v1")) body = "{\"" + member + "\":[7";
+    for (size_t i = 1; i < count; ++i) body += ",7";
+    const auto reply = Client().Post(path, body + "]}", "application/json");
+    return reply ? std::to_string(reply->status) + Json::parse(reply->body).value("error", "") : "";
+  };
+  constexpr size_t kTokens = (1 << 21) + 1;
+  constexpr size_t kHashes = (1 << 17) + 1;
+  EXPECT_EQ(post("/v1/query", "tokens", kTokens), "400tokens: more than 2097152");
+  EXPECT_EQ(post("/v1/query", "tokens", kTokens - 1), "200");
+  EXPECT_EQ(post("/v1/query", "hashes", kHashes), "400hashes: more than 131072");
+  EXPECT_EQ(post("/v1/query", "hashes", kHashes - 1), "200");
+  EXPECT_EQ(post("/v1/route", "tokens", kTokens), "400tokens: more than 2097152");
+  EXPECT_EQ(post("/query", "token_ids", kTokens), "400token_ids: more than 2097152");
+  EXPECT_EQ(post("/query_by_hash", "block_hashes", kHashes), "400block_hashes: more than 131072");
 }
 
 TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyWhenTold) {

@@ -225,12 +225,14 @@ TEST(ReadConfig, ReadsSourcesWeightsAndAddress) {
   const Status status = ReadConfig(
       R"({"http": "[::1]:9", "sources": [{"name": "w", "endpoint": "e"}], "temperature": 0.5,
           "weights": {"load_token": 0.25, "load_storage_token": 2, "expected_token": 0},
-          "speculative_ms": 0,
+          "speculative_ms": 0, "tls_cert": "c.pem", "tls_key": "k.pem",
           "booking_lifetime_ms": 5})",
       options);
   ASSERT_TRUE(status.ok()) << status.ToString();
   EXPECT_EQ(options.http.address, "[::1]");
   EXPECT_EQ(options.http.port, 9);
+  EXPECT_EQ(options.http.tls_certificate, "c.pem");
+  EXPECT_EQ(options.http.tls_key, "k.pem");
   EXPECT_EQ(options.sources.at(0).worker.name, "w");
   EXPECT_EQ(options.routing.weights.load_token, 0.25);
   EXPECT_EQ(options.routing.weights.load_storage_token, 2);

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/http/http_fetch.h"
+#include "router/service/ingest/http_fetch.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,8 +15,7 @@
 #include <chrono>
 #include <cstring>
 #include <memory>
-
-#include "router/service/http/http_listener.h"
+#include <utility>
 
 namespace kvcast::router {
 namespace {
@@ -43,6 +43,24 @@ std::string_view WithoutSpaces(std::string_view text) {
 bool SameName(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, [](char x, char y) { return (x | 0x20) == (y | 0x20); });
 }
+
+// A file descriptor, closed at the end of its life.
+class Descriptor {
+ public:
+  explicit Descriptor(int fd = -1) : fd_(fd) {}
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(Descriptor&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Descriptor() {
+    if (fd_ >= 0) close(fd_);
+  }
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
 
 Status BadUrl(std::string_view text) {
   return {StatusCode::kInvalidArgument,

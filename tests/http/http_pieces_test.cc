@@ -9,10 +9,10 @@
 #include <string>
 #include <thread>
 
-#include "router/service/http/http_server.h"
-#include "tests/router/service/raw_http.h"
+#include "src/http/http_server.h"
+#include "tests/http/raw_http.h"
 
-namespace kvcast::router {
+namespace kvcast {
 namespace {
 
 using kvcast::testing::RawHttp;
@@ -80,7 +80,9 @@ TEST_F(HttpPiecesTest, EndWithTheConnectionForOldClients) {
 TEST_F(HttpPiecesTest, HeadHasNone) {
   Start();
   RawHttp client(server->port());
-  client.Send("HEAD /endless HTTP/1.1\r\n\r\nGET /hello HTTP/1.1\r\nConnection: close\r\n\r\n");
+  client.Send(
+      "HEAD /endless HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hello HTTP/1.1\r\nHost: "
+      "localhost\r\nConnection: close\r\n\r\n");
   const std::string replies = client.ReadToEnd();
   EXPECT_NE(replies.find("Transfer-Encoding: chunked"), std::string::npos);
   EXPECT_TRUE(replies.ends_with("hi")) << replies;
@@ -90,7 +92,7 @@ TEST_F(HttpPiecesTest, HeadHasNone) {
 TEST_F(HttpPiecesTest, AReplyThatCannotBeEndedHasNoEnd) {
   Start();
   RawHttp client(server->port());
-  client.Send("GET /broken HTTP/1.1\r\n\r\n");
+  client.Send("GET /broken HTTP/1.1\r\nHost: localhost\r\n\r\n");
   const std::string reply = client.ReadToEnd();
   EXPECT_TRUE(reply.ends_with("2\r\n1;\r\n")) << reply;
 }
@@ -100,7 +102,7 @@ TEST_F(HttpPiecesTest, AReplyThatCannotBeEndedHasNoEnd) {
 TEST_F(HttpPiecesTest, AClientThatDoesNotReadHoldsNobodyUp) {
   Start();
   RawHttp stalled(server->port());
-  stalled.Send("GET /endless HTTP/1.1\r\n\r\n");
+  stalled.Send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
   while (server->counters().held_bytes < kBig / 2) std::this_thread::yield();
   const int then = made;
   httplib::Client client("127.0.0.1", server->port());
@@ -114,7 +116,7 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadIsGivenUp) {
   options.write_timeout_ms = 1;
   Start(options);
   RawHttp stalled(server->port());
-  stalled.Send("GET /endless HTTP/1.1\r\n\r\n");
+  stalled.Send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
   while (released == 0) std::this_thread::yield();
   while (server->counters().connections > 0) std::this_thread::yield();
   EXPECT_EQ(server->counters().held_bytes, 0u);
@@ -126,7 +128,7 @@ TEST_F(HttpPiecesTest, AReplyHasItsTime) {
   options.pieces_timeout_ms = 50;
   Start(options);
   RawHttp reader(server->port());
-  reader.Send("GET /endless HTTP/1.1\r\n\r\n");
+  reader.Send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
   std::atomic<bool> over{false};
   std::thread reading([&] {
     while (!over && !reader.ReadUpTo("x").empty()) {
@@ -143,7 +145,7 @@ TEST_F(HttpPiecesTest, StopEndsThem) {
   options.drain_timeout_ms = 1;
   Start(options);
   RawHttp stalled(server->port());
-  stalled.Send("GET /endless HTTP/1.1\r\n\r\n");
+  stalled.Send("GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n");
   while (made == 0) std::this_thread::yield();
   server->Stop();
   server.reset();
@@ -151,4 +153,4 @@ TEST_F(HttpPiecesTest, StopEndsThem) {
 }
 
 }  // namespace
-}  // namespace kvcast::router
+}  // namespace kvcast

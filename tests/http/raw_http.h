@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,6 +42,7 @@ class RawHttp {
     }
     return true;
   }
+  void EndSending() { shutdown(fd_, SHUT_WR); }
   // What comes until the server ends the connection; "timeout" if it does not.
   std::string ReadToEnd() {
     char buffer[4096];

@@ -1,0 +1,295 @@
+// Requests and replies of one connection: what comes is read, routed, answered and sent.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <array>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "src/http/loopback.h"
+#include "src/http/reply_text.h"
+#include "src/http/server_impl.h"
+
+namespace kvcast {
+namespace {
+
+constexpr int64_t kLingerMs = 1000;
+// A request that holds less is not refused for want of room, so that health checks go through.
+constexpr size_t kSmallBytes = 4 << 10;
+constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+const char* MethodName(HttpRoute::Method method) {
+  constexpr std::array kNames = {"GET", "POST", "DELETE"};
+  return kNames[static_cast<size_t>(method)];
+}
+
+// Handlers are ours; what one throws all the same (memory) must not end the process.
+HttpReply Handle(const HttpRoute& route, const HttpRequest& request) {
+  try {
+    return route.handler(request);
+  } catch (...) {
+    return HttpError(500, "internal error");
+  }
+}
+
+// nullopt: the reply cannot be ended, and the client must see that it is not whole.
+std::optional<std::string> NextPiece(const std::function<std::string()>& next) {
+  try {
+    return next();
+  } catch (...) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+void HttpServer::Impl::Read(const Shared& connection) {
+  if (connection->reading || connection->ended) return;
+  connection->reading = true;
+  connection->stream.AsyncRead([this, connection](const Error& error, std::string_view bytes) {
+    connection->reading = false;
+    if (!connection->closed) OnRead(connection, error, bytes);
+  });
+}
+
+void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,
+                              std::string_view bytes) {
+  connection->ended = error.failed();
+  if (connection->closing) {
+    if (connection->ended && connection->lingering) return Close(connection);
+    return Read(connection);
+  }
+  if (connection->ended) return Close(connection);  // nobody waits for an answer to a part
+  const auto room = connection->in.prepare(bytes.size());
+  std::copy(bytes.begin(), bytes.end(), static_cast<char*>(room.data()));
+  connection->in.commit(bytes.size());
+  Advance(connection);
+}
+
+// Reads the next request out of what is here; until it is whole, waits for more.
+void HttpServer::Impl::Advance(const Shared& connection) {
+  using State = RequestReader::State;
+  if (!connection->began && connection->in.size() > 0) {
+    connection->began = true;
+    connection->deadline_ms = NowMs() + options_.request_timeout_ms;
+  }
+  const State state = connection->reader.Read(connection->in);
+  if (connection->in.size() == 0) connection->in.shrink_to_fit();
+  CountHeld(*connection);
+  if (state == State::kBad) return Answer(connection, connection->reader.error(), false);
+  if (!FindRoom(connection)) return;
+  if (state == State::kComplete) return Dispatch(connection);
+  if (!connection->reader.TakeAwaitsContinue()) return Read(connection);
+  connection->out += kContinue;
+  Send(connection);
+}
+
+void HttpServer::Impl::CountHeld(Connection& connection) {
+  using State = RequestReader::State;
+  const size_t now = connection.in.size() + connection.reader.held_bytes() + connection.out.size();
+  const State state = connection.reader.state();
+  const bool unfinished =
+      !connection.closing && now > kSmallBytes && (state == State::kHead || state == State::kBody);
+  if (connection.unfinished) unfinished_.erase({connection.held, ~connection.id});
+  if (unfinished) unfinished_.emplace(now, ~connection.id);
+  connection.unfinished = unfinished;
+  held_ += now - connection.held;
+  connection.held = now;
+}
+
+// False: the connection's own request had to go.
+bool HttpServer::Impl::FindRoom(const Shared& connection) {
+  while (held_ > options_.max_held_bytes) {
+    Shared largest = connection;
+    if (!unfinished_.empty()) largest = connections_.at(~unfinished_.rbegin()->second);
+    if (largest->held <= kSmallBytes) return true;
+    ++refused_bytes_;
+    largest->reader.Drop();
+    largest->in = {};
+    if (largest->writing) {
+      Close(largest);
+    } else {
+      Answer(largest, HttpError(503, "too many requests at once"), false);
+    }
+    if (largest == connection) return false;
+  }
+  return true;
+}
+
+// What a page of another site makes a browser send has an Origin, or a Host that is not ours.
+std::optional<HttpReply> HttpServer::Impl::Refusal(const HttpRequest& request) const {
+  const std::string_view host = request.Header("host");
+  if (local_only_ && !host.empty() && !IsLoopbackHost(host)) {
+    return HttpError(403, "host: this service answers on loopback names only");
+  }
+  const std::string_view origin = request.Header("origin");
+  if (origin.empty() || request.method == "GET" || request.method == "HEAD") return std::nullopt;
+  const size_t scheme = origin.find("://");
+  if (scheme != std::string_view::npos && origin.substr(scheme + 3) == host) return std::nullopt;
+  return HttpError(403, "origin: requests of other sites' pages are not answered");
+}
+
+const HttpRoute* HttpServer::Impl::FindRoute(const HttpRequest& request, HttpReply& refusal) const {
+  const auto path = routes_.find(request.path);
+  if (path == routes_.end()) {
+    refusal = HttpError(404, "no such path");
+    return nullptr;
+  }
+  const std::string method = request.method == "HEAD" ? "GET" : request.method;
+  std::string allowed;
+  for (const HttpRoute& route : path->second) {
+    if (method == MethodName(route.method)) return &route;
+    allowed += (allowed.empty() ? "" : ", ") + std::string(MethodName(route.method));
+  }
+  refusal = HttpError(405, "method not allowed, but: " + allowed);
+  refusal.headers.emplace_back("Allow", allowed);
+  return nullptr;
+}
+
+size_t HttpServer::Impl::BodyBound(const HttpRequest& head) const {
+  HttpReply ignored;
+  const HttpRoute* const route = FindRoute(head, ignored);
+  return route == nullptr ? HttpRoute::kSmallBody : route->max_body_bytes;
+}
+
+HttpServer::Impl::Pool& HttpServer::Impl::PoolOf(HttpRoute::Lane lane) {
+  if (lane == HttpRoute::Lane::kHealth) return *health_pool_;
+  return lane == HttpRoute::Lane::kObserver ? *observer_pool_ : *query_pool_;
+}
+
+void HttpServer::Impl::Dispatch(const Shared& connection) {
+  HttpRequest request = connection->reader.Take();
+  const bool head_only = request.method == "HEAD";
+  if (const auto refusal = Refusal(request)) {
+    return Answer(connection, *refusal, false, head_only);
+  }
+  HttpReply refused;
+  const HttpRoute* const route = FindRoute(request, refused);
+  if (route == nullptr) return Answer(connection, refused, request.keep_alive, head_only);
+  NoteBusy(*connection);
+  Pool& pool = PoolOf(route->lane);
+  boost::asio::post(
+      pool, [this, connection, route, &pool, request = std::move(request), head_only] {
+        HttpReply reply = Handle(*route, request);
+        const bool in_pieces = reply.next_piece != nullptr;
+        const bool chunks = request.takes_chunks;
+        const bool stays = request.keep_alive && !stopping_ && (!in_pieces || chunks);
+        Finished finished{RenderReply(reply, stays, head_only, chunks), stays, {}};
+        if (in_pieces && !head_only) {
+          finished.pieces =
+              std::make_shared<Pieces>(Pieces{std::move(reply.next_piece), &pool, chunks, stays});
+        }
+        Finish(connection, std::move(finished));
+      });
+}
+
+void HttpServer::Impl::PostNextPiece(const Shared& connection) {
+  if (NowMs() >= connection->pieces_until_ms) {
+    ++timed_out_;
+    return Close(connection);
+  }
+  NoteBusy(*connection);
+  auto pieces = std::exchange(connection->pieces, {});
+  Pool& pool = *pieces->pool;
+  boost::asio::post(pool, [this, connection, pieces = std::move(pieces)]() mutable {
+    const std::optional<std::string> piece = NextPiece(pieces->next);
+    Finished finished{"", piece && pieces->keep_alive, {}};
+    if (piece) finished.bytes = pieces->chunks ? RenderChunk(*piece) : *piece;
+    if (piece && !piece->empty()) finished.pieces = std::move(pieces);
+    pieces.reset();  // what it holds is free before the client knows that it is over
+    Finish(connection, std::move(finished));
+  });
+}
+
+void HttpServer::Impl::Finish(Shared connection, Finished finished) {
+  boost::asio::post(
+      io_, [this, connection = std::move(connection), finished = std::move(finished)]() mutable {
+        if (!connection->closed) OnFinished(connection, std::move(finished));
+      });
+}
+
+void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
+  NoteQuiet(*connection);
+  if (finished.pieces && connection->pieces_until_ms == 0) {
+    connection->pieces_until_ms = NowMs() + options_.pieces_timeout_ms;
+  }
+  connection->pieces = std::move(finished.pieces);
+  connection->out += finished.bytes;
+  connection->closing = !finished.keep_alive;
+  Send(connection);
+}
+
+void HttpServer::Impl::NoteBusy(Connection& connection) {
+  connection.busy = true;
+  quiet_.erase(connection.quiet);
+}
+
+void HttpServer::Impl::NoteQuiet(Connection& connection) {
+  connection.busy = false;
+  connection.quiet = quiet_.insert(quiet_.end(), connection.id);
+}
+
+void HttpServer::Impl::Answer(const Shared& connection, const HttpReply& reply, bool keep_alive,
+                              bool head_only) {
+  keep_alive = keep_alive && !stopping_;
+  connection->out += RenderReply(reply, keep_alive, head_only);
+  connection->closing = !keep_alive;
+  Send(connection);
+}
+
+void HttpServer::Impl::Send(const Shared& connection) {
+  connection->deadline_ms = WriteDeadline(*connection);
+  CountHeld(*connection);
+  if (!connection->writing) Write(connection);
+}
+
+void HttpServer::Impl::Write(const Shared& connection) {
+  if (connection->sent == connection->out.size()) return OnSent(connection);
+  connection->writing = true;
+  connection->stream.AsyncWrite(std::string_view(connection->out).substr(connection->sent),
+                                [this, connection](const Error& error, size_t bytes) {
+                                  connection->writing = false;
+                                  if (connection->closed) return;
+                                  if (error) return Close(connection);
+                                  connection->sent += bytes;
+                                  connection->deadline_ms = WriteDeadline(*connection);
+                                  Write(connection);
+                                });
+}
+
+int64_t HttpServer::Impl::WriteDeadline(const Connection& connection) const {
+  const int64_t deadline_ms = NowMs() + options_.write_timeout_ms;
+  return connection.pieces_until_ms == 0 ? deadline_ms
+                                         : std::min(deadline_ms, connection.pieces_until_ms);
+}
+
+void HttpServer::Impl::OnSent(const Shared& connection) {
+  connection->out = {};
+  connection->sent = 0;
+  CountHeld(*connection);
+  if (connection->pieces) return PostNextPiece(connection);
+  connection->pieces_until_ms = 0;
+  if (connection->closing) return Linger(connection);
+  if (connection->reader.state() == RequestReader::State::kBody) {  // after "100 Continue"
+    connection->deadline_ms = NowMs() + options_.request_timeout_ms;
+    return Read(connection);
+  }
+  connection->began = false;
+  if (drain_until_ms_ != 0) return Close(connection);
+  connection->deadline_ms = NowMs() + options_.idle_timeout_ms;
+  return connection->in.size() > 0 ? Advance(connection) : Read(connection);
+}
+
+// A close with bytes of the client unread would reset the connection, and the answer could be lost.
+void HttpServer::Impl::Linger(const Shared& connection) {
+  connection->lingering = true;
+  connection->began = false;
+  connection->in = {};
+  CountHeld(*connection);
+  connection->deadline_ms = NowMs() + kLingerMs;
+  connection->stream.AsyncEnd([this, connection] {
+    if (connection->closed) return;
+    return connection->ended ? Close(connection) : Read(connection);
+  });
+}
+
+}  // namespace kvcast

@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/http/http_server.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <chrono>
+#include <utility>
+
+#include "src/http/loopback.h"
+#include "src/http/server_impl.h"
+
+namespace kvcast {
+namespace {
+
+namespace asio = boost::asio;
+using asio::ip::tcp;
+
+constexpr int kTickMs = 250;
+constexpr int kBacklog = 4096;
+constexpr size_t kReservedFiles = 256;
+
+// Files that this process may open, less a reserve for sockets of other parts.
+size_t OpenFilesForConnections() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kReservedFiles;
+  const auto files = static_cast<size_t>(std::min<rlim_t>(limit.rlim_cur, 1 << 24));
+  return files > 2 * kReservedFiles ? files - kReservedFiles : std::max<size_t>(files / 2, 1);
+}
+
+// Asio 1.74 leaves sockets to the programs that this one starts.
+void CloseInChildren(int socket) { fcntl(socket, F_SETFD, FD_CLOEXEC); }
+
+Status Invalid(const std::string& text) { return {StatusCode::kInvalidArgument, "http: " + text}; }
+
+}  // namespace
+
+HttpServer::Impl::Impl(const HttpOptions& options)
+    : options_(options),
+      local_only_(IsLoopbackAddress(options.address)),
+      max_connections_(std::min(options.max_connections, OpenFilesForConnections())) {}
+
+HttpServer::Impl::Connection::Connection(uint64_t number, HttpStream::Socket socket, Impl& server)
+    : id(number),
+      stream(std::move(socket), server.tls_ ? &*server.tls_ : nullptr, server.scratch_),
+      reader(server.options_.limits,
+             [&server](const HttpRequest& head) { return server.BodyBound(head); }) {}
+
+int64_t HttpServer::Impl::NowMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
+  if (options_.threads < 1 || options_.port < 0 || options_.port > 65535) {
+    return Invalid("port or threads out of range");
+  }
+  if (Status status = LoadCertificate(); !status.ok()) return status;
+  if (Status status = Listen(); !status.ok()) return status;
+  for (HttpRoute& route : routes) routes_[route.path].push_back(std::move(route));
+  query_pool_.emplace(static_cast<size_t>(options_.threads));
+  observer_pool_.emplace(size_t{1});
+  health_pool_.emplace(size_t{1});
+  Accept();
+  SweepLater();
+  loop_ = std::thread([this] { io_.run(); });
+  return Status();
+}
+
+Status HttpServer::Impl::LoadCertificate() {
+  const std::string& certificate = options_.tls_certificate;
+  const std::string& key = options_.tls_key;
+  if (certificate.empty() != key.empty()) return Invalid("TLS takes a certificate and a key");
+  if (certificate.empty()) return Status();
+  using Context = asio::ssl::context;
+  tls_.emplace(Context::tls_server);
+  Error error;
+  tls_->set_options(Context::no_sslv2 | Context::no_sslv3 | Context::no_tlsv1 |
+                        Context::no_tlsv1_1 | SSL_OP_NO_RENEGOTIATION,
+                    error);
+  tls_->use_certificate_chain_file(certificate, error);
+  if (error) return Invalid("TLS certificate " + certificate + ": " + error.message());
+  tls_->use_private_key_file(key, Context::pem, error);
+  if (error) return Invalid("TLS key " + key + ": " + error.message());
+  return Status();
+}
+
+Status HttpServer::Impl::Listen() {
+  const std::string& address = options_.address;
+  const bool brackets = address.starts_with('[') && address.ends_with(']');
+  const std::string name = brackets ? address.substr(1, address.size() - 2) : address;
+  Error error;
+  const auto found = tcp::resolver(io_).resolve(name, std::to_string(options_.port),
+                                                tcp::resolver::passive, error);
+  for (const auto& entry : found) {
+    const tcp::endpoint endpoint = entry.endpoint();
+    Error ignored;
+    acceptor_.close(ignored);
+    acceptor_.open(endpoint.protocol(), error);
+    if (error) continue;
+    CloseInChildren(acceptor_.native_handle());
+    acceptor_.set_option(tcp::acceptor::reuse_address(true), ignored);
+    acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(kBacklog, error);
+    if (error) continue;
+    port_ = acceptor_.local_endpoint(ignored).port();
+    return Status();
+  }
+  return Status(StatusCode::kUnavailable,
+                "http: cannot listen on " + address + ":" + std::to_string(options_.port));
+}
+
+// One at a time: those that are connected do not wait for a flood.
+void HttpServer::Impl::Accept() {
+  acceptor_.async_accept([this](const Error& error, tcp::socket socket) {
+    if (!acceptor_.is_open()) return;
+    if (!error) Admit(std::move(socket));
+    const bool no_files = error == asio::error::no_descriptors ||
+                          error == boost::system::errc::too_many_files_open_in_system;
+    accept_paused_ = error && !(no_files && MakeRoom());
+    if (!accept_paused_) Accept();
+  });
+}
+
+void HttpServer::Impl::Admit(tcp::socket socket) {
+  ++accepted_;
+  if (connections_.size() >= max_connections_ && !MakeRoom()) {
+    ++evicted_;
+    return;
+  }
+  CloseInChildren(socket.native_handle());
+  const auto connection = std::make_shared<Connection>(next_id_++, std::move(socket), *this);
+  connection->deadline_ms = NowMs() + options_.idle_timeout_ms;
+  connection->quiet = quiet_.insert(quiet_.end(), connection->id);
+  connections_.emplace(connection->id, connection);
+  ++open_;
+  return connection->stream.has_tls() ? Handshake(connection) : Read(connection);
+}
+
+void HttpServer::Impl::Handshake(const Shared& connection) {
+  connection->handshaking = true;
+  connection->deadline_ms = NowMs() + options_.request_timeout_ms;
+  connection->stream.AsyncHandshake([this, connection](const Error& error) {
+    if (connection->closed) return;
+    if (error) return Close(connection);
+    connection->handshaking = false;
+    connection->deadline_ms = NowMs() + options_.idle_timeout_ms;
+    Read(connection);
+  });
+}
+
+bool HttpServer::Impl::MakeRoom() {
+  if (quiet_.empty()) return false;
+  ++evicted_;
+  Close(Shared(connections_.at(quiet_.front())));
+  return true;
+}
+
+void HttpServer::Impl::Close(const Shared& connection) {
+  if (std::exchange(connection->closed, true)) return;
+  connection->stream.Close();
+  held_ -= connection->held;
+  if (connection->unfinished) unfinished_.erase({connection->held, ~connection->id});
+  if (!connection->busy) quiet_.erase(connection->quiet);
+  connection->pieces = nullptr;
+  --open_;
+  connections_.erase(connection->id);
+  if (drain_until_ms_ != 0 && connections_.empty()) io_.stop();
+}
+
+void HttpServer::Impl::SweepLater() {
+  sweep_.expires_after(std::chrono::milliseconds(kTickMs));
+  sweep_.async_wait([this](const Error& error) {
+    if (error) return;
+    Sweep();
+    if (drain_until_ms_ != 0) Drain();
+    if (std::exchange(accept_paused_, false) && acceptor_.is_open()) Accept();
+    SweepLater();
+  });
+}
+
+void HttpServer::Impl::Sweep() {
+  const int64_t now_ms = NowMs();
+  std::vector<Shared> late;
+  for (const auto& [id, connection] : connections_) {
+    if (!connection->busy && now_ms >= connection->deadline_ms) late.push_back(connection);
+  }
+  for (const Shared& connection : late) {
+    if (connection->began) ++timed_out_;
+    if (!connection->began || connection->writing) {
+      Close(connection);
+    } else {
+      Answer(connection, HttpError(408, "request: not complete in time"), false);
+    }
+  }
+}
+
+// Keeps what has begun, up to the deadline, and what was answered with the end of its connection.
+void HttpServer::Impl::Drain() {
+  Error ignored;
+  acceptor_.close(ignored);
+  const int64_t now_ms = NowMs();
+  if (drain_until_ms_ == 0) drain_until_ms_ = now_ms + options_.drain_timeout_ms;
+  std::vector<Shared> ends;
+  for (const auto& [id, connection] : connections_) {
+    const bool stays = connection->began || connection->lingering;
+    if (!stays || now_ms >= drain_until_ms_) ends.push_back(connection);
+  }
+  for (const Shared& connection : ends) Close(connection);
+  if (connections_.empty()) io_.stop();
+}
+
+void HttpServer::Impl::Stop() {
+  stopping_ = true;
+  if (loop_.joinable()) {
+    asio::post(io_, [this] { Drain(); });
+    loop_.join();
+  }
+  // After the loop, which drops what these may still finish.
+  for (auto* pool : {&query_pool_, &observer_pool_, &health_pool_}) {
+    if (*pool) (*pool)->join();
+  }
+}
+
+HttpCounters HttpServer::Impl::counters() const {
+  return {.connections = open_,
+          .accepted = accepted_,
+          .evicted = evicted_,
+          .timed_out = timed_out_,
+          .refused_bytes = refused_bytes_,
+          .held_bytes = held_};
+}
+
+HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+HttpServer::~HttpServer() { Stop(); }
+
+Result<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpOptions& options,
+                                                      std::vector<HttpRoute> routes) {
+  std::unique_ptr<HttpServer> server(new HttpServer(std::make_unique<Impl>(options)));
+  if (const Status started = server->impl_->Start(std::move(routes)); !started.ok()) {
+    return started;
+  }
+  return server;
+}
+
+int HttpServer::port() const { return impl_->port(); }
+HttpCounters HttpServer::counters() const { return impl_->counters(); }
+void HttpServer::Stop() { impl_->Stop(); }
+
+}  // namespace kvcast

@@ -1,0 +1,110 @@
+// HttpStream: a connection's bytes, with or without TLS. Handlers keep it alive; they run on the
+// thread of its io_context.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <array>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <memory>
+#include <string_view>
+#include <utility>  // Boost.Asio 1.74 lacks it
+#include <vector>
+
+namespace kvcast {
+
+class HttpStream {
+ public:
+  using Error = boost::system::error_code;
+  using Socket = boost::asio::ip::tcp::socket;
+  using Scratch = std::array<char, 64 << 10>;
+
+  // `scratch` is that of all connections: an idle one holds no memory for what may come.
+  // `context`: nullptr is without TLS.
+  HttpStream(Socket socket, boost::asio::ssl::context* context, Scratch& scratch)
+      : socket_(std::move(socket)), scratch_(scratch) {
+    Error ignored;
+    socket_.non_blocking(true, ignored);
+    socket_.set_option(boost::asio::ip::tcp::no_delay(true), ignored);
+    if (context != nullptr) tls_ = std::make_unique<Tls>(socket_, *context);
+  }
+
+  bool has_tls() const { return tls_ != nullptr; }
+
+  template <typename Handler>  // (Error)
+  void AsyncHandshake(Handler handler) {
+    tls_->stream.async_handshake(boost::asio::ssl::stream_base::server, std::move(handler));
+  }
+
+  // One at a time. The bytes are the handler's only while it runs.
+  template <typename Handler>  // (Error, std::string_view)
+  void AsyncRead(Handler handler) {
+    if (tls_ && !tls_->ended) {
+      tls_->stream.async_read_some(
+          boost::asio::buffer(tls_->input),
+          [this, handler = std::move(handler)](const Error& error, size_t bytes) mutable {
+            handler(error, std::string_view(tls_->input.data(), bytes));
+          });
+      return;
+    }
+    socket_.async_wait(Socket::wait_read,
+                       [this, handler = std::move(handler)](Error error) mutable {
+                         size_t bytes = 0;
+                         if (!error)
+                           bytes = socket_.read_some(boost::asio::buffer(scratch_), error);
+                         if (error == boost::asio::error::would_block) error = {};
+                         handler(error, std::string_view(scratch_.data(), bytes));
+                       });
+  }
+
+  // One at a time; may send less.
+  template <typename Handler>  // (Error, size_t)
+  void AsyncWrite(std::string_view bytes, Handler handler) {
+    const boost::asio::const_buffer buffer(bytes.data(), bytes.size());
+    if (tls_) {
+      tls_->stream.async_write_some(buffer, std::move(handler));
+    } else {
+      socket_.async_write_some(buffer, std::move(handler));
+    }
+  }
+
+  // Says that nothing more is sent. What is read after that is of no worth.
+  template <typename Handler>  // ()
+  void AsyncEnd(Handler handler) {
+    if (!tls_) {
+      EndSocket();
+      return handler();
+    }
+    tls_->stream.async_shutdown([this, handler = std::move(handler)](const Error&) mutable {
+      tls_->ended = true;
+      EndSocket();
+      handler();
+    });
+  }
+
+  void Close() {
+    Error ignored;
+    socket_.close(ignored);
+  }
+
+ private:
+  struct Tls {
+    Tls(Socket& socket, boost::asio::ssl::context& context) : stream(socket, context) {}
+    boost::asio::ssl::stream<Socket&> stream;
+    std::array<char, 4 << 10> input;
+    bool ended = false;
+  };
+
+  void EndSocket() {
+    Error ignored;
+    socket_.shutdown(Socket::shutdown_send, ignored);
+  }
+
+  Socket socket_;
+  Scratch& scratch_;
+  std::unique_ptr<Tls> tls_;
+};
+
+}  // namespace kvcast

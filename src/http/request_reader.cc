@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/http/request_reader.h"
+
+#include <algorithm>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/basic_parser.hpp>
+#include <boost/beast/http/error.hpp>
+#include <string>
+
+#include "src/http/request_target.h"
+
+namespace kvcast {
+namespace {
+
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using beast::error_code;
+using Text = beast::string_view;
+
+std::string_view View(Text text) { return {text.data(), text.size()}; }
+
+std::string LowerCase(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = beast::detail::ascii_tolower(c);
+  return lower;
+}
+
+bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7f'; }
+
+}  // namespace
+
+// The checks here are those that Beast leaves out.
+class RequestReader::Parser final : public http::basic_parser<true> {
+ public:
+  Parser(const HttpLimits& limits, const BodyBound& body_bound)
+      : body_bound_(body_bound), most_(limits.max_body_bytes) {
+    eager(true);
+    header_limit(static_cast<uint32_t>(limits.max_head_bytes));
+    body_limit(most_);
+  }
+
+  HttpRequest request;
+  bool awaits_continue = false;
+  int status = 0;  // of the refusal; 0: none
+  std::string refusal;
+
+  void Explain(const error_code& error, size_t max_head_bytes) {
+    if (status != 0) return;
+    status = 400;
+    if (error == http::error::header_limit) {
+      status = 431;
+      refusal = "head: longer than " + std::to_string(max_head_bytes) + " bytes";
+    } else if (error == http::error::body_limit) {
+      status = 413;
+      refusal = "body: longer than " + std::to_string(most_) + " bytes";
+    } else if (error == http::error::bad_content_length) {
+      refusal = "Content-Length: not one number";
+    } else {
+      refusal = is_header_done() ? "body: broken chunk" : "head: not HTTP/1.1";
+    }
+  }
+
+ private:
+  void Refuse(int code, std::string text, error_code& error) {
+    status = code;
+    refusal = std::move(text);
+    error = http::error::bad_field;
+  }
+
+  void on_request_impl(http::verb, Text method, Text target, int version,
+                       error_code& error) override {
+    if (version != 10 && version != 11) return Refuse(400, "head: not HTTP/1.1", error);
+    request.method = View(method);
+    request.takes_chunks = version == 11;
+    if (!ReadTarget(View(target), request)) Refuse(400, "path: broken percent escape", error);
+  }
+  void on_response_impl(int, Text, int, error_code&) override {}
+
+  void on_field_impl(http::field field, Text name, Text value, error_code& error) override {
+    if (is_header_done()) return;  // a trailer
+    const auto [it, added] =
+        request.headers.emplace(LowerCase(View(name)), std::string(View(value)));
+    const bool once = field == http::field::content_length || field == http::field::host ||
+                      field == http::field::transfer_encoding;
+    if (!added && once) return Refuse(400, it->first + ": sent twice", error);
+    if (!added) it->second.append(", ").append(View(value));
+    const bool digits = View(value).find_first_not_of("0123456789") == std::string_view::npos;
+    if (field == http::field::content_length && !digits) {
+      return Refuse(400, "Content-Length: not one number", error);
+    }
+    if (field == http::field::transfer_encoding && !beast::iequals(value, "chunked")) {
+      return Refuse(400, "body: transfer encoding other than chunked", error);
+    }
+    if (field == http::field::expect) awaits_continue = beast::iequals(value, "100-continue");
+  }
+
+  void on_header_impl(error_code& error) override {
+    if (request.takes_chunks && !request.headers.contains("host")) {
+      return Refuse(400, "host: needed", error);
+    }
+    if (!request.takes_chunks && chunked()) {
+      return Refuse(400, "body: chunks in HTTP/1.0", error);
+    }
+    request.keep_alive = keep_alive();
+    const uint64_t length = content_length().value_or(0);
+    awaits_continue = awaits_continue && (chunked() || length > 0);
+    if (body_bound_) most_ = std::min(most_, body_bound_(request));
+    body_limit(most_);
+    if (length > most_) error = http::error::body_limit;
+  }
+
+  void on_body_init_impl(const boost::optional<uint64_t>&, error_code&) override {}
+  size_t on_body_impl(Text body, error_code&) override {
+    request.body.append(body.data(), body.size());
+    return body.size();
+  }
+  void on_chunk_header_impl(uint64_t, Text extension, error_code& error) override {
+    // Beast takes any byte in a quoted extension, line ends too.
+    if (std::ranges::any_of(extension, IsControl)) error = http::error::bad_chunk_extension;
+  }
+  size_t on_chunk_body_impl(uint64_t, Text body, error_code&) override {
+    request.body.append(body.data(), body.size());
+    return body.size();
+  }
+  void on_finish_impl(error_code&) override {}
+
+  const BodyBound& body_bound_;
+  size_t most_;
+};
+
+RequestReader::RequestReader(const HttpLimits& limits, BodyBound body_bound)
+    : limits_(limits), body_bound_(std::move(body_bound)) {}
+RequestReader::~RequestReader() = default;
+
+size_t RequestReader::held_bytes() const { return parser_ ? parser_->request.body.size() : 0; }
+
+RequestReader::State RequestReader::Fail(int status, const std::string& text) {
+  error_ = HttpError(status, text);
+  parser_ = nullptr;
+  return state_ = State::kBad;
+}
+
+void RequestReader::Drop() {
+  parser_ = nullptr;
+  state_ = State::kBad;
+}
+
+HttpRequest RequestReader::Take() {
+  state_ = State::kHead;
+  HttpRequest request = std::move(parser_->request);
+  parser_ = nullptr;
+  return request;
+}
+
+// Empty lines before a request are left over from sloppy clients.
+static void SkipEmptyLines(beast::flat_buffer& input) {
+  const std::string_view text(static_cast<const char*>(input.data().data()), input.size());
+  size_t at = 0;
+  while (text.substr(at).starts_with("\r\n")) at += 2;
+  input.consume(at);
+}
+
+RequestReader::State RequestReader::Read(beast::flat_buffer& input) {
+  if (state_ == State::kBad || state_ == State::kComplete) return state_;
+  if (!parser_) {
+    SkipEmptyLines(input);
+    const auto* const first = static_cast<const char*>(input.data().data());
+    if (input.size() == 0 || (input.size() == 1 && *first == '\r')) return state_;
+    parser_ = std::make_unique<Parser>(limits_, body_bound_);
+  }
+  const bool had_head = parser_->is_header_done();
+  error_code error;
+  input.consume(parser_->put(input.data(), error));
+  if (error && error != http::error::need_more) {
+    parser_->Explain(error, limits_.max_head_bytes);
+    return Fail(parser_->status, parser_->refusal);
+  }
+  if (!had_head && parser_->is_header_done()) awaits_continue_ = parser_->awaits_continue;
+  if (parser_->is_done()) return state_ = State::kComplete;
+  // What the parser leaves of a body is a line of a chunk, or trailers.
+  if (parser_->is_header_done() && input.size() > limits_.max_head_bytes) {
+    return Fail(431, "body: a chunk's line, or trailers, longer than " +
+                         std::to_string(limits_.max_head_bytes) + " bytes");
+  }
+  return state_ = parser_->is_header_done() ? State::kBody : State::kHead;
+}
+
+}  // namespace kvcast

@@ -1,0 +1,150 @@
+// The server behind HttpServer. All members are of the loop's thread, unless they say otherwise.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "src/http/http_server.h"
+#include "src/http/http_stream.h"
+#include "src/http/request_reader.h"
+
+namespace kvcast {
+
+class HttpServer::Impl {
+ public:
+  explicit Impl(const HttpOptions& options);
+
+  Status Start(std::vector<HttpRoute> routes);
+  void Stop();
+  int port() const { return port_; }
+  HttpCounters counters() const;
+
+ private:
+  using Error = HttpStream::Error;
+  using Pool = boost::asio::thread_pool;
+
+  // What is still to come of a reply in pieces.
+  struct Pieces {
+    std::function<std::string()> next;
+    Pool* pool = nullptr;  // where it is made
+    bool chunks = true;
+    bool keep_alive = false;
+  };
+  struct Connection {
+    Connection(uint64_t number, HttpStream::Socket socket, Impl& server);
+
+    const uint64_t id;
+    HttpStream stream;
+    RequestReader reader;
+    boost::beast::flat_buffer in;
+    std::string out;
+    size_t sent = 0;          // of out
+    size_t held = 0;          // as counted in the server's sum
+    int64_t deadline_ms = 0;  // of what it is in the middle of
+    bool handshaking = false;
+    bool began = false;                   // a request's first byte is here
+    bool busy = false;                    // a handler has its request
+    bool reading = false;                 // a read is under way
+    bool writing = false;                 // a write is under way
+    bool closing = false;                 // after what is in out
+    bool lingering = false;               // all is said; what still comes is thrown away
+    bool ended = false;                   // the client sends nothing more
+    bool closed = false;                  // and no longer among the server's
+    bool unfinished = false;              // in Impl::unfinished_
+    std::shared_ptr<Pieces> pieces;       // nullptr: out is all of the reply
+    int64_t pieces_until_ms = 0;          // 0: no reply in pieces
+    std::list<uint64_t>::iterator quiet;  // in Impl::quiet_; not if busy
+  };
+  using Shared = std::shared_ptr<Connection>;
+  struct Finished {
+    std::string bytes;
+    bool keep_alive = false;
+    std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
+  };
+
+  // http_server.cc: connections come and go.
+  Status Listen();
+  Status LoadCertificate();
+  void Accept();
+  void Admit(HttpStream::Socket socket);
+  void Handshake(const Shared& connection);
+  bool MakeRoom();
+  void Close(const Shared& connection);
+  void SweepLater();
+  void Sweep();
+  void Drain();
+
+  // exchange.cc: requests and replies of one.
+  void Read(const Shared& connection);
+  void OnRead(const Shared& connection, const Error& error, std::string_view bytes);
+  void Advance(const Shared& connection);
+  void CountHeld(Connection& connection);
+  bool FindRoom(const Shared& connection);
+  size_t BodyBound(const HttpRequest& head) const;
+  const HttpRoute* FindRoute(const HttpRequest& request, HttpReply& refusal) const;
+  std::optional<HttpReply> Refusal(const HttpRequest& request) const;
+  void Dispatch(const Shared& connection);
+  Pool& PoolOf(HttpRoute::Lane lane);
+  void PostNextPiece(const Shared& connection);
+  void Finish(Shared connection, Finished finished);  // any thread
+  void OnFinished(const Shared& connection, Finished finished);
+  void NoteBusy(Connection& connection);
+  void NoteQuiet(Connection& connection);
+  void Answer(const Shared& connection, const HttpReply& reply, bool keep_alive,
+              bool head_only = false);
+  void Send(const Shared& connection);
+  void Write(const Shared& connection);
+  void OnSent(const Shared& connection);
+  int64_t WriteDeadline(const Connection& connection) const;
+  void Linger(const Shared& connection);
+
+  static int64_t NowMs();
+
+  const HttpOptions options_;
+  const bool local_only_;
+  const size_t max_connections_;
+  std::map<std::string, std::vector<HttpRoute>> routes_;  // by path; fixed once started
+  int port_ = 0;                                          // fixed once started
+  HttpStream::Scratch scratch_;
+  std::optional<boost::asio::ssl::context> tls_;
+  boost::asio::io_context io_{1};
+  boost::asio::ip::tcp::acceptor acceptor_{io_};
+  boost::asio::steady_timer sweep_{io_};
+  std::unordered_map<uint64_t, Shared> connections_;
+  std::list<uint64_t>
+      quiet_;  // connections whose handler does not run, longest without a reply first
+  // Requests under way that hold much: bytes and connection, of equal ones the youngest first.
+  std::set<std::pair<size_t, uint64_t>> unfinished_;
+  uint64_t next_id_ = 0;
+  bool accept_paused_ = false;  // up to the next sweep
+  int64_t drain_until_ms_ = 0;  // 0: not stopping
+  // Any thread.
+  std::atomic<bool> stopping_{false};
+  std::atomic<uint64_t> open_{0};
+  std::atomic<uint64_t> accepted_{0};
+  std::atomic<uint64_t> evicted_{0};
+  std::atomic<uint64_t> timed_out_{0};
+  std::atomic<uint64_t> refused_bytes_{0};
+  std::atomic<uint64_t> held_{0};
+  std::optional<Pool> query_pool_;
+  std::optional<Pool> observer_pool_;
+  std::optional<Pool> health_pool_;
+  std::thread loop_;
+};
+
+}  // namespace kvcast

@@ -1,0 +1,286 @@
+// What one client costs the others: time that is linear in its bytes, memory up to a bound, and no
+// thread that a health check needs.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <ctime>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/http/http_server.h"
+#include "src/http/request_reader.h"
+#include "tests/http/raw_http.h"
+
+namespace kvcast {
+namespace {
+
+using kvcast::testing::RawHttp;
+
+constexpr char kHead[] = "POST /echo HTTP/1.1\r\nHost: localhost\r\n";
+
+std::string Repeated(const std::string& text, size_t bytes) {
+  std::string repeated;
+  while (repeated.size() < bytes) repeated += text;
+  return repeated;
+}
+
+std::string EmptyLines(size_t bytes) {
+  return Repeated("\r\n", bytes) + kHead + "Content-Length: 0\r\n\r\n";
+}
+
+std::string SmallChunks(size_t bytes) {
+  return kHead + std::string("Transfer-Encoding: chunked\r\n\r\n") + Repeated("1\r\nx\r\n", bytes) +
+         "0\r\n\r\n";
+}
+
+int64_t ThreadNs() {
+  timespec now = {};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+constexpr size_t kSocketRead = 64 << 10;  // what a socket gives at once
+
+// CPU time of the fastest of several runs, of bytes that come `together`.
+int64_t ReadNs(const std::string& text, size_t together = kSocketRead) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int run = 0; run < 5; ++run) {
+    RequestReader reader({});
+    boost::beast::flat_buffer input;
+    const int64_t begin = ThreadNs();
+    for (size_t at = 0; at < text.size(); at += together) {
+      const std::string_view piece = std::string_view(text).substr(at, together);
+      const auto room = input.prepare(piece.size());
+      std::copy(piece.begin(), piece.end(), static_cast<char*>(room.data()));
+      input.commit(piece.size());
+      reader.Read(input);
+    }
+    least = std::min(least, ThreadNs() - begin);
+    EXPECT_EQ(reader.state(), RequestReader::State::kComplete);
+  }
+  return least;
+}
+
+// Linear is 4, quadratic is 16.
+TEST(HttpBounds, FourTimesTheBytesCostFourTimesTheTime) {
+  constexpr size_t kMiB = 1 << 20;
+  for (const auto& make : {EmptyLines, SmallChunks}) {
+    const int64_t one = ReadNs(make(kMiB));
+    const int64_t four = ReadNs(make(4 * kMiB));
+    EXPECT_LT(four, 8 * one) << one << " ns for a MiB";
+  }
+}
+
+// Bytes that are moved for each line or chunk would cost 16 times as much.
+TEST(HttpBounds, WhatComesTogetherCostsNoMore) {
+  constexpr size_t kMiB = 1 << 20;
+  for (const auto& make : {EmptyLines, SmallChunks}) {
+    const int64_t apart = ReadNs(make(kMiB), kSocketRead / 16);
+    EXPECT_LT(ReadNs(make(kMiB)), 4 * apart) << apart << " ns in small pieces";
+  }
+}
+
+// A head and a chunk's line that come byte by byte are looked at once a byte.
+TEST(HttpBounds, BytesThatComeOneByOneCostTheSameEach) {
+  const auto read_ns = [](size_t bytes, const std::string& head) {
+    const std::string text = head + std::string(bytes, 'x');
+    int64_t least = std::numeric_limits<int64_t>::max();
+    for (int run = 0; run < 5; ++run) {
+      RequestReader reader({.max_head_bytes = 1 << 20});
+      boost::beast::flat_buffer input;
+      const int64_t begin = ThreadNs();
+      for (const char byte : text) {
+        *static_cast<char*>(input.prepare(1).data()) = byte;
+        input.commit(1);
+        reader.Read(input);
+      }
+      least = std::min(least, ThreadNs() - begin);
+      EXPECT_NE(reader.state(), RequestReader::State::kBad);
+    }
+    return least;
+  };
+  for (const std::string& head :
+       {std::string(kHead) + "X: ", std::string(kHead) + "Transfer-Encoding: chunked\r\n\r\n1;"}) {
+    EXPECT_LT(read_ns(64000, head), 8 * read_ns(16000, head));
+  }
+}
+
+class HttpBoundsTest : public ::testing::Test {
+ protected:
+  using Method = HttpRoute::Method;
+  using Lane = HttpRoute::Lane;
+
+  void Start(const HttpOptions& options = {}) {
+    const auto wait = [this](std::atomic<int>& waiting) {
+      ++waiting;
+      while (!release) std::this_thread::yield();
+      return HttpReply{.body = "waited"};
+    };
+    server =
+        HttpServer::Start(
+            options,
+            {{Method::kPost, "/echo",
+              [](const HttpRequest& request) { return HttpReply{.body = request.body}; },
+              Lane::kQuery, size_t{16} << 20},
+             {Method::kPost, "/small", [](const HttpRequest&) { return HttpReply(); }},
+             {Method::kGet, "/query", [=, this](const HttpRequest&) { return wait(querying); }},
+             {Method::kGet, "/state", [=, this](const HttpRequest&) { return wait(observing); },
+              Lane::kObserver},
+             {Method::kGet, "/healthz", [](const HttpRequest&) { return HttpReply{.body = "ok"}; },
+              Lane::kHealth}})
+            .value();
+  }
+  void ExpectHealthy() {
+    httplib::Client client("127.0.0.1", server->port());
+    const auto reply = client.Get("/healthz");
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->body, "ok");
+  }
+  int StatusOf(RawHttp& client) {
+    const std::string head = client.ReadUpTo("\r\n\r\n");
+    return head.size() < 12 ? 0 : std::stoi(head.substr(9, 3));
+  }
+  static std::string Head(size_t bytes, const std::string& path = "/echo") {
+    return "POST " + path +
+           " HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(bytes) + "\r\n\r\n";
+  }
+
+  std::atomic<int> querying{0};
+  std::atomic<int> observing{0};
+  std::atomic<bool> release{false};
+  std::unique_ptr<HttpServer> server;
+};
+
+TEST_F(HttpBoundsTest, OthersAreAnsweredWhileOneSendsLittleByLittle) {
+  Start();
+  for (const auto& make : {EmptyLines, SmallChunks}) {
+    std::atomic<bool> over{false};
+    std::thread sending([&] {
+      const std::string text = make(4 << 20);
+      RawHttp client(server->port());
+      EXPECT_TRUE(client.Send(text));
+      EXPECT_EQ(StatusOf(client), 200);
+      over = true;
+    });
+    do {
+      ExpectHealthy();
+    } while (!over);
+    sending.join();
+  }
+}
+
+TEST_F(HttpBoundsTest, ARouteTakesNoLongerBodyThanItsOwn) {
+  Start();
+  const size_t most = HttpRoute::kSmallBody;
+  for (const std::string path : {"/small", "/nowhere"}) {
+    RawHttp fits(server->port());
+    fits.Send(Head(most, path) + std::string(most, 'x'));
+    EXPECT_EQ(StatusOf(fits), path == "/small" ? 200 : 404);
+    RawHttp longer(server->port());
+    longer.Send(Head(most + 1, path));
+    EXPECT_EQ(StatusOf(longer), 413) << path;
+  }
+  RawHttp longest(server->port());
+  longest.Send(Head((16 << 20) + 1));
+  EXPECT_EQ(StatusOf(longest), 413);
+}
+
+TEST_F(HttpBoundsTest, AHealthCheckWaitsForNoQueryAndNoObserver) {
+  HttpOptions options;
+  options.threads = 2;
+  Start(options);
+  std::vector<RawHttp> clients;
+  for (int i = 0; i < 20; ++i) {
+    clients.emplace_back(server->port());
+    clients.back().Send(i % 2 == 0 ? "GET /query HTTP/1.1\r\nHost: localhost\r\n\r\n"
+                                   : "GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  }
+  while (querying < 2 || observing < 1) std::this_thread::yield();
+  ExpectHealthy();
+  release = true;
+  for (RawHttp& client : clients) EXPECT_TRUE(client.ReadUpTo("waited").ends_with("waited"));
+}
+
+TEST_F(HttpBoundsTest, ObserversHoldUpNoQuery) {
+  Start();
+  std::vector<RawHttp> observers;
+  for (int i = 0; i < 20; ++i) {
+    observers.emplace_back(server->port());
+    observers.back().Send("GET /state HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  }
+  while (observing == 0) std::this_thread::yield();
+  httplib::Client client("127.0.0.1", server->port());
+  EXPECT_EQ(client.Post("/echo", "answer", "text/plain")->body, "answer");
+  release = true;
+}
+
+// Uploads that lack a byte hold what they may hold until they time out. Those that come later are
+// answered all the same; the largest goes.
+TEST_F(HttpBoundsTest, UploadsThatDoNotEndAreNotInTheWayOfOthers) {
+  constexpr size_t kBytes = 200000;
+  constexpr uint64_t kUploads = 17;
+  HttpOptions options;
+  options.max_held_bytes = 16 * (kBytes - 1) + 1000;
+  Start(options);
+  std::vector<RawHttp> uploads;
+  for (uint64_t i = 1; i <= kUploads; ++i) {
+    uploads.emplace_back(server->port());
+    ASSERT_TRUE(uploads.back().Send(Head(kBytes) + std::string(kBytes - 1, 'x')));
+    const uint64_t held = std::min<uint64_t>(i, kUploads - 1) * (kBytes - 1);
+    while (server->counters().held_bytes != held) std::this_thread::yield();
+  }
+  EXPECT_EQ(server->counters().refused_bytes, 1u);
+  EXPECT_EQ(StatusOf(uploads[0]), 503);  // of equal ones the oldest
+  httplib::Client client("127.0.0.1", server->port());
+  for (int i = 0; i < 20; ++i) {
+    const auto reply = client.Post("/echo", std::string(20000, 'y'), "text/plain");
+    ASSERT_TRUE(reply);
+    EXPECT_EQ(reply->status, 200);
+  }
+  EXPECT_EQ(server->counters().refused_bytes, 2u);  // one of them made the room
+  EXPECT_EQ(StatusOf(uploads[1]), 503);
+  for (size_t i = 2; i < uploads.size(); ++i) {
+    ASSERT_TRUE(uploads[i].Send("x"));
+    EXPECT_EQ(StatusOf(uploads[i]), 200) << i;
+  }
+}
+
+TEST_F(HttpBoundsTest, ALargeUploadGoesBeforeSmallerOnes) {
+  HttpOptions options;
+  options.max_held_bytes = 150000;
+  Start(options);
+  RawHttp small(server->port());
+  small.Send(Head(30000) + std::string(29999, 'x'));
+  while (server->counters().held_bytes != 29999) std::this_thread::yield();
+  RawHttp large(server->port());
+  large.Send(Head(110000) + std::string(109999, 'x'));
+  while (server->counters().held_bytes != 139998) std::this_thread::yield();
+  RawHttp newcomer(server->port());
+  newcomer.Send(Head(20000) + std::string(20000, 'x'));
+  EXPECT_EQ(StatusOf(newcomer), 200);
+  EXPECT_EQ(StatusOf(large), 503);
+  small.Send("x");
+  EXPECT_EQ(StatusOf(small), 200);
+}
+
+// Nothing is unfinished that could make room.
+TEST_F(HttpBoundsTest, WhatIsTooMuchAloneIsRefused) {
+  HttpOptions options;
+  options.max_held_bytes = 50000;
+  Start(options);
+  RawHttp client(server->port());
+  client.Send(Head(60000) + std::string(60000, 'x'));
+  EXPECT_EQ(StatusOf(client), 503);
+  ExpectHealthy();
+}
+
+}  // namespace
+}  // namespace kvcast

@@ -1,0 +1,152 @@
+// The server with TLS: a certificate that openssl makes when the test runs.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <httplib.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "src/http/http_server.h"
+#include "tests/http/raw_http.h"
+
+namespace kvcast {
+namespace {
+
+using kvcast::testing::RawHttp;
+
+class HttpTlsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    char folder[] = "/tmp/http_tls_test_XXXXXX";
+    ASSERT_NE(mkdtemp(folder), nullptr);
+    folder_ = folder;
+    const std::string make =
+        "openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost "
+        "-addext subjectAltName=IP:127.0.0.1 -keyout " +
+        folder_ + "/key.pem -out " + folder_ + "/cert.pem 2>/dev/null";
+    ASSERT_EQ(std::system(make.c_str()), 0);
+    options.tls_certificate = folder_ + "/cert.pem";
+    options.tls_key = folder_ + "/key.pem";
+  }
+  void TearDown() override {
+    for (const char* name : {"/key.pem", "/cert.pem", "/bad.pem"}) {
+      std::remove((folder_ + name).c_str());
+    }
+    std::remove(folder_.c_str());
+  }
+
+  void Start() {
+    using Method = HttpRoute::Method;
+    auto started = HttpServer::Start(
+        options, {{Method::kPost, "/echo",
+                   [](const HttpRequest& request) { return HttpReply{.body = request.body}; },
+                   HttpRoute::Lane::kQuery, size_t{16} << 20},
+                  {Method::kGet, "/pieces", [](const HttpRequest&) {
+                     auto next = std::make_shared<int>(0);
+                     return HttpReply{.next_piece = [next] {
+                       return ++*next > 100 ? "" : std::string(10000, 'x');
+                     }};
+                   }}});
+    ASSERT_TRUE(started.ok()) << started.status().ToString();
+    server = std::move(started).value();
+  }
+  std::unique_ptr<httplib::SSLClient> Client() const {
+    auto client = std::make_unique<httplib::SSLClient>("127.0.0.1", server->port());
+    client->set_ca_cert_path(options.tls_certificate.c_str());
+    client->enable_server_certificate_verification(true);
+    client->set_keep_alive(true);
+    return client;
+  }
+
+  std::string folder_;
+  HttpOptions options;
+  std::unique_ptr<HttpServer> server;
+};
+
+TEST_F(HttpTlsTest, RequestsAndRepliesGoThroughOneConnection) {
+  Start();
+  const auto client = Client();
+  for (const size_t size : {size_t{2}, size_t{100000}, size_t{4} << 20}) {
+    const std::string body(size, 'x');
+    const auto reply = client->Post("/echo", body, "text/plain");
+    ASSERT_TRUE(reply) << size << " " << to_string(reply.error());
+    EXPECT_EQ(reply->body, body);
+  }
+  const auto pieces = client->Get("/pieces");
+  ASSERT_TRUE(pieces);
+  EXPECT_EQ(pieces->body.size(), 1000000u);
+  EXPECT_EQ(server->counters().accepted, 1u);
+}
+
+TEST_F(HttpTlsTest, ARefusalComesThroughAndEndsTheConnection) {
+  Start();
+  const auto client = Client();
+  const auto reply = client->Post("/echo", std::string((16 << 20) + 1, 'x'), "text/plain");
+  EXPECT_TRUE(!reply || reply->status == 413);
+  const auto next = client->Get("/nowhere");
+  ASSERT_TRUE(next);
+  EXPECT_EQ(next->status, 404);
+}
+
+TEST_F(HttpTlsTest, AClientWithoutTlsIsNotAnswered) {
+  Start();
+  RawHttp client(server->port());
+  client.Send("GET /pieces HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  EXPECT_EQ(client.ReadToEnd().find("HTTP/1.1 200"), std::string::npos);
+}
+
+// Bytes of no handshake, or of an old version, are the end of it, and nothing at all is in time.
+TEST_F(HttpTlsTest, AHandshakeThatDoesNotComeEnds) {
+  options.request_timeout_ms = 1;
+  Start();
+  RawHttp silent(server->port());
+  EXPECT_EQ(silent.ReadToEnd(), "");
+}
+
+TEST_F(HttpTlsTest, OldVersionsAreRefused) {
+  Start();
+  const std::string connect =
+      "openssl s_client -tls1_1 -cipher DEFAULT@SECLEVEL=0 -connect 127.0.0.1:" +
+      std::to_string(server->port()) + " </dev/null >/dev/null 2>&1";
+  EXPECT_NE(std::system(connect.c_str()), 0);
+}
+
+TEST_F(HttpTlsTest, IdleConnectionsAreClosed) {
+  options.idle_timeout_ms = 1;
+  Start();
+  const auto client = Client();
+  client->Get("/pieces");
+  while (server->counters().connections > 0) std::this_thread::yield();
+}
+
+TEST_F(HttpTlsTest, StopAnswersAndEnds) {
+  Start();
+  const auto client = Client();
+  ASSERT_TRUE(client->Post("/echo", "hi", "text/plain"));
+  server->Stop();
+  EXPECT_EQ(server->counters().connections, 0u);
+  EXPECT_FALSE(client->Post("/echo", "hi", "text/plain"));
+}
+
+TEST_F(HttpTlsTest, FilesThatCannotBeUsedAreNamed) {
+  const auto error = [this] { return HttpServer::Start(options, {}).status(); };
+  const std::string key = options.tls_key;
+  options.tls_key = "";
+  EXPECT_EQ(error().code(), StatusCode::kInvalidArgument);
+  options.tls_key = folder_ + "/none.pem";
+  EXPECT_EQ(error().code(), StatusCode::kInvalidArgument);
+  EXPECT_NE(error().message().find("TLS key " + options.tls_key), std::string::npos);
+  options.tls_key = key;
+  std::ofstream(folder_ + "/bad.pem") << "no certificate";
+  options.tls_certificate = folder_ + "/bad.pem";
+  EXPECT_NE(error().message().find("TLS certificate " + options.tls_certificate),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace kvcast
