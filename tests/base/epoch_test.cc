@@ -1,4 +1,4 @@
-// The epoch domain frees an object only after all readers that can see it have left.
+// The epoch domain frees every retired object that no reader can see, and no other object.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/base/epoch.h"
 

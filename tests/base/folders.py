@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The structure of the source tree, measured and bounded.
+"""Measures the structure of the source tree and checks its bounds.
 
 usage: folders.py SOURCE_DIR
 Prints the largest folder, file, function and class, and fails on a cycle of folders or a bound.
@@ -23,7 +23,7 @@ def sources(root):
 
 
 def arrows(root, files):
-    """folder -> folder -> [file -> file], by include."""
+    """Returns the includes between folders: folder -> folder -> [file -> file]."""
     known = set(files)
     graph = collections.defaultdict(lambda: collections.defaultdict(list))
     for name in files:
@@ -35,7 +35,7 @@ def arrows(root, files):
 
 
 def cycles(graph):
-    """Strongly connected components of more than one folder (Tarjan)."""
+    """Returns the strongly connected components of more than one folder (Tarjan)."""
     index, low, stack, on_stack, found = {}, {}, [], set(), []
 
     def visit(node):

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""House rules that a program can check, over every source file that the tree holds.
+"""Checks the mechanical house rules over every source file of the tree.
 
 usage: tidy.py SOURCE_DIR
 SPDX-License-Identifier: Apache-2.0
@@ -32,7 +32,7 @@ ALLOWED = {("src/base/check.cc", "a library never prints")}
 
 
 def functions(lines):
-    """(first line, length) of each brace-to-brace block that starts in column 0."""
+    """Returns (first line, length) of each brace-to-brace block that starts in column 0."""
     start = None
     for number, line in enumerate(lines, 1):
         if start is None and re.match(r"^[A-Za-z].*\{$", line) and not re.match(r"^(namespace|class|struct|enum|union|extern)\b", line):

@@ -1,4 +1,4 @@
-// Whether a step gets its blocks, and whether a request is let in at all.
+// Admission decides whether a step gets its blocks and whether a request is admitted at all.
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
@@ -23,8 +23,9 @@ bool Admit(TestEngine& engine, CacheRequest& request, int64_t new_tokens) {
                          {.new_tokens = new_tokens, .hit = &hit, .full_sequence_must_fit = true});
 }
 
-// Full + SWA, bs 16, W 64, I 128, L 1024, N=78: a 512-token prompt that must fit is admitted: 32
-// blocks of full attention and at most 13 of the window, 45 of 77.
+// Full + SWA, block size 16, window 64, 128 tokens in flight, model length 1024, 78 blocks. A
+// prompt of 512 tokens that must fit is admitted: it needs 32 blocks of full attention and at most
+// 13 of the window, 45 of 77.
 TEST(Admission, CountsAWindowAtItsPeakNotItsLength) {
   TestEngine engine(FullAndWindow(78));
   CacheRequest request = Request("0", Tokens(512));
@@ -35,7 +36,7 @@ TEST(Admission, CountsAWindowAtItsPeakNotItsLength) {
   EXPECT_FALSE(Admit(one_less, request, 128));
 }
 
-// The same with N=5, 256-token prompt: refused.
+// The same configuration with 5 blocks refuses a prompt of 256 tokens.
 TEST(Admission, RefusesAPromptThatCannotFit) {
   TestEngine engine(FullAndWindow(5));
   CacheRequest request = Request("0", Tokens(256));
@@ -54,8 +55,8 @@ TEST(Admission, CanEverFitAsksAboutAnEmptyPool) {
   EXPECT_FALSE(engine.cache().CanEverFit(513));
 }
 
-// A Mamba state moves to a new block before the one of the last step is released: two blocks,
-// though admission, which looks at the first step, asks for one.
+// A Mamba state moves to a new block before the block of the last step is released. A request thus
+// needs two blocks, although admission looks at the first step and asks for one.
 TEST(Admission, CanEverFitCountsTheStateThatIsLeftBehind) {
   TestEngine two(Config({Mamba(MambaMode::kAlign)}, 3));
   EXPECT_TRUE(two.cache().CanEverFit(100));
@@ -115,8 +116,8 @@ struct OneManager {
   std::unique_ptr<SingleTypeManager> manager;
 };
 
-// SWA with cap 4, bs 2, tokens 4, 8, 12, 16: without the cap flag the demand equals what is
-// allocated at every step.
+// SWA with cap 4, block size 2, and 4, 8, 12, 16 tokens. Without the cap flag the predicted demand
+// equals the allocation at every step.
 TEST(Admission, PredictsWhatTheAllocatorTakes) {
   OneManager window(Window(4, 2), 4);
   for (const int64_t tokens : {4, 8, 12, 16}) {
@@ -128,7 +129,8 @@ TEST(Admission, PredictsWhatTheAllocatorTakes) {
   }
 }
 
-// A new request, 20 blocks wanted: 10 free hits / 5 null + 5 free hits: demand 20 / 15.
+// A new request needs 20 blocks. With 10 free hits the demand is 20. With 5 null hits and 5 free
+// hits the demand is 15.
 TEST(Admission, FreeHitsAreTakenFromTheQueueAndNullOnesAreNot) {
   OneManager full(Full(2));
   std::vector<BlockId> hits;
@@ -140,7 +142,8 @@ TEST(Admission, FreeHitsAreTakenFromTheQueueAndNullOnesAreNot) {
   EXPECT_EQ(full.manager->BlocksToAllocate(kSlot, hits, demand), 15);
 }
 
-// One evictable hit, 2 blocks wanted: demand 2, the allocator pulls 1, table length 2.
+// With one evictable hit and 2 needed blocks the demand is 2, the allocator takes 1, and the table
+// has 2 blocks.
 TEST(Admission, TheAllocatorTakesTheDemandLessTheFreeHits) {
   OneManager full(Full(2));
   std::vector<BlockId> hits;

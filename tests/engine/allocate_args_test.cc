@@ -1,4 +1,4 @@
-// Arguments that contradict each other are refused and change nothing.
+// AllocateSlots refuses contradictory arguments and then changes nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/engine_testing.h"
 

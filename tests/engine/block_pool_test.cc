@@ -1,4 +1,4 @@
-// What the pool caches, evicts and refuses.
+// The block pool caches, finds and evicts blocks, and refuses wrong calls.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/block_pool.h"
 
@@ -23,7 +23,8 @@ TEST(BlockPool, NeverHandsOutTheNullBlock) {
   EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
-// Bs 4, 14 tokens: 2 full blocks are cached, then the third: the map has 2, then 3 keys.
+// Block size 4, 14 tokens. The pool caches 2 full blocks and then the third: the map has 2 keys,
+// then 3.
 TEST(BlockPool, CachesOnlyTheBlocksGivenAndAddsLaterOnes) {
   BlockPool pool(Pool(10, 4));
   const CacheRequest request = HashedRequest(14, 4);
@@ -35,8 +36,8 @@ TEST(BlockPool, CachesOnlyTheBlocksGivenAndAddsLaterOnes) {
   EXPECT_TRUE(pool.CheckInvariants().ok());
 }
 
-// Group 0 caches 2 and group 1 caches 3 blocks of one request: h2 is a miss in [0], a hit in [1]
-// and a miss in [0,1].
+// Group 0 caches 2 blocks and group 1 caches 3 blocks of one request. h2 is a miss in [0], a hit in
+// [1] and a miss in [0,1].
 TEST(BlockPool, LooksUpEachGroupOnItsOwn) {
   BlockPool pool(Pool(10, 4));
   const CacheRequest request = HashedRequest(12, 4);
@@ -166,7 +167,7 @@ TEST(BlockPool, PartialEntriesNeedABoundaryWithinTheHashes) {
   EXPECT_TRUE(cache(table[2], 8)) << "a state may be kept where its block ends";
 }
 
-// A full block may also be found by a prefix that ends inside it.
+// A lookup may find a full block by a prefix that ends inside it.
 TEST(BlockPool, AShorterPrefixInAFullBlockIsAnAlias) {
   BlockPool pool(Pool(4, 4));
   const CacheRequest request = HashedRequest(8, 4);

@@ -1,4 +1,4 @@
-// Blocks that attention has left behind are released while the request runs.
+// The manager releases blocks that attention does not read any more while the request runs.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/full_attention_manager.h"
 #include "src/engine/single_type_manager.h"
@@ -43,8 +43,8 @@ class TableOf11 {
   std::unique_ptr<Manager> manager_;
 };
 
-// SWA bs 2 W 4, processed 0, 4 / 5, 6 / 7 / 11: 0 / 1 / 2 / 4 leading nulls; at 11 the later block
-// is freed before the earlier one.
+// SWA, block size 2, window 4. After 0, 4 / 5, 6 / 7 / 11 processed tokens the table has 0 / 1 / 2
+// / 4 leading null blocks. At 11 the later block is freed before the earlier block.
 TEST(BlockRelease, WindowReleasesWholeBlocksItHasPassed) {
   TableOf11<SingleTypeManager> table(Window(4, 2));
   EXPECT_EQ(table.NullsAfter(0), 0u);
@@ -57,7 +57,8 @@ TEST(BlockRelease, WindowReleasesWholeBlocksItHasPassed) {
   EXPECT_EQ((Ids{free[0], free[1]}), (Ids{4, 3})) << "the later block is released first";
 }
 
-// Chunked bs 2 C 4, processed 0 / 4, 6 / 12: 0 / 2 / 6 leading nulls.
+// Chunked attention, block size 2, chunk 4. After 0 / 4, 6 / 12 processed tokens the table has 0 /
+// 2 / 6 leading null blocks.
 TEST(BlockRelease, ChunkedReleasesThePassedChunk) {
   TableOf11<SingleTypeManager> table(Chunked(4, 2));
   EXPECT_EQ(table.NullsAfter(0), 0u);
@@ -71,8 +72,8 @@ TEST(BlockRelease, FullAttentionReleasesNothing) {
   EXPECT_EQ(table.NullsAfter(22), 0u);
 }
 
-// R-SWA bs 4, window 8, prompt 16: at 28 without the prompt's length none, at 28 block 4 is null,
-// at 36 blocks 4, 5 and 6.
+// Reference window, block size 4, window 8, prompt 16. At 28 tokens without the prompt's length no
+// block is null. At 28 tokens block 4 is null, at 36 tokens blocks 4, 5 and 6.
 TEST(BlockRelease, ReferenceWindowReleasesTheGapBetweenPromptAndWindow) {
   GroupSpec spec = Full(4);
   spec.reference_window = 8;
@@ -83,7 +84,8 @@ TEST(BlockRelease, ReferenceWindowReleasesTheGapBetweenPromptAndWindow) {
   EXPECT_EQ(table.Release(36, 16), (Ids{1, 2, 3, 4, 0, 0, 0, 8, 9, 10, 11}));
 }
 
-// SWA W 16, 100-token prompt, synchronous scheduling: freed at the first decode, 5 nulls.
+// SWA, window 16, prompt of 100 tokens, synchronous scheduling. The first decode frees blocks: 5
+// are null.
 TEST(BlockRelease, HappensAtTheFirstDecodeStep) {
   TestEngine engine(Config({Window(16)}, 50));
   CacheRequest request = Request("0", Tokens(100));
@@ -93,8 +95,8 @@ TEST(BlockRelease, HappensAtTheFirstDecodeStep) {
   EXPECT_EQ(LeadingNulls(engine.cache().BlockTable(request, GroupIdx(0))), 5u);
 }
 
-// Async scheduling, SWA W 16, 100-token prompt: at the second schedule, before the first output,
-// nothing is freed; after it, 5 nulls.
+// SWA, window 16, prompt of 100 tokens, asynchronous scheduling. The second schedule, before the
+// first output, frees no block. The schedule after the output leaves 5 null blocks.
 TEST(BlockRelease, WaitsForTokensInFlight) {
   TestEngine engine(Config({Window(16)}, 50));
   CacheRequest request = Request("0", Tokens(100));
@@ -107,8 +109,8 @@ TEST(BlockRelease, WaitsForTokensInFlight) {
   EXPECT_EQ(LeadingNulls(engine.cache().BlockTable(request, GroupIdx(0))), 5u);
 }
 
-// A freed SWA request with cached and scratch blocks: every scratch block is taken before every
-// cached one, and the cached ones still hit.
+// A freed SWA request has cached blocks and scratch blocks. The pool takes every scratch block
+// before every cached block, and the cached blocks still hit.
 TEST(BlockRelease, CachedBlocksOfAWindowAreTakenAfterScratchOnes) {
   CacheConfig config = Config({Window(16)}, 20);
   config.retention_interval = 64;

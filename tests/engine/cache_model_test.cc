@@ -1,8 +1,8 @@
-// CacheManager against a naive one made of plain lists: the same random calls give the same block
-// ids, hits, events, copies and free counts after every call, over random mixes of groups.
+// CacheManager agrees with a naive cache made of plain lists. The same random calls give the same
+// block ids, hits, events, copies and free counts after every call, over random mixes of groups.
 //
-// KVCAST_MODEL_OPS: calls in all (default: a smoke run). KVCAST_MODEL_SEED: the first seed; with
-// KVCAST_MODEL_OPS=1 only that one runs.
+// KVCAST_MODEL_OPS: number of calls (default: a smoke run). KVCAST_MODEL_SEED: the first seed. With
+// KVCAST_MODEL_OPS=1 only that seed runs.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -20,7 +20,7 @@ constexpr int64_t kCallsPerSeed = 400;
 constexpr int64_t kSmokeCalls = 200000;
 constexpr int kFatalSignals[] = {SIGABRT, SIGSEGV, SIGFPE};
 
-// What is said before the program ends, if a KV_CHECK is broken or worse.
+// Printed before the program ends by a failed KV_CHECK or a crash.
 std::string running_seed;
 
 void SaySeed(int signal) {

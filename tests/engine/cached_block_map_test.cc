@@ -1,4 +1,4 @@
-// Keys and the blocks that hold them.
+// The cached block map maps a key to the blocks that hold it.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/cached_block_map.h"
 
@@ -20,7 +20,7 @@ std::vector<BlockKey> Remove(CachedBlockMap& map, uint32_t block) {
   return removed;
 }
 
-// A key with 2 blocks: the first inserted is found.
+// If a key has 2 blocks, the lookup finds the block that was inserted first.
 TEST(CachedBlockMap, FindsTheFirstInsertedOfTwoBlocksUnderOneKey) {
   CachedBlockMap map(10);
   map.Insert(Key(1), BlockId(7), 16);
@@ -35,7 +35,7 @@ TEST(CachedBlockMap, FindsTheFirstInsertedOfTwoBlocksUnderOneKey) {
   EXPECT_EQ(map.num_keys(), 0u);
 }
 
-// Removing a block id that does not match: nothing, unchanged.
+// If a removal names a block id that does not hold the key, the map is unchanged.
 TEST(CachedBlockMap, RemovingABlockThatDoesNotHoldTheKeyChangesNothing) {
   CachedBlockMap map(10);
   map.Insert(Key(1), BlockId(7), 16);

@@ -1,4 +1,4 @@
-// The recorded runs of the real engine, operation by operation.
+// The recorded runs of the real engine replay without a difference, operation by operation.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/conformance.h"
 

@@ -1,4 +1,5 @@
-// Events beyond vLLM's: hashes announced once, spans that cover what they name, named tiers.
+// Events beyond vLLM's: a hash is announced once, a span covers exactly the blocks that it names,
+// and tiers have names.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/wire/wire.h"
 #include "src/engine/block_pool.h"
@@ -36,7 +37,7 @@ std::string Kinds(const std::vector<Event>& events) {
   return kinds;
 }
 
-// Two requests compute the same block and keep both.
+// Two requests compute the same block, and both keep their copy.
 TEST(AnnounceOnce, AHashIsStoredWithItsFirstCopyAndRemovedWithItsLast) {
   BlockPool pool(With({.announce_once = true}));
   const CacheRequest request = HashedRequest(4, 4);
@@ -72,7 +73,7 @@ TEST(AnnounceOnce, AHitIsNotReportedAgain) {
   EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
-// Blocks of 4, of four blocks the first is kept, then the last.
+// Blocks have 4 tokens. Of four blocks the pool keeps the first, then the last.
 TEST(ExactSpans, EachRunOfNeighboursIsAnEventWithItsOwnParentTokensAndOffset) {
   BlockPool pool(With({.exact_spans = true}));
   const CacheRequest request = HashedRequest(24, 4);
@@ -129,7 +130,7 @@ TEST(NamedTier, AClearSaysWhichTierItWas) {
   EXPECT_EQ(std::get<AllBlocksCleared>(events[0]).medium, "CPU");
 }
 
-// A reset of an idle engine is an event that no step will publish.
+// A reset of an idle engine makes an event that no step will publish.
 TEST(IdleFlush, PendingEventsAreVisibleOutsideOfSteps) {
   TestEngine engine(Config({Full()}, 10));
   EXPECT_EQ(engine.cache().pending_events(), 0u);
@@ -139,7 +140,7 @@ TEST(IdleFlush, PendingEventsAreVisibleOutsideOfSteps) {
   EXPECT_EQ(engine.cache().pending_events(), 0u);
 }
 
-// Every dialect, every kind of event: the payload is what the taken events encode to.
+// For every dialect and every kind of event, the payload equals the encoded events.
 TEST(TakePayload, IsByteEqualToTheEncodedEvents) {
   for (int i = 0; i <= static_cast<int>(Dialect::kKvcast1); ++i) {
     const auto dialect = static_cast<Dialect>(i);

@@ -1,4 +1,5 @@
-// Tokens that are loaded from another tier: slots now, caching when the load is done.
+// Tokens that are loaded from another tier get slots immediately and are cached when the load is
+// done.
 // SPDX-License-Identifier: Apache-2.0
 #include <set>
 
@@ -7,7 +8,7 @@
 namespace kvcast::engine {
 namespace {
 
-// All blocks of a request's tables but the null block; fails on a repeated id.
+// All blocks of a request's tables except the null block. Fails on a repeated id.
 std::set<uint32_t> HeldBlocks(const TestEngine& engine, const CacheRequest& request,
                               uint32_t groups) {
   std::set<uint32_t> held;
@@ -20,8 +21,8 @@ std::set<uint32_t> HeldBlocks(const TestEngine& engine, const CacheRequest& requ
   return held;
 }
 
-// Every group hits locally, then blocks for external tokens are taken: no group may lose its hit.
-// The hits are the next blocks that the pool would give away.
+// Every group hits locally, then the manager takes blocks for external tokens. No group may lose
+// its hit, although the hits are the next blocks that the pool would give away.
 void LoadBehindHits(std::vector<GroupSpec> groups) {
   const auto count = static_cast<uint32_t>(groups.size());
   TestEngine engine(Config(std::move(groups), 10 * count + 1));
@@ -42,8 +43,8 @@ void LoadBehindHits(std::vector<GroupSpec> groups) {
   }
 }
 
-// Local hits in each of 2 or 3 groups + external blocks, also after free and reallocation: all
-// block ids are unique, every one is referenced.
+// Local hits in each of 2 or 3 groups plus external blocks, also after free and reallocation: all
+// block ids are unique, and every block is referenced.
 TEST(ExternalTokens, AreAllocatedAfterEveryGroupHoldsItsHit) {
   LoadBehindHits({Full(), Window(512)});
   LoadBehindHits({Full(), Window(512), Window(1024)});
@@ -61,7 +62,7 @@ TEST(ExternalTokens, AreNotCachedBeforeTheyHaveArrived) {
   EXPECT_EQ(engine.Lookup(same).tokens, 64);
 }
 
-// A window needs slots only for the external tokens it will still read.
+// A window needs slots only for the external tokens that it will still read.
 TEST(ExternalTokens, OutsideAWindowGetNoBlocks) {
   TestEngine engine(Config({Window(32)}, 20));
   CacheRequest request = Request("0", Tokens(170));

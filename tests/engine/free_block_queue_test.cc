@@ -1,4 +1,4 @@
-// The order in which free blocks are taken.
+// The queue gives free blocks in the documented order.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/free_block_queue.h"
 
@@ -13,7 +13,7 @@ TEST(FreeBlockQueue, StartsWithAllBlocksInAscendingOrder) {
   EXPECT_EQ(ToIds(queue.List()), (Ids{0, 1, 2, 3, 4}));
 }
 
-// Queue [0..4]: pop, remove 2, append 2: order 1, 3, 4, 2.
+// Queue [0..4]: pop, remove 2, append 2. The order is 1, 3, 4, 2.
 TEST(FreeBlockQueue, PopThenRemoveFromTheMiddleThenAppendGives1342) {
   FreeBlockQueue queue(5);
   EXPECT_EQ(queue.PopFront(), BlockId(0));
@@ -25,7 +25,7 @@ TEST(FreeBlockQueue, PopThenRemoveFromTheMiddleThenAppendGives1342) {
   EXPECT_EQ(queue.size(), 4);
 }
 
-// Prepend [4,5] to [0], then [1,2]: 1, 2, 4, 5, 0.
+// Prepend [4,5] to [0], then prepend [1,2]. The order is 1, 2, 4, 5, 0.
 TEST(FreeBlockQueue, PrependKeepsTheOrderOfEachCall) {
   FreeBlockQueue queue(6);
   for (int i = 0; i < 6; ++i) queue.PopFront();

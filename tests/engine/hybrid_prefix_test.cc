@@ -1,11 +1,12 @@
-// Prefix hits of several groups that evict on their own.
+// A hit of several groups respects the evictions of each group.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/engine_testing.h"
 
 namespace kvcast::engine {
 namespace {
 
-// Full + SWA + SWA (W=32), N=21, 55 tokens, of which 48 are shared: blocks [1-4], [5-8], [9-12].
+// Full + SWA + SWA (window 32), 21 blocks, 55 tokens, of which 48 are shared. The blocks are [1-4],
+// [5-8], [9-12].
 class FullAndTwoWindows : public ::testing::Test {
  protected:
   FullAndTwoWindows() : engine_(Config({Full(), Window(32), Window(32)}, 21)) {
@@ -19,14 +20,14 @@ class FullAndTwoWindows : public ::testing::Test {
   CacheRequest second_ = Request("1", Concat(Tokens(48), Tokens(5, 2000)));
 };
 
-// The second request hits ([1,2,3],[0,6,7],[0,10,11]); new [13], [14], [15].
+// The second request hits ([1,2,3],[0,6,7],[0,10,11]) and gets the new blocks [13], [14], [15].
 TEST_F(FullAndTwoWindows, WindowsServeTheirLastBlocksAlone) {
   EXPECT_EQ(ToIds(engine_.Lookup(second_).blocks), (IdLists{{1, 2, 3}, {0, 6, 7}, {0, 10, 11}}));
   EXPECT_EQ(engine_.Start(second_), (IdLists{{13}, {14}, {15}}));
 }
 
-// Of a prompt that ends with a block, the last block tells from v0.32 on that the one before it
-// need not be dropped.
+// From v0.32 on: if a prompt ends with a block, the lookup may use this last block as proof that
+// the block before it need not be dropped.
 TEST(EagleGroups, LookAtTheLastBlockOfAPromptFromV032On) {
   for (const auto& [rules, hit] :
        {std::pair{EngineRules::kMain2026August, 32}, std::pair{EngineRules::kV032, 48}}) {
@@ -50,20 +51,20 @@ TEST(CacheManagerGroups, OutsidePrefixCachingAreRefused) {
   EXPECT_NE(manager.status().message().find("groups[1].prefix_cacheable"), std::string::npos);
 }
 
-// Evict h0 of the SWA groups: 3 blocks.
+// After the eviction of h0 in the SWA groups the hit has 3 blocks.
 TEST_F(FullAndTwoWindows, AnEvictedBlockOutsideTheWindowCostsNothing) {
   engine_.Evict(5);
   engine_.Evict(9);
   EXPECT_EQ(HitBlocks(), 3);
 }
 
-// Evict h0 of full attention: 0 blocks.
+// After the eviction of h0 in full attention the hit has 0 blocks.
 TEST_F(FullAndTwoWindows, FullAttentionNeedsItsFirstBlock) {
   engine_.Evict(1);
   EXPECT_EQ(HitBlocks(), 0);
 }
 
-// Evict h2 of any single group: 2 blocks.
+// After the eviction of h2 in any single group the hit has 2 blocks.
 TEST_F(FullAndTwoWindows, TheLastBlockOfAnySingleGroupCostsOneBlock) {
   for (const uint32_t block : {3u, 7u, 11u}) {
     TestEngine engine(Config({Full(), Window(32), Window(32)}, 21));
@@ -75,7 +76,7 @@ TEST_F(FullAndTwoWindows, TheLastBlockOfAnySingleGroupCostsOneBlock) {
   }
 }
 
-// Evict h2 of full attention and h0 of both SWA groups: 0 blocks.
+// After the eviction of h2 in full attention and h0 in both SWA groups the hit has 0 blocks.
 TEST_F(FullAndTwoWindows, AWindowAtTheStartNeedsAllItsBlocks) {
   engine_.Evict(3);
   engine_.Evict(5);
@@ -83,8 +84,8 @@ TEST_F(FullAndTwoWindows, AWindowAtTheStartNeedsAllItsBlocks) {
   EXPECT_EQ(HitBlocks(), 0);
 }
 
-// EAGLE, full + SWA + SWA (W=48), N=31, 6 full blocks: 5 blocks, ([1..5],[0,0,10,11,12],
-// [0,0,17,18,19]).
+// EAGLE, full + SWA + SWA (window 48), 31 blocks in the pool, 6 full blocks: the hit has 5 blocks,
+// ([1..5],[0,0,10,11,12],[0,0,17,18,19]).
 TEST(EaglePrefix, LeavesTheLastBlockToBeComputedAgain) {
   TestEngine engine(Config({Eagle(Full()), Eagle(Window(48)), Eagle(Window(48))}, 31));
   CacheRequest first = Request("0", Concat(Tokens(96), Tokens(7, 1000)));
@@ -95,16 +96,17 @@ TEST(EaglePrefix, LeavesTheLastBlockToBeComputedAgain) {
   EXPECT_EQ(ToIds(hit.blocks), (IdLists{{1, 2, 3, 4, 5}, {0, 0, 10, 11, 12}, {0, 0, 17, 18, 19}}));
 }
 
-// The same; evictions, each from a full cache, leave hits of 5, 0, 4, 4, 3, 3, 4 blocks.
+// The same configuration. Each eviction starts from a full cache. The hits have 5, 0, 4, 4, 3, 3, 4
+// blocks.
 TEST(EaglePrefix, EvictionsCostWhatTheirGroupNeedsWithTheBlockBehind) {
   // Blocks h0 to h5 are 1 to 6 of full attention, 8 to 13 and 15 to 20 of the windows.
   const std::vector<std::pair<Ids, int64_t>> rows = {
-      {{8, 15}, 5},      // h0 of both windows: outside of them
+      {{8, 15}, 5},      // h0 of both windows: before the windows
       {{1}, 0},          // h0 of full attention
       {{6, 13, 20}, 4},  // h5 of all groups
       {{6}, 4},          // h5 of full attention
       {{12}, 3},         // h4 of one window
-      {{19}, 3},         // h4 of the other
+      {{19}, 3},         // h4 of the other window
       {{6, 8, 15}, 4},   // h5 of full attention, h0 of both windows
   };
   for (const auto& [evicted, blocks] : rows) {
@@ -119,7 +121,7 @@ TEST(EaglePrefix, EvictionsCostWhatTheirGroupNeedsWithTheBlockBehind) {
   }
 }
 
-// EAGLE, 3 equal full blocks, exactly the same prompt: 1 block.
+// EAGLE, 3 full blocks, the same prompt again: the hit has 1 block.
 TEST(EaglePrefix, AWholePromptOfThreeBlocksHitsOne) {
   TestEngine engine(Config({Eagle(Full())}, 11));
   CacheRequest first = Request("0", Tokens(48));
@@ -128,7 +130,7 @@ TEST(EaglePrefix, AWholePromptOfThreeBlocksHitsOne) {
   EXPECT_EQ(engine.Lookup(same).tokens, 16);
 }
 
-// EAGLE, 37 tokens, full attention: 1 block.
+// EAGLE, 37 tokens, full attention: the hit has 1 block.
 TEST(EaglePrefix, APromptThatEndsInsideABlockLosesItsLastFullOne) {
   TestEngine engine(Config({Eagle(Full())}, 11));
   CacheRequest first = Request("0", Tokens(37));
@@ -137,7 +139,7 @@ TEST(EaglePrefix, APromptThatEndsInsideABlockLosesItsLastFullOne) {
   EXPECT_EQ(engine.Lookup(same).tokens, 16);
 }
 
-// EAGLE, 37 tokens, SWA W=16: 1 block, and 0 after h0 is evicted.
+// EAGLE, 37 tokens, SWA with window 16: the hit has 1 block, and 0 after the eviction of h0.
 TEST(EaglePrefix, AWindowNeedsTheBlockItGivesUp) {
   TestEngine engine(Config({Eagle(Window(16))}, 11));
   CacheRequest first = Request("0", Tokens(37));
@@ -148,8 +150,8 @@ TEST(EaglePrefix, AWindowNeedsTheBlockItGivesUp) {
   EXPECT_EQ(engine.Lookup(same).tokens, 0);
 }
 
-// A window of one token reads nothing before the boundary, and EAGLE gives the block after it up:
-// only that block is needed.
+// A window of one token reads nothing before the boundary, and EAGLE drops the block after the
+// boundary. The hit needs only the dropped block.
 TEST(EaglePrefix, AWindowOfOneTokenNeedsOnlyTheBlockItGivesUp) {
   TestEngine engine(Config({Eagle(Window(1))}, 11));
   CacheRequest first = Request("0", Tokens(80));
@@ -162,8 +164,9 @@ TEST(EaglePrefix, AWindowOfOneTokenNeedsOnlyTheBlockItGivesUp) {
   EXPECT_EQ(hit.shared_prefix_boundary, 0);
 }
 
-// Full bs 32, SWA bs 16 W 32, 160 tokens, 112 allocated: blocks [1..4], [5..11]; a lookup of 113
-// tokens hits 96, 3 and 6 blocks; after h6 and h5 of the SWA group are evicted, 64.
+// Full with block size 32, SWA with block size 16 and window 32, 160 tokens, 112 allocated: blocks
+// [1..4], [5..11]. A lookup of 113 tokens hits 96 tokens, 3 and 6 blocks. After the eviction of h6
+// and h5 in the SWA group it hits 64.
 TEST(MixedBlockSizes, HitsLieOnTheCommonMultiple) {
   TestEngine engine(Config({Full(32), Window(32, 16)}, 40));
   CacheRequest first = Request("0", Tokens(160));
@@ -179,7 +182,7 @@ TEST(MixedBlockSizes, HitsLieOnTheCommonMultiple) {
   EXPECT_EQ(engine.Lookup(second).tokens, 64);
 }
 
-// The windows' cached blocks of a prompt, computed in one step.
+// Returns the cached blocks of the window group for a prompt that was computed in one step.
 Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64_t tokens,
                        EngineRules rules = EngineRules::kV033) {
   CacheConfig config = Config({Full(32), window}, 100);
@@ -191,9 +194,10 @@ Ids CachedWindowBlocks(GroupSpec window, std::optional<int64_t> retention, int64
   return CachedPositions(engine.cache(), request, GroupIdx(1));
 }
 
-// Full bs 32; SWA bs 8 W 8, 64 tokens, retention nil: {3,7}. SWA bs 16 W 32, 112 tokens: {0..5}.
-// SWA bs 8 W 8, 128 tokens, retention 64: {7,11,15}; 0: {11}. EAGLE, 127 tokens, 0: {11,12} up to
-// 2026-08, one unit of the grid lower since.
+// Full with block size 32. SWA block size 8, window 8, 64 tokens, retention nil: {3,7}. SWA block
+// size 16, window 32, 112 tokens: {0..5}. SWA block size 8, window 8, 128 tokens, retention 64:
+// {7,11,15}; retention 0: {11}. EAGLE, 127 tokens, retention 0: {11,12} up to 2026-08, one unit of
+// the grid lower in later releases.
 TEST(MixedBlockSizes, WindowsCacheOnlyWhatAHitOnTheGridCanUse) {
   EXPECT_EQ(CachedWindowBlocks(Window(8, 8), std::nullopt, 64), (Ids{3, 7}));
   EXPECT_EQ(CachedWindowBlocks(Window(32, 16), std::nullopt, 112), (Ids{0, 1, 2, 3, 4, 5}));
@@ -204,7 +208,8 @@ TEST(MixedBlockSizes, WindowsCacheOnlyWhatAHitOnTheGridCanUse) {
   EXPECT_EQ(CachedWindowBlocks(eagle, 0, 127), (Ids{7, 8}));
 }
 
-// SWA bs 8 W 8, 128 tokens, retention 0: a replay hits 96 tokens, a 96-token request 0.
+// SWA block size 8, window 8, 128 tokens, retention 0: a replay hits 96 tokens, a request of 96
+// tokens hits 0.
 TEST(Retention0, ServesAReplayOfThePromptButNoShorterOne) {
   CacheConfig config = Config({Full(32), Window(8, 8)}, 100);
   config.retention_interval = 0;
@@ -217,8 +222,8 @@ TEST(Retention0, ServesAReplayOfThePromptButNoShorterOne) {
   EXPECT_EQ(engine.Lookup(shorter).tokens, 0);
 }
 
-// EAGLE SWA, 127 tokens, retention 0: a replay hits 96 tokens up to 2026-08, tables of [3,12]
-// blocks; since then 64 tokens, [2,8] blocks.
+// EAGLE SWA, 127 tokens, retention 0: a replay hits 96 tokens up to 2026-08, with tables of [3,12]
+// blocks. Later releases hit 64 tokens, with [2,8] blocks.
 TEST(Retention0, ServesAReplayWithEagleToo) {
   for (const auto& [rules, units] :
        {std::pair{EngineRules::kMain2026August, 3u}, std::pair{EngineRules::kV033, 2u}}) {
@@ -236,8 +241,8 @@ TEST(Retention0, ServesAReplayWithEagleToo) {
   }
 }
 
-// Pure SWA bs 16 W 16, 256 tokens, retention nil: all blocks; 64: {3,7,11,14,15}; 0: {14}. A replay
-// hits 240 tokens.
+// SWA only, block size 16, window 16, 256 tokens. Retention nil keeps all blocks, 64 keeps
+// {3,7,11,14,15}, 0 keeps {14}. A replay hits 240 tokens.
 TEST(Retention, AWindowAloneKeepsItsCheckpointsAndTheReplayBoundary) {
   Ids all(16);
   std::iota(all.begin(), all.end(), 0u);
@@ -255,8 +260,8 @@ TEST(Retention, AWindowAloneKeepsItsCheckpointsAndTheReplayBoundary) {
   }
 }
 
-// Two requests share 4 blocks (SWA, retention 0): a third hits 0 tokens without the pin, 64 with
-// it.
+// Two requests share 4 blocks (SWA, retention 0). A third request hits 0 tokens without the pin and
+// 64 tokens with it.
 TEST(SharedPrefixBoundary, PinsWhatOneGroupHasAndAnotherLacks) {
   for (const bool pinned : {false, true}) {
     CacheConfig config = Config({Full(), Window(16)}, 100);
@@ -275,8 +280,9 @@ TEST(SharedPrefixBoundary, PinsWhatOneGroupHasAndAnotherLacks) {
   }
 }
 
-// DSV4-like groups of bs 256/64/8/4 (hash 4), retention 1024, fills of 4096 tokens: a lookup of
-// 1800 hits 1024, tables of [4,16,128,256] blocks, also after a second fill.
+// Groups like DSV4's with block sizes 256/64/8/4 (hash unit 4), retention 1024, fills of 4096
+// tokens. A lookup of 1800 tokens hits 1024, with tables of [4,16,128,256] blocks, also after a
+// second fill.
 TEST(MixedBlockSizes, FourSizesMeetAtTheirCheckpoints) {
   GroupSpec mla = Full(256);
   mla.kind = SpecKind::kMlaAttention;

@@ -1,4 +1,4 @@
-// From the layers of a model to the events of its engine.
+// The layers of a model determine the groups, and the groups determine the events of the engine.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
@@ -31,7 +31,7 @@ LayerSpec Layer(int index, GroupSpec spec) {
   return layer;
 }
 
-// Every sixth layer is full attention, as in gemma-3-1b.
+// As in gemma-3-1b, every sixth layer is full attention.
 std::vector<LayerSpec> Gemma() {
   std::vector<LayerSpec> layers;
   for (int i = 0; i < 26; ++i) layers.push_back(Layer(i, i % 6 == 5 ? Full() : Window(512)));
@@ -48,8 +48,9 @@ std::vector<BlockStored> Stored(TestEngine& engine, int64_t tokens) {
   return stored;
 }
 
-// e2e Llama (1 group) / gemma-3-1b (7 groups), 32 tokens: one event per group, group_idx =
-// position, 2 hashes, 32 tokens, parent nil. HMA with events enabled stays enabled.
+// Llama (1 group) and gemma-3-1b (7 groups), 32 tokens: one event per group, with group_idx =
+// position, 2 hashes, 32 tokens, no parent. With events enabled, the hybrid memory allocator stays
+// enabled.
 TEST(LayersToEvents, EachGroupSendsItsOwnEvent) {
   ASSERT_TRUE(*ResolveHybridManager(Gemma(), {}));
   for (const auto& [layers, groups] :
@@ -70,8 +71,8 @@ TEST(LayersToEvents, EachGroupSendsItsOwnEvent) {
   }
 }
 
-// With decode context parallel 2 a block is 32 tokens wherever blocks are counted: in hashes, in
-// the table, in what is stored, and in a full report.
+// With decode context parallel size 2 a block has 32 tokens wherever blocks are counted: in hashes,
+// in the table, in stored events, and in a full report.
 TEST(LayersToEvents, DecodeContextParallelCountsTheTokensOfAllRanks) {
   TestEngine engine(ConfigOf({Layer(0, Full())}, {.decode_context_parallel = 2}));
   const auto stored = Stored(engine, 100);
@@ -89,13 +90,13 @@ TEST(LayersToEvents, DecodeContextParallelCountsTheTokensOfAllRanks) {
   EXPECT_THAT(*std::get<BlockStored>(report[0]).token_ids, SizeIs(96));
 }
 
-// Attention is 32 tokens a block over both ranks, a Mamba state is kept every 16: hits end at
-// either.
+// An attention block has 32 tokens over both ranks, and a Mamba group keeps a state every 16
+// tokens. Hits end at either.
 TEST(LayersToEvents, DecodeContextParallelLetsHitsEndInsideABlockBesideMamba) {
   LayerSpec mamba = Layer(1, Mamba(MambaMode::kAlign));
   mamba.state_bytes = 100;
   CacheConfig config = ConfigOf({Layer(0, Full()), mamba}, {.decode_context_parallel = 2});
-  config.rules = EngineRules::kMain2026August;  // the end of a prompt is kept where it lies
+  config.rules = EngineRules::kMain2026August;  // keeps the end of a prompt in place
   TestEngine engine(config);
   CacheRequest request = Request("0", Tokens(48));
   engine.Start(request);

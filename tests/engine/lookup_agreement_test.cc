@@ -1,5 +1,5 @@
-// The engine's fixed point over the groups and the router's rule over bitmaps are one rule: on any
-// pool both give the same reusable prefix.
+// The engine's fixed point over the groups and the router's rule over bitmaps agree: on any pool
+// both give the same reusable prefix.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -47,7 +47,7 @@ CacheConfig RandomConfig(Random& random) {
     if (one_size) config.groups.back().block_size = unit;
   }
   if (Pick(random, 0, 2) == 0) config.groups.push_back(config.groups[0]);
-  // The last of several may be outside prefix caching.
+  // If there are several groups, the last may be outside prefix caching.
   if (config.groups.size() > 1) config.groups.back().prefix_cacheable = Pick(random, 0, 3) != 0;
   const EngineRules rules[] = {EngineRules::kMain2026August, EngineRules::kV032};
   config.rules = rules[Pick(random, 0, 1)];
@@ -69,7 +69,7 @@ CacheRequest RequestWithChain(int64_t units, int64_t unit) {
   return request;
 }
 
-// Caches a random choice of the request's blocks, mostly in runs as engines leave them.
+// Caches a random selection of the request's blocks, mostly in runs, as engines leave them.
 void FillPool(Random& random, const CacheConfig& config, const CacheRequest& request,
               BlockPool& pool) {
   const int64_t tokens = static_cast<int64_t>(request.tokens.size());
@@ -136,7 +136,7 @@ TEST(LookupAgreement, FixedPointOverGroupsEqualsReusablePrefixOnRandomPools) {
   for (uint64_t seed = 1; seed <= 4000; ++seed) {
     Random random(seed);
     const auto config = ValidateCacheConfig(RandomConfig(random));
-    if (!config.ok()) continue;  // e.g. one group whose hash unit is not its block
+    if (!config.ok()) continue;  // e.g. one group whose hash unit is not its block size
     const CacheRequest request = RequestWithChain(Pick(random, 4, 80), config->hash_block_size);
     PoolOptions options;
     options.num_blocks = config->num_blocks;

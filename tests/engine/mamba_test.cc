@@ -1,4 +1,5 @@
-// Recurrent states: where they are kept, how a running state moves, and copies of shared ones.
+// The manager keeps recurrent states at the right places, moves a running state, and copies shared
+// states.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/engine_testing.h"
 
@@ -9,7 +10,7 @@ CacheConfig FullAndMamba(MambaMode mode, int64_t block_size, int64_t num_blocks)
   return Config({Full(block_size), Mamba(mode, block_size)}, num_blocks);
 }
 
-// Looks up and computes a prompt up to each of `ends` in turn.
+// Looks up the prompt and computes it up to each position of `ends` in turn.
 void Prefill(TestEngine& engine, CacheRequest& request, std::vector<int64_t> ends) {
   const PrefixHit hit = engine.Lookup(request);
   int64_t computed = hit.tokens;
@@ -78,8 +79,8 @@ TEST(MambaAlign, SpeculativeBlocksMoveForwardWithTheState) {
   EXPECT_EQ((Ids{after[1], after[2]}), (Ids{0, 0}));
 }
 
-// Full + Mamba align, 48-token prompt; a request that differs in its last token hits 0 tokens, with
-// boundary 32, where its scheduler ends the first chunk (clipped to 32).
+// Full + Mamba align, prompt of 48 tokens. A request that differs in its last token hits 0 tokens
+// and gets boundary 32. Its scheduler ends the first chunk there (the chunk is clipped to 32).
 TEST(MambaAlign, ASharedPrefixWithoutAStateIsABoundaryToStopAt) {
   CacheConfig config = FullAndMamba(MambaMode::kAlign, 16, 50);
   config.retention_interval = 0;
@@ -95,8 +96,8 @@ TEST(MambaAlign, ASharedPrefixWithoutAStateIsABoundaryToStopAt) {
   EXPECT_EQ(engine.Lookup(third).tokens, 32);
 }
 
-// Two requests share 2 blocks (Mamba align, retention 0): a third hits 0 tokens without the pin, 32
-// with it.
+// Two requests share 2 blocks (Mamba align, retention 0). A third request hits 0 tokens without the
+// pin and 32 tokens with it.
 TEST(MambaAlign, APinnedBoundaryKeepsTheStateThatTheThirdRequestNeeds) {
   for (const bool pinned : {false, true}) {
     CacheConfig config = FullAndMamba(MambaMode::kAlign, 16, 50);
@@ -128,8 +129,8 @@ TEST(MambaAlign, AStateCachedInThisStepIsUsableInTheNext) {
   EXPECT_TRUE(engine.Allocate(second, {.new_tokens = 8, .hit = &hit}));
 }
 
-// 32 tokens are loaded and 32 computed: a block for the state that is loaded and one for the state
-// that the step leaves behind, beside 4 of full attention.
+// A request loads 32 tokens and computes 32 tokens. It needs one block for the loaded state, one
+// block for the state that the step leaves, and 4 blocks of full attention.
 TEST(MambaAlign, ALoadedStateAndTheStepsOwnAreTwoBlocks) {
   for (const int64_t num_blocks : {6, 7}) {
     TestEngine engine(FullAndMamba(MambaMode::kAlign, 16, num_blocks));
@@ -142,7 +143,7 @@ TEST(MambaAlign, ALoadedStateAndTheStepsOwnAreTwoBlocks) {
   }
 }
 
-// Blocks of 64, hashes of 16.
+// Blocks have 64 tokens, hashes 16.
 class PartialTail : public ::testing::Test {
  protected:
   static CacheConfig Blocks64Hashes16() {
@@ -177,7 +178,7 @@ TEST_F(PartialTail, ARequestThatGoesOnInsideASharedBlockGetsACopy) {
     EXPECT_EQ(copies[group].target.value, engine_.Table(second, group)[1]);
     EXPECT_EQ(copies[group].source.value, engine_.Table(first, group)[1]);
   }
-  // Both ends are held until the copy has run, even if both requests are gone.
+  // The source and the target are held until the copy has run, even if both requests are gone.
   const int64_t free = engine_.free_blocks();
   engine_.Free(first);
   engine_.Free(second);
@@ -188,7 +189,7 @@ TEST_F(PartialTail, ARequestThatGoesOnInsideASharedBlockGetsACopy) {
   EXPECT_TRUE(engine_.cache().CheckInvariants().ok());
 }
 
-// The owner of the entry goes on: its state block is overwritten, so the entry moves to a copy.
+// The owner of the entry continues and overwrites its state block, so the entry moves to a copy.
 TEST_F(PartialTail, TheOwnersEntryMovesToACopySilently) {
   CacheRequest first = Request("0", Tokens(100));
   Prefill(engine_, first, {64, 96});
@@ -220,8 +221,8 @@ TEST_F(PartialTail, EnginesBeforeJune2026CacheNoneInsideABlock) {
   }
 }
 
-// Multi-module MTP computes the last 3 tokens again, so what is cached lags 3 tokens behind the
-// state: no state is that of the prompt's 2 tokens when they are cached.
+// Multi-module MTP recomputes the last 3 tokens, so cached tokens lag 3 tokens behind the state.
+// When the 2 tokens of the prompt are cached, no block holds their state any more.
 TEST_F(PartialTail, IsNotCachedOnceTheStateHasGoneOn) {
   CacheConfig config = Config({Eagle(Full(4)), Eagle(Mamba(MambaMode::kAlign, 4))}, 60);
   config.hash_block_size = 2;

@@ -1,4 +1,4 @@
-// Events as the manager hands them out: annotated, in order, and complete.
+// The manager hands out annotated, ordered and complete events.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/annotate.h"
 #include "tests/support/engine_testing.h"
@@ -8,8 +8,8 @@ namespace {
 
 std::vector<Event> Taken(TestEngine& engine) { return engine.cache().TakeEvents(); }
 
-// N = k+1, k blocks cached (k = 2, 3, 10): the last event has k hashes, 16 k tokens, kind
-// full_attention, no parent; nothing is left after it is taken.
+// k+1 blocks in the pool, k blocks cached (k = 2, 3, 10): the last event has k hashes, 16 k tokens,
+// kind full_attention and no parent. A second call returns no events.
 TEST(ManagerEvents, OneStoredEventForAllBlocksOfAStep) {
   for (const int64_t k : {2, 3, 10}) {
     TestEngine engine(Config({Full()}, k + 1));
@@ -27,8 +27,8 @@ TEST(ManagerEvents, OneStoredEventForAllBlocksOfAStep) {
   }
 }
 
-// Freed, the same tokens without a lookup (k = 2, 3, 10): k BlockRemoved of one hash each, then one
-// BlockStored; a reset sends AllBlocksCleared last.
+// A request is freed, and the same tokens are computed without a lookup (k = 2, 3, 10): k
+// BlockRemoved events of one hash each, then one BlockStored. A reset sends AllBlocksCleared last.
 TEST(ManagerEvents, TakingBlocksAgainRemovesEachBeforeTheyAreStored) {
   for (const size_t k : {2u, 3u, 10u}) {
     TestEngine engine(Config({Full()}, static_cast<int64_t>(k) + 1));
@@ -49,8 +49,8 @@ TEST(ManagerEvents, TakingBlocksAgainRemovesEachBeforeTheyAreStored) {
   }
 }
 
-// Groups full / SWA (W=8) / Mamba: kinds full_attention, sliding_window, mamba; windows nil, 8,
-// nil.
+// Groups full / SWA (window 8) / Mamba have the kinds full_attention, sliding_window, mamba and the
+// windows nil, 8, nil.
 TEST(ManagerEvents, CarryKindAndWindowOfTheirGroup) {
   TestEngine engine(Config({Full(), Window(8), Mamba(MambaMode::kAlign), Chunked(32)}, 50));
   CacheRequest request = Request("0", Tokens(16));
@@ -67,8 +67,8 @@ TEST(ManagerEvents, CarryKindAndWindowOfTheirGroup) {
   EXPECT_EQ(std::get<BlockStored>(events[1]).kv_cache_spec_sliding_window, 8);
 }
 
-// gemma-3-1b (7 groups), 32 tokens: 7 events, group_idx = position, 2 hashes, 32 tokens, no parent;
-// with retention 0 SWA groups store only hash 0, token_ids still 32.
+// gemma-3-1b (7 groups), 32 tokens: 7 events with group_idx = position, 2 hashes, 32 tokens, no
+// parent. With retention 0 the SWA groups store only hash 0, and token_ids still has 32 tokens.
 TEST(ManagerEvents, SevenGroupsStoreSevenTimes) {
   std::vector<GroupSpec> groups(6, Window(512));
   groups.push_back(Full());
@@ -102,7 +102,7 @@ TEST(ManagerEvents, ALaterStepNamesTheBlockBeforeItAsParent) {
   EXPECT_EQ(second.token_ids, Tokens(32, 32));
 }
 
-// group_idx 1 with 1 group: the event stays unannotated, and the warning names the index.
+// group_idx 1 with 1 group: the event stays without annotation, and the warning names the index.
 TEST(ManagerEvents, AGroupThatTheCacheDoesNotHaveIsNamedAndLeftUnannotated) {
   const std::vector<GroupSpec> groups = {Window(8)};
   BlockStored event;
@@ -146,7 +146,7 @@ TEST(ManagerEvents, ARequestInReportModeAnnouncesItsHitAgain) {
   EXPECT_TRUE(Taken(engine).empty());
 }
 
-// Blocks of 64, hashes of 16, a hit of 16 tokens: no whole block is there to be announced.
+// Blocks have 64 tokens, hashes 16. A hit of 16 tokens has no whole block, so there is no event.
 TEST(ManagerEvents, AReportOfAHitInsideTheFirstBlockSaysNothing) {
   CacheConfig config = Config({Full(64), Mamba(MambaMode::kAlign, 64)}, 40);
   config.hash_block_size = 16;

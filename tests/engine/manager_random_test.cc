@@ -1,5 +1,5 @@
-// Random traffic through managers of random configurations: invariants hold after every call, and
-// the events alone tell what is cached.
+// Under random traffic, managers of random configurations keep their invariants after every call,
+// and the events determine the cached blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include <map>
 #include <random>
@@ -43,7 +43,7 @@ CacheConfig AnyConfig(Random& random) {
   return config;
 }
 
-// What a consumer that counts stores and removes believes to be cached.
+// The cached blocks as a consumer sees them that counts stores and removes.
 class EventCounter {
  public:
   void Apply(const std::vector<Event>& events) {
@@ -118,7 +118,7 @@ class Traffic {
     run.computed += step;
     return true;
   }
-  // Schedulers end a step of a prompt on a block or on the prompt's last hash boundary.
+  // A scheduler ends a step of a prompt on a block boundary, or on the prompt's last hash boundary.
   int64_t Grid(const Running& run, int64_t step) const {
     const int64_t prompt = run.request.prompt_tokens;
     const int64_t grid = engine_.config().scheduler_block_size;
@@ -135,7 +135,7 @@ class Traffic {
     return running_.erase(it);
   }
   void Admit() {
-    // Few distinct tokens: prefixes repeat.
+    // Few distinct tokens make prefixes repeat.
     std::vector<TokenId> tokens(static_cast<size_t>(Pick(random_, 1, 200)));
     const TokenId base = Pick(random_, 0, 1);
     for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = i < 150 ? base : Pick(random_, 0, 3);

@@ -1,4 +1,4 @@
-// ModelRun: the calls that give an answer, and what is compared after each call.
+// ModelRun: the calls that return an answer, and the comparison after each call.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ std::string Short(const BlockHash& hash) {
   return std::to_string(hash.is_bytes() ? hash.bytes()[0] : hash.integer() % 100000);
 }
 
-// A line per event.
+// One line per event.
 std::string ToText(const std::vector<Event>& events) {
   std::ostringstream text;
   for (const Event& event : events) {
@@ -136,7 +136,7 @@ void ModelRun::CompareAnswers(CacheRequest& request) {
 }
 
 void ModelRun::RunCopies() {
-  // Copies queued now run before the next call.
+  // The queued copies run before the next call.
   cache_->ReleaseCopies(copies_);
   naive_->ReleaseCopies(expected_copies_);
   copies_ = cache_->TakeCopies();

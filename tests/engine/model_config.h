@@ -14,12 +14,12 @@ using Random = std::mt19937_64;
 
 // Uniform in [low, high].
 int64_t Pick(Random& random, int64_t low, int64_t high);
-// True once in `n`.
+// True with probability 1/`n`.
 bool OneIn(Random& random, int64_t n);
 
-// Any mix of groups and options, valid or not.
+// Any mix of groups and options. It may be invalid.
 CacheConfig RandomConfig(Random& random);
-// One line.
+// One line of text.
 std::string Describe(const CacheConfig& config);
 
 }  // namespace kvcast::naive

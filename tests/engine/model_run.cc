@@ -1,4 +1,4 @@
-// ModelRun: which calls are made.
+// ModelRun: the choice of the calls.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/engine/model_run.h"
 
@@ -76,7 +76,8 @@ ModelRun::Client ModelRun::TakeFrom(std::vector<Client>& clients) {
 CacheRequest ModelRun::NewRequest() {
   CacheRequest request;
   request.id = std::to_string(next_id_++);
-  // The starts of two long prompts, and tails of two distinct tokens: prefixes repeat.
+  // A prompt begins like one of two long prompts and ends with tokens of two values, so that
+  // prefixes repeat.
   const int64_t shared = Pick(random_, 0, config_.max_model_len - 1);
   const int64_t own = OneIn(random_, 2) ? 0 : Pick(random_, 0, 40);
   const TokenId base = Pick(random_, 0, 1) * 1000;
@@ -163,7 +164,7 @@ AllocateArgs ModelRun::LaterStep(const Client& client) {
   if (OneIn(random_, 4)) args.lookahead_tokens = Pick(random_, 1, 4);
   if (OneIn(random_, 4)) args.in_flight_tokens = Pick(random_, 0, client.computed);
   args.delay_caching = OneIn(random_, 10);
-  // Drafts are tokens of a decode step too; those that are rejected are computed again.
+  // Drafts are part of a decode step. Rejected drafts are computed again.
   const bool decodes = args.computed_tokens + args.new_tokens == known;
   const int64_t drafts = Pick(random_, 1, 3);
   if (decodes && !aligned_ && known + drafts <= config_.max_model_len && OneIn(random_, 4)) {

@@ -1,4 +1,4 @@
-// One random run of a CacheManager and a naive cache side by side.
+// One random run of a CacheManager beside a naive cache.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,12 +14,12 @@
 
 namespace kvcast::naive {
 
-// What the runs reached, so that a test that exercises nothing fails.
+// Counts of the cases that the runs reached. A test fails if a case was not reached.
 struct Coverage {
   int64_t configs = 0;
   int64_t calls = 0;
   int64_t hits = 0;
-  int64_t hits_inside_blocks = 0;  // of a group
+  int64_t hits_inside_blocks = 0;  // hits of one group that end inside a block
   int64_t boundaries = 0;          // shared prefixes worth retaining
   int64_t refusals = 0;
   int64_t copies = 0;
@@ -30,21 +30,22 @@ struct Coverage {
   std::string ToString() const;
 };
 
-// Makes the calls of an engine, in an order that no engine has, and compares after each. Failures
-// are reported to GoogleTest.
+// Makes the calls of an engine in a random order that no real engine has, and compares after each
+// call. Reports failures to GoogleTest.
 class ModelRun {
  public:
   ModelRun(uint64_t seed, Coverage& coverage);
 
-  // False: the random configuration is one that CacheManager refuses.
+  // False: CacheManager refuses the random configuration.
   bool valid() const { return cache_ != nullptr; }
   std::string Name() const { return Describe(config_); }
 
-  // One random call.
+  // Makes one random call.
   void Call();
-  // Events, free counts, block tables and now and then all cached keys; the manager's invariants.
+  // Compares events, free counts, block tables and from time to time all cached keys. Checks the
+  // manager's invariants.
   void Compare();
-  // Frees everything: nothing may be left in use.
+  // Frees all requests. Afterwards no block may be in use.
   void End();
 
  private:
@@ -52,7 +53,7 @@ class ModelRun {
     CacheRequest request;
     int64_t computed = 0;
     int64_t max_tokens = 0;
-    int64_t arriving = 0;  // tokens whose blocks are cached when their content has arrived
+    int64_t arriving = 0;  // loading tokens; their blocks are cached on arrival
   };
 
   PrefixHit LookUp(CacheRequest& request);

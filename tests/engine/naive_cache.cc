@@ -15,7 +15,7 @@ bool IsAligned(const GroupSpec& spec) {
   return spec.kind == SpecKind::kMamba && spec.mamba_mode == MambaMode::kAlign;
 }
 
-// Tokens at the start of `n` computed ones that are never read again.
+// Returns how many leading tokens of `n` computed tokens are never read again.
 int64_t Skipped(const GroupSpec& spec, int64_t n) {
   if (n <= 0) return 0;
   if (IsWindow(spec)) {
@@ -109,7 +109,7 @@ int64_t Cache::MambaDemand(size_t group, const Held* held, const Blocks& hits,
   if (required <= present && !copy) return 0;
   const bool first = held == nullptr || !held->started;
   int64_t demand = 1 + (copy ? 1 : 0) + (first ? spec.speculative_blocks : 0);
-  // The state that is loaded and the one that the step leaves behind are two, in two blocks.
+  // The loaded state and the state that the step leaves need two blocks.
   const int64_t loaded = CeilOf(lengths.total, spec.block_size);
   const bool loads = first && lengths.total > lengths.local && loaded > present;
   if (loads && !capped && CeilOf(lengths.main, spec.block_size) > loaded) ++demand;
@@ -128,7 +128,8 @@ int64_t Cache::Demand(size_t group, const Request* request, const Blocks& hits, 
   const int64_t evictable =
       std::count_if(hits.begin(), hits.end(), [&](Block block) { return pool_.IsFree(block); });
   if (spec.kind == SpecKind::kMamba) {
-    // A state that is computed in this step cannot be read in it: more than there ever is.
+    // A state that is computed in this step cannot be read in the same step. The demand therefore
+    // exceeds every pool.
     const Key* key = hits.empty() ? nullptr : pool_.FirstKey(hits.back());
     if (key != nullptr && cached_now_[group].contains(*key)) return config_.num_blocks + 1;
     if (IsAligned(spec)) return MambaDemand(group, held, hits, lengths, capped) + evictable;
@@ -215,7 +216,8 @@ void Cache::AddExternal(size_t group, Held& held, const Lengths& lengths) {
   }
 }
 
-// The source keeps the reference of the hit, the copy gains a second one, until the copy has run.
+// Until the copy has run, the source keeps the reference of the hit and the copy has a second
+// reference.
 Block Cache::CopyTail(Held& held) {
   const auto index = static_cast<size_t>(*held.shared_tail);
   const Block copy = pool_.Take();
@@ -255,7 +257,7 @@ void Cache::AddState(size_t group, Held& held, const Lengths& lengths, Blocks& a
   } else if (before > 0) {
     held.last_state = before - 1;
   }
-  const int64_t state = required - drafts - 1;  // where the new running state goes
+  const int64_t state = required - drafts - 1;  // index of the new running state
   while (static_cast<int64_t>(held.table.size()) < state) held.table.push_back(0);
   for (int64_t i = before - drafts; started && i < before; ++i) {
     if (i < 0 || i >= state) continue;
@@ -265,7 +267,7 @@ void Cache::AddState(size_t group, Held& held, const Lengths& lengths, Blocks& a
   if (held.shared_tail) {
     const Block source = held.table[static_cast<size_t>(*held.shared_tail)];
     if (started) {
-      // The owner stays on its block; the cache entry goes to the copy.
+      // The owner keeps its block. The cache entry moves to the copy.
       held.shared_tail.reset();
       const Block copy = pool_.Take();
       pool_.MoveKeys(source, copy);

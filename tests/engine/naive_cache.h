@@ -1,6 +1,6 @@
-// A cache manager of plain lists, for comparison with CacheManager call by call.
+// A cache manager made of plain lists, for comparison with CacheManager after each call.
 //
-// One class for all kinds: every rule is an `if` over the kind where it applies.
+// One class serves all kinds: every rule is an `if` over the kind at its place.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ namespace kvcast::naive {
 
 class Cache {
  public:
-  // `config`: as given to CacheManager::Create, which accepted it.
+  // `config`: a configuration that CacheManager::Create has accepted.
   Cache(const CacheConfig& config, BlockHasher hasher, const EventOptions& events);
 
   const Grid& grid() const { return grid_; }
@@ -34,30 +34,30 @@ class Cache {
   bool Reset() { return pool_.Reset(); }
   void Evict(Block block) { pool_.Evict(block); }
   void BeginStep();
-  // Group by group.
+  // In the order of the groups.
   Blocks TakeBlocksToZero();
   std::vector<Event> TakeEvents() { return pool_.TakeEvents(); }
 
   size_t num_free() const { return pool_.num_free(); }
   Blocks Table(const std::string& request, size_t group) const;
   int64_t CommonPrefixBlocks(const std::string& request, size_t group) const;
-  // Digest and copies of every cached prefix of a group.
+  // Digest and number of copies of every cached prefix of a group.
   std::vector<std::pair<Digest, int64_t>> CachedKeys(size_t group) const;
 
  private:
-  // What a request holds in one group.
+  // The blocks of a request in one group.
   struct Held {
     Blocks table;
     int64_t num_cached = 0;
-    // The block at this index is shared up to its middle; it is to be copied before it is written.
+    // The block at this index is shared up to its middle. It must be copied before it is written.
     std::optional<int64_t> shared_tail;
-    // Mamba align.
+    // Used in Mamba align mode.
     bool started = false;
     std::optional<int64_t> last_state;
   };
   struct Lengths {
     int64_t slots = 0;  // with drafts
-    int64_t main = 0;   // without
+    int64_t main = 0;   // without drafts
     int64_t local = 0;
     int64_t total = 0;
     int64_t encoder = 0;

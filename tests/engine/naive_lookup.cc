@@ -141,7 +141,8 @@ Lookup::Scan Lookup::ScanWindow(const Set& set, const std::vector<Prefix>& chain
       break;
     }
   }
-  // No run is long enough: the one at the start of the prompt needs nothing before it.
+  // If no run is long enough, the run at the start of the prompt counts: it needs no block before
+  // it.
   if (end < 0) end = FloorTo(run * size, grid_.alignment) / size;
   if (end > 0) end = FloorTo((end - given_up) * size, grid_.alignment) / size;
   Cut(scan, end * size, size);

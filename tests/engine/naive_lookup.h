@@ -1,4 +1,4 @@
-// The lookup of a naive pool: one scan per kind, and the loop over the groups until all agree.
+// The lookup of a naive pool: one scan per kind, and a loop over the groups until all groups agree.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace kvcast::naive {
 
-// What a configuration stands for.
+// The lengths that a configuration implies, in tokens.
 struct Grid {
   int64_t unit = 0;       // tokens per hash
   int64_t step = 0;       // scheduler_block_size
@@ -20,7 +20,8 @@ struct Grid {
   static Grid Of(const CacheConfig& config);
 };
 
-// `groups`, where groups of equal spec have the EAGLE flag if one of them does.
+// Returns `groups`. If one of several groups with equal spec has the EAGLE flag, all of them get
+// it.
 std::vector<GroupSpec> WithSharedEagle(std::vector<GroupSpec> groups);
 
 class Lookup {
@@ -32,18 +33,19 @@ class Lookup {
     int64_t longest = 0;  // of any single scan
     std::vector<Blocks> tables;
   };
-  // `chain`: names of the prompt's hash units.
+  // `chain`: the prefixes of the prompt, one per hash unit.
   Hit Find(const std::vector<Prefix>& chain, int64_t max_tokens) const;
-  // What each group alone, with those of equal spec, could serve. Groups outside prefix caching: 0.
+  // The prefix that each group could serve alone, together with the groups of equal spec. 0 for a
+  // group outside prefix caching.
   std::vector<int64_t> FindPerGroup(const std::vector<Prefix>& chain, int64_t max_tokens) const;
 
  private:
-  // Groups of equal spec: looked up as one.
+  // Groups of equal spec, which one scan looks up.
   struct Set {
     GroupSpec spec;
     std::vector<size_t> members;
   };
-  // Result of one scan: tables[i] is that of members[i].
+  // Result of one scan. tables[i] belongs to members[i].
   struct Scan {
     int64_t tokens = 0;
     std::vector<Blocks> tables;
@@ -54,7 +56,7 @@ class Lookup {
   Scan ScanWindow(const Set& set, const std::vector<Prefix>& chain, int64_t limit, bool drop) const;
   Scan ScanChunked(const Set& set, const std::vector<Prefix>& chain, int64_t limit) const;
   Scan ScanMamba(const Set& set, const std::vector<Prefix>& chain, int64_t limit) const;
-  // The members' blocks for the prefix of `tokens` tokens, if all of them have one.
+  // The members' blocks for the prefix of `tokens` tokens; nullopt if a member has none.
   std::optional<Blocks> InAll(const Set& set, const std::vector<Prefix>& chain,
                               int64_t tokens) const;
   static void Cut(Scan& scan, int64_t tokens, int64_t block_size);

@@ -209,7 +209,7 @@ void Pool::Announce(const CacheRequest& request, size_t group, int64_t block_siz
     if (blocks.empty() && options_.announce_once) return;
     return SendSpan(request, group, block_size, begin, end, blocks);
   }
-  // An event for each run of neighbours.
+  // One event per run of neighbours.
   std::vector<Named> run;
   for (const Named& named : blocks) {
     if (!run.empty() && named.begin != run.back().begin + block_size) {

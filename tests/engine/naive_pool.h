@@ -1,7 +1,9 @@
-// A block pool of plain lists: every rule in the most obvious way, for comparison with BlockPool.
+// A block pool made of plain lists: it follows every rule in the most obvious way, for comparison
+// with BlockPool.
 //
-// Written from the rules, not from src/engine, and shares no code with it. A prefix is named by a
-// number that is looked up by its tokens, not by its hash; digests are only made for the events.
+// It is written from the rules, not from src/engine, and shares no code with it. A number names a
+// prefix; the number is found by the prefix's tokens, not by its hash. Digests are made only for
+// the events.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,28 +23,29 @@ namespace kvcast::naive {
 
 using Block = uint32_t;
 using Blocks = std::vector<Block>;
-// A prefix in hash units; kRoot: the empty one.
+// Number of a prefix of whole hash units. kRoot: the empty prefix.
 using Prefix = int32_t;
 inline constexpr Prefix kRoot = -1;
 
-// A prefix as one group caches it.
+// A prefix in the cache of one group.
 struct Key {
   Prefix prefix = kRoot;
   size_t group = 0;
   friend auto operator<=>(const Key&, const Key&) = default;
 };
 
-// Numbers of prefixes, and their digests.
+// Maps prefixes to numbers and digests.
 class PrefixNames {
  public:
   PrefixNames(BlockHasher hasher, int64_t unit) : hasher_(std::move(hasher)), unit_(unit) {}
 
-  // Names of all complete units of a request, and its extra keys per position.
+  // Numbers of all prefixes of complete units of a request. Takes its extra keys per position into
+  // account.
   const std::vector<Prefix>& ChainOf(const CacheRequest& request);
   const Digest& digest(Prefix prefix) const { return digests_[static_cast<size_t>(prefix)]; }
   int64_t unit() const { return unit_; }
 
-  // LoRA name, and the salt at position 0.
+  // Extra keys at a position: LoRA name, and the salt at position 0.
   static ExtraKeys KeysAt(const CacheRequest& request, int64_t begin);
 
  private:
@@ -52,7 +55,7 @@ class PrefixNames {
   int64_t unit_;
   std::map<Name, Prefix> names_;
   std::vector<Digest> digests_;
-  std::map<std::string, std::vector<Prefix>> chains_;  // by request id; requests only grow
+  std::map<std::string, std::vector<Prefix>> chains_;  // by request id; a request only grows
 };
 
 class Pool {
@@ -64,7 +67,7 @@ class Pool {
   bool IsFree(Block block) const { return block != 0 && refs_[block] == 0; }
   // The first key of a block, or nullptr.
   const Key* FirstKey(Block block) const;
-  // The block cached first under a key, or 0.
+  // Returns the block that was cached first under the key, or 0.
   Block Find(const Key& key) const;
 
   Block Take();
@@ -72,19 +75,20 @@ class Pool {
   void Free(const Blocks& blocks);
   void Evict(Block block) { DropKeys(block); }
   bool Reset();
-  // `to` takes over the keys of `from`, behind other holders.
+  // Moves the keys of `from` to `to`, after other holders of these keys.
   void MoveKeys(Block from, Block to);
 
-  // Blocks [begin, end) of a table, those for which `keep` is true.
+  // Caches the blocks [begin, end) of a table for which `keep` is true.
   void CacheFull(const CacheRequest& request, size_t group, const Blocks& table, int64_t begin,
                  int64_t end, const std::vector<bool>& keep);
-  // True: the block is cached under the prefix of `tokens` tokens, which ends inside it.
+  // Caches the block under the prefix of `tokens` tokens, which ends inside the block. False:
+  // already cached.
   bool CachePartial(const CacheRequest& request, size_t group, Block block, int64_t tokens);
-  // Announces the leading blocks of a hit, as far as they are whole.
+  // Announces the leading whole blocks of a hit.
   void Report(const CacheRequest& request, size_t group, const Blocks& hit);
 
   std::vector<Event> TakeEvents() { return std::exchange(events_, {}); }
-  // Copies of every key of a group.
+  // Number of copies of every key of a group.
   std::map<Prefix, int64_t> CachedPrefixes(size_t group) const;
 
  private:
@@ -93,7 +97,7 @@ class Pool {
     int64_t tokens = 0;
   };
 
-  // A block that is announced: the prefix that it ends, and its first token.
+  // An announced block: the prefix that ends with it, and its first token.
   struct Named {
     Prefix prefix = kRoot;
     int64_t begin = 0;
@@ -102,7 +106,7 @@ class Pool {
   // True: the key was not cached before.
   bool Insert(const Key& key, Block block, int64_t tokens);
   void DropKeys(Block block);
-  // A span of tokens with the blocks named in it.
+  // Announces a span of tokens and the blocks that it names.
   void Announce(const CacheRequest& request, size_t group, int64_t block_size, int64_t begin,
                 int64_t end, const std::vector<Named>& blocks);
   void SendSpan(const CacheRequest& request, size_t group, int64_t block_size, int64_t begin,
@@ -126,6 +130,6 @@ inline int64_t FloorTo(int64_t value, int64_t step) { return value / step * step
 
 bool IsFull(const GroupSpec& spec);
 bool IsWindow(const GroupSpec& spec);
-bool IsPrefixCached(const GroupSpec& spec);  // in prefix caching
+bool IsPrefixCached(const GroupSpec& spec);  // takes part in prefix caching
 
 }  // namespace kvcast::naive

@@ -1,4 +1,4 @@
-// What a naive cache caches of the tokens that were computed.
+// The rules of a naive cache that select the computed blocks to cache.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -6,14 +6,15 @@
 
 namespace kvcast::naive {
 
-// Whether block `index` of a sparse group is worth caching; `boundaries` in tokens.
+// True if block `index` of a sparse group is worth caching. `boundaries`: in tokens.
 bool Cache::Keeps(size_t group, int64_t index, const std::vector<int64_t>& boundaries) const {
   const GroupSpec& spec = config_.groups[group];
   const bool mamba = spec.kind == SpecKind::kMamba;
   const bool dense = !config_.retention_interval.has_value();
   if ((!mamba && !IsWindow(spec)) || (mamba && dense)) return true;
   if (config_.rules == EngineRules::kV021) return true;
-  // A hit at a boundary reads `need` blocks before it; EAGLE one more, behind it.
+  // A hit at a boundary reads `need` blocks before the boundary. With EAGLE one of them lies after
+  // the boundary.
   const int64_t shift = !mamba && spec.eagle ? 1 : 0;
   const int64_t need = mamba ? 1 : CeilOf(spec.sliding_window - 1, spec.block_size) + shift;
   const int64_t every = (dense ? grid_.step : *config_.retention_interval) / spec.block_size;
@@ -70,7 +71,7 @@ void Cache::CacheGroup(size_t group, Held& held, const CacheRequest& request, in
   }
 }
 
-// The last hash boundary of the prompt, if it lies inside a block.
+// Caches the last hash boundary of the prompt if it lies inside a block.
 void Cache::CacheTail(size_t group, Held& held, const CacheRequest& request, int64_t tokens) {
   const GroupSpec& spec = config_.groups[group];
   if (config_.rules != EngineRules::kMain2026August) return;
@@ -80,7 +81,7 @@ void Cache::CacheTail(size_t group, Held& held, const CacheRequest& request, int
   if (index >= static_cast<int64_t>(held.table.size())) return;
   const Block block = held.table[static_cast<size_t>(index)];
   if (IsFull(spec) && tokens >= end) pool_.CachePartial(request, group, block, end);
-  // A state is that of one length only, and the next step overwrites it.
+  // A state belongs to exactly one length, and the next step overwrites the state.
   if (spec.kind != SpecKind::kMamba || spec.mamba_mode != MambaMode::kAlign) return;
   const bool later_state = spec.eagle && config_.mtp_lookahead_tokens > 1;
   if (later_state || tokens != end || !pool_.CachePartial(request, group, block, end)) return;

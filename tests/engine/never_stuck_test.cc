@@ -1,5 +1,5 @@
-// A pool that start-up accepts never leaves a request stuck: random models, in the smallest pool
-// that sizing accepts for them, each run a request of max_model_len to its end.
+// In a pool that start-up accepts, no request gets stuck. Random models run requests of
+// max_model_len to the end in the smallest pool that sizing accepts.
 // SPDX-License-Identifier: Apache-2.0
 #include <array>
 #include <random>
@@ -60,7 +60,7 @@ CacheConfig RandomLimits(Random& random) {
   return config;
 }
 
-// The smallest pool that sizing accepts, or why it accepts none.
+// Returns the smallest pool that sizing accepts, or the reason why it accepts no pool.
 Result<CacheConfig> SmallestCache(const std::vector<LayerSpec>& layers, const CacheConfig& limits,
                                   int64_t ranks = 1) {
   const auto groups = MakeKvCacheGroups(layers, {.decode_context_parallel = ranks});
@@ -85,8 +85,8 @@ class LoneRequest {
   LoneRequest(Random& random, const CacheConfig& config, bool on_grid)
       : random_(random), engine_(config, /*events=*/false), on_grid_(on_grid) {}
 
-  // A prompt in chunks, then tokens one by one, until max_model_len. Returns the tokens it reused,
-  // or nullopt if a step got no blocks.
+  // Computes a prompt in chunks, then single tokens, until max_model_len. Returns the reused
+  // tokens, or nullopt if a step got no blocks.
   std::optional<int64_t> Run(std::vector<TokenId> prompt) {
     const int64_t length = engine_.config().max_model_len;
     CacheRequest request = Request(std::to_string(next_++), std::move(prompt));
@@ -119,8 +119,8 @@ class LoneRequest {
   static int64_t Known(const CacheRequest& request) {
     return static_cast<int64_t>(request.tokens.size());
   }
-  // A scheduler ends the steps of a prompt on blocks where Mamba states are kept, if it can, and on
-  // the last hash boundary of the prompt.
+  // If possible, a scheduler ends the steps of a prompt on block boundaries where Mamba states are
+  // kept, and on the last hash boundary of the prompt.
   int64_t StepOf(const CacheRequest& request, int64_t computed) {
     const int64_t most = std::min(Known(request) - computed, engine_.config().max_in_flight_tokens);
     if (!on_grid_ || computed + most >= request.prompt_tokens) {
@@ -162,7 +162,8 @@ TEST(NeverStuck, ARequestOfMaxModelLenFinishesInTheSmallestPoolThatSizingAccepts
     split += ranks > 1 ? 1 : 0;
     partial += PartialHitsEnabled(*config) ? 1 : 0;
     LoneRequest lone(random, *config, Pick(random, 0, 3) != 0);
-    // Beginnings of one text, the last one all of it: hits end wherever an earlier prompt did.
+    // The prompts are prefixes of one text, the last prompt is the whole text. Hits therefore end
+    // wherever an earlier prompt ended.
     std::vector<TokenId> text(static_cast<size_t>(config->max_model_len));
     for (TokenId& token : text) token = Pick(random, 0, 3);
     for (int round = 0; round < 5; ++round) {
@@ -181,7 +182,7 @@ TEST(NeverStuck, ARequestOfMaxModelLenFinishesInTheSmallestPoolThatSizingAccepts
   EXPECT_GT(split, 50);
 }
 
-// The blocks that CanEverFit counts are those that sizing counts.
+// CanEverFit and sizing count the same blocks.
 TEST(NeverStuck, WhatSizingAcceptsIsWhatCanEverFit) {
   for (uint64_t seed = 1; seed <= 300; ++seed) {
     Random random(seed);

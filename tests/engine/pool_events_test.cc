@@ -1,4 +1,4 @@
-// The events of the pool, field by field.
+// The events of the pool have the right value in every field.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/block_pool.h"
 #include "tests/support/engine_testing.h"
@@ -12,7 +12,7 @@ BlockHash Hash(const CacheRequest& request, size_t index) {
   return ToEventHash(request.chain[index], EventHashForm::kInt64);
 }
 
-// The only event since the last call, as a T.
+// Returns the only event since the last call as a T.
 template <typename T>
 T OnlyEvent(BlockPool& pool) {
   const std::vector<Event> events = TakeEvents(pool);
@@ -42,8 +42,8 @@ TEST(PoolEvents, StoredCarriesHashesTokensAndExtraKeysOfTheSpan) {
   EXPECT_TRUE(TakeEvents(pool).empty());
 }
 
-// Parent block is null, c=2 of 4, bs 1: parent = hash of logical block 1, hashes 2 and 3, no kind
-// straight from the pool.
+// The parent block is null, 2 of 4 blocks are cached, block size 1: the parent is the hash of
+// logical block 1, the hashes are 2 and 3. The pool itself sets no kind.
 TEST(PoolEvents, ParentIsTheLogicalBlockBeforeEvenIfThatIsNull) {
   BlockPool pool(Pool(10, 1));
   const CacheRequest request = HashedRequest(4, 1);
@@ -83,7 +83,7 @@ TEST(PoolEvents, StoredIsSentEvenIfNoBlockWas) {
   EXPECT_EQ(stored.extra_keys, std::nullopt);
 }
 
-// LoRA id 42: lora_id 42; absent without LoRA.
+// With LoRA id 42 the event has lora_id 42. Without LoRA the field is absent.
 TEST(PoolEvents, LoraIdAndNameAreThoseOfTheRequest) {
   BlockPool pool(Pool(10, 4));
   CacheRequest request = HashedRequest(4, 4);
@@ -97,7 +97,7 @@ TEST(PoolEvents, LoraIdAndNameAreThoseOfTheRequest) {
   EXPECT_EQ(stored.extra_keys->at(0), ExtraKeys{ExtraKey::Text("adapter")});
 }
 
-// Cache 2 blocks in group g, free 4, reallocate 4: 2 BlockRemoved with group g.
+// Cache 2 blocks in group g, free 4 blocks, reallocate 4: 2 BlockRemoved events with group g.
 TEST(PoolEvents, EachKeyOfATakenBlockIsRemovedOnItsOwn) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(8, 4);
@@ -130,8 +130,8 @@ TEST(PoolEvents, RemovedIsSentThoughAnotherBlockStillHoldsTheHash) {
   EXPECT_EQ(pool.FindCached(request.chain[0], kGroup2), second[0]);
 }
 
-// Partial: hash size 4, bs 12, 8 tokens, group 2: hash 1, parent hash 0, tokens 4..7, block_size 4;
-// a duplicate says nothing; an eviction sends one BlockRemoved.
+// Partial entry: hash unit 4, block size 12, 8 tokens, group 2. The event has hash 1, parent hash
+// 0, tokens 4..7, block_size 4. A duplicate sends no event. An eviction sends one BlockRemoved.
 TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(12, 4);
@@ -149,8 +149,8 @@ TEST(PoolEvents, APartialEntryIsStoredAsOneHashUnit) {
   EXPECT_EQ(OnlyEvent<BlockRemoved>(pool).block_hashes, std::vector{Hash(request, 1)});
 }
 
-// Partial 8 then 10 tokens on the same block (hash size 2, bs 6): BlockRemoved(hash 8), then
-// BlockStored(hash 10, parent hash 8, tokens 8..9).
+// Partial entries of 8 and then 10 tokens on the same block (hash unit 2, block size 6):
+// BlockRemoved(hash 8), then BlockStored(hash 10, parent hash 8, tokens 8..9).
 TEST(PoolEvents, ALongerPartialEntryReplacesTheShorterOne) {
   BlockPool pool(Pool(5, 2));
   const CacheRequest request = HashedRequest(12, 2);
@@ -180,8 +180,8 @@ TEST(PoolEvents, AFullBlockReplacesItsPartialEntry) {
   EXPECT_EQ(std::get<BlockStored>(events[1]).block_hashes, std::vector{Hash(request, 1)});
 }
 
-// Full report of 3 blocks of 4, group 1, bs 4: one event: 3 hashes, no parent, 12 tokens, medium
-// GPU; no state change; none for 0 blocks.
+// Full report of 3 of 4 blocks, group 1, block size 4: one event with 3 hashes, no parent, 12
+// tokens, medium GPU. The state does not change. A report of 0 blocks sends no event.
 TEST(PoolEvents, AReportAnnouncesLeadingBlocksAgainAndChangesNothing) {
   BlockPool pool(Pool(5, 4));
   const CacheRequest request = HashedRequest(16, 4);

@@ -1,4 +1,4 @@
-// The pool against a naive one made of plain lists, on random operations.
+// The pool agrees with a naive pool made of plain lists on random operations.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <random>
@@ -13,7 +13,7 @@ constexpr int64_t kBlockSize = 6;
 constexpr uint32_t kBlocks = 24;
 constexpr int64_t kTokens = 60;
 
-// Every rule of the pool, in the most obvious way.
+// Follows every rule of the pool in the most obvious way.
 class NaivePool {
  public:
   NaivePool() {
@@ -45,7 +45,8 @@ class NaivePool {
     }
     free_.insert(free_.begin(), front.begin(), front.end());
   }
-  // Keys are numbers of hash units; `primary` drops what the block had.
+  // `units`: the key, as a number of hash units. `drop_shorter`: drops the keys of the block first
+  // if they cover fewer units.
   void Cache(uint32_t block, uint32_t group, int64_t units, bool drop_shorter) {
     if (Has(block, group, units)) return;
     if (!keys_[block].empty() && (drop_shorter && keys_[block][0].second < units)) DropKeys(block);
@@ -181,7 +182,7 @@ class RandomRun {
     const auto index = Pick(0, kTokens / kBlockSize - 1);
     const auto group = static_cast<uint32_t>(Pick(0, 1));
     const int64_t units = (index + 1) * kBlockSize / kUnit;
-    // A block that covers as much already is never cached again.
+    // A block is never cached again if it already covers as many units.
     if (naive_.has_keys(*block) && naive_.primary_units(*block) >= units) return;
     std::vector<BlockId> table(static_cast<size_t>(index) + 1, BlockId(*block));
     pool_.CacheFullBlocks({request_, GroupIdx(group), kBlockSize, table, index, index + 1});

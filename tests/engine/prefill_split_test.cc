@@ -1,5 +1,5 @@
-// Where the chunks of a prefill end. The recorded runs check the same rule on every allocation
-// (`kvcast conformance engine`).
+// The split ends the chunks of a prefill at the right tokens. The recorded runs check the same rule
+// on every allocation (`kvcast conformance engine`).
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/engine/prefill_split.h"
 
@@ -13,7 +13,7 @@
 namespace kvcast::engine {
 namespace {
 
-// The chunk ends of a prompt that is computed alone, with `budget` tokens a step.
+// Returns the chunk ends of a prompt that is computed alone with `budget` tokens per step.
 std::vector<int64_t> Ends(const CacheConfig& config, int64_t prompt, int64_t budget,
                           int64_t junction = 0, int64_t start = 0) {
   const PrefillSplit split(ValidateCacheConfig(config).value(), budget);
@@ -45,7 +45,8 @@ TEST(PrefillSplit, AStateIsKeptOnTheGridOfBlocks) {
   EXPECT_EQ(Ends(MambaConfig(64), 250, 100), (Ends_{64, 128, 192, 250}));
 }
 
-// A request of 256 tokens hits at most 255: the state after 192 is the last one of use.
+// A request of 256 tokens hits at most 255 tokens, so the state after 192 tokens is the last useful
+// state.
 TEST(PrefillSplit, StopsAtTheLastStateThatAReplayCanHit) {
   CacheConfig config = MambaConfig(64);
   EXPECT_EQ(Ends(config, 256, 300), (Ends_{192, 256}));
@@ -62,14 +63,14 @@ TEST(PrefillSplit, StopsAtThePromptsLastHashBoundary) {
   EXPECT_EQ(Ends(config, 240, 300), (Ends_{192, 240}));
 }
 
-// A group that drops a unit for its draft head hits one unit less.
+// If a group drops a unit for its draft head, its hits are one unit shorter.
 TEST(PrefillSplit, ADraftHeadMovesTheStopsDown) {
   CacheConfig config = MambaConfig(16);
   config.groups[0].eagle = true;
   EXPECT_EQ(Ends(config, 250, 300), (Ends_{128, 224, 250}));
 }
 
-// The hash of a block needs the tokens behind it.
+// The hash of a block needs the tokens after the block.
 TEST(PrefillSplit, LookaheadMovesTheStopsDown) {
   CacheConfig config = MambaConfig(16);
   config.chain_form.lookahead = 3;
@@ -89,7 +90,7 @@ TEST(PrefillSplit, ABlockWiderThanAnyChunkIsFilledBySeveral) {
   EXPECT_EQ(Ends(MambaConfig(64), 130, 40), (Ends_{40, 64, 104, 128, 130}));
 }
 
-// The budget of a step may not reach the next place: the request waits.
+// If the budget of a step does not reach the next stop, the request waits.
 TEST(PrefillSplit, AChunkThatReachesNoStateIsPutOff) {
   const PrefillSplit split(ValidateCacheConfig(MambaConfig(64)).value(), 128);
   const CacheRequest request = Request("0", Tokens(250));
@@ -105,7 +106,7 @@ TEST(PrefillSplit, ACheckpointInsideTheLastChunkNeedsNoStop) {
   EXPECT_EQ(Ends(config, 250, 300), (Ends_{250}));
 }
 
-// Decodes are no prefill, and neither is the last token of a request that comes back.
+// A decode is not a prefill. The last token of a resumed request is not a prefill either.
 TEST(PrefillSplit, DecodesAreNotSplit) {
   const PrefillSplit split(ValidateCacheConfig(MambaConfig(64)).value(), 128);
   CacheRequest request = Request("0", Tokens(100));
@@ -114,8 +115,8 @@ TEST(PrefillSplit, DecodesAreNotSplit) {
   EXPECT_EQ(split.ChunkTokens(request, 0, 100), 64);
 }
 
-// A drafter of three modules reads the three tokens behind a chunk: they are the prompt's, or the
-// prompt has ended.
+// A drafter of three modules reads the three tokens after a chunk. These tokens belong to the
+// prompt, or the prompt has ended.
 TEST(PrefillSplit, LeavesADrafterOfSeveralModulesWhatItReads) {
   CacheConfig config = Config({Full(16)}, 100);
   config.mtp_lookahead_tokens = 3;

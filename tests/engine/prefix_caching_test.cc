@@ -1,4 +1,4 @@
-// Prefix caching with one full-attention group: which blocks are reused, taken and evicted.
+// With one full-attention group, prefix caching reuses, takes and evicts the right blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/engine_testing.h"
 
@@ -7,14 +7,16 @@ namespace {
 
 constexpr GroupIdx kGroup0{0};
 
-// 48 tokens that requests share, and tails of their own.
+// 48 tokens that all requests share, followed by tokens of their own.
 CacheRequest Shared(std::string id, int64_t own_tokens, TokenId first) {
   return Request(std::move(id), Concat(Tokens(48), Tokens(own_tokens, first)));
 }
 
-// Full attention, N=11, prompt of 48 + 7 tokens: allocating 55 gives blocks [1,2,3,4], 3 are cached
-// in group 0. The same 48 + 5: hit [1,2,3], 48 tokens, new [5], 2 references each, 5 free. After
-// both are freed, 48 + 6 gets [5], 6 free; then 160 fresh tokens get [5,4,6,7,8,9,10,3,2,1].
+// Full attention, 11 blocks, prompt of 48 + 7 tokens: the allocation of 55 tokens gives blocks
+// [1,2,3,4], and 3 of them are cached in group 0. A prompt of the same 48 + 5 tokens hits [1,2,3],
+// 48 tokens, and gets the new block [5]; hit blocks have 2 references each, and 5 blocks are free.
+// After both requests are freed, a prompt of 48 + 6 tokens gets [5], with 6 free. Then 160 fresh
+// tokens get [5,4,6,7,8,9,10,3,2,1].
 TEST(PrefixCaching, SecondRequestReusesFullBlocksAndFreedOnesComeBackInOrder) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Shared("0", 7, 1000);
@@ -40,13 +42,14 @@ TEST(PrefixCaching, SecondRequestReusesFullBlocksAndFreedOnesComeBackInOrder) {
   EXPECT_EQ(engine.Start(req3), (IdLists{{5, 4, 6, 7, 8, 9, 10, 3, 2, 1}}));
 }
 
-// The ids that a pool of 11 blocks would give away next, from the head of its queue on.
+// The ids in the order in which a pool of 11 blocks would give them away, from the head of its
+// queue.
 Ids FreeOrder(TestEngine& engine) {
   CacheRequest all = Request("all", Tokens(16 * engine.free_blocks(), 90000));
   return engine.StartWithoutLookup(all).at(0);
 }
 
-// N=11, requests of 48 + 7 and 48 + 5 tokens, both freed: the queue is [5,4,6,7,8,9,10,3,2,1].
+// 11 blocks, requests of 48 + 7 and 48 + 5 tokens, both freed: the queue is [5,4,6,7,8,9,10,3,2,1].
 TEST(PrefixCaching, QueueAfterTwoRequestsThatShareBlocks) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Shared("0", 7, 1000);
@@ -58,8 +61,8 @@ TEST(PrefixCaching, QueueAfterTwoRequestsThatShareBlocks) {
   EXPECT_EQ(FreeOrder(engine), (Ids{5, 4, 6, 7, 8, 9, 10, 3, 2, 1}));
 }
 
-// N=11, 87 and 48 tokens: freeing the first leaves [6,10,5,4,3,2,1] in the queue, freeing the
-// second appends [9,8,7].
+// 11 blocks, requests of 87 and 48 tokens: after the first request is freed the queue is
+// [6,10,5,4,3,2,1]. Freeing the second request appends [9,8,7].
 TEST(PrefixCaching, QueueAfterTwoRequestsOfTheirOwn) {
   for (const bool both : {false, true}) {
     TestEngine engine(Config({Full()}, 11));
@@ -74,7 +77,8 @@ TEST(PrefixCaching, QueueAfterTwoRequestsOfTheirOwn) {
   }
 }
 
-// N=11, 87 and 48 tokens, both freed: 35 tokens of the first prompt hit [1,2], new [6], 7 free.
+// 11 blocks, requests of 87 and 48 tokens, both freed: 35 tokens of the first prompt hit [1,2] and
+// get the new block [6], with 7 free.
 TEST(PrefixCaching, FreedRequestsStayReusable) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(87));
@@ -100,7 +104,8 @@ TEST(PrefixCaching, LastTokenOfAPromptIsAlwaysComputed) {
   EXPECT_EQ(engine.Lookup(longer).tokens, 48);
 }
 
-// N=2: one cached block is freed; a 15-token request takes it, and it has no hash any more.
+// 2 blocks: one cached block is freed. A request of 15 tokens takes it, and the block loses its
+// hash.
 TEST(PrefixCaching, ATakenBlockIsNoLongerCached) {
   TestEngine engine(Config({Full()}, 2));
   CacheRequest req0 = Request("0", Tokens(16));
@@ -111,7 +116,8 @@ TEST(PrefixCaching, ATakenBlockIsNoLongerCached) {
   EXPECT_TRUE(engine.cache().CachedKeys(kGroup0).empty());
 }
 
-// N=3: two cached blocks are free; a 32-token request hits block 1, and block 2 is evicted for it.
+// 3 blocks: two cached blocks are free. A request of 32 tokens hits block 1, and block 2 is evicted
+// for it.
 TEST(PrefixCaching, AHitIsNotEvictedByItsOwnRequest) {
   TestEngine engine(Config({Full()}, 3));
   CacheRequest req0 = Request("0", Tokens(16));
@@ -126,8 +132,8 @@ TEST(PrefixCaching, AHitIsNotEvictedByItsOwnRequest) {
   EXPECT_EQ(engine.Table(req2, 0), (Ids{1, 2}));
 }
 
-// 5 free blocks; a request of 9 blocks has 6 hits (3 of them free) and needs 3 new ones: refused,
-// the references of the hits are untouched.
+// 5 blocks are free. A request of 9 blocks has 6 hits (3 of them free) and needs 3 new blocks. It
+// is refused, and the references of the hits are unchanged.
 TEST(PrefixCaching, FreeHitsCountAsDemandAndARefusalTouchesNothing) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(48));
@@ -152,7 +158,8 @@ TEST(PrefixCaching, FreeHitsCountAsDemandAndARefusalTouchesNothing) {
   EXPECT_TRUE(engine.Allocate(req3, {.new_tokens = 48, .hit = &hit}));
 }
 
-// Reset: false while blocks are in use; true after they are freed, and no hash is left.
+// Reset returns false while blocks are in use. After they are freed it returns true, and no hash is
+// left.
 TEST(PrefixCaching, ResetForgetsAllBlocksButNotWhileOneIsInUse) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(55));
@@ -163,7 +170,8 @@ TEST(PrefixCaching, ResetForgetsAllBlocksButNotWhileOneIsInUse) {
   EXPECT_TRUE(engine.cache().CachedKeys(kGroup0).empty());
 }
 
-// Salt "salt1": block 0 has the extra key ("salt1",), the others none; another salt is no hit.
+// With salt "salt1" block 0 has the extra key ("salt1",), and the other blocks have none. Another
+// salt does not hit.
 TEST(PrefixCaching, AnotherSaltIsAnotherPrefix) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest req0 = Request("0", Tokens(40));
@@ -185,8 +193,8 @@ TEST(PrefixCaching, AnotherSaltIsAnotherPrefix) {
   EXPECT_EQ(engine.Lookup(none).tokens, 0);
 }
 
-// Images at 11 (10 positions), 30 (18) and 48 (7): keys (aaa,11); (aaa,-5),(bbb,14); (bbb,-2);
-// (ccc,0).
+// Images at 11 (10 positions), 30 (18) and 48 (7) give the keys (aaa,11); (aaa,-5),(bbb,14);
+// (bbb,-2); (ccc,0).
 TEST(PrefixCaching, ImagesEnterTheKeysOfTheBlocksTheyOverlap) {
   TestEngine engine(Config({Full()}, 11));
   CacheRequest request = Request("0", Tokens(64));
@@ -243,7 +251,8 @@ TEST(PrefixCaching, LookaheadGetsSlotsButDraftsAreNotCached) {
   EXPECT_EQ(CachedPositions(engine.cache(), request, kGroup0), (Ids{0}));
 }
 
-// Common prefix: leading blocks with as many references as there are requests; full attention only.
+// The common prefix is the leading blocks with as many references as there are requests. It exists
+// only for full attention.
 TEST(PrefixCaching, CommonPrefixIsWhatAllRunningRequestsShare) {
   TestEngine engine(Config({Full(), Window(32)}, 40));
   CacheRequest req0 = Shared("0", 7, 1000);
@@ -258,7 +267,8 @@ TEST(PrefixCaching, CommonPrefixIsWhatAllRunningRequestsShare) {
   EXPECT_EQ(engine.cache().CommonPrefixBlocks(req0, kGroup0), 0);
 }
 
-// Zeroing on, 4 tokens: the new block is reported once, then none; blocks that are reused are not.
+// Zeroing is on. For 4 tokens the new block is reported once and not again. Reused blocks are not
+// reported.
 TEST(PrefixCaching, NewBlocksAreReportedForZeroingOnce) {
   CacheConfig config = Config({Full(), Window(32), Mamba(MambaMode::kAlign)}, 40);
   config.zero_new_blocks = true;

@@ -1,3 +1,4 @@
+// Random choices of the engine tests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,7 +9,7 @@ namespace kvcast::engine {
 
 using Random = std::mt19937_64;
 
-// Any of [low, high].
+// Uniform in [low, high].
 inline int64_t Pick(Random& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
 }

@@ -1,4 +1,5 @@
-// What v0.29 to v0.33 of vLLM changed in the cache, case by case; the recorded runs have the rest.
+// The cache follows the changes of vLLM v0.29 to v0.33, one case per change; the recorded runs
+// cover the rest.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/engine_testing.h"
 
@@ -20,7 +21,7 @@ std::vector<BlockStored> StoresOf(TestEngine& engine) {
   return stores;
 }
 
-// A block is cached when the tokens behind it are known, and its event says them.
+// A block is cached when the tokens after it are known, and its event contains these tokens.
 TEST(Release033, ABlockWithLookaheadIsCachedOneTokenLater) {
   TestEngine engine(Of033({Full()}, 1));
   CacheRequest request = Request("0", Tokens(32));
@@ -36,7 +37,7 @@ TEST(Release033, ABlockWithLookaheadIsCachedOneTokenLater) {
   EXPECT_EQ(stores[0].lookahead, (LookaheadTokens{1, {7777}}));
 }
 
-// Equal blocks with other tokens behind them are other blocks.
+// Two blocks with equal tokens but different tokens after them are different blocks.
 TEST(Release033, ALookaheadHashCoversWhatFollows) {
   TestEngine engine(Of033({Full()}, 1));
   CacheRequest first = Request("0", Tokens(40));
@@ -47,7 +48,7 @@ TEST(Release033, ALookaheadHashCoversWhatFollows) {
   EXPECT_EQ(engine.Lookup(other).tokens, 16);
 }
 
-// A hit ends at the last hash, though a chunk that begins behind it would need no block.
+// A hit ends at the last hash, even if a chunk that begins after that hash would need no block.
 TEST(Release033, NoHitEndsBehindTheLastHash) {
   CacheRequest request = Request("0", Tokens(49));
   TestEngine without(Of033({Chunked(48)}));
@@ -57,7 +58,7 @@ TEST(Release033, NoHitEndsBehindTheLastHash) {
   EXPECT_EQ(engine.Lookup(hashed).tokens, 0);
 }
 
-// The path of an adapter is hashed, and announced nowhere.
+// The path of an adapter is part of the hash, but no event contains it.
 TEST(Release033, TheLoraPathIsPartOfTheHash) {
   TestEngine engine(Of033({Full()}));
   const auto request = [](const char* id, const char* path) {
@@ -85,7 +86,7 @@ GroupSpec Replayed(int64_t window) {
   return spec;
 }
 
-// The window group announces nothing and is computed again behind a hit.
+// The window group announces no blocks and is computed again after a hit.
 TEST(Release033, BoundedReplayAdoptsAHitAndComputesItsEndAgain) {
   CacheConfig config = Of033({Full(), Replayed(32)});
   config.replay_tokens = 32;
@@ -100,7 +101,7 @@ TEST(Release033, BoundedReplayAdoptsAHitAndComputesItsEndAgain) {
   EXPECT_EQ(hit.computed_tokens(), 64);
   ASSERT_TRUE(engine.Allocate(second, {.hit = &hit})) << "a hit may be adopted alone";
   Ids held = engine.Table(first, 0);
-  held.pop_back();  // the block of its last token
+  held.pop_back();  // the block of the last token
   EXPECT_EQ(engine.Table(second, 0), held);
   const Ids window = engine.Table(second, 1);
   ASSERT_EQ(window.size(), 6u);
@@ -138,7 +139,7 @@ TEST(Release033, ACircularBufferIsOneBlockForLife) {
   EXPECT_EQ(engine.free_blocks(), free + 9 + 1);
 }
 
-// A chunk of a prompt that passes a whole column keeps the state of its last hash unit there.
+// If a prompt chunk passes a whole column, it keeps the state of its last hash unit in that column.
 TEST(Release033, APrefillCheckpointNeedsNoStepOfItsOwn) {
   GroupSpec mamba = Mamba(MambaMode::kAlign, 64);
   mamba.prefill_checkpoint_blocks = 1;
@@ -159,8 +160,8 @@ TEST(Release033, APrefillCheckpointNeedsNoStepOfItsOwn) {
   EXPECT_EQ(engine.Lookup(again).tokens, 208);
 }
 
-// A prompt that ends with a hash unit can hit all but its last token, so that its last whole unit
-// needs no entry of its own.
+// If a prompt ends with a hash unit, a request can hit all tokens except the last. The last whole
+// unit therefore needs no entry of its own.
 TEST(Release033, ThePartialTailEndsBeforeTheLastToken) {
   for (const EngineRules rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
     CacheConfig config = Of033({Full(64), Mamba(MambaMode::kAlign, 64)});

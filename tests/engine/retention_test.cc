@@ -1,4 +1,4 @@
-// Which blocks of sparse groups are kept.
+// Retention keeps the right blocks of sparse groups.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/spec/retention.h"
 
@@ -16,7 +16,8 @@ Ids AllOf(uint32_t count) {
   return ids;
 }
 
-// Blocks kept of [0, blocks); the mask is asked for in two parts, as chunks of a prompt are.
+// Returns the kept blocks of [0, blocks). The test asks for the mask in two parts, as chunks of a
+// prompt do.
 Ids Kept(const RetentionRule& rule, int64_t blocks, std::vector<int64_t> boundaries) {
   Ids kept;
   for (const auto& [begin, end] :
@@ -34,8 +35,9 @@ RetentionRule MambaRule(std::optional<int64_t> interval) {
   return {Mamba(MambaMode::kAlign), 16, interval};
 }
 
-// Mamba mask, 256 tokens, bs 16: nil and 16 keep all; 64: {3,7,11,14,15}; 0: {14}; 0 with boundary
-// 96: {5,14}; 64 with 96: {3,5,7,11,14,15}; boundary 100 is the same as 96.
+// Mamba mask, 256 tokens, block size 16: retention nil and 16 keep all blocks, 64 keeps
+// {3,7,11,14,15}, 0 keeps {14}, 0 with boundary 96 keeps {5,14}, 64 with 96 keeps {3,5,7,11,14,15}.
+// Boundary 100 equals boundary 96.
 TEST(Retention, MambaKeepsTheStatesAtSegmentEndsAndBoundaries) {
   EXPECT_EQ(Kept(MambaRule(std::nullopt), 16, {255}), AllOf(16));
   EXPECT_EQ(Kept(MambaRule(16), 16, {255}), AllOf(16));
@@ -46,7 +48,7 @@ TEST(Retention, MambaKeepsTheStatesAtSegmentEndsAndBoundaries) {
   EXPECT_EQ(Kept(MambaRule(0), 16, {255, 100}), (Ids{5, 14})) << "100 lies on the step of 96";
 }
 
-// SWA mask W 48, boundary 96, retention 0: {3,4,5,12,13,14}.
+// SWA mask, window 48, boundary 96, retention 0: {3,4,5,12,13,14}.
 TEST(Retention, WindowKeepsWholeTailsBeforeBoundaries) {
   EXPECT_EQ(Kept({Window(48), 16, 0}, 16, {255, 96}), (Ids{3, 4, 5, 12, 13, 14}));
 }

@@ -1,5 +1,5 @@
-// The replay of recorded runs itself: it passes a right recording, counts a wrong one, and names
-// the line of one that cannot be read.
+// The replay of recorded runs passes a correct recording, counts the differences of a wrong
+// recording, and names the line that it cannot read.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ const std::string kConfig =
     R"("none_hash":"9bd96a485ad84efdafb72ee48a1d7a69bcead0f8f0433173941b276b9581eef0",)"
     R"("event_hashes":"int64"})";
 
-// One request of 3 tokens; `blocks` and `free` are what the recording claims.
+// One request of 3 tokens. `blocks` and `free`: the values that the recording claims.
 std::string Step(const std::string& blocks, const std::string& free) {
   return R"({"step":0,"ops":[{"op":"add","req":"r1","tokens":[7,8,9],"n":3},{"op":"schedule"},)"
          R"({"op":"lookup","req":"r1","hit":0,"blocks":[[]],"boundary":0},)"
@@ -63,7 +63,7 @@ TEST_F(ScenarioReplayTest, AWrongBlockIdOrFreeCountIsADifference) {
   EXPECT_EQ(report_.equal + 1, report_.compared);
 }
 
-// A step of 2 tokens computes 2 of the 3, not the 1 that is recorded.
+// A step of 2 tokens computes 2 of the 3 tokens, but the recording has 1.
 TEST_F(ScenarioReplayTest, AWrongChunkIsADifference) {
   std::string config = kConfig;
   const std::string budget = "\"max_num_batched_tokens\":";

@@ -1,11 +1,12 @@
-// Allocating, caching and freeing blocks takes no heap memory per block once buffers have grown.
+// After the buffers have grown, allocating, caching and freeing blocks takes no heap memory per
+// block.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <new>
 
 #include "tests/support/engine_testing.h"
 
-// g++ 12 sees through operator delete into std::free, but not through operator new into malloc.
+// g++ 12 inlines operator delete into std::free, but not operator new into malloc.
 #pragma GCC diagnostic ignored "-Wmismatched-new-delete"
 
 namespace {
@@ -27,7 +28,7 @@ void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 namespace kvcast::engine {
 namespace {
 
-// Heap allocations of one whole life of a request without events: allocate, cache, free.
+// Counts the heap allocations of one request without events: allocate, cache, free.
 int64_t AllocationsOfOneLife(TestEngine& engine, CacheRequest& request) {
   const int64_t before = heap_allocations;
   CacheManager& cache = engine.cache();

@@ -1,4 +1,5 @@
-// Lookups of one window or chunk group: blocks of 2 tokens, window and chunk of 4. T: cached.
+// A lookup of one window or chunk group finds the longest usable hit. Blocks have 2 tokens, window
+// and chunk 4. T: cached.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/group_lookup.h"
 #include "tests/support/engine_testing.h"
@@ -11,8 +12,8 @@ struct Hit {
   Ids table;
 };
 
-// Looks a prompt up whose blocks are cached as `cached` says; `tail` tokens follow the last block.
-// The blocks are those behind `blocks_before` others.
+// Looks up a prompt whose blocks are cached according to `cached`. `tail` tokens follow the last
+// block. `blocks_before` other blocks precede the blocks of `cached`.
 Hit LookUp(const GroupSpec& spec, const std::string& cached, int64_t tail = 0,
            int64_t blocks_before = 0) {
   const auto blocks = static_cast<int64_t>(cached.size());
@@ -39,7 +40,7 @@ int64_t ChunkedHit(const std::string& cached, int64_t tail) {
   return LookUp(Chunked(4, 2), cached, tail).blocks;
 }
 
-// SWA none / T / T,F / T,T / T,T,F / T,T,T / T,T,T,F: 0 / 1 / 1 / 2 / 2 / 3 / 3 blocks.
+// SWA: none / T / T,F / T,T / T,T,F / T,T,T / T,T,T,F give 0 / 1 / 1 / 2 / 2 / 3 / 3 blocks.
 TEST(WindowLookup, NeedsTwoCachedBlocksInARowOrTheStart) {
   EXPECT_EQ(WindowHit(""), 0);
   EXPECT_EQ(WindowHit("T"), 1);
@@ -50,8 +51,8 @@ TEST(WindowLookup, NeedsTwoCachedBlocksInARowOrTheStart) {
   EXPECT_EQ(WindowHit("TTTF"), 3);
 }
 
-// SWA T,T,F,T,F,F,T,T,F,T,T,T: 12 blocks, the first 10 null. T,T,F,T,F,F,T,T,F,F,F and the same +
-// T: 8 and 8.
+// SWA: T,T,F,T,F,F,T,T,F,T,T,T gives 12 blocks, the first 10 null. T,T,F,T,F,F,T,T,F,F,F and the
+// same + T give 8 and 8.
 TEST(WindowLookup, TakesTheLastRunThatIsLongEnough) {
   const Hit hit = LookUp(Window(4, 2), "TTFTFFTTFTTT");
   EXPECT_EQ(hit.blocks, 12);
@@ -66,7 +67,8 @@ TEST(WindowLookup, FindsARunFarToTheLeft) {
   EXPECT_EQ(WindowHit(cached), 5);
 }
 
-// Chunked T / T,F / T,T / T,T,F / T,T,T / T,T,T,F, tail 0 or 1: 1 / 2 / 2 / 2 / 3 / 4 blocks.
+// Chunked: T / T,F / T,T / T,T,F / T,T,T / T,T,T,F with tail 0 or 1 give 1 / 2 / 2 / 2 / 3 / 4
+// blocks.
 TEST(ChunkedLookup, NeedsTheBlocksOfTheCurrentChunk) {
   for (const int64_t tail : {0, 1}) {
     EXPECT_EQ(ChunkedHit("T", tail), 1);
@@ -87,14 +89,15 @@ TEST(ChunkedLookup, CountsChunksFromTheStartOfThePrompt) {
   EXPECT_EQ(hit("FFF").blocks, 3);
   EXPECT_EQ(hit("FTT").table, (Ids{0, 0, 0}));
   EXPECT_EQ(hit("FT").table, (Ids{0, 2}));
-  // In the chunk that it begins in, a hit needs what is behind the start alone.
+  // If a hit ends in the chunk where the blocks begin, it needs only blocks after the start.
   EXPECT_EQ(LookUp(Chunked(8, 2), "TTF", 0, 1).blocks, 3);
   EXPECT_EQ(LookUp(Chunked(8, 2), "TFT", 0, 1).blocks, 3);
   EXPECT_EQ(LookUp(Chunked(8, 2), "TF", 0, 1).blocks, 1);
   EXPECT_EQ(LookUp(Chunked(8, 2), "TT", 0, 1).table, (Ids{1, 2}));
 }
 
-// Chunked, 8 arbitrary blocks + T, tail 1: 9; + F, tail 1: 8; + (T,T), (T,F), (F,T), (F,F): 10.
+// Chunked, tail 1: 8 arbitrary blocks + T give 9, + F gives 8, and + (T,T), (T,F), (F,T), (F,F)
+// give 10.
 TEST(ChunkedLookup, BlocksBeforeTheChunkCountAsPresent) {
   EXPECT_EQ(ChunkedHit("TFFTFTFFT", 1), 9);
   EXPECT_EQ(ChunkedHit("TFFTFTFFF", 1), 8);

@@ -1,4 +1,4 @@
-// The bytes of canonical CBOR, written out: what cbor2.dumps(..., canonical=True) gives.
+// The canonical CBOR bytes equal those of cbor2.dumps(..., canonical=True).
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 

@@ -1,4 +1,4 @@
-// Hashing a prompt without keys of its own allocates nothing per block.
+// Hashing a prompt without extra keys allocates no memory per block.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <new>
@@ -11,7 +11,7 @@ size_t allocations = 0;
 
 }  // namespace
 
-// Not inlined: the compiler would take the inlined pair for a mismatch.
+// Not inlined: otherwise the compiler reports a mismatch of operator new and std::free.
 [[gnu::noinline]] void* operator new(size_t size) {
   ++allocations;
   void* memory = std::malloc(size);

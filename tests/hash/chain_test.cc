@@ -1,5 +1,5 @@
-// The chain of a prompt: which units it covers, how it grows, and that the fast path for shared
-// keys writes what the definition writes.
+// A chain covers the whole units of a prompt and grows with it; the fast path for shared keys gives
+// the digests of the definition.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/extra_keys.h"
 #include "tests/hash/hash_testing.h"
@@ -7,7 +7,7 @@
 namespace kvcast::testing {
 namespace {
 
-// The chain by the definition: one HashBlock per unit.
+// The chain by definition: one HashBlock per unit.
 std::vector<Digest> ByDefinition(BlockHasher& hasher, std::span<const TokenId> tokens, size_t unit,
                                  const HashInputs& inputs, const ChainForm& form = {}) {
   std::vector<Digest> chain;
@@ -61,7 +61,7 @@ TEST(Chain, EqualsTheDefinitionForEveryBlockSizeAndKindOfInput) {
   for (const HashAlgorithm algorithm : kAllAlgorithms) {
     BlockHasher hasher = MakeHasher(algorithm);
     for (const size_t unit : {1, 2, 3, 4, 5, 15, 16, 17, 64, 200}) {
-      // Plain prompts last: the keys of the prompt before must not stick.
+      // Plain prompts come last: the hasher must not keep the keys of the previous prompt.
       for (const HashInputs& inputs : {Everything(), lora, salt, HashInputs{}}) {
         for (const ChainForm& form : kForms) {
           std::vector<Digest> chain;
@@ -75,7 +75,7 @@ TEST(Chain, EqualsTheDefinitionForEveryBlockSizeAndKindOfInput) {
   }
 }
 
-// The path of an adapter must not stick either.
+// The hasher must not keep the path of an adapter either.
 TEST(Chain, AnAdapterIsItsNameAndUnderTaggedKeysItsPath) {
   BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
   const auto chain = [&hasher](std::string path, ExtraKeyScheme scheme) {
@@ -121,7 +121,7 @@ TEST(Chain, TokenBehindABlockIsPartOfItsHashAlone) {
   EXPECT_NE(chain(7)[1], chain(8)[1]);
 }
 
-// Digests in place of rows: the same chain, as far as they go.
+// With digests instead of rows, the chain is the same as far as digests are given.
 TEST(Chain, EmbeddingDigestsStandForTheRows) {
   const std::vector<TokenId> tokens(67, 0);
   HashInputs rows;
@@ -146,7 +146,7 @@ TEST(Chain, EmbeddingDigestsStandForTheRows) {
     std::vector<Digest> by_digests;
     hasher.ExtendChain(tokens, 16, digests, by_digests, form);
     EXPECT_EQ(by_digests, by_rows);
-    // None is given for a unit of 32.
+    // The test gives no digests for a unit of 32.
     by_digests.clear();
     hasher.ExtendChain(tokens, 32, digests, by_digests, form);
     EXPECT_TRUE(by_digests.empty());

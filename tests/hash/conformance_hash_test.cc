@@ -1,4 +1,4 @@
-// What the conformance run of block hashes counts, and what it refuses.
+// The conformance run of block hashes counts comparisons and refuses bad records.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 constexpr char kNoneHash[] = "1973e23848344dc43a988a9b478663803cfffe1243480253f9a3cf004b14aa7c";
 constexpr char kBlock0[] = "6358e31578a64b75ebe28cdb99d3beae65de82a2087321dc6ec84ae048faaaa6";
 
-// A record of the tokens 0..15 under seed "0"; each part can be replaced by a wrong one.
+// A record of the tokens 0..15 under seed "0". A test can replace each part by a wrong value.
 struct Line {
   std::string algo = R"("sha256")";
   std::string seed = R"("0")";
@@ -90,7 +90,8 @@ TEST_F(ConformanceHash, ReportsEachKindOfDifference) {
   ExpectDifference({.more = R"(,"none_hash_preimage_hex":"00")"}, "NONE_HASH preimage");
 }
 
-// The form of the record decides: a block of 15 tokens and one behind it, in a record of 16.
+// The form of the record decides: a record of 16 tokens has a block of 15 tokens and one token
+// after it.
 TEST_F(ConformanceHash, ReadsTheFormOfTheHashes) {
   ExpectDifference({.more = R"(,"hash_lookahead_tokens":1)"},
                    "block_hashes: 0 entries, recorded 1");
@@ -100,7 +101,7 @@ TEST_F(ConformanceHash, ReadsTheFormOfTheHashes) {
 
 TEST_F(ConformanceHash, TakesADrawnNoneHashFromTheRecord) {
   const std::string drawn(64, '1');
-  // SHA-256 of the same block under NONE_HASH = 32 x 0x11, by Python.
+  // SHA-256 of the same block under NONE_HASH = 32 x 0x11, computed by Python.
   const std::string hashes =
       R"(["3e6c7ab906c4068e7dcde30db5e18313c03067b735bfd14fae70c47be92ded30"])";
   for (const std::string seed : {"null", R"("random")"}) {
@@ -110,7 +111,7 @@ TEST_F(ConformanceHash, TakesADrawnNoneHashFromTheRecord) {
                      .int64 = "[12569762596463177008]"})
                     .ok());
     EXPECT_TRUE(report_.ok());
-    EXPECT_EQ(report_.compared, 2u);  // nothing to compare NONE_HASH with
+    EXPECT_EQ(report_.compared, 2u);  // the record has no NONE_HASH
   }
 }
 

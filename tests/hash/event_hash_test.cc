@@ -1,4 +1,4 @@
-// How digests appear in events, and the names of the algorithms.
+// Digests have the right form in events, and algorithms have names.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/hash/hash_testing.h"
 
@@ -32,13 +32,13 @@ TEST(EventHash, BytesFormIsTheWholeDigest) {
   }
 }
 
-// Fine hashes of size 2, target 6: coarse[0] = fine[2]; the tail of 10 tokens = fine[4].
+// Hash unit 2, block of 6: coarse[0] = fine[2]. The tail of 10 tokens = fine[4].
 TEST(EventHash, FineHashesOfSizeTwoToTargetSix) {
   BlockHasher hasher = MakeHasher(HashAlgorithm::kSha256);
   const std::vector<Digest> fine = Chain(hasher, TokenRange(0, 18), 2);
   EXPECT_EQ(BlockDigest(fine, 0, 3), fine[2]);
   EXPECT_EQ(BlockDigest(fine, 2, 3), fine[8]);
-  // A partial entry of 10 tokens is named by the fine hash that ends there.
+  // The fine hash that ends at 10 tokens names the partial entry of 10 tokens.
   EXPECT_EQ(BlockDigest(fine, 10 / 2 - 1, 1), fine[4]);
 }
 

@@ -1,4 +1,5 @@
-// Extra keys of a block: which items touch it, in which order, and where the cursor goes.
+// The extra keys of a block contain the items that overlap it, in order, and the cursor advances
+// past finished items.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/extra_keys.h"
 
@@ -12,7 +13,8 @@ namespace {
 using internal::BlockKeys;
 using internal::CollectBlockKeys;
 
-// Keys of [begin, end) from item `cursor` on; checks where the cursor stands afterwards.
+// Returns the keys of [begin, end), starting with item `cursor`. Checks the position of the cursor
+// afterwards.
 ExtraKeys KeysFrom(const HashInputs& inputs, int64_t begin, int64_t end, size_t cursor,
                    size_t next_cursor) {
   BlockKeys block;
@@ -27,8 +29,8 @@ HashInputs Images(std::vector<MultimodalItem> items) {
   return inputs;
 }
 
-// Items at 0(+5), 10(+5): [0,5) gives (h1,0), next 1; [3,8) (h1,-3), next 1; [6,10) nil, next 1;
-// [0,15) (h1,0),(h2,10), next 2.
+// Items at 0(+5), 10(+5): [0,5) gives (h1,0), next 1; [3,8) gives (h1,-3), next 1; [6,10) gives
+// nil, next 1; [0,15) gives (h1,0),(h2,10), next 2.
 TEST(ExtraKeys, ItemsAt0Plus5And10Plus5) {
   const HashInputs inputs = Images({{"h1", 0, 5}, {"h2", 10, 5}});
   EXPECT_EQ(KeysFrom(inputs, 0, 5, 0, 1), (ExtraKeys{ExtraKey::Item("h1", 0)}));
@@ -38,7 +40,7 @@ TEST(ExtraKeys, ItemsAt0Plus5And10Plus5) {
             (ExtraKeys{ExtraKey::Item("h1", 0), ExtraKey::Item("h2", 10)}));
 }
 
-// Salt + image, [0,5): ((h1,0),"salt"); salt only when the block starts at 0.
+// Salt and image, [0,5): ((h1,0),"salt"). The salt is a key only if the block starts at 0.
 TEST(ExtraKeys, SaltAndImage) {
   HashInputs inputs = Images({{"h1", 0, 5}});
   inputs.cache_salt = "salt";
@@ -90,7 +92,7 @@ TEST(ExtraKeys, CursorAtTheLastItemSkipsTheOthers) {
 }
 
 TEST(ExtraKeys, NothingOnceTheLastItemHasEnded) {
-  // The engine looks at the last item only, even if an earlier one reaches further.
+  // The engine checks only the last item, even if an earlier item ends later.
   const HashInputs inputs = Images({{"long", 0, 100}, {"last", 14, 2}});
   EXPECT_EQ(ExtraKeysFor(inputs, 16, 32), ExtraKeys{});
 }
@@ -107,7 +109,7 @@ TEST(ExtraKeys, EmbeddingDigestIsSha256OfTheRows) {
   const ExtraKeys first = ExtraKeysFor(inputs, 0, 1);
   EXPECT_EQ(ToHex(std::get<Bytes>(first.at(0).value).data),
             "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
-  // SHA-256 of nothing: the positions past the last row.
+  // SHA-256 of no bytes, for positions past the last row.
   const ExtraKeys past = ExtraKeysFor(inputs, 2, 4);
   EXPECT_EQ(ToHex(std::get<Bytes>(past.at(0).value).data),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -142,7 +144,8 @@ TEST(ExtraKeys, TaggedFormNamesTheSourceOfEachKey) {
       }));
 }
 
-// An item that the hash reaches through the lookahead alone is one of the next block as well.
+// If the hash reaches an item only through the lookahead, the item belongs to the next block as
+// well.
 TEST(ExtraKeys, LookaheadReachesItemsOfTheNextBlock) {
   const HashInputs inputs = Images({{"h1", 12, 2}, {"h2", 16, 2}, {"h3", 18, 2}, {"h4", 40, 2}});
   BlockKeys block;

@@ -1,4 +1,4 @@
-// Recordings of vLLM's own block hashes.
+// The hasher gives the block hashes of vLLM's recordings.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

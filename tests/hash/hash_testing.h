@@ -28,7 +28,7 @@ inline std::string ToHex(const Digest& digest) {
   return ToHex({reinterpret_cast<const char*>(digest.data.data()), digest.size});
 }
 
-// `count` tokens from `first` on.
+// Returns `count` tokens, starting at `first`.
 inline std::vector<TokenId> TokenRange(TokenId first, size_t count) {
   std::vector<TokenId> tokens(count);
   std::iota(tokens.begin(), tokens.end(), first);
@@ -41,7 +41,7 @@ inline BlockHasher MakeHasher(HashAlgorithm algorithm, std::string_view seed = k
   return std::move(hasher).value();
 }
 
-// A hasher whose NONE_HASH is `size` bytes of 0x01, for preimages that are written out in tests.
+// A hasher whose NONE_HASH is `size` bytes of 0x01, for preimages that tests spell out.
 inline BlockHasher MakeHasherOfOnes(HashAlgorithm algorithm, size_t size) {
   const std::vector<uint8_t> none_hash(size, 1);
   Result<BlockHasher> hasher = BlockHasher::FromNoneHash(algorithm, none_hash);

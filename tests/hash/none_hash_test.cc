@@ -1,12 +1,12 @@
-// NONE_HASH, the parent of every first block: from a seed text, or taken as bytes.
+// NONE_HASH, the parent of every first block, comes from a seed text or from given bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/hash/hash_testing.h"
 
 namespace kvcast::testing {
 namespace {
 
-// NONE_HASH unset / set: F("vllm-none-hash") / F(text); under xxhash an unset seed is drawn, so the
-// caller gives the bytes. The digests themselves: GoldenDigest.
+// NONE_HASH is F("vllm-none-hash") without a seed and F(text) with a seed. Under xxhash an unset
+// seed is random, so the caller must give the bytes. The test GoldenDigest checks the digests.
 TEST(NoneHash, DependsOnSeedAndSerialisation) {
   for (const HashAlgorithm algorithm : kAllAlgorithms) {
     EXPECT_NE(MakeHasher(algorithm, "0").none_hash(), MakeHasher(algorithm, "1").none_hash());

@@ -1,5 +1,4 @@
-// The bytes of pickle protocol 5, written out: what CPython's pickle.dumps gives for the same
-// objects.
+// The pickle protocol 5 bytes equal those of CPython's pickle.dumps for the same objects.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/hash/pickle_writer.h"
 #include "tests/hash/hash_testing.h"
@@ -10,7 +9,7 @@ namespace {
 using internal::ByteBuffer;
 using internal::PickleWriter;
 
-// What `write` writes between the frame header and STOP.
+// The bytes that `write` writes between the frame header and STOP.
 template <typename Write>
 std::string Body(Write write) {
   ByteBuffer out;
@@ -18,7 +17,7 @@ std::string Body(Write write) {
   write(writer);
   writer.Finish();
   const std::string hex = ToHex(out.view());
-  // PROTO 5, FRAME and its length.
+  // PROTO 5, and FRAME with its length.
   const size_t header = hex.substr(4, 2) == "95" ? 22 : 4;
   EXPECT_EQ(hex.substr(hex.size() - 2), "2e");
   return hex.substr(header, hex.size() - header - 2);
@@ -107,7 +106,7 @@ TEST(PickleBytes, ConstantsAndFloats) {
             "284e8889473ff80000000000007494");
 }
 
-// (first, second), both written as text.
+// The pair (first, second), both written as text.
 std::string PairBody(std::string_view first, uint32_t first_tag, std::string_view second,
                      uint32_t second_tag) {
   return Body([&](PickleWriter& writer) {

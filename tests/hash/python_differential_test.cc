@@ -1,4 +1,4 @@
-// Random blocks against Python's own pickle, hashlib, cbor2 and xxhash.
+// Random blocks hash as with Python's pickle, hashlib, cbor2 and xxhash.
 //
 // KVCAST_PYTHON names the interpreter (default /usr/bin/python3), KVCAST_TEST_SEED the seed.
 // SPDX-License-Identifier: Apache-2.0
@@ -31,7 +31,7 @@ class Generator {
  public:
   explicit Generator(uint64_t seed) : random_(seed) {}
 
-  // Large blocks need several pickle frames, by their tokens or by their text.
+  // A large block needs several pickle frames, because of its tokens or its text.
   RandomBlock Block(bool large) {
     RandomBlock block;
     block.parent.size = Below(2) == 0 ? 32 : 16;
@@ -51,14 +51,14 @@ class Generator {
   uint64_t Below(uint64_t limit) { return random_() % limit; }
   uint8_t Byte() { return static_cast<uint8_t>(random_()); }
 
-  // Every width is as likely as any other, and the edges of widths are common.
+  // All widths have equal probability, and values at the edges of widths are frequent.
   int64_t Int() {
     const uint64_t bits = random_() >> Below(64);
     const uint64_t edge = (uint64_t{1} << Below(64)) + Below(3) - 1;
     const uint64_t magnitude = Below(3) == 0 ? edge : bits;
     return static_cast<int64_t>(Below(4) == 0 ? ~magnitude : magnitude);
   }
-  // Few distinct texts, so that equal ones meet; lengths about every limit.
+  // Few distinct texts, so that equal texts occur in one block. The lengths lie around every limit.
   std::string Text(bool large) {
     static const char* const kShort[] = {"", "l", "t", "\u00fc", "\u0100", "img-B", "\u79df\u6237"};
     if (Below(3) != 0) return kShort[Below(std::size(kShort))];
@@ -67,7 +67,7 @@ class Generator {
   }
   double Float() {
     const double value = static_cast<double>(Int()) / static_cast<double>(uint64_t{1} << Below(40));
-    // The C encoder of cbor2 5.4 misses the half-precision form of this binade.
+    // The C encoder of cbor2 5.4 lacks the half-precision form of this binade.
     const bool missed = std::fabs(value) >= 32768 && std::fabs(value) < 65536;
     return missed ? 0 : value;
   }
@@ -102,7 +102,7 @@ class Generator {
   std::mt19937_64 random_;
 };
 
-// The JSON that reference.py reads.
+// Writes the JSON that reference.py reads.
 void WriteKey(std::ostream& out, const ExtraKey& key, uint32_t tag);
 
 struct KeyToJson {
@@ -147,12 +147,12 @@ void WriteBlock(std::ostream& out, const RandomBlock& block) {
   out << (block.keys.empty() ? "}\n" : "]}\n");
 }
 
-// One line of reference.py: preimage, SHA-256 and XXH3 of each serialisation.
+// One output line of reference.py: preimage, SHA-256 and XXH3 of each serialisation.
 struct Reference {
   std::string pickle, pickle_sha256, pickle_xxh3, cbor, cbor_sha256, cbor_xxh3;
 };
 
-// Where two preimages part; in full they may have megabytes.
+// Shows the first difference of two preimages. A whole preimage may have megabytes.
 std::string FirstDifference(const std::string& ours, const std::string& reference) {
   const auto [a, b] = std::mismatch(ours.begin(), ours.end(), reference.begin(), reference.end());
   const auto at = static_cast<size_t>(a - ours.begin());
@@ -201,7 +201,7 @@ class PythonDifferential : public ::testing::Test {
     std::remove(output.c_str());
   }
 
-  // Preimage and digest of each block under `algorithm` against two columns of the reference.
+  // Compares preimage and digest of each block under `algorithm` with two columns of the reference.
   void Compare(HashAlgorithm algorithm, std::string Reference::*preimage,
                std::string Reference::*digest) {
     if (references_[0].*preimage == "-") GTEST_SKIP() << "Python package cbor2 is not installed";

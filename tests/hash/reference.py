@@ -1,10 +1,11 @@
-"""Preimages and digests of the same blocks by Python itself; used by the differential test.
+"""Computes preimages and digests of blocks with Python's own libraries, for the differential test.
 
 Reads one JSON object per line: parent (hex), tokens, keys (null or list of items). Item: {"none":
 true}, {"bool": b}, {"int": n}, {"float": hex}, {"bytes": hex}, {"text": hex of UTF-8, "tag": n} or
-{"list": [items]}. Equal text with an equal tag above 0 is one object, any other text its own.
+{"list": [items]}. Equal texts with an equal tag above 0 are one object; every other text is its own
+object.
 Prints per line: pickle preimage, its SHA-256, its XXH3-128, CBOR preimage, its SHA-256, its
-XXH3-128, in hex; "-" stands for what needs a package that is not installed.
+XXH3-128, in hex; "-" replaces a value that needs a missing package.
 SPDX-License-Identifier: Apache-2.0
 """
 import hashlib

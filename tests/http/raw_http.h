@@ -1,4 +1,4 @@
-// A client that sends bytes as they are, for requests that no HTTP library would send.
+// A client that sends bytes unchanged, for requests that an HTTP library would not send.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,7 +33,7 @@ class RawHttp {
   }
   bool connected() const { return connected_; }
 
-  // False: the server ended the connection.
+  // False: the server closed the connection.
   bool Send(std::string_view bytes) {
     while (!bytes.empty()) {
       const ssize_t sent = send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
@@ -43,7 +43,7 @@ class RawHttp {
     return true;
   }
   void EndSending() { shutdown(fd_, SHUT_WR); }
-  // What comes until the server ends the connection; "timeout" if it does not.
+  // Returns all bytes until the server closes the connection; "timeout" if it does not.
   std::string ReadToEnd() {
     char buffer[4096];
     while (true) {
@@ -53,7 +53,7 @@ class RawHttp {
       text_.append(buffer, static_cast<size_t>(got));
     }
   }
-  // What comes up to and with `end`; less if the connection ends before.
+  // Returns the bytes up to and including `end`. Returns fewer bytes if the connection ends before.
   std::string ReadUpTo(std::string_view end) {
     char byte = 0;
     while (!text_.ends_with(end) && recv(fd_, &byte, 1, 0) == 1) text_ += byte;

@@ -1,5 +1,6 @@
-"""Planted bugs: (name, file, text, what stands there instead). Each text stands in its file once. Those that the
-simulation cannot see have a fifth part, the check that does: a test program, a fuzz target, or a test of ctest.
+"""Planted bugs: (name, file, text, replacement). Each text occurs exactly once in its file. If the
+simulation cannot detect a bug, the bug has a fifth part: the check that detects it (a test program,
+a fuzz target, or a test of ctest).
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -379,7 +380,7 @@ MUTATIONS = [
      "  return state != SourceState::kConnecting;\n", "router_service_test"),
     ("listen anywhere for whom a request names", "router/service/api/own_api.cc",
      "ListensBeyondLoopback(*source) && !core.allow_remote", "false", "router_service_test"),
-    # Two names for every block.
+    # Each block has two names: its hash and its content.
     ("serve a hash of two contents", "router/index/prefix_index_naming.cc",
      "  worker.ambiguous.AddHash(FingerprintOf(hash));\n", "", NAMING),
     ("be sure of a content of two hashes", "router/index/prefix_index_naming.cc",

@@ -1,5 +1,5 @@
-// AgeModel: the rules of age of OffloadUse, and of store_threshold from v0.32 on, in lists that are
-// searched from one end to the other. Every chunk takes one slot.
+// AgeModel: the age rules of OffloadUse, and store_threshold from v0.32 on, in lists that the model
+// searches from end to end. Every chunk takes one slot.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,7 +28,7 @@ class AgeModel {
         tracked_(tracked),
         once_(once) {}
 
-  // The stored and the evicted numbers; nullopt: no room. The end of number n is End(n).
+  // Returns the stored and the evicted numbers; nullopt: no room. Number n ends at End(n).
   std::optional<std::pair<Numbers, Numbers>> Store(uint64_t request, const Numbers& offer) {
     Count(request, offer);
     Numbers wanted;
@@ -127,7 +127,7 @@ class AgeModel {
   }
 
   static int64_t End(int64_t number) { return 16 * (number + 1); }
-  // The idle ones, next victim first, of LRU; T1, T2, B1, B2 of ARC.
+  // LRU: the idle chunks, next victim first. ARC: T1, T2, B1, B2.
   std::vector<Numbers> Lists() const {
     if (arc_) return {t1_, t2_, b1_, b2_};
     Numbers idle;
@@ -142,9 +142,9 @@ class AgeModel {
 
  private:
   struct Chunk {
-    int64_t readers = 0;  // -1: being stored
+    int64_t readers = 0;  // -1: the store is in flight
     uint64_t rank = 0;
-    uint64_t newest = 0;  // when it became so
+    uint64_t newest = 0;  // time of the last change to idle
   };
   struct Request {
     uint64_t rank = 0;

@@ -1,5 +1,5 @@
-// ARC: what moves between T1, T2 and their ghosts, and who is evicted. vLLM's own cases, in its
-// compatible mode, and where ours differs.
+// ARC moves chunks between T1, T2 and their ghosts and evicts the right chunks. The cases are
+// vLLM's own in its compatible mode, and those where kvcast differs.
 // SPDX-License-Identifier: Apache-2.0
 #include <numeric>
 
@@ -58,7 +58,7 @@ TEST(Arc, ATouchedGhostOfT2LowersTheTargetByTheRatioOfTheGhosts) {
   offload.Store({5});  // 3 goes to B1
   offload.Store({6});  // 4 goes to B1
   offload.Touch({3, 3, 3, 3});
-  EXPECT_EQ(offload.Target(), 4.0);  // its limit is the capacity
+  EXPECT_EQ(offload.Target(), 4.0);  // the capacity limits the target
   offload.Store({7});                // T1 holds 2, fewer than its target: 2 goes to B2
   EXPECT_EQ(offload.B1(), (Numbers{4, 3}));
   EXPECT_EQ(offload.B2(), (Numbers{2}));
@@ -138,7 +138,8 @@ TEST(Arc, ALargeEvictionTakesT1DownToItsTargetAndTheRestFromT2) {
   EXPECT_EQ(offload.Prepare(wanted)->evicted, expected);
 }
 
-// T1 holds 1..6, all but `idle` in use, T2 7 and 8; 8 slots, target 4.
+// T1 holds 1..6, all in use except `idle`. T2 holds 7 and 8. There are 8 slots, and the target is
+// 4.
 void FillToTarget4(TestOffload& offload, const Numbers& idle) {
   offload.Store({100, 7, 8});
   offload.Touch({8, 7});
@@ -164,13 +165,14 @@ TEST(Arc, TwoVictimsWithOneCandidateIsNoneAndNothingChanges) {
   offload.Store({1, 2, 3, 4});
   offload.Load({1, 2, 3});
   EXPECT_EQ(offload.Prepare({5, 6}), std::nullopt);
-  // One idle chunk that the store itself asks for: the count suffices, the scan does not.
+  // The store itself asks for the only idle chunk. The count of idle chunks suffices, but the scan
+  // finds no victim.
   EXPECT_EQ(offload.Prepare({4, 5}), std::nullopt);
   EXPECT_EQ(offload.T1(), (Numbers{1, 2, 3, 4}));
   EXPECT_THAT(offload.B1(), IsEmpty());
 }
 
-// T1 below its target with an idle chunk, T2 without one.
+// T1 is below its target and has an idle chunk. T2 has no idle chunk.
 bool StoresBelowTarget(const OffloadConfig& config) {
   TestOffload offload(config);
   offload.Store({1});

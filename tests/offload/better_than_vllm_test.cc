@@ -1,4 +1,4 @@
-// Where the manager does better than vLLM's, and that its compatible mode does not.
+// The manager fixes defects of vLLM's manager; its compatible mode keeps them.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/offload_testing.h"
 

@@ -1,4 +1,5 @@
-// The recorded calls of the engine's own offloading code.
+// The manager, scheduler and rules agree with the recorded calls of the engine's own offloading
+// code.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/conformance.h"
 
@@ -35,7 +36,7 @@ TEST(OffloadConformance, EveryRecordedStepMovesTheSameBlocks) { ExpectEqual("sch
 
 TEST(OffloadConformance, EveryRecordedEventPayloadIsWrittenByteForByte) { ExpectEqual("events"); }
 
-// With `compatible` the same, so that what we do better is known to be the only difference.
+// The same runs with `compatible`. This shows that the fixes are the only difference.
 TEST(OffloadConformance, TheRunsThatShowFaultsOfTheEngineAreFollowedToo) {
   ExpectEqual("scheduler/known-defects");
 }

@@ -1,4 +1,4 @@
-// Free slots as runs of neighbours.
+// The slot pool keeps free slots as runs of neighbours.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/offload/manager/free_runs.h"
 
@@ -45,7 +45,7 @@ TEST(FreeRuns, TheShortestThatIsLongEnoughIsTaken) {
   EXPECT_EQ(Taken(runs, 9), "2+6") << "all of the longest";
 }
 
-// Against a set of slots.
+// Compares with a set of slots.
 TEST(SlotPool, ChainsAreDisjointAndOfAscendingRuns) {
   std::mt19937_64 random(3);
   const auto pick = [&](int64_t from, int64_t to) {

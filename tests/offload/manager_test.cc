@@ -1,5 +1,5 @@
-// What the manager answers, announces and evicts with the LRU policy: vLLM's own cases, in its
-// compatible mode, with keys and slots as numbers.
+// With the LRU policy the manager answers, announces and evicts as vLLM does in these cases of
+// vLLM's. The mode is compatible, and keys and slots are numbers.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/offload_testing.h"
 
@@ -31,7 +31,7 @@ TEST(Manager, ACompletedStoreIsAHitAndAnnounced) {
   EXPECT_EQ(offload.Lookup(3), kMiss);
 }
 
-// One run, row by row.
+// One run of calls, row by row.
 class OneRun : public ::testing::Test {
  protected:
   OneRun() : offload_(AsVllm(Pages(4))) {
@@ -130,7 +130,7 @@ TEST_P(ManagerOfBothPolicies, AStoreThatCannotBeChangesNothing) {
   offload.Load({3});
   offload.Events();
   const auto before = offload.manager().Inspect();
-  EXPECT_EQ(offload.Prepare({1, 4, 5, 6}), std::nullopt);  // only 2 may go
+  EXPECT_EQ(offload.Prepare({1, 4, 5, 6}), std::nullopt);  // only 2 may be evicted
   const auto after = offload.manager().Inspect();
   EXPECT_EQ(after.chunks, before.chunks);
   EXPECT_EQ(after.free_slots, before.free_slots);

@@ -1,4 +1,4 @@
-// The byte form of keys.
+// Offload keys have the specified byte form.
 // SPDX-License-Identifier: Apache-2.0
 #include <unordered_set>
 

@@ -1,4 +1,4 @@
-// A manager whose keys are numbers, as the rows of the tests have them.
+// A manager whose keys are numbers, as in the rows of the tests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@ using Numbers = std::vector<int64_t>;
 inline OffloadKey Key(int64_t number, uint32_t group = 0) {
   OffloadKey key;
   key.digest.size = 32;
-  // Spread over the bytes, as a digest would be.
+  // Spreads the number over the bytes, as a digest would.
   for (size_t i = 0; i < 8; ++i) {
     key.digest.data[i] = static_cast<uint8_t>(static_cast<uint64_t>(number) >> (8 * i));
   }
@@ -52,7 +52,7 @@ inline Numbers ToNumbers(const std::vector<SlotId>& slots) {
   return numbers;
 }
 
-// Room for `slots` chunks of one page, one group.
+// Room for `slots` chunks of one page, in one group.
 inline OffloadConfig Pages(int64_t slots, EvictionPolicyKind policy = EvictionPolicyKind::kLru) {
   OffloadConfig config;
   config.chunk_bytes = {4096};
@@ -96,7 +96,7 @@ class TestOffload {
   LookupResult Lookup(int64_t number, uint64_t request = 0) {
     return manager_->Lookup(Key(number), OffloadRequestId(request));
   }
-  // nullopt: cannot store now.
+  // nullopt: the store is refused.
   std::optional<Stored> Prepare(const Numbers& numbers) {
     const Status status = manager_->PrepareStore(Keys(numbers), plan_);
     if (!status.ok()) {
@@ -108,13 +108,13 @@ class TestOffload {
   void Complete(const Numbers& numbers, bool success = true) {
     manager_->CompleteStore(Keys(numbers), success);
   }
-  // Prepares and completes at once.
+  // Prepares and completes the store.
   std::optional<Stored> Store(const Numbers& numbers) {
     auto stored = Prepare(numbers);
     if (stored) Complete(stored->keys);
     return stored;
   }
-  // The slots.
+  // Returns the slots.
   Numbers Load(const Numbers& numbers) {
     std::vector<SlotId> slots;
     EXPECT_TRUE(manager_->PrepareLoad(Keys(numbers), slots).ok());
@@ -123,7 +123,7 @@ class TestOffload {
   void EndLoad(const Numbers& numbers) { EXPECT_TRUE(manager_->CompleteLoad(Keys(numbers)).ok()); }
   void Touch(const Numbers& numbers) { manager_->Touch(Keys(numbers)); }
 
-  // "+1 2", "-3" and "cleared".
+  // Texts: "+1 2", "-3" and "cleared".
   std::vector<std::string> Events() {
     std::vector<std::string> texts;
     for (const OffloadEvent& event : manager_->TakeEvents()) {
@@ -140,7 +140,7 @@ class TestOffload {
     return texts;
   }
 
-  // Keys of T1 and T2, oldest first; of all idle chunks, where the policy is LRU.
+  // Keys of T1 and T2, oldest first. With LRU, T1 is all idle chunks.
   Numbers T1() const { return Part(true); }
   Numbers T2() const { return Part(false); }
   Numbers Idle() const {

@@ -1,4 +1,4 @@
-// Jobs of the schedulers as the TransferEngine takes them.
+// Jobs of the schedulers become jobs of the TransferEngine.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/offload/offload_transfer.h"
 
@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// The place of every block, as "slot/place", by the contract of TransferGroup.
+// Maps every block to its place, as "slot/place", by the contract of TransferGroup.
 std::map<BlockId, std::string> PlacesOf(const TransferGroup& group, int64_t blocks_per_chunk) {
   std::map<BlockId, std::string> places;
   for (size_t i = 0; i < group.blocks.size(); ++i) {

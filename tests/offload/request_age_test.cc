@@ -1,5 +1,5 @@
-// The age of chunks by the requests that used them (OffloadUse): the rules of v0.32 and v0.33. A
-// chunk is a number n, which ends a prefix of n + 1 blocks of 16 tokens.
+// The age of a chunk follows the requests that used it (OffloadUse), by the rules of v0.32 and
+// v0.33. A chunk is a number n, which ends a prefix of n + 1 blocks of 16 tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
@@ -17,7 +17,7 @@ OffloadConfig V033(int64_t slots, EvictionPolicyKind policy = EvictionPolicyKind
   return config;
 }
 
-// A manager, called by numbered requests.
+// A manager that numbered requests call.
 class Fleet {
  public:
   explicit Fleet(const OffloadConfig& config) : offload_(config) {}
@@ -59,7 +59,7 @@ TEST(RequestAge, AllStoresOfARequestShareItsRankAndTheLongestPrefixIsEvictedFirs
   Fleet fleet(V033(4));
   fleet.Store(1, {0, 1});
   fleet.Store(2, {10});
-  fleet.Store(1, {2});  // later than 10, of the request that came first
+  fleet.Store(1, {2});  // stored after 10, but by the older request
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(2, 1, 0, 10));
   EXPECT_EQ(fleet.Store(3, {20, 21})->evicted, (Numbers{2, 1}));
 }
@@ -132,7 +132,7 @@ TEST(RequestAge, AResetForgetsWhatRequestsUsed) {
   fleet.manager().Reset();
   fleet.Store(2, {0});
   fleet.Store(3, {10});
-  fleet.Finish(1);  // its chunk was dropped; that of request 2 keeps its rank
+  fleet.Finish(1);  // its chunk was dropped; the chunk of request 2 keeps its rank
   EXPECT_THAT(fleet.offload().Idle(), ElementsAre(0, 10));
 }
 
@@ -165,7 +165,7 @@ TEST(RequestAgeArc, AReusedReadableChunkGoesToT2AtTheEndOfTheRequest) {
   ASSERT_TRUE(fleet.Load(2, {0, 1}));
   EXPECT_THAT(fleet.offload().T2(), IsEmpty());
   fleet.offload().EndLoad({0, 1});
-  ASSERT_TRUE(fleet.Load(2, {0}));  // once more
+  ASSERT_TRUE(fleet.Load(2, {0}));  // again
   fleet.offload().EndLoad({0});
   fleet.Finish(2);
   EXPECT_THAT(fleet.offload().T2(), ElementsAre(1, 0));
@@ -235,9 +235,9 @@ TEST(OfferThreshold, OneRequestsOffersCountOnceButInVllmEachTime) {
 
 TEST(OfferThreshold, AFullTrackerForgetsNoKeyOfTheSameOffer) {
   Fleet fleet(WithThreshold(2));
-  fleet.Store(1, {0, 1, 2});  // 2 finds no place
+  fleet.Store(1, {0, 1, 2});  // the tracker has no room for 2
   EXPECT_THAT(fleet.Store(2, {0, 1, 2})->keys, ElementsAre(0, 1));
-  fleet.Store(3, {7});  // in the place of 0
+  fleet.Store(3, {7});  // takes the place of 0
   EXPECT_THAT(fleet.Store(4, {7})->keys, ElementsAre(7));
 }
 
@@ -261,7 +261,7 @@ struct RandomCase {
   int64_t threshold;
 };
 
-// A run of random calls, of the manager and of the model.
+// Makes random calls to the manager and to the model and compares.
 void Compare(const RandomCase& which, uint32_t seed) {
   std::mt19937 random(seed);
   const auto below = [&](int64_t bound) {

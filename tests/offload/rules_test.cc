@@ -1,4 +1,4 @@
-// The pure rules of lookups and stores, row by row.
+// The pure rules of lookups and stores give the expected results, row by row.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -28,7 +28,7 @@ struct Scan {
   friend bool operator==(const Scan&, const Scan&) = default;
 };
 
-// `required` 0: a scan of a prefix.
+// `required` == 0: a scan of a prefix.
 Scan ScanOf(const std::string& answers, int64_t required = 0) {
   Scan scan;
   const ChunkAnswer answer = [&](int64_t chunk) {
@@ -69,7 +69,7 @@ TEST(WindowScan, FallsBackToAPrefixThatIsShorterThanTheWindow) {
 TEST(WindowScan, IsPendingWhereAnythingOnTheWayIs) {
   EXPECT_EQ(ScanOf("HHR", 2).result, std::nullopt);
   EXPECT_EQ(ScanOf("HPH", 2).result, std::nullopt);
-  EXPECT_EQ(ScanOf("RHH", 2).result, 3);  // not on the way
+  EXPECT_EQ(ScanOf("RHH", 2).result, 3);  // no pending chunk in the run
 }
 
 TEST(StoreReachable, IsWhatALoadOnTheAlignmentCanNeed) {
@@ -100,7 +100,7 @@ TEST(StoreReachable, IsWhatALoadOnTheAlignmentCanNeed) {
   EXPECT_TRUE(StoreReachable(free, 0, 1));
 }
 
-// Letters by group, and how often each group was asked.
+// Lookup results as letters, by group, and the number of lookups of each group.
 struct Answers {
   std::vector<std::string> groups;
   std::vector<int> calls = std::vector<int>(8, 0);
@@ -152,8 +152,8 @@ TEST(Lookup, OfAPlainGroupWithOneChunkAndAnEagleGroupWithThreeIsNothingInVllm) {
   EXPECT_EQ(Tokens(Layout({full, eagle}), 13, answers), 4) << "the chunk given up is the second";
 }
 
-// A chunk that is pending for another group makes the lookup begin again: the chunk behind the
-// prefix is there all the same.
+// A chunk that is pending for another group restarts the lookup. The restart must not forget the
+// chunk behind the prefix.
 TEST(Lookup, OfAnEagleGroupIsNoShorterBecauseAnotherGroupWaits) {
   const GroupSpec eagle{.block_size = 4, .eagle = true};
   const GroupSpec state{.kind = SpecKind::kMamba, .block_size = 4, .mamba_mode = MambaMode::kAll};
@@ -165,7 +165,8 @@ TEST(Lookup, OfAnEagleGroupIsNoShorterBecauseAnotherGroupWaits) {
 
 TEST(Lookup, AWindowThatLosesItsPlaceIsAskedAgainAndAFullGroupIsNot) {
   Answers answers({"HHHHHHHH", "MHHMMMHH", "HHHHMMMM"});
-  // The narrow window pulls the end back to 16 tokens, where the wide one has none, and so on.
+  // The narrow window shortens the end to 16 tokens. The wide window has no chunks there, and the
+  // end shrinks again.
   EXPECT_EQ(Tokens(Layout({{.block_size = 4}, Window(8), Window(4)}), 33, answers), 12);
   EXPECT_EQ(answers.calls[0], 8);
 }
@@ -182,7 +183,8 @@ OffloadLayout LikeVllm(OffloadLayout layout) {
   return layout;
 }
 
-// Of a window of 24 tokens whose chunks have 24, the end of a chunk needs one, 36 tokens need two.
+// The window has 24 tokens, its chunks have 24. An end on a chunk boundary needs one chunk. An end
+// at 36 tokens needs two chunks.
 TEST(Lookup, AWindowIsAskedForAllTheChunksThatItsLoadReads) {
   const GroupSpec full{.block_size = 4};
   GroupSpec window = Window(24);
@@ -239,7 +241,7 @@ TEST(Lookup, WaitsOnlyForWhatItsAnswerNeeds) {
   EXPECT_EQ(Tokens(Layout({{.block_size = 4}, Window(8)}), 25, not_needed), 12);
 }
 
-// Token by token what attention sees of a prefix of `end` tokens.
+// True if attention sees the token from a prefix of `end` tokens.
 bool IsSeen(const GroupSpec& spec, int64_t token, int64_t end) {
   if (spec.kind == SpecKind::kSlidingWindow) return token > end - spec.sliding_window;
   if (spec.kind == SpecKind::kChunkedLocalAttention) {
@@ -295,7 +297,7 @@ class RandomLookups {
     };
     while (end > local && !loads()) --end;
     hits_ += gain > 0;
-    // Less than a chunk is not worth a load.
+    // A load of less than a chunk is not worth its cost.
     if (gain == 0 && end - local < largest) return;
     EXPECT_EQ(gain, end - local) << tokens << " tokens";
   }
@@ -331,8 +333,8 @@ TEST(Lookup, IsTheLongestPrefixWhoseTokensCanAllBeLoaded) {
   EXPECT_GT(lookups.hits(), 3000);
 }
 
-// The boundaries inside the block behind chunk 0: 112, 96, 80 of full attention and Mamba in blocks
-// of 64. `at_112`: letters by group.
+// Ends inside the block behind chunk 0: 112, 96 and 80 tokens, for full attention and Mamba in
+// blocks of 64. `at_112`: one letter per group.
 OffloadAnswer LookupBehindOneChunk(bool compatible, const std::string& at_112) {
   const GroupSpec full{.kind = SpecKind::kFullAttention, .block_size = 64};
   const GroupSpec state{
@@ -355,7 +357,7 @@ TEST(Lookup, OfAnEndInsideABlockWaitsForWhatEveryGroupWillHave) {
     EXPECT_EQ(LookupBehindOneChunk(compatible, "HH").tokens, 48);
     EXPECT_EQ(LookupBehindOneChunk(compatible, "PH").tokens, std::nullopt);
     EXPECT_EQ(LookupBehindOneChunk(compatible, "HR").tokens, std::nullopt);
-    EXPECT_EQ(LookupBehindOneChunk(compatible, "MP").tokens, 0);  // the second one is not asked
+    EXPECT_EQ(LookupBehindOneChunk(compatible, "MP").tokens, 0);  // group 1 is not looked up
   }
 }
 

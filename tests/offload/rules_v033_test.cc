@@ -1,5 +1,5 @@
-// The pure rules of lookups and stores of vLLM's connector from v0.32 on, and that those before do
-// not have them.
+// The pure rules of lookups and stores follow vLLM's connector from v0.32 on; the earlier releases
+// lack these rules.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -98,7 +98,7 @@ TEST(WindowChunks, CountTheTokensThatAWindowKeepsBesides) {
 }
 
 TEST(WindowChunks, GrowByThePaddingOfAnEndInsideAChunk) {
-  const OffloadGroup group = Derived({WindowOf(8, 4)})->groups[0];  // 7 tokens before the next one
+  const OffloadGroup group = Derived({WindowOf(8, 4)})->groups[0];  // a token sees 7 before it
   EXPECT_EQ(LoadWindowChunks(group, 16), 2);
   EXPECT_EQ(LoadWindowChunks(group, 15), 2);  // 7 + 1 tokens
   EXPECT_EQ(LoadWindowChunks(group, 14), 3);  // 7 + 2
@@ -106,9 +106,10 @@ TEST(WindowChunks, GrowByThePaddingOfAnEndInsideAChunk) {
 }
 
 TEST(LoadWindow, AnEndInsideAChunkNeedsOneChunkMore) {
-  // Full attention of 1 block a chunk ends anywhere; the window's chunks have 8 tokens.
+  // Full attention has chunks of 1 block, so it can end at any block. The window's chunks have 8
+  // tokens.
   const auto layout = Derived({FullOf(4), WindowOf(8, 8)});
-  EXPECT_EQ(Ask(*layout, {"HHHHH", "HH"}, 21).tokens, 16);  // ends with a chunk: one is enough
+  EXPECT_EQ(Ask(*layout, {"HHHHH", "HH"}, 21).tokens, 16);  // a chunk end: one is enough
   EXPECT_EQ(Ask(*layout, {"HHHM", "MH"}, 17).tokens, 0);    // 12 needs 7 + 4 tokens: two chunks
   EXPECT_EQ(Ask(*layout, {"HHHM", "HH"}, 17).tokens, 12);
   const auto before = Derived({FullOf(4), WindowOf(8, 8)}, {EngineRules::kMain2026August});
@@ -116,8 +117,8 @@ TEST(LoadWindow, AnEndInsideAChunkNeedsOneChunkMore) {
 }
 
 TEST(LoadWindow, AnotherLoadIsWaitedForAtItsWholeWidth) {
-  // 12 tokens end inside the window's chunk 1; the load reads chunk 0 too, where v0.31 did not
-  // look.
+  // 12 tokens end inside the window's chunk 1. The load reads chunk 0 too, but v0.31 did not look
+  // it up.
   const auto asks = [](EngineRules rules) {
     const auto layout = Derived({FullOf(4), WindowOf(8, 8)}, {rules});
     OffloadAnswers answers;
@@ -144,7 +145,7 @@ TEST(LoadWindow, OnlyThePendingChunksOfTheWindowThatIsFoundAreWaitedFor) {
   EXPECT_EQ(ScanOf("PHMPM", 2, 2), std::nullopt);
   EXPECT_EQ(ScanOf("PM", 2, 2), std::nullopt);  // a prefix
   EXPECT_EQ(ScanOf("MP", 2, 2), 0);
-  EXPECT_EQ(ScanOf("HHR", 2, 2), std::nullopt);  // may be longer
+  EXPECT_EQ(ScanOf("HHR", 2, 2), std::nullopt);  // the run may get longer
 }
 
 TEST(LoadWindow, ARunAtTheEndNeedsMoreThanOneBefore) {
@@ -178,8 +179,8 @@ TEST(LoadWindow, IsTheLastOneByASearchFromEveryEnd) {
   }
 }
 
-// Every end is tried, from the longest on: full attention has all chunks, a window those that
-// LoadWindowChunks says.
+// Tries every end, longest first. Full attention must have all chunks, and a window must have the
+// chunks of LoadWindowChunks.
 TEST(LoadWindow, TheLookupIsTheLongestEndThatEveryGroupCanLoad) {
   std::mt19937 random(11);
   const auto below = [&](uint32_t bound) { return static_cast<int64_t>(random() % bound); };
@@ -226,14 +227,15 @@ TEST(LoadWindow, TheLookupIsTheLongestEndThatEveryGroupCanLoad) {
     while (end > 0 && !loads(end)) --end;
     const int64_t gain = Ask(layout, held, tokens).tokens.value();
     hits += gain > 0;
-    if (gain == 0 && end < largest) continue;  // less than a chunk is not worth a load
+    if (gain == 0 && end < largest) continue;  // a load of less than a chunk is not worth its cost
     ASSERT_EQ(gain, end) << tokens << " tokens";
   }
   EXPECT_GT(hits, 3000);
 }
 
 TEST(Eagle, AFullGroupIsAskedForOneChunkBehindThePrefixToo) {
-  // A window without a draft head ends the prefix at 8; the full group gives up chunk 2, not 1.
+  // The window has no draft head and ends the prefix at 8. The full group drops chunk 2, not chunk
+  // 1.
   const std::vector<std::string> held = {"HHHH", "HHMM"};
   const std::vector<GroupSpec> groups = {FullOf(4, true), WindowOf(8, 4)};
   EXPECT_EQ(Ask(*Derived(groups), held, 17).tokens, 8);
@@ -262,7 +264,7 @@ TEST(MaxLoadTokens, EndThePrefixBetweenChunks) {
            {std::nullopt, 32}, {INT64_MAX, 32}, {32, 32}, {31, 24}, {20, 16}, {7, 0}, {0, 0}}) {
     EXPECT_EQ(Ask(*layout, held, 33, most).tokens, expected) << most.value_or(-1);
   }
-  EXPECT_EQ(Ask(*layout, held, 33, 12, 8).tokens, 8);  // from 8 to 20, rounded to 16
+  EXPECT_EQ(Ask(*layout, held, 33, 12, 8).tokens, 8);  // limit 20 (8 + 12), rounded down to 16
 }
 
 TEST(MaxLoadTokens, AreAWholeNumberOrAbsent) {
@@ -296,7 +298,7 @@ TEST(StoreMask, KeepsTheWindowBeforeEveryChunkOfFullAttentionAndBeforeTheEnd) {
 
 TEST(StoreMask, OfADraftHeadReachesOneChunkPastTheBoundaryAndKeepsNoEnd) {
   const auto layout = Derived({FullOf(16), WindowOf(8, 4, true)});
-  EXPECT_THAT(Kept(*layout, 1, 11), ElementsAre(2, 3, 4, 6, 7, 8, 10));  // 10 of 10 to 12
+  EXPECT_THAT(Kept(*layout, 1, 11), ElementsAre(2, 3, 4, 6, 7, 8, 10));  // only 10 of 10..12 exists
 }
 
 TEST(StoreMask, WithoutFullAttentionTheLargestChunkIsTheGrid) {
@@ -314,7 +316,7 @@ TEST(StoreMask, OfFullAttentionInSeveralChunkSizesKeepsAll) {
 TEST(StoreMask, ByARetentionIntervalKeepsItsMultiplesAndTheBoundaries) {
   const std::vector<GroupSpec> groups = {FullOf(16), WindowOf(8, 4)};
   const auto none = Derived(groups, {.retention_interval = 0});
-  // The prompt without its last token reaches 48; the shared prefix, 40 tokens, 32.
+  // The prompt without its last token reaches 48 tokens. The shared prefix of 40 tokens reaches 32.
   EXPECT_THAT(Kept(*none, 1, 14, {.prompt_tokens = 57}), ElementsAre(10, 11));
   EXPECT_THAT(Kept(*none, 1, 14, {.prompt_tokens = 57, .shared_prefix_boundary = 40}),
               ElementsAre(6, 7, 10, 11));
@@ -332,8 +334,9 @@ TEST(StoreMask, ARetentionIntervalIsAMultipleOfTheWindowsChunks) {
       Derived(groups, {.rules = EngineRules::kMain2026August, .retention_interval = 32}).ok());
 }
 
-// Full attention with a draft head, and states, in blocks of 16 tokens. `end` letters: of both
-// groups at the boundary 56; `bridge`: the chunk of full attention that lies before it.
+// Full attention with a draft head, and Mamba states, in blocks of 16 tokens. `end`: letters of
+// both groups at the boundary 56. `bridge`: letter of the full-attention chunk before that
+// boundary.
 OffloadAnswer AskForTail(EngineRules rules, const std::string& end, char bridge,
                          int64_t tokens = 60, bool being_loaded = false) {
   const GroupSpec state{

@@ -1,4 +1,4 @@
-// What routers are told of host memory: blocks of 4 tokens.
+// The scheduler announces the chunks of host memory to routers. Blocks have 4 tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/offload/connector/event_writer.h"
 #include "tests/offload/offload_testing.h"
@@ -23,7 +23,7 @@ TEST(Events, OfBlocksNameHashParentTokensGroupAndKind) {
   TestEngine engine(Config({Full()}));
   TestRequest& request = engine.Add(24);
   engine.Match(request);
-  for (const int64_t tokens : {12, 12}) {  // parents go on over two jobs
+  for (const int64_t tokens : {12, 12}) {  // the second job's events continue the parents
     engine.Run(request, tokens);
     engine.Complete();
   }
@@ -148,7 +148,7 @@ TEST(Events, OfARemovalOverTwoGroupsAreTwo) {
   EXPECT_THAT(std::get<BlockRemoved>(events[0]).block_hashes, SizeIs(2));
 }
 
-// Between two calls of TakeEvents a chunk is evicted and stored again.
+// A chunk is evicted and stored again between two calls of TakeEvents.
 TEST(Events, OfAChunkThatIsStoredAgainAreWholeButNotInVllm) {
   for (const bool compatible : {false, true}) {
     OffloadSchedulerConfig config = Config({Full()}, 2, 1);
@@ -163,13 +163,13 @@ TEST(Events, OfAChunkThatIsStoredAgainAreWholeButNotInVllm) {
     engine.scheduler().TakeEvents();
     TestRequest& asks = engine.AddCopy(request, false);
     engine.Sample(asks);
-    engine.Match(asks);  // pending: vLLM learns nothing from it
+    engine.Match(asks);  // pending: vLLM's scheduler gets no description from it
     engine.Complete();
     auto events = engine.scheduler().TakeEvents();
     ASSERT_THAT(events, SizeIs(1));
     const auto& stored = std::get<BlockStored>(events[0]);
     EXPECT_EQ(stored.block_size, compatible ? 0 : 4);
-    // A hit does tell it, so that the removal names both blocks.
+    // The hit describes the chunk, so the removal names both blocks.
     TestRequest& hits = engine.AddCopy(request);
     engine.Sample(hits);
     EXPECT_EQ(engine.Match(hits), 8);

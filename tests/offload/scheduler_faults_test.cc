@@ -1,5 +1,5 @@
-// Faults of vLLM's connector that are not copied: what happens here, and, where it can be shown,
-// that the compatible mode has the fault, so that the test is known to see it.
+// The scheduler avoids known faults of vLLM's connector. Where a fault can be shown, the test runs
+// it in the compatible mode as well, to prove that the test detects it.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -12,8 +12,8 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
 
-// A window gave blocks up, somebody else computed into them, and then all is stored anew: under the
-// old keys would be the other's content.
+// A window gave up blocks, and another request computed into them. Then all chunks are stored
+// again. A store under the old keys would contain the other request's content.
 class StaleBlocks : public ::testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(Compatible, StaleBlocks, ::testing::Bool());
 
@@ -42,9 +42,9 @@ TEST_P(StaleBlocks, AreNotStoredAfterAReset) {
   }
 }
 
-// A request ends before its last token is known, so that its last chunk is stored in the step
-// after. There its window's block is another's already. That of full attention is stored all the
-// same: the copy ends before the step runs.
+// A request ends before its last token is known, so the next step stores its last chunk. In that
+// step the window's block already belongs to another request. The full-attention block is still
+// stored, because the copy ends before the step runs.
 TEST_P(StaleBlocks, OfARequestThatEndedAreNotStored) {
   OffloadSchedulerConfig config = Config({Full(), Window(8)});
   config.compatible = GetParam();
@@ -71,7 +71,7 @@ TEST(Faults, ABlockTwiceInATableOfAWindowIsStoredOnceAndItsFenceGoesOnce) {
   const BlockId reused = request.tables[0][0];
   ASSERT_TRUE(engine.scheduler().Reset().ok());
   engine.Sample(request, 4);
-  engine.Schedule(request, 4, {reused.value});  // given up by the window, and taken again
+  engine.Schedule(request, 4, {reused.value});  // given up by the window, then taken again
   const OffloadPlan& plan = engine.Step();
   ASSERT_THAT(plan.stores, SizeIs(1));
   EXPECT_EQ(std::count(plan.stores[0].gpu_blocks.begin(), plan.stores[0].gpu_blocks.end(), reused),
@@ -81,8 +81,8 @@ TEST(Faults, ABlockTwiceInATableOfAWindowIsStoredOnceAndItsFenceGoesOnce) {
   EXPECT_THAT(engine.scheduler().FencedBlocks(), IsEmpty());
 }
 
-// The prefix cache of the GPU is reset, all requests are preempted, and one is admitted again in
-// the very same step with what host memory has.
+// The prefix cache of the GPU is reset and all requests are preempted. The same step admits a
+// request again and loads its blocks from host memory.
 TEST(Faults, APreemptedRequestMayLoadInTheSameStep) {
   TestEngine engine(Config({Full()}));
   TestRequest& request = engine.Stored(engine.Add(13));
@@ -94,7 +94,7 @@ TEST(Faults, APreemptedRequestMayLoadInTheSameStep) {
   EXPECT_THAT(engine.Complete().loaded, ElementsAre(request.id));
 }
 
-// The token that is sampled last has no KV.
+// The last sampled token has no KV.
 TEST(Faults, AChunkThatEndsWithATokenThatWasNotComputedIsNotAnnounced) {
   for (const bool compatible : {true, false}) {
     OffloadSchedulerConfig config = Config({Full()});
@@ -102,7 +102,7 @@ TEST(Faults, AChunkThatEndsWithATokenThatWasNotComputedIsNotAnnounced) {
     TestEngine engine(config);
     TestRequest& request = engine.Stored(engine.Add(7));
     EXPECT_THAT(engine.scheduler().TakeEvents(), SizeIs(1));
-    engine.Sample(request);  // fills the second block, and is not computed
+    engine.Sample(request);  // fills the second block, but is not computed
     engine.Finish(request);
     EXPECT_THAT(engine.Step().stores, SizeIs(compatible ? 1 : 0));
     engine.Complete();
@@ -123,8 +123,8 @@ TEST(Faults, OfAnAbortedRequestOnlyWhatWasComputedIsStored) {
   EXPECT_EQ(engine.scheduler().manager().num_chunks(), 2);
 }
 
-// Three blocks a chunk, window 8: behind a hit of the GPU at 24 tokens the window has the blocks 4
-// and 5, but not block 3, which is in their chunk.
+// A chunk has three blocks, the window has 8 tokens. After a GPU hit of 24 tokens the window has
+// blocks 4 and 5 of a chunk, but not block 3 of the same chunk.
 TEST(Faults, AChunkWhoseFirstBlocksAreMissingIsNoHit) {
   for (const bool compatible : {true, false}) {
     OffloadSchedulerConfig config = Config({Full(), Window(8)}, 3);
@@ -140,7 +140,7 @@ TEST(Faults, AChunkWhoseFirstBlocksAreMissingIsNoHit) {
     EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1),
               compatible ? (Positions{4, 5}) : Positions());
     engine.Complete();
-    // One that has 12 tokens needs block 3 too, if it goes on from 16.
+    // A request with 12 tokens that continues from 16 needs block 3 too.
     TestRequest& needs_all = engine.Add(25, 24);
     EXPECT_EQ(engine.Match(needs_all, 12), compatible ? 12 : 0);
   }
@@ -158,8 +158,8 @@ TEST(Faults, AStateNeedsNoBlocksBeforeItself) {
   EXPECT_THAT(plan.stores[0].block_indices, ElementsAre(0, 1));
 }
 
-// Two blocks a chunk: a state is the second one of each. The first store found no room, so that the
-// next one has both states.
+// A chunk has two blocks, and its state is the second block. The first store found no room, so the
+// next store has both states.
 TEST(Faults, TheStatesOfOneJobStandWhereALoadLooksForThem) {
   TestEngine engine(Config({Full(16), Mamba(16, MambaMode::kAlign)}, 2, 4));
   TestRequest& holder = engine.Add(64);

@@ -1,4 +1,4 @@
-// How requests end, and what of the GPU may be used again when.
+// A request ends correctly, and the scheduler releases GPU blocks at the right time.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -184,7 +184,7 @@ TEST(Lifecycle, AResetFlushesWhatRunsAndStartsFromTheBeginning) {
   EXPECT_THAT(engine.scheduler().FencedBlocks(), IsEmpty());
   EXPECT_EQ(engine.scheduler().InspectRequest(stored.id)->next_stored_chunk, (Positions{0}));
   EXPECT_EQ(engine.Step().flush, Jobs{load});
-  // The bytes were read before anything else could take their place.
+  // The load read the bytes before another store could take their slots.
   EXPECT_THAT(engine.Acknowledge(load).loaded, ElementsAre(request.id));
   EXPECT_EQ(engine.Acknowledge(load).loaded.size(), 0u);
   EXPECT_EQ(engine.scheduler().TakeStats().unknown_completions, 1);

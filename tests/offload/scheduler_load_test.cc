@@ -1,4 +1,5 @@
-// What is looked up and loaded: blocks of 4 tokens, three of them a chunk unless said.
+// The scheduler looks up and loads the right chunks. Blocks have 4 tokens, and chunks have three
+// blocks unless stated.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -45,8 +46,9 @@ TEST(Loads, WhatIsTouchedAreTheNewRequestsOwnKeys) {
   }
 }
 
-// A conversation whose last turn is edited goes on from any earlier token: what a window held at
-// every place is kept, not only what it held at the end.
+// If the last turn of a conversation is edited, the new prompt continues from any earlier token.
+// The scheduler must therefore keep the window's blocks at every position, not only those at the
+// end.
 TEST(Loads, APromptThatLeavesTheOldOneEarlierHitsUpToThere) {
   TestEngine engine(Config({Full(), Window(8)}));
   TestRequest& old = engine.Add(41, 41);
@@ -127,7 +129,7 @@ TEST(Loads, WhatOneRequestLoadsASecondOneWaitsForAndDoesNotLoadAgain) {
   LoadJob(engine, first, 12);
   EXPECT_EQ(engine.Match(second), std::nullopt);
   EXPECT_THAT(engine.Complete().loaded, ElementsAre(first.id));
-  EXPECT_EQ(engine.Match(second, 12), 0);  // the GPU has it now
+  EXPECT_EQ(engine.Match(second, 12), 0);  // the GPU has the chunk at this point
 }
 
 TEST(Loads, WithoutPrefixCachingOnTheGpuNobodyWaitsForAnothersLoad) {

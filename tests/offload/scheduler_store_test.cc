@@ -1,4 +1,4 @@
-// What a step stores: blocks of 4 tokens, three of them a chunk unless said.
+// A step stores the right chunks. Blocks have 4 tokens, and chunks have three blocks unless stated.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -23,7 +23,7 @@ TEST(Stores, OnlyWhatTheManagerAcceptsIsCopied) {
   EXPECT_THAT(stores[0].slots, SizeIs(2));
 }
 
-// Of three chunks the first and the last one are there.
+// Host memory has the first and the last of three chunks.
 TEST(Stores, OnlyTheMiddleChunkIsCopiedAndDecodingTouchesNothing) {
   TestEngine engine(Config({Full()}, 3));
   TestRequest& ends = engine.Add(36);
@@ -137,7 +137,7 @@ TEST(Stores, FullGroupsOfTwoBlockSizesAreStoredWhenEachHasAChunk) {
 }
 
 TEST(Stores, OfASmallWindowOnlyWhatALoadCanReachIsStored) {
-  // Loads end at multiples of 16 tokens, where the window needs two blocks of 4.
+  // Loads end at multiples of 16 tokens. There the window needs two blocks of 4.
   TestEngine engine(Config({Full(16), Window(8)}));
   TestRequest& request = engine.Add(32);
   engine.Match(request);
@@ -167,7 +167,7 @@ TEST(Stores, BlocksThatAWindowLostWhileStoresFailedAreNotStored) {
   engine.Schedule(request, 1);
   EXPECT_THAT(engine.Step().stores, IsEmpty());
   engine.Complete();
-  // Two blocks that the window gave up come back as blocks of somebody else.
+  // Two blocks that the window gave up come back as blocks of another request.
   TestRequest& other = engine.Add(8);
   engine.Match(other);
   engine.Schedule(other, 7, {before[0].value, before[1].value});

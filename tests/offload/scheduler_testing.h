@@ -1,5 +1,5 @@
-// A small engine around an OffloadScheduler: it hands out GPU blocks, schedules tokens, and lets
-// the test say when copies end.
+// A small engine around an OffloadScheduler. It hands out GPU blocks and schedules tokens, and the
+// test ends the copies.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -36,7 +36,7 @@ inline GroupSpec Eagle(GroupSpec spec) {
   return spec;
 }
 
-// All tokens are stored, room for `slots` chunks of any group.
+// All tokens may be stored. There is room for `slots` chunks of any group.
 inline OffloadSchedulerConfig Config(std::vector<GroupSpec> groups, int64_t blocks_per_chunk = 1,
                                      int64_t slots = 1000) {
   OffloadSchedulerConfig config;
@@ -61,11 +61,11 @@ struct TestRequest {
   std::vector<std::vector<BlockId>> tables;  // by group
 };
 
-// The calls to the manager that a test looks at, as short texts.
+// Records the calls to the manager that a test checks, as short texts.
 class CallTexts : public OffloadObserver {
  public:
   std::vector<std::string> Take() { return std::exchange(texts_, {}); }
-  // By the last touch.
+  // The keys of the last touch.
   const std::vector<OffloadKey>& touched() const { return touched_; }
 
   void OnLookup(const OffloadKey& /*key*/, LookupResult /*result*/) override { Add("lookup"); }
@@ -113,7 +113,7 @@ class TestEngine {
   OffloadScheduler& scheduler() { return *scheduler_; }
   CallTexts calls;
 
-  // A prompt of `tokens` tokens, of which the first `shared` are those of all other prompts.
+  // A prompt of `tokens` tokens. All prompts have the first `shared` tokens in common.
   TestRequest& Add(int64_t tokens, int64_t shared = 0, OffloadRequestOptions options = {}) {
     TestRequest& request = requests_.emplace_back();
     request.id = OffloadRequestId(requests_.size());
@@ -128,7 +128,7 @@ class TestEngine {
     return request;
   }
 
-  // One more request like `request`, with another last token if `differs`.
+  // Adds a request like `request`; its last token differs if `differs`.
   TestRequest& AddCopy(const TestRequest& request, bool differs = false) {
     TestRequest& copy = Add(0);
     copy.cache.tokens = request.cache.tokens;
@@ -151,7 +151,8 @@ class TestEngine {
     return scheduler_->MatchedTokens(request.id, local, now_ms).tokens;
   }
 
-  // Blocks for the first `tokens` tokens, of a window only those that it still needs.
+  // Allocates blocks for the first `tokens` tokens. A window gets only the blocks that it still
+  // needs.
   void Allocate(TestRequest& request, int64_t tokens) {
     for (size_t g = 0; g < request.tables.size(); ++g) {
       const GroupSpec& spec = config_.layout.groups[g];
@@ -170,7 +171,7 @@ class TestEngine {
     return scheduler_->UpdateAfterAlloc(request.id, external, request.tables);
   }
 
-  // Tokens for the next step. New blocks are taken from `given` where there are any left.
+  // Schedules tokens for the next step. New blocks come from `given` as long as it has any.
   void Schedule(TestRequest& request, int64_t tokens, Blocks given = {}) {
     Scheduled& entry = step_[request.id.value];
     entry.request = &request;
@@ -216,7 +217,7 @@ class TestEngine {
     Schedule(request, tokens);
     return Step();
   }
-  // `tokens` tokens are sampled and computed, one a step, copies ending in between. Returns the
+  // Samples and computes `tokens` tokens, one per step. Copies end between the steps. Returns the
   // stores.
   std::vector<OffloadJob> Decode(TestRequest& request, int64_t tokens) {
     std::vector<OffloadJob> stores;
@@ -229,7 +230,7 @@ class TestEngine {
     return stores;
   }
 
-  // All jobs in flight end.
+  // Ends all jobs in flight.
   OffloadArrivals Complete(bool success = true) {
     std::vector<OffloadCompletion> completions;
     for (const OffloadJobId job : scheduler_->JobsInFlight()) {
@@ -257,7 +258,7 @@ class TestEngine {
     return scheduler_->RequestFinished(request.id, request.computed, aborted);
   }
 
-  // By the contract of OffloadJob: the place of every block of a group in its slots, as
+  // By the contract of OffloadJob: maps every block of a group to its place in its slots, as
   // "slot/place".
   static std::map<BlockId, std::string> PlacesOf(const OffloadJob& job, size_t group,
                                                  int64_t blocks_per_chunk) {
@@ -279,7 +280,7 @@ class TestEngine {
     return places;
   }
 
-  // Where in the request's table the blocks of a job's group are.
+  // Positions of the blocks of a job's group in the request's table.
   Positions PositionsOf(const OffloadJob& job, const TestRequest& request, size_t group = 0) const {
     Positions positions;
     size_t first = 0;
@@ -307,7 +308,7 @@ class TestEngine {
 
   OffloadSchedulerConfig config_;
   BlockHasher hasher_;
-  std::deque<TestRequest> requests_;  // where they are borrowed from
+  std::deque<TestRequest> requests_;  // the scheduler borrows them from here
   std::unique_ptr<OffloadScheduler> scheduler_;
   std::map<uint64_t, Scheduled> step_;
   std::map<OffloadJobId, OffloadJob> jobs_;

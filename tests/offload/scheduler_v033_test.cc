@@ -1,4 +1,4 @@
-// The scheduler by the rules of vLLM's connector from v0.32 on.
+// The scheduler follows the rules of vLLM's connector from v0.32 on.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -25,8 +25,8 @@ TEST(V033, LookupsAndStoresTouchNothing) {
   EXPECT_THAT(engine.calls.Take(), Not(Contains(StartsWith("touch"))));
 }
 
-// Room for four chunks. What a request has loaded counts as used when it finishes, and is then
-// younger than what another one stored in the meantime.
+// There is room for four chunks. The loaded chunks of a request count as used when it finishes.
+// They are then younger than chunks that another request stored in the meantime.
 TEST(V033, ARequestIsChargedForItsLoadsWhenItFinishes) {
   for (const bool finishes : {false, true}) {
     TestEngine engine(V033(Config({Full()}, 1, 4)));
@@ -55,7 +55,7 @@ TEST(V033, AGroupOutsidePrefixCachingIsNotMovedAndTheOthersKeepTheirIndex) {
   GroupSpec scratch = Window(8);
   scratch.prefix_cacheable = false;
   OffloadSchedulerConfig config = V033(Config({scratch, Full()}));
-  config.memory.chunk_bytes = {1, 4096};  // says nothing
+  config.memory.chunk_bytes = {1, 4096};  // its size has no meaning
   TestEngine engine(config);
   TestRequest& request = engine.Add(9);
   engine.Match(request);
@@ -94,7 +94,7 @@ TEST(V033, AFinishedRequestDoesNotStoreTheSlotOfItsLastToken) {
     config.rules = rules;
     TestEngine engine(config);
     TestRequest& request = engine.Stored(engine.Add(7));
-    engine.Sample(request);  // fills the second block, and is not computed
+    engine.Sample(request);  // fills the second block, but is not computed
     engine.Finish(request);
     EXPECT_THAT(engine.Step().stores, SizeIs(rules == EngineRules::kV033 ? 0 : 1));
   }
@@ -121,12 +121,12 @@ TEST(V033, AWindowsChunksFollowTheRetentionInterval) {
   const OffloadPlan& plan = engine.Run(request, 49);
   ASSERT_THAT(plan.stores, SizeIs(1));
   EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 0), (Positions{0, 1, 2}));
-  // Before 16, which the shared prefix reaches, and before 48, which the prompt does.
+  // The blocks before 16 (the end of the shared prefix) and before 48 (the end of the prompt).
   EXPECT_EQ(engine.PositionsOf(plan.stores[0], request, 1), (Positions{2, 3, 10, 11}));
 }
 
-// A chunk that another request is storing. A lookup that finds it pending describes it for its
-// stored event.
+// Another request is storing the chunk. A lookup that finds it pending describes it for its stored
+// event.
 TEST(V033, APendingChunkIsDescribedByTheLookup) {
   for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
     OffloadSchedulerConfig config = AsVllm(Config({Full()}, 1, 1));
@@ -135,11 +135,11 @@ TEST(V033, APendingChunkIsDescribedByTheLookup) {
     TestRequest& request = engine.Stored(engine.Add(5));
     engine.Finish(request);
     engine.Step();
-    engine.Stored(engine.Add(4));  // evicts it
+    engine.Stored(engine.Add(4));  // evicts the chunk
     TestRequest& again = engine.AddCopy(request);
     engine.Match(again);
-    engine.Run(again, 5);             // evicts the other one, and is being stored
-    engine.scheduler().TakeEvents();  // the removals: descriptions of removed keys are dropped
+    engine.Run(again, 5);             // evicts the other chunk, and its store is in flight
+    engine.scheduler().TakeEvents();  // drops descriptions of removed keys
     TestRequest& asks = engine.AddCopy(request);
     EXPECT_EQ(engine.Match(asks), std::nullopt);
     engine.Complete();
@@ -150,7 +150,7 @@ TEST(V033, APendingChunkIsDescribedByTheLookup) {
   }
 }
 
-// vLLM looked at the last block of a chunk alone.
+// vLLM looked only at the last block of a chunk.
 TEST(V033, AChunkWithANullBlockIsNotStoredInTheCompatibleModeToo) {
   for (const auto rules : {EngineRules::kMain2026August, EngineRules::kV033}) {
     OffloadSchedulerConfig config = AsVllm(Config({Window(8)}, 3));
@@ -168,7 +168,7 @@ TEST(V033, AChunkWithANullBlockIsNotStoredInTheCompatibleModeToo) {
 
 class WithinStep : public ::testing::Test {
  protected:
-  // Two chunks of 4096 bytes may be loaded within a step.
+  // A step may load two chunks of 4096 bytes.
   static OffloadSchedulerConfig Budget() {
     OffloadSchedulerConfig config = V033(Config({Full()}));
     config.sync_load_budget_bytes = 2 * 4096;
@@ -312,8 +312,8 @@ TEST(V033, StatesThatCannotBeUsedAreNotStored) {
               IsEmpty());
 }
 
-// A prompt of 60 tokens whose first 33 another one had: it loads 16 of them, is computed up to
-// `computed` tokens, and leaves a copy of its state at 56.
+// A prompt of 60 tokens. Another request had its first 33 tokens. It loads 16 of them, is computed
+// up to `computed` tokens, and leaves a copy of its state at 56.
 struct DraftedTail {
   explicit DraftedTail(int64_t computed, bool loads = true)
       : engine(V033(Config({Eagle(Full(16)), Mamba(16, MambaMode::kAlign)}))) {
@@ -376,8 +376,8 @@ TEST(V033, BesideADraftHeadARequestThatLoadedNothingKeepsNoEnd) {
   EXPECT_EQ(run.Match(60), 32);
 }
 
-// A reset drops the jobs under way: until the flush of the next step has ended them, their slots
-// are still written.
+// A reset drops the jobs in flight. Until the flush of the next step has ended these jobs, they
+// still write to their slots.
 TEST(V033, AResetHasWorkUntilTheStepThatFlushesItsJobs) {
   TestEngine engine(V033(Config({Full()})));
   TestRequest& request = engine.Add(16);

@@ -1,4 +1,4 @@
-// Waits have an end, and a copy that fails costs a recompute.
+// Every wait has an end, and a failed copy only costs a recompute.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/scheduler_testing.h"
 
@@ -21,7 +21,7 @@ TEST(Waits, ForAStoreThatDoesNotEndTheyEndWithTheDeadline) {
   TestRequest& second = engine.AddCopy(first);
   engine.Sample(second, 8);
   engine.Match(second, 12);
-  engine.Run(second, 9);  // its chunks are under way
+  engine.Run(second, 9);  // its chunks are in flight
   TestRequest& third = engine.AddCopy(second);
   EXPECT_EQ(engine.Match(third, 0, 1000), std::nullopt);
   EXPECT_EQ(engine.Match(third, 0, 1049), std::nullopt);
@@ -54,7 +54,7 @@ TEST(Waits, ForAnothersLoadEndInALoadOfTheSameSlots) {
   const OffloadPlan& plan = engine.Step();
   EXPECT_EQ(plan.loads.at(0).slots, slots);
   const OffloadJobId last = plan.loads.at(0).id;
-  // As long as one of the two runs, the next one waits.
+  // The next request waits while one of the two loads runs.
   engine.Acknowledge(OffloadJobId(last.value - 1));
   EXPECT_EQ(engine.Match(third, 0, 60), std::nullopt);
   EXPECT_THAT(engine.Acknowledge(last).loaded, ElementsAre(second.id));
@@ -154,7 +154,7 @@ std::vector<uint64_t> LateAt(TestEngine& engine, int64_t now_ms) {
   return requests;
 }
 
-// 3 chunks of 4096 bytes at 1024 a millisecond.
+// 3 chunks of 4096 bytes at 1024 bytes per ms.
 TEST(LateLoads, AreThoseThatTookLongerThanTheirBytesAndAllBeforeThemShould) {
   TestEngine engine(LateAfter(50, 1024));
   TestRequest& stored = engine.Stored(engine.Add(13, 0));
@@ -197,7 +197,7 @@ TEST(LateLoads, AreComputedAtOnceByThoseWhoWaitForThem) {
   EXPECT_TRUE(engine.scheduler().manager().CheckInvariants().ok());
 }
 
-// Slots that a late copy still reads are nobody else's.
+// No other job gets slots that a late copy still reads.
 TEST(LateLoads, KeepTheirSlots) {
   OffloadSchedulerConfig config = LateAfter(50, 1 << 20);
   config.memory.capacity_bytes = 3 * 4096;
@@ -215,7 +215,7 @@ TEST(LateLoads, KeepTheirSlots) {
   EXPECT_THAT(engine.Decode(more, 1), SizeIs(1));
 }
 
-// Nobody else waits for an ended request, but for its chunks others do.
+// No request waits for the load of an ended request, but other requests may wait for its chunks.
 TEST(LateLoads, OfARequestThatEndedAreNotTold) {
   TestEngine engine(LateAfter(50, 1 << 20));
   TestRequest& stored = engine.Stored(engine.Add(13));

@@ -1,4 +1,4 @@
-// Where the simple offload does better than vLLM's, and that its compatible mode does not.
+// The simple offload fixes defects of vLLM's simple offload; its compatible mode keeps them.
 // SPDX-License-Identifier: Apache-2.0
 #include <list>
 
@@ -67,7 +67,7 @@ TEST_P(BothWays, ALoadBringsTheWholeChunkThatAttentionReads) {
   tier.Serve(Request("b", Tokens(2 * 16 + 1)));
   CacheRequest again = Request("c", Tokens(7 * 16 + 1));
   ASSERT_EQ(tier.Start(again), 5 * 16) << "behind two blocks that the GPU has";
-  // All five of full attention; blocks 4 to 6 of the chunks.
+  // All five blocks of full attention, and blocks 4 to 6 of the chunked group.
   EXPECT_EQ(tier.Step().load.gpu.size(), like_vllm() ? 5u + 1u : 5u + 3u);
   if (!like_vllm()) tier.CompleteLoads();
 }
@@ -159,7 +159,7 @@ TEST_P(BothWays, EqualBlocksTakeOneHostBlock) {
   CacheRequest first = Request("a", Tokens(17));
   CacheRequest second = Request("b", Tokens(17));
   tier.Start(first);
-  second.skip_prefix_lookup = true;  // computes it for itself
+  second.skip_prefix_lookup = true;  // computes the blocks itself
   tier.Start(second);
   tier.Step();
   EXPECT_EQ(tier.Step().store.cpu.size(), like_vllm() ? 2u : 1u);
@@ -206,7 +206,7 @@ TEST_P(BothWays, AShorterHitThatAWindowCannotServeIsRefused) {
   CacheRequest request = Request("a", Tokens(6 * 16 + 1));
   tier.Start(request, 0, 4 * 16);
   tier.Step();
-  tier.Extend(request, 2 * 16 + 1);  // the window leaves its first two blocks unstored
+  tier.Extend(request, 2 * 16 + 1);  // the first two blocks of the window stay unstored
   tier.Step();
   tier.Step();
   tier.CompleteStores();
@@ -269,7 +269,7 @@ TEST_P(BothWays, ABlockThatHoldsAnotherRequestsContentByNowIsNotStored) {
   EXPECT_EQ(ToIds(step.store.gpu), like_vllm() ? (Ids{1, 2}) : (Ids{2}));
 }
 
-// Two free blocks of each of a, b and c, in this order, and room for three on the host.
+// The queue has two free blocks of each of a, b and c, in this order. The host has room for three.
 class LazyQueue : public BothWays {
  protected:
   LazyQueue() : tier_(Config({Full()}, 9), Way(Lazy(4, 2))) {
@@ -305,7 +305,8 @@ TEST_P(LazyQueue, WhatTheGpuTakesNextIsOnTheHostAndStaysThere) {
   EXPECT_EQ(CopyUntilNothingIsLeft(), 2) << "no more than the target";
   CacheRequest next = Request("next", Tokens(32, 5000));
   tier_.Start(next);
-  // vLLM's walk stands at a's blocks, which went to the end of the queue: b's are taken, unseen.
+  // vLLM's walk stands at a's blocks, which have moved to the end of the queue. It does not see
+  // that b's blocks are taken.
   const TokenId taken = like_vllm() ? 1000 : 0;
   ASSERT_EQ(tier_.gpu().GetComputedBlocks(Probe(taken)).tokens, 0);
   EXPECT_EQ(tier_.Hit(Tokens(33, taken)), like_vllm() ? 0 : 32);
@@ -321,8 +322,8 @@ TEST_P(LazyQueue, BlocksThatWereCopiedAreTakenNext) {
   EXPECT_EQ(next == copied, !like_vllm());
 }
 
-// Six cached blocks come next on the GPU, ten are to be kept copied, and the host has room for
-// three.
+// The GPU will take six cached blocks next, and ten blocks are to be kept copied. The host has room
+// for three.
 TEST(SimpleLazy, ATierSmallerThanItsTargetKeepsWhatIsTakenFirstAndRests) {
   TestTier tier(Config({Full()}, 7), Lazy(4, 10));
   CacheRequest request = Request("a", Tokens(6 * 16));
@@ -338,7 +339,7 @@ TEST(SimpleLazy, ATierSmallerThanItsTargetKeepsWhatIsTakenFirstAndRests) {
   EXPECT_FALSE(tier.offload().has_pending_work());
 }
 
-// Host memory holds p, x and y, p the oldest; of these only p is still on the GPU.
+// Host memory holds p, x and y, and p is the oldest. Only p is still on the GPU.
 TEST(SimpleLazy, WhatTheGpuTakesNextIsNotEvictedForWhatItTakesAfterwards) {
   TestTier tier(Config({Full()}, 5), Lazy(4, 10));
   tier.Serve(Request("p", Tokens(16)));

@@ -1,4 +1,4 @@
-// What the simple offload tells routers of the host tier.
+// The simple offload announces the host tier to routers.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/offload/mirror/stored_chains.h"
 #include "tests/offload/simple_testing.h"
@@ -73,7 +73,7 @@ TEST(SimpleEvents, AreAsFullAsThoseOfTheGpu) {
     tier.Step();
     tier.CompleteStores();
     std::vector<Event> events = tier.offload().TakeEvents();
-    // Group 1, the block at 16, in an event of its own or after the one at 0.
+    // Group 1: the block at 16 has its own event, or follows the block at 0 in the event.
     const auto found = std::ranges::find_if(events, [](const Event& event) {
       const auto& stored = std::get<BlockStored>(event);
       return stored.group_idx == 1 && stored.token_ids->back() == 31;
@@ -96,7 +96,7 @@ TEST(SimpleEvents, AreAsFullAsThoseOfTheGpu) {
   }
 }
 
-// The blocks of one copy are announced alike, in whatever order they were found.
+// The blocks of one copy are announced equally, in whatever order the offload found them.
 TEST(SimpleEvents, OfALazyCopyAreThoseOfAnEagerOne) {
   std::vector<Event> of_modes[2];
   for (const StoreMode mode : {StoreMode::kEager, StoreMode::kLazy}) {

@@ -1,4 +1,4 @@
-// What leaves the host pool of the simple offload, and what is kept there.
+// The simple offload evicts and keeps the right blocks of the host pool.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/simple_testing.h"
 

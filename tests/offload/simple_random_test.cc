@@ -1,6 +1,6 @@
-// Random traffic: whatever is preempted, aborted, evicted, reset or fails, every block that a
-// request reads holds what it should, every reference is accounted for, and nothing is found before
-// its copy is done. KVCAST_SEEDS says how many seeds to run.
+// Under random traffic with preemptions, aborts, evictions, resets and failures, a request reads
+// only right blocks, every reference is accounted for, and no block is found before its copy is
+// done. KVCAST_SEEDS sets the number of seeds.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <list>
@@ -25,7 +25,7 @@ class Traffic {
   void Run(int steps) {
     for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) OneStep();
     while (!running_.empty()) {
-      tier_.Step();  // what was allocated last is computed, loads are handed out
+      tier_.Step();  // computes the last allocations and hands out loads
       EndCopies(true);
       tier_.Finish(running_.front());
       running_.pop_front();
@@ -73,7 +73,7 @@ class Traffic {
   static int64_t Length(const CacheRequest& request) { return std::ssize(request.tokens); }
 
   bool StartOne() {
-    // A few long prefixes that many requests share, cut anywhere.
+    // Many requests share a few long prefixes of random length.
     const int64_t first = 10000 * Below(10);
     std::vector<TokenId> tokens = Tokens(16 + Below(200), first);
     for (int64_t i = Below(20); i > 0; --i) tokens.push_back(Below(3));
@@ -124,7 +124,7 @@ class Traffic {
     }
   }
 
-  // What routers know from the events.
+  // Follows the events as a router does.
   void ReadEvents() {
     for (const Event& event : tier_.offload().TakeEvents()) {
       if (const auto* stored = std::get_if<BlockStored>(&event)) {

@@ -1,5 +1,5 @@
-// What the simple offload stores, and that it comes back. Blocks of 16 tokens; 5 host blocks are 4
-// usable ones and the null block.
+// The simple offload stores blocks and loads them back. Blocks have 16 tokens; 5 host blocks are 4
+// usable blocks and the null block.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/simple_testing.h"
 
@@ -197,7 +197,7 @@ TEST(SimpleLoad, MambaStatesComeBackWithTheirPrefix) {
 }
 
 TEST(SimpleConfig, DcpScalesTheBlock) {
-  GroupSpec full = Full(32);  // 16 tokens of each of two ranks
+  GroupSpec full = Full(32);  // 16 tokens on each of two ranks
   CacheConfig config = Config({full}, 20);
   config.decode_context_parallel = 2;
   TestTier tier(config, Eager(9));

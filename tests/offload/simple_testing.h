@@ -1,6 +1,6 @@
-// An engine with a SimpleOffload behind it, and workers whose copies are followed: what a block
-// holds is the name of the prefix that it ends. Copies read and write when they are completed,
-// which is the latest that they can.
+// An engine with a SimpleOffload behind it, and workers whose copies the test follows. The content
+// of a block is the name of the prefix that it ends. A copy reads and writes when it is completed,
+// which is the latest possible time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -46,8 +46,8 @@ inline SimpleOffloadConfig LikeVllm(SimpleOffloadConfig config) {
   return config;
 }
 
-// "+g0[16 tokens at 0]", "-g0" once per hash, "cleared CPU"; the medium of the first two is told
-// where it is not CPU.
+// Texts: "+g0[16 tokens at 0]", "-g0" once per hash, "cleared CPU". The first two contain the
+// medium if it is not CPU.
 inline std::vector<std::string> Texts(const std::vector<Event>& events) {
   std::vector<std::string> texts;
   for (const Event& event : events) {
@@ -79,7 +79,7 @@ class TestTier {
     offload_ = std::move(offload).value();
   }
   ~TestTier() {
-    running_.clear();  // the test's requests are gone
+    running_.clear();  // the test has destroyed its requests
     Check();
   }
 
@@ -89,8 +89,8 @@ class TestTier {
   int64_t host_free() const { return offload_->usage().free_blocks; }
   int64_t gpu_free() const { return cache_->usage().free_blocks; }
 
-  // Looks the request up here and on the host, and allocates: all that is left to compute, or the
-  // tokens that are loaded, at most `accept` of them. Returns the tokens to load; -1: no room.
+  // Looks the request up on the GPU and on the host and allocates. Loads at most `accept` tokens,
+  // or else allocates all tokens to compute. Returns the tokens to load; -1: no room.
   int64_t Start(CacheRequest& request, int64_t accept = INT64_MAX, int64_t compute = INT64_MAX) {
     const PrefixHit hit = cache_->GetComputedBlocks(request);
     const int64_t matched = offload_->Match(request, hit.tokens);
@@ -115,7 +115,7 @@ class TestTier {
   }
   const Status& load_status() const { return load_status_; }
 
-  // Tokens beyond those that were allocated; false: no room.
+  // Allocates tokens beyond the allocated ones; false: no room.
   bool Extend(CacheRequest& request, int64_t tokens) {
     Running& run = Find(request);
     if (!cache_->AllocateSlots(request, {.computed_tokens = run.computed, .new_tokens = tokens})) {
@@ -130,7 +130,7 @@ class TestTier {
     return Extend(request, 1);
   }
 
-  // Ends the scheduling of the step, and computes it.
+  // Ends the scheduling of the step and computes the step.
   const TransferStep& Step() {
     std::vector<StepRequest> scheduled;
     for (Running& run : running_) {
@@ -180,7 +180,7 @@ class TestTier {
     Check();
   }
 
-  // The request ends with what it has computed.
+  // Ends the request with its computed tokens.
   void Finish(CacheRequest& request) {
     const Running run = Find(request);
     if (run.loading > 0) finished_loading_.push_back(request.id);
@@ -192,7 +192,7 @@ class TestTier {
     Drop(request);
   }
 
-  // A request from its lookup to its end, with everything stored.
+  // Runs a request from its lookup to its end, with all blocks stored.
   void Serve(CacheRequest request) {
     ASSERT_GE(Start(request), 0);
     Step();
@@ -202,10 +202,10 @@ class TestTier {
     Step();
     CompleteStores();
   }
-  // The GPU forgets all that it can.
+  // The GPU evicts all blocks that are not in use.
   void ForgetGpu() { EXPECT_TRUE(cache_->ResetPrefixCache()); }
 
-  // Tokens that the host could add to what the GPU has; holds nothing.
+  // Returns the tokens that the host could add to the hit on the GPU. Keeps no reference.
   int64_t Hit(std::vector<TokenId> tokens) {
     CacheRequest probe = Request("probe", std::move(tokens));
     const PrefixHit hit = cache_->GetComputedBlocks(probe);
@@ -216,7 +216,7 @@ class TestTier {
   int64_t HostKeys() const { return std::ssize(offload_->Inspect().cached); }
   std::vector<std::string> Events() { return Texts(offload_->TakeEvents()); }
 
-  // Every computed block of a running request holds what it should.
+  // Checks that every computed block of a running request has the right content.
   void Check() {
     const Status gpu = cache_->CheckInvariants();
     EXPECT_TRUE(gpu.ok()) << gpu.ToString();
@@ -238,10 +238,10 @@ class TestTier {
  private:
   struct Running {
     CacheRequest* request;
-    int64_t computed;   // tokens whose KV is there
+    int64_t computed;   // tokens with KV
     int64_t scheduled;  // after this step
     int64_t loading = 0;
-    bool waiting = false;  // was loaded, and waits for room for the rest
+    bool waiting = false;  // loaded, and waits for room for the other tokens
 
     bool computes() const { return loading == 0 && !waiting; }
   };
@@ -255,7 +255,7 @@ class TestTier {
   static std::string Name(const Digest& digest, GroupIdx group) {
     return std::to_string(digest.low64()) + "/" + std::to_string(group.value);
   }
-  // Whole blocks of the tokens [begin, end) that the request holds.
+  // Visits the whole blocks of the tokens [begin, end) that the request holds.
   template <typename Visit>
   void ForEachBlock(const CacheRequest& request, int64_t begin, int64_t end, const Visit& visit) {
     const CacheConfig& config = cache_->config();
@@ -270,7 +270,7 @@ class TestTier {
       }
     }
   }
-  // Blocks from here on are new, or are being filled.
+  // The blocks from `begin` on are new or are being filled.
   void Forget(const CacheRequest& request, int64_t begin) {
     for (uint32_t i = 0; i < cache_->config().groups.size(); ++i) {
       const auto table = cache_->BlockTable(request, GroupIdx(i));
@@ -311,7 +311,7 @@ class TestTier {
   std::map<int64_t, BlockPairs> stores_;
   BlockPairs loads_;
   std::vector<std::string> finished_loading_;
-  std::map<BlockId, std::string> gpu_;  // what a block holds
+  std::map<BlockId, std::string> gpu_;  // content of each block
   std::map<BlockId, std::string> host_;
 };
 

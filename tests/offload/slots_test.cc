@@ -1,4 +1,4 @@
-// Groups of any sizes share one budget: what a chunk takes, and what is wasted.
+// Groups of any sizes share one budget; a chunk takes whole slots and wastes less than a page.
 // SPDX-License-Identifier: Apache-2.0
 #include <random>
 
@@ -89,8 +89,8 @@ TEST(Slots, ALargeChunkEvictsAsManySmallOnesAsItNeeds) {
   }
 }
 
-// Random groups, filled until the first eviction: what is resident fits the budget, wastes less
-// than a page a chunk, and leaves no room for what was evicted for.
+// Fills random groups until the first eviction. The resident chunks fit the budget, waste less than
+// a page per chunk, and leave no room for the chunk that caused the eviction.
 TEST(Slots, AnyMixOfSizesFillsTheBudget) {
   for (uint64_t seed = 1; seed <= 50; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
@@ -105,7 +105,7 @@ TEST(Slots, AnyMixOfSizesFillsTheBudget) {
     StorePlan plan;
     int64_t bytes = 0;
     int64_t chunks = 0;
-    int64_t asked = 0;  // by the chunk that there was no room for
+    int64_t asked = 0;  // by the chunk that found no room
     for (int64_t number = 0;; ++number) {
       const auto group = static_cast<uint32_t>(pick(0, std::ssize(sizes) - 1));
       const Status stored = offload.manager().PrepareStore(Keys({number}, group), plan);
@@ -122,19 +122,19 @@ TEST(Slots, AnyMixOfSizesFillsTheBudget) {
     }
     ASSERT_LE(bytes, budget);
     ASSERT_LE(offload.manager().num_slots() * offload.manager().slot_bytes(), budget);
-    // What is free then is less than was asked for, but for the pages that were begun.
+    // The free bytes are fewer than the requested bytes, apart from partly used pages.
     const int64_t slot = offload.manager().slot_bytes();
     ASSERT_GT(bytes + chunks * kPage + asked + kPage + slot, budget);
   }
 }
 
-// Requests of 1 to 32 chunks are stored, and old ones are used again now and then, so that they are
-// not evicted in the order in which they came.
+// Stores requests of 1 to 32 chunks. Some old requests are used again, so chunks are not evicted in
+// the order of their stores.
 class Churn {
  public:
   explicit Churn(const OffloadConfig& config) : offload_(config), random_(7) {}
 
-  // Stores so many jobs. Returns how many runs of neighbours the slots of a job are.
+  // Runs `jobs` stores. Returns the average number of slot runs per job.
   double RunsOfAJob(int jobs) {
     int64_t runs = 0;
     for (int i = 0; i < jobs; ++i) {
@@ -194,7 +194,7 @@ TEST(Slots, EvictingAheadMakesRoomForWhatComesNext) {
   EXPECT_EQ(ToNumbers(plan.evicted), (Numbers{8, 7, 6, 5}));
   ASSERT_TRUE(offload.manager().PrepareStore(Keys({10, 11, 12}), plan).ok());
   EXPECT_TRUE(plan.evicted.empty());
-  // Where there are not so many, what is needed is enough.
+  // If too few chunks are idle to evict ahead, the store evicts only as many chunks as it needs.
   ASSERT_TRUE(offload.manager().PrepareStore(Keys({13, 14, 15}), plan).ok());
   EXPECT_EQ(plan.evicted.size(), 3u);
 }

@@ -1,4 +1,5 @@
-// Gauges, the histogram of allocation sizes, and the reuse filter with its counter.
+// The manager reports gauges, the histogram of allocation sizes, and the counter of the reuse
+// filter.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/offload/offload_testing.h"
 

@@ -1,4 +1,4 @@
-// KVX1: requests and statuses, byte for byte.
+// KVX1 requests and statuses have the specified bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/residency/extension.h"
 

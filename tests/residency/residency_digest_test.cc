@@ -1,4 +1,4 @@
-// Digests: the same whatever the order, different whatever the difference.
+// A residency digest does not depend on the order, and changes with every difference.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/residency/residency_digest.h"
 
@@ -85,7 +85,7 @@ TEST(ResidencyDigest, ClearEmptiesOneTier) {
   EXPECT_EQ(digest.Totals()[0].tier, Tier::kCpu);
 }
 
-// As schemas/README.md has them; these by Python's xxhash.
+// The values are in schemas/README.md. Python's xxhash computed them.
 TEST(ResidencyDigest, ValuesAreFixed) {
   const DigestSum sum = CopyDigestOf(Unsigned(1));
   EXPECT_EQ(sum.high, 0xbdc94bce2eda264du);

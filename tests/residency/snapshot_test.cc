@@ -1,5 +1,4 @@
-// Snapshots: what is written from a mirror and read again is the state, and less than all of it is
-// noticed.
+// A snapshot of a mirror reads back as the same state; an incomplete snapshot is detected.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

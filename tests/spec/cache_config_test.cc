@@ -1,4 +1,4 @@
-// ValidateCacheConfig: what is filled in, and that every error names its field.
+// ValidateCacheConfig fills in defaults, and every error names its field.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -136,8 +136,8 @@ TEST(CacheConfig, ErrorsNameTheScalarField) {
               HasSubstr("no common multiple"));
 }
 
-// Retention 33 or -32 (A=32): error (multiple, not negative); 16 on full attention only: error; 0:
-// ok.
+// With alignment 32, retention 33 (not a multiple) and -32 (negative) are errors. Retention 16 with
+// only full attention is an error. Retention 0 is valid.
 TEST(CacheConfig, RetentionMustFitTheGridAndHaveAnEffect) {
   const std::vector<GroupSpec> hybrid = {FullGroup(32), WindowGroup(16)};
   EXPECT_THAT(ErrorOf(hybrid, [](CacheConfig& c) { c.retention_interval = 33; }),

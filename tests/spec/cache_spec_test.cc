@@ -1,4 +1,4 @@
-// Names of kinds, and the numbers a kind gives: admission cap and skipped tokens.
+// Each kind has a name, an admission cap and a number of skipped tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/spec/cache_spec.h"
 

@@ -1,4 +1,4 @@
-// The order and the limits in which the groups of a cache are searched.
+// The fixed point searches the groups of a cache in the specified order and with the right limits.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/spec/fixed_point.h"
 
@@ -28,7 +28,7 @@ SpecGroup OneMember(SpecKind kind, size_t index, bool eagle = false, int64_t blo
   return group;
 }
 
-// Answers searches from a script and writes down what was asked.
+// Answers searches from a script and records the calls.
 class Script {
  public:
   explicit Script(std::vector<int64_t> answers) : answers_(std::move(answers)) {}
@@ -109,7 +109,8 @@ TEST(FixedPoint, EagleOnAFinerGridLooksOneGridStepFurther) {
   EXPECT_EQ(script.calls()[1], (Call{1, 52, true}));
 }
 
-// Group 1 gave its block up at 80; group 2 then shortens to 48, where that has to be done again.
+// Group 1 dropped its block at 80. Then group 2 shortens the candidate to 48, and group 1 must drop
+// a block again there.
 TEST(FixedPoint, AShorterCandidateNeedsItsOwnDrop) {
   Script script({96, 80, 48, 48, 48});
   script.Run({OneMember(kFull, 0), OneMember(kWindow, 1, true), OneMember(kWindow, 2)}, 16, 100);
@@ -117,7 +118,7 @@ TEST(FixedPoint, AShorterCandidateNeedsItsOwnDrop) {
   EXPECT_EQ(script.calls()[3], (Call{1, 64, true}));
 }
 
-// Group 2 shortens by giving a block up itself: group 1 is not asked to do so again.
+// Group 2 shortens the candidate by its own drop. Group 1 need not drop a block again.
 TEST(FixedPoint, ADropThatShortensKeepsEarlierDrops) {
   Script script({96, 80, 48, 48, 48});
   script.Run({OneMember(kFull, 0), OneMember(kWindow, 1, true), OneMember(kWindow, 2, true, 8)}, 16,

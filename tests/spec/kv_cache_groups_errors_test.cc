@@ -1,4 +1,4 @@
-// Every layer set that no pool can serve is refused by name before anything starts.
+// A layer set that no pool can serve is refused by name before the start.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 

@@ -1,4 +1,4 @@
-// Which layers of a model share a block table, rule by rule.
+// The layers of a model share block tables by the grouping rules, one rule per test.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/spec/kv_cache_groups.h"
 
@@ -74,7 +74,7 @@ TEST(KvCacheGroups, ARememberedWindowDoesNotSplitALayersGroup) {
               ElementsAre(Names{"f1", "f2"}, Names{"s1", "s3"}, Names{"s2", "s4"}));
 }
 
-// One kind and block size, pages of several sizes: one block table fits all.
+// With one kind and block size but several page sizes, one block table fits all layers.
 TEST(KvCacheGroups, UniformTypeIsOneGroupOfDifferentPages) {
   std::vector<LayerSpec> layers = FullAndWindow(2, 0);
   layers[1].num_heads = 3;
@@ -102,7 +102,7 @@ TEST(KvCacheGroups, MambaIsUniformWithEqualSpeculativeBlocksOnly) {
   EXPECT_THAT(GroupsOf(layers).groups, SizeIs(2));
 }
 
-// 2 full + 4 SWA: (f1,f2),(s1,s3),(s2,s4).
+// 2 full + 4 SWA layers: (f1,f2),(s1,s3),(s2,s4).
 TEST(KvCacheGroups, TwoFullAndFourSwaGiveThreeGroupsOfStridedLayers) {
   const KvCacheGroups groups = GroupsOf(FullAndWindow(2, 4));
   EXPECT_THAT(NamesOf(groups),
@@ -112,14 +112,15 @@ TEST(KvCacheGroups, TwoFullAndFourSwaGiveThreeGroupsOfStridedLayers) {
   EXPECT_EQ(groups.groups[1].spec, groups.groups[2].spec);
 }
 
-// 3 full + 7 SWA: 1 + 3 groups.
+// 3 full + 7 SWA layers: 1 + 3 groups.
 TEST(KvCacheGroups, ThreeFullAndSevenSwaPadTheLastGroups) {
   EXPECT_THAT(NamesOf(GroupsOf(FullAndWindow(3, 7))),
               ElementsAre(Names{"f1", "f2", "f3"}, Names{"s1", "s4", "s7"}, Names{"s2", "s5"},
                           Names{"s3", "s6"}));
 }
 
-// 6 full + 5 SWA: 2 groups, because the largest is below 1.5 times the smallest.
+// 6 full + 5 SWA layers: 2 groups, because the largest kind has fewer than 1.5 times the layers of
+// the smallest.
 TEST(KvCacheGroups, SixFullAndFiveSwaGiveTwoGroupsOfTheLargerSize) {
   const KvCacheGroups groups = GroupsOf(FullAndWindow(6, 5));
   EXPECT_THAT(groups.groups, SizeIs(2));
@@ -127,8 +128,8 @@ TEST(KvCacheGroups, SixFullAndFiveSwaGiveTwoGroupsOfTheLargerSize) {
   EXPECT_THAT(GroupsOf(FullAndWindow(6, 4)).groups, SizeIs(3)) << "1.5 times is not below";
 }
 
-// gemma-3-1b: every sixth of 26 layers is full attention, the first is not: 7 groups, group_idx 6
-// is full attention.
+// gemma-3-1b: every sixth of 26 layers is full attention, the first is not. This gives 7 groups;
+// group_idx 6 is full attention.
 TEST(KvCacheGroups, GemmaHasSevenGroupsInOrderOfTheFirstLayer) {
   std::vector<LayerSpec> layers;
   for (int i = 0; i < 26; ++i) {
@@ -183,7 +184,7 @@ TEST(KvCacheGroups, AMambaPageIsPaddedEvenIfItDivides) {
   EXPECT_EQ(groups.page_bytes, 544 * 256);
 }
 
-// MLA beside plain windows whose pages do not fit: the windows keep everything, in one group.
+// MLA with plain windows whose pages do not fit: the windows keep all tokens, in one group.
 TEST(KvCacheGroups, MlaWithPlainWindowsOfOtherPagesFallsBackToOneGroup) {
   std::vector<LayerSpec> layers = {MlaLayer("mla", 16, 576), WindowLayer("s")};
   const KvCacheGroups groups = GroupsOf(layers);
@@ -192,7 +193,7 @@ TEST(KvCacheGroups, MlaWithPlainWindowsOfOtherPagesFallsBackToOneGroup) {
   EXPECT_EQ(groups.block_bytes, 16 * 576 * 2 + 4096);
 }
 
-// Groups of 544 (full) and 544 (Mamba), hidden states 136.
+// Groups have blocks of 544 (full) and 544 (Mamba), hidden states 136.
 TEST(KvCacheGroups, HiddenStatesHaveGroupsOfTheirOwnAtADivisorOfTheBlockSizes) {
   LayerSpec hidden = MlaLayer("h", 16, 500);
   hidden.hidden_state = true;

@@ -1,4 +1,4 @@
-// Models of windowed MLA layers with several page sizes (DeepSeek-V4).
+// Models of windowed MLA layers with several page sizes (DeepSeek-V4) get packed groups.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
@@ -17,7 +17,7 @@ LayerSpec Compressed(std::string name, int64_t ratio) {
   return layer;
 }
 
-// Two compressed layers of either ratio and four windowed ones, as in a small DeepSeek-V4.
+// Two compressed layers of each ratio and four windowed layers, as in a small DeepSeek-V4.
 std::vector<LayerSpec> SmallModel() {
   std::vector<LayerSpec> layers;
   for (int i = 1; i <= 2; ++i) {
@@ -30,8 +30,8 @@ std::vector<LayerSpec> SmallModel() {
   return layers;
 }
 
-// The MLA layers are one group with both page sizes; the windowed ones have twice as many layers of
-// a size and are split in two.
+// The MLA layers are one group with both page sizes. The windowed layers have twice as many layers
+// per size and are split into two groups.
 TEST(PackedGroups, WindowedLayersAreSplitToTheNumberOfMlaTuples) {
   const KvCacheGroups groups = GroupsOf(SmallModel());
   EXPECT_THAT(NamesOf(groups),
@@ -56,8 +56,8 @@ TEST(PackedGroups, SmallPagesArePaddedToTheNextMlaPage) {
   EXPECT_EQ(groups.block_bytes, 2 * 65536 + 2 * 2048);
 }
 
-// 2 MLA tuples, 3 windowed: groups of 3 pad one MLA tuple, groups of 2 one windowed; the larger of
-// equals is taken.
+// 2 MLA tuples and 3 windowed tuples. Groups of 3 pad one MLA tuple, groups of 2 pad one windowed
+// tuple. Of two equal paddings the larger group size is taken.
 TEST(PackedGroups, TheGroupSizeWithTheLeastPaddingIsTakenAndOfEqualsTheLargest) {
   std::vector<LayerSpec> layers = SmallModel();
   layers.pop_back();

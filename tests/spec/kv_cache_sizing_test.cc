@@ -1,4 +1,4 @@
-// How many blocks a pool has, and what start-up accepts.
+// Sizing computes the number of blocks of a pool, and start-up accepts only pools that suffice.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/spec/kv_cache_sizing.h"
 
@@ -78,7 +78,7 @@ TEST(MaxBlocksPerRequest, DecodeContextParallelDividesTheSequence) {
 }
 
 TEST(SizeCache, NumBlocksIsMemoryOverPagesOfAGroup) {
-  // (f1,f2),(s1,s3),(s2,s4): a block is two pages.
+  // Groups (f1,f2),(s1,s3),(s2,s4): a block is two pages.
   const CacheConfig config =
       Sized(FullAndWindow(2, 4), Bytes(2 * kPage * 100 + 2 * kPage - 1), Limits(512, 64));
   EXPECT_EQ(config.num_blocks, 100);
@@ -86,7 +86,7 @@ TEST(SizeCache, NumBlocksIsMemoryOverPagesOfAGroup) {
   EXPECT_EQ(config.hash_block_size, 16);
 }
 
-// null reserve: 512 tokens, bs 16: 32 blocks are rejected, 33 accepted.
+// The null block is reserved: 512 tokens with block size 16 need 33 blocks; 32 are rejected.
 TEST(SizeCache, TheNullBlockIsReserved) {
   const auto layers = FullAndWindow(1, 0);
   EXPECT_EQ(Sized(layers, Bytes(33 * kPage), Limits(512, 64)).num_blocks, 33);
@@ -96,7 +96,7 @@ TEST(SizeCache, TheNullBlockIsReserved) {
             "max_model_len 512 needs 33 blocks, the pool has 32: the longest that fits is 496");
 }
 
-// auto-fit with 64 blocks -> 63*16.
+// Auto-fit with 64 blocks gives 63*16 tokens.
 TEST(SizeCache, AutoFitTakesTheLongestThatFitsBesideTheNullBlock) {
   PoolMemory memory = Bytes(64 * kPage);
   memory.auto_fit_max_model_len = true;
@@ -109,7 +109,8 @@ TEST(SizeCache, AutoFitTakesTheLongestThatFitsBesideTheNullBlock) {
   EXPECT_THAT(status.message(), HasSubstr("not one token fits a pool of 1 blocks"));
 }
 
-// max concurrency: 1536 blocks full (L 16384); 387 SWA 1024; 3459 hybrid: 1.5; 3; 3.
+// Maximum concurrency with 1536 blocks of full attention (length 16384) is 1.5, with 387 blocks of
+// SWA 1024 it is 3, with 3459 blocks of the hybrid it is 3.
 TEST(SizeCache, MaxConcurrencyIsThePoolOverTheBlocksOfARequest) {
   const CacheConfig limits = Limits(16384, 1024);
   const auto window = [](int64_t count) {
@@ -140,7 +141,7 @@ TEST(SizeCache, TheSmallestWorkerCountsWithItsOwnLayers) {
   PoolMemory memory;
   memory.workers = {{.available_bytes = 100 * kPage}, {.available_bytes = 90 * kPage}};
   EXPECT_EQ(Sized(FullAndWindow(1, 0), memory, Limits(512, 64)).num_blocks, 90);
-  // (f1..f3),(s1,s3,s5),(s2,s4,s6): two thirds of each group are on the first stage.
+  // Groups (f1..f3),(s1,s3,s5),(s2,s4,s6): the first stage has two thirds of each group.
   memory.workers[0].layers = {"f1", "f2", "s1", "s2", "s3", "s4"};
   memory.workers[1].layers = {"f3", "s5", "s6"};
   EXPECT_EQ(Sized(FullAndWindow(3, 6), memory, Limits(256, 64)).num_blocks, 50);
@@ -193,7 +194,7 @@ TEST(SizeCache, WhatTheConfigForbidsIsNamed) {
               HasSubstr("hash_block_size"));
 }
 
-// groups 544 (full), 544 (Mamba), hidden 136: (scheduler 544, hash 136).
+// Groups of 544 (full), 544 (Mamba), hidden states 136: scheduler block size 544, hash unit 136.
 TEST(SizeCache, HashUnitAndGridOfAModelWithHiddenStates) {
   LayerSpec hidden = MlaLayer("h", 16, 500);
   hidden.hidden_state = true;

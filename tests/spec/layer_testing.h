@@ -1,5 +1,5 @@
-// Layers of small models for the tests of groups and sizing. A page of one token of kv_heads 1,
-// head_size 64 in 16 bits is 256 bytes.
+// Layers of small models for the tests of groups and sizing. With kv_heads 1, head_size 64 and 16
+// bits, a page of one token has 256 bytes.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -40,7 +40,7 @@ inline LayerSpec MambaLayer(std::string name, int64_t block_size, int64_t state_
   layer.state_bytes = state_bytes;
   return layer;
 }
-// A page of one token is head_size * 2 bytes.
+// A page of one token has head_size * 2 bytes.
 inline LayerSpec MlaLayer(std::string name, int64_t block_size = 16, int64_t head_size = 128) {
   LayerSpec layer = FullLayer(std::move(name), block_size);
   layer.spec.kind = SpecKind::kMlaAttention;
@@ -55,7 +55,7 @@ inline LayerSpec WindowMlaLayer(std::string name, int64_t window, int64_t block_
   return layer;
 }
 
-// `count` layers PREFIX1, PREFIX2, ...
+// Makes `count` layers PREFIX1, PREFIX2, ...
 template <typename Make>
 void AddLayers(std::vector<LayerSpec>& layers, const std::string& prefix, int count, Make make) {
   for (int i = 1; i <= count; ++i) layers.push_back(make(prefix + std::to_string(i)));

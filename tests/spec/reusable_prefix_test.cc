@@ -1,4 +1,4 @@
-// What several groups can serve together.
+// The reusable prefix of several groups is the prefix that all groups can serve together.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -74,7 +74,7 @@ TEST(ReusablePrefix, EagleMayLookPastTheLongestHit) {
   const Reuse reuse = ReusablePrefix(groups, 16, 16, 48, 64);
   EXPECT_EQ(reuse.tokens, 48);
   EXPECT_EQ(reuse.per_group_tokens, (std::vector<int64_t>{48, 48}));
-  // One unit behind the candidate, and no more: the hit stays within max_tokens.
+  // The lookup goes one unit past the candidate and no further: the hit stays within max_tokens.
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 32, 64).tokens, 32);
 }
 
@@ -112,7 +112,7 @@ TEST(ReusablePrefix, FullAttentionServesABoundaryInsideAWholeBlock) {
   mamba.partial_ends.Set(5);
   const std::vector<GroupResidency> groups = {Group(Full(64), "11"), mamba};
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 128).tokens, 96);
-  // The block is looked up as a whole only if it lies within the limit.
+  // The block counts as a whole only if it lies within the limit.
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 127).tokens, 0);
 }
 
@@ -126,8 +126,8 @@ TEST(ReusablePrefix, EagleLeavesTheLastBlockToBeComputedAgain) {
   EXPECT_EQ(ReusablePrefix(groups, 16, 16, 95).tokens, 0);
 }
 
-// Without EAGLE and inside-block hits, it is the highest boundary on the grid at which every group
-// holds what its kind needs, whatever order the groups are asked in.
+// Without EAGLE and hits inside blocks, the result is the highest boundary on the grid at which
+// every group holds the blocks that its kind needs. The order of the groups does not matter.
 int64_t HighestCommonBoundary(const std::vector<GroupResidency>& groups, int64_t alignment,
                               int64_t max_tokens) {
   for (int64_t end = max_tokens / alignment * alignment; end > 0; end -= alignment) {

@@ -1,4 +1,4 @@
-// Each kind's rule, against the engine's search written down naively from its description.
+// The rule of each kind agrees with the engine's search, written naively from its description.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ int64_t Pick(Random& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
 }
 
-// A lookup of one group as the engine words it, all lengths in tokens.
+// A lookup of one group in the engine's terms. All lengths are in tokens.
 struct Search {
   GroupSpec spec;
   std::vector<bool> blocks;        // resident blocks
@@ -35,8 +35,8 @@ struct Search {
 
 int64_t Floor(int64_t value, int64_t step) { return value / step * step; }
 
-// Left to right to the first missing block; then, inside the next one, the furthest partial end;
-// EAGLE gives up one step; the rest goes to the grid.
+// Searches left to right to the first missing block, then the furthest partial end inside the next
+// block. EAGLE drops one step. Rounds the result down to the grid.
 int64_t SearchFull(const Search& s) {
   const int64_t size = s.spec.block_size;
   int64_t hit = 0;
@@ -54,8 +54,9 @@ int64_t SearchFull(const Search& s) {
   return Floor(hit, s.alignment);
 }
 
-// Right to left for a run of enough blocks that starts where the hit would lie on the grid; if none
-// is long enough, the run at the start of the prompt counts as far as it goes.
+// Searches right to left for a long enough run of blocks. The run must start where the hit would
+// lie on the grid. If no run is long enough, the run at the start of the prompt counts with its
+// length.
 int64_t SearchWindow(const Search& s) {
   const int64_t size = s.spec.block_size;
   const int64_t drop = s.spec.eagle ? 1 : 0;
@@ -74,7 +75,8 @@ int64_t SearchWindow(const Search& s) {
   return end == 0 ? 0 : Floor((end - drop) * size, s.alignment);
 }
 
-// Everything before the chunk of the limit counts; then left to right to the first missing block.
+// All blocks before the chunk of the limit count as present. Searches left to right to the first
+// missing block.
 int64_t SearchChunked(const Search& s) {
   const int64_t size = s.spec.block_size;
   int64_t hit = Floor(s.max_tokens, s.spec.chunk_size);
@@ -82,7 +84,7 @@ int64_t SearchChunked(const Search& s) {
   return hit;
 }
 
-// Right to left for one state that ends on the grid.
+// Searches right to left for one state that ends on the grid.
 int64_t SearchMamba(const Search& s) {
   const int64_t size = s.spec.block_size;
   for (int64_t end = Floor(s.max_tokens, s.alignment); end > 0; end -= s.alignment) {
@@ -110,7 +112,8 @@ int64_t ByRule(const Search& s) {
   return HighestBoundary(usable, s.alignment / s.unit) * s.unit;
 }
 
-// Runs of blocks with holes, as eviction leaves them; up to several words of a bitmap.
+// Runs of blocks with holes, as eviction leaves them. The result may span several words of a
+// bitmap.
 std::vector<bool> RandomBits(Random& random, int64_t count) {
   std::vector<bool> bits;
   const int64_t holes = Pick(random, 0, 30);
@@ -183,12 +186,12 @@ TEST(ReuseRules, MambaNeedsTheStateAtTheBoundaryAndIgnoresEagle) {
   CompareOnRandomResidency(SpecKind::kMamba, true);
 }
 
-// Every boundary on its own, from the one-sentence rule of its kind.
+// Checks a boundary alone, by the one-sentence rule of its kind.
 bool UsableByDefinition(const Search& s, int64_t boundary) {
   const int64_t size = s.spec.block_size;
   int64_t first = 0;
   if (IsWindowKind(s.spec.kind)) {
-    // The lookup wants one block even where the window reads none.
+    // The lookup needs one block even if the window reads none.
     const int64_t need = std::max<int64_t>(1, CeilDiv(s.spec.sliding_window - 1, size));
     first = std::max<int64_t>(0, boundary - need);
   }

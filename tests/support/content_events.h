@@ -1,5 +1,5 @@
-// An index of one worker that is asked by content, and builders of stores with token ids, for tests
-// of what the index learns from tokens.
+// An index of one worker that tests query by content, and builders of stores with token ids, for
+// tests of learning from tokens.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -28,7 +28,7 @@ inline std::vector<TokenId> Tokens(TokenId first, int64_t count) {
 
 inline BlockHash Hash(uint64_t value) { return BlockHash::FromUnsigned(value); }
 
-// A store in blocks of 4 tokens: `hashes` of the span `tokens` behind `parent`.
+// A store in blocks of 4 tokens: `hashes` of the span `tokens`, after `parent`.
 inline BlockStored StoreTokens(std::vector<BlockHash> hashes, std::vector<TokenId> tokens,
                                std::optional<BlockHash> parent = std::nullopt, int64_t group = 0,
                                int64_t block_size = 4) {
@@ -49,7 +49,7 @@ inline BlockStored WithNoExtraKeys(BlockStored event) {
   return event;
 }
 
-// The hash unit is 4 tokens.
+// An index with one worker. The hash unit is 4 tokens.
 class ContentWorker {
  public:
   explicit ContentWorker(std::vector<GroupSpec> groups = {}, WorkerConfig config = {}) {
@@ -67,18 +67,18 @@ class ContentWorker {
   void ApplyHidden(Events... events) {
     index_.ApplyHidden(kWorker, Batch(std::move(events)...));
   }
-  // A prompt of these tokens and one more, or as many more as the names cover.
+  // Matches a prompt of these tokens and one more token, or `lookahead` more tokens.
   WorkerMatch Match(std::vector<TokenId> tokens, const HashInputs& inputs = {},
                     int64_t lookahead = 0) const {
     tokens.insert(tokens.end(), static_cast<size_t>(std::max<int64_t>(1, lookahead)), -1);
     return MatchWhole(tokens, inputs, lookahead);
   }
-  // The tokens that the index promises for such a prompt.
+  // The tokens that the index promises for that prompt.
   int64_t Reusable(std::vector<TokenId> tokens, const HashInputs& inputs = {},
                    int64_t lookahead = 0) const {
     return Match(std::move(tokens), inputs, lookahead).gpu_tokens;
   }
-  // A prompt of these tokens alone.
+  // Matches a prompt of exactly these tokens.
   WorkerMatch MatchWhole(const std::vector<TokenId>& tokens, const HashInputs& inputs = {},
                          int64_t lookahead = 0) const {
     const auto contents = PromptContents(index_.keys(), tokens, 4, lookahead, inputs);
@@ -90,14 +90,14 @@ class ContentWorker {
     EXPECT_EQ(matches.size(), 1u);
     return matches.empty() ? WorkerMatch() : matches[0];
   }
-  // The content that the worker gave a block that it holds.
+  // The content of a block that the worker holds, according to the worker.
   ContentKey ContentOf(const BlockHash& hash) const { return index_.ContentOf(kWorker, hash); }
   bool Knows(const BlockHash& hash) const { return ContentOf(hash) != kUnnamed; }
 
   PrefixIndex& index() { return index_; }
   const PrefixIndex& index() const { return index_; }
   IndexCounters counters() const { return index_.counters(kWorker); }
-  // Stored blocks that stayed unnamed for this reason.
+  // Number of stored blocks that stayed unnamed for this reason.
   uint64_t unnamed_for(UnnamedReason reason) const {
     return counters().unnamed_blocks[static_cast<size_t>(reason)];
   }

@@ -1,4 +1,4 @@
-// Counts what goes through operator new, for programs that link counting_new.cc.
+// Counts bytes that operator new allocates, for programs that link counting_new.cc.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,7 +6,8 @@
 
 namespace kvcast::wire {
 
-// Bytes asked for since the program began, freed ones included. Single-threaded programs only.
+// Bytes requested since the start of the program, including freed bytes. Only for single-threaded
+// programs.
 size_t AllocatedBytes();
 
 }  // namespace kvcast::wire

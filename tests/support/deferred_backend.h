@@ -1,7 +1,7 @@
 // DeferredBackend: a copy backend that the test drives.
 //
-// A batch moves its bytes only when the test ends it, in any order the test likes, so that a source
-// is read as late as a device may read it. It may fail, having written anything.
+// A batch moves its bytes only when the test ends it, in any order. A source is thus read as late
+// as a device may read it. A batch may also fail and leave garbage in its target.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -52,7 +52,7 @@ class DeferredBackend final : public CopyBackend {
       std::memcpy(op.dst + row * op.dst_pitch, op.src + row * op.src_pitch, op.row_bytes);
     }
   }
-  // Moves the bytes of batches[at], which goes on: it may move them again.
+  // Moves the bytes of batches[at]. The batch stays running and may move them again.
   void Move(size_t at) {
     Reach(at);
     for (const CopyOp& op : batches[at].ops) Run(op);
@@ -78,9 +78,9 @@ class DeferredBackend final : public CopyBackend {
     }
   }
 
-  std::vector<Batch> batches;  // submitted, and not told yet that they ended
-  int refuse_next = 0;         // submissions
-  // Lets the device come to the event that a batch waits for; empty: there is no device.
+  std::vector<Batch> batches;  // submitted, end not reported yet
+  int refuse_next = 0;         // number of submissions to refuse
+  // Runs the device up to the event that a batch waits for. Empty: there is no device.
   std::function<void(void* event)> reach;
 
  private:

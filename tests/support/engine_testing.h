@@ -1,4 +1,4 @@
-// Shared pieces of the engine tests: small configurations, requests, and a manager whose invariants
+// Shared parts of the engine tests: small configurations, requests, and a manager whose invariants
 // are checked after every call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -41,7 +41,7 @@ inline CacheConfig Config(std::vector<GroupSpec> groups, int64_t num_blocks) {
   return config;
 }
 
-// `count` token ids from `first` on.
+// Returns `count` token ids, starting at `first`.
 inline std::vector<TokenId> Tokens(int64_t count, TokenId first = 0) {
   std::vector<TokenId> tokens(static_cast<size_t>(count));
   std::iota(tokens.begin(), tokens.end(), first);
@@ -78,7 +78,7 @@ inline std::vector<BlockId> ToBlocks(const Ids& ids) {
   return blocks;
 }
 
-// A pool of its own, for tests below the manager.
+// Options of a separate pool, for tests below the manager.
 inline PoolOptions Pool(int64_t num_blocks, int64_t hash_unit) {
   PoolOptions options;
   options.num_blocks = num_blocks;
@@ -105,7 +105,7 @@ inline std::vector<Event> TakeEvents(BlockPool& pool) {
   return events;
 }
 
-// Positions of the request's blocks that are cached for a group.
+// Positions of the request's blocks that are cached for the group.
 inline Ids CachedPositions(const CacheManager& cache, const CacheRequest& request, GroupIdx group) {
   const int64_t units =
       cache.config().groups[group.value].block_size / cache.config().hash_block_size;
@@ -121,7 +121,7 @@ inline Ids CachedPositions(const CacheManager& cache, const CacheRequest& reques
   return positions;
 }
 
-// The test double of an engine: a manager and the calls an engine makes for one request.
+// The test double of an engine: a manager, and the calls that an engine makes for one request.
 class TestEngine {
  public:
   explicit TestEngine(const CacheConfig& config, bool events = true)
@@ -141,7 +141,7 @@ class TestEngine {
 
   PrefixHit Lookup(CacheRequest& request) { return cache_->GetComputedBlocks(request); }
 
-  // Looks the request up and allocates its remaining tokens; the new blocks per group.
+  // Looks up the request and allocates its remaining tokens. Returns the new blocks per group.
   IdLists Start(CacheRequest& request) {
     const PrefixHit hit = Lookup(request);
     AllocateArgs args;
@@ -151,7 +151,7 @@ class TestEngine {
     return last_new_;
   }
 
-  // Allocates a prompt without looking it up.
+  // Allocates a prompt without a lookup.
   IdLists StartWithoutLookup(CacheRequest& request) {
     EXPECT_TRUE(Allocate(request, {.new_tokens = static_cast<int64_t>(request.tokens.size())}));
     return last_new_;
@@ -165,7 +165,7 @@ class TestEngine {
     return ok;
   }
 
-  // One decode step: a sampled token is appended and gets a slot.
+  // One decode step: appends a sampled token and allocates its slot.
   bool Decode(CacheRequest& request, TokenId token, int64_t in_flight = 0) {
     const auto computed = static_cast<int64_t>(request.tokens.size());
     request.tokens.push_back(token);
@@ -178,7 +178,7 @@ class TestEngine {
     Check();
   }
 
-  // Forgets the block at a position of a hit or table.
+  // Evicts the block from the prefix cache.
   void Evict(uint32_t block) {
     const BlockId id(block);
     EXPECT_TRUE(cache_->EvictBlocks({&id, 1}).ok());

@@ -102,7 +102,7 @@ struct OneWorker {
     added = index.AddWorker(kWorker, config);
   }
   void Apply(const EventBatch& batch) { index.Apply(kWorker, batch); }
-  // Reusable tokens of a prompt of `tokens` tokens; -1: the worker was left out.
+  // Reusable tokens of a prompt of `tokens` tokens; -1: the answer has no worker.
   int64_t Match(const std::vector<BlockHash>& chain, int64_t tokens, int64_t unit = 16,
                 MatchPolicy policy = MatchPolicy::kExact) const {
     const auto matches = index.Match(chain, unit, tokens, {}, policy);

@@ -48,7 +48,7 @@ AllBlocksCleared Kept(const AllBlocksCleared& event, std::span<const Field> fiel
   return kept;
 }
 
-// NaN is unequal to itself, so its bits stand in for it.
+// NaN does not equal itself, so its bits replace it.
 void ReplaceNan(ExtraKey& key) {
   if (auto* list = std::get_if<ExtraKeyList>(&key.value)) {
     for (ExtraKey& item : list->items) ReplaceNan(item);

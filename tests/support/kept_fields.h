@@ -1,4 +1,4 @@
-// What a dialect keeps of a batch: the oracle of encode-then-decode.
+// The fields of a batch that a dialect keeps: the oracle of encode-then-decode.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,10 +7,10 @@
 
 namespace kvcast::wire {
 
-// The batch without the fields that the dialect does not have.
+// The batch without the fields that the dialect lacks.
 EventBatch KeptFields(const EventBatch& batch, Dialect dialect);
 
-// Equal in every field, NaN being equal to NaN of the same bits.
+// True if every field is equal. NaN equals NaN of the same bits.
 bool SameBatch(const EventBatch& a, const EventBatch& b);
 
 }  // namespace kvcast::wire

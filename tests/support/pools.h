@@ -1,4 +1,4 @@
-// A GPU pool and host memory of plain bytes, every byte of which says where it came from.
+// A GPU pool and host memory of plain bytes; every byte encodes its origin.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@ namespace kvcast::testing {
 inline constexpr auto kLoad = CopyDirection::kLoad;
 inline constexpr auto kStore = CopyDirection::kStore;
 
-// A byte that depends on all of a place, so that misplaced bytes show.
+// A byte that depends on all of `place`, so that a misplaced byte is visible.
 inline std::byte ByteOf(uint64_t seed, uint64_t place) {
   uint64_t x = seed * 0x9E3779B97F4A7C15u + place;
   x ^= x >> 31;
@@ -46,7 +46,7 @@ inline GroupLayout BlockMajor(std::vector<std::byte>& memory, int64_t blocks, si
   return {{{.base = memory.data(), .block_stride = block_bytes, .row_bytes = block_bytes}}, blocks};
 }
 
-// All layers of a block at a constant distance: row by row over all blocks.
+// All layers of a block lie at a constant distance: row by row over all blocks.
 inline GroupLayout LayerMajor(std::vector<std::byte>& memory, int64_t blocks, uint32_t layers,
                               size_t row_bytes) {
   const size_t pitch = static_cast<size_t>(blocks) * row_bytes;

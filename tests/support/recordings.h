@@ -1,5 +1,5 @@
-// The folders of recorded engine data: the selection of tests/data/recordings always, and the whole
-// set where KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name its folders.
+// The folders of recorded engine data: always the selection of tests/data/recordings, and the whole
+// sets if KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name their folders.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,8 +22,8 @@ struct RecordingSet {
 
 inline void PrintTo(const RecordingSet& set, std::ostream* out) { *out << set.folder; }
 
-// The folder `part` ("scenarios") of each set that holds it. A folder that the environment names
-// and that does not exist is listed too, so that its test fails.
+// Returns the folder `part` ("scenarios") of each set that has it. A folder that the environment
+// names but that does not exist is included, so that its test fails.
 inline std::vector<RecordingSet> RecordingSets(std::string_view part) {
   namespace fs = std::filesystem;
   const fs::path shipped = SourceDir() / "tests" / "data" / "recordings";
@@ -42,7 +42,7 @@ inline std::vector<RecordingSet> RecordingSets(std::string_view part) {
   return sets;
 }
 
-// The files of `set`, plain or compressed, in the order of their names.
+// Returns the files of `set`, plain or compressed, ordered by name.
 inline std::vector<std::string> RecordedFiles(const RecordingSet& set) {
   std::vector<std::string> files;
   std::error_code error;

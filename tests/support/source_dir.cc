@@ -1,5 +1,5 @@
-// The one object that names the tree's place: all others are the same in every checkout, so that
-// the compiler cache serves them.
+// The only object that contains the path of the tree. All other objects are the same in every
+// checkout, so the compiler cache can serve them.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/source_dir.h"
 

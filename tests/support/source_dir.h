@@ -1,4 +1,4 @@
-// Where the sources are, for tests that read files of the tree.
+// The path of the sources, for tests that read files of the tree.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

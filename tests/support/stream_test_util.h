@@ -1,4 +1,4 @@
-// What the tests of the stream share: payloads, a recording sink, publishers on free ports.
+// Shared parts of the stream tests: payloads, a recording sink, publishers on free ports.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -19,21 +19,22 @@ namespace kvcast::stream {
 
 using Bytes = std::vector<uint8_t>;
 
-// A payload that names its number and the life of the publisher, at least `size` bytes long.
+// A payload of at least `size` bytes that names its sequence number and the epoch of the publisher.
 Bytes TestPayload(uint64_t seq, int epoch = 0, size_t size = 0);
 std::string TestText(uint64_t seq, int epoch = 0);
 
-// True as soon as `condition` holds, false after ten seconds.
+// Returns true as soon as `condition` holds, false after ten seconds.
 bool Eventually(const std::function<bool()>& condition);
 
-// Remembers what a subscriber delivers: "0.5" is batch 5 of publisher life 0, as TestPayload names
-// it, with "w<worker> " before it for workers other than 0; "reset restart", "reset lost_batches".
+// Records the deliveries of a subscriber as texts. "0.5" is batch 5 of publisher epoch 0, as
+// TestPayload names it, with "w<worker> " before it for workers other than 0. Resets are "reset
+// restart" and "reset lost_batches".
 class RecordingSink {
  public:
   // The sink of one worker. The recording must outlive it.
   std::shared_ptr<ReplicaSink> Of(WorkerId worker);
   std::vector<std::string> deliveries() const;
-  // False if that many deliveries have not come after ten seconds.
+  // False if fewer deliveries have arrived after ten seconds.
   bool WaitFor(size_t deliveries) const;
 
  private:
@@ -52,7 +53,7 @@ std::vector<std::string> Batches(uint64_t begin, uint64_t end, int epoch = 0);
 
 PublisherConfig TestPublisherConfig();
 std::unique_ptr<Publisher> MakePublisher(const PublisherConfig& config);
-// Publishes TestPayload from the next number up to `end`.
+// Publishes TestPayload from the next number up to `end`, exclusive.
 void PublishUpTo(Publisher& publisher, uint64_t end, int epoch = 0, size_t size = 0);
 
 }  // namespace kvcast::stream

@@ -1,4 +1,4 @@
-// Steady traffic allocates nothing.
+// Steady traffic of the transfer engine allocates no memory.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ TEST(TransferAllocation, NoJobAllocatesOnceAllSizesHaveBeenSeen) {
   config.groups.push_back({testing::LayerMajor(gpu, kBlocks, 4, kBytes / 4), 1});
   std::vector<std::byte> host(kBlocks * kBytes);
   config.host = {host.data(), host.size(), kBytes};
-  config.own_thread = false;  // what its thread does is counted too then
+  config.own_thread = false;  // so that the test counts the engine's work too
   auto engine = TransferEngine::Create(config, MakeHostCopyBackend({.threads = 1}).value());
   ASSERT_TRUE(engine.ok());
 

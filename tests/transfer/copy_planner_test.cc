@@ -1,4 +1,4 @@
-// Few, large copies, and every byte where it belongs.
+// The planner makes few large copies, and every byte goes to its place.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/transfer/copy_planner.h"
 
@@ -95,7 +95,8 @@ TEST_F(CopyPlannerTest, LayersAtAConstantDistanceAreRowsOfOneCopy) {
 
 TEST_F(CopyPlannerTest, BatchesHaveBoundedBytesAndCopies) {
   limits_ = {.bytes = 3 * kBytes, .ops = 2};
-  // A run of 7 blocks is cut into 3 + 3 + 1; the two lone ones no longer fit in with it.
+  // A run of 7 blocks is cut into 3 + 3 + 1. The two single blocks do not both fit into its last
+  // batch.
   ASSERT_TRUE(
       Plan(CopyDirection::kStore,
            Moves({{0, 0}, {1, 1}, {2, 2}, {3, 3}, {4, 4}, {5, 5}, {6, 6}, {20, 7}, {30, 8}}))
@@ -136,7 +137,7 @@ TEST_F(CopyPlannerTest, SourcesAreReadInOrder) {
                                            host + kBytes, host + 7 * kBytes, host + 20 * kBytes}));
 }
 
-// Against the definition of a layout, byte by byte.
+// Compares with the definition of a layout, byte by byte.
 class CopyPlannerRandomTest : public ::testing::TestWithParam<int> {
  protected:
   size_t Number(size_t from, size_t to) {
@@ -214,7 +215,7 @@ TEST_P(CopyPlannerRandomTest, EveryByteArrivesAndNoOtherChanges) {
     EXPECT_LE(batch.size(), limits.ops);
   }
 
-  // The oracle moves one byte after the other, starting from what was there before.
+  // The oracle moves single bytes, starting from the earlier contents.
   const auto got = memories;
   const auto got_host = host;
   for (size_t i = 0; i < memories.size(); ++i) {

@@ -1,4 +1,4 @@
-// Jobs, batches and their order, with a backend that ends a batch when the test says so.
+// The transfer engine orders jobs and batches; its backend ends a batch when the test asks for it.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -58,7 +58,7 @@ class TransferEngineTest : public ::testing::Test {
     engine_->Submit({TransferJobId(id), direction, {&group, 1}, nullptr});
   }
 
-  // "3" for a job that ended well, "3: why" for one that did not.
+  // "3" for a job that ended well, "3: why" for a job that failed.
   std::vector<std::string> Ended() {
     std::vector<TransferResult> results;
     engine_->Poll(results);
@@ -107,7 +107,7 @@ TEST_F(TransferEngineTest, NullBlocksArePassedOverAndTheirPlaceWithThem) {
 }
 
 TEST_F(TransferEngineTest, BlocksOfAChunkLieOneBehindTheOtherInItsSlots) {
-  // A chunk of 3 blocks of 64 bytes takes 2 slots of 100 bytes, which are no neighbours here.
+  // A chunk of 3 blocks of 64 bytes takes 2 slots of 100 bytes, which are not adjacent here.
   config_.groups[0].blocks_per_chunk = 3;
   config_.host = {host_.data(), host_.size(), 100};
   Start();
@@ -152,12 +152,12 @@ TEST_F(TransferEngineTest, LoadsOvertakeStores) {
   Start();
   Submit(1, kStore, Blocks({1, 2, 3}), Slots({1, 2, 3}));
   Submit(2, kLoad, Blocks({11}), Slots({11}));
-  // The load waits for none of the store's batches.
+  // The load does not wait for the store's batches.
   ASSERT_EQ(backend_->batches.size(), 2u);
   EXPECT_EQ(backend_->batches[1].direction, kLoad);
   backend_->Finish(1);
   EXPECT_THAT(Ended(), ElementsAre("2"));
-  // Where both lanes are free, the load starts first, whichever came first.
+  // If both lanes are free, the load starts first, independent of the order of submission.
   engine_->WaitAll();
   EXPECT_THAT(Ended(), ElementsAre("1"));
 }
@@ -264,7 +264,8 @@ TEST_F(TransferEngineTest, AFailedBatchFailsItsJobAndNoOther) {
   Submit(2, kStore, Blocks({9}), Slots({9}));
   ASSERT_EQ(backend_->batches.size(), 2u);
   backend_->Fail(0);
-  // The other running batch still writes: the job has not ended, and starts no more batches.
+  // The other running batch still writes. The job has therefore not ended, and starts no more
+  // batches.
   EXPECT_THAT(Ended(), IsEmpty());
   EXPECT_EQ(engine_->jobs_under_way(), 2u);
   backend_->Finish(0);

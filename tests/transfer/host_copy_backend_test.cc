@@ -1,3 +1,4 @@
+// The host copy backend copies batches of rows and reports their ends.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/transfer/host_copy_backend.h"
 

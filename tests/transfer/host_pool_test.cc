@@ -1,3 +1,4 @@
+// The host pool provides zeroed pages; errors name the field.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/transfer/host_pool.h"
 

@@ -1,4 +1,5 @@
-// Every variant copies what memcpy copies, at every alignment and around every threshold.
+// Every variant of the stream copy copies the same bytes as memcpy, at every alignment and around
+// every threshold.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/transfer/stream_copy.h"
 

@@ -1,4 +1,5 @@
-// The engine with its own thread and the host backend: many jobs from one thread, polled by it.
+// The engine runs on its own thread with the host backend: one thread submits many jobs and polls
+// them.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -57,7 +58,7 @@ TEST(TransferThreads, BlocksComeBackAsTheyWent) {
   }
   EXPECT_EQ(ended.size(), 2 * 29u);
   auto want = before;
-  for (size_t layer = 0; layer < 4; ++layer) {  // the null block never travels
+  for (size_t layer = 0; layer < 4; ++layer) {  // the null block is never copied
     std::fill_n(want.begin() + static_cast<long>(layer * kBlocks * kBytes / 4), kBytes / 4,
                 std::byte{0});
   }

@@ -1,5 +1,5 @@
-// What a worker copies, by the numbers of vLLM's own cases: 64 GPU blocks, 256 host blocks, four
-// tensors a block, chunks of one or three blocks, three of them a job.
+// A worker copies the right rows with the numbers of vLLM's own cases: 64 GPU blocks, 256 host
+// blocks, four tensors per block, chunks of one or three blocks, three chunks per job.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::kStore;
 
 std::unique_ptr<CopyBackend> HostBackend() { return MakeHostCopyBackend({.threads = 2}).value(); }
 
-// `tensors` of `blocks` pages each, one behind the other in `memory`.
+// `tensors` tensors of `blocks` pages each, one after another in `memory`.
 GroupLayout Tensors(std::vector<std::byte>& memory, size_t tensors, int64_t blocks, size_t page) {
   const size_t bytes = static_cast<size_t>(blocks) * page;
   memory.resize(tensors * bytes);
@@ -33,7 +33,7 @@ GroupLayout Tensors(std::vector<std::byte>& memory, size_t tensors, int64_t bloc
   return layout;
 }
 
-// Page bytes, blocks a chunk, the place where the first chunk is entered, direction.
+// Page bytes, blocks per chunk, true if the first chunk is entered inside, direction.
 class Pages : public ::testing::TestWithParam<std::tuple<size_t, uint32_t, bool, CopyDirection>> {
  protected:
   static constexpr size_t kTensors = 4;
@@ -88,7 +88,7 @@ TEST_P(Pages, ThreeChunksArriveAndNoOtherByteChanges) {
   EXPECT_EQ(lane.failed_jobs, 0u);
 }
 
-// Three groups of two tensors: the second one has nothing to copy, the third one begins inside a
+// Three groups of two tensors. The second group has nothing to copy, and the third begins inside a
 // chunk.
 TEST(Groups, OfOneJobMayBeEmptyOrEnterAChunkInTheMiddle) {
   std::vector<std::byte> gpu[3];
@@ -126,7 +126,7 @@ TEST(Groups, OfOneJobMayBeEmptyOrEnterAChunkInTheMiddle) {
   EXPECT_TRUE(host == want);
   EXPECT_EQ((*engine)->stats().stores.blocks, 5u);
 
-  // And back into cleared blocks.
+  // Loads the bytes back into cleared blocks.
   std::vector<std::byte> before[3];
   for (size_t g = 0; g < 3; ++g) {
     before[g] = gpu[g];
@@ -165,7 +165,7 @@ TEST(HostCopyBackend, RowsOfEverySizeThatIsTriedOnDevices) {
   }
 }
 
-// Remembers what its batches had to wait for.
+// Records the events that its batches had to wait for.
 class EventBackend final : public CopyBackend {
  public:
   explicit EventBackend(std::vector<std::pair<CopyDirection, void*>>& seen) : seen_(seen) {}

@@ -1,4 +1,4 @@
-// Memory follows the bytes received, not the lengths they declare.
+// The decoder's memory follows the received bytes, not the lengths that they declare.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 namespace kvcast::wire {
 namespace {
 
-// All bytes that decoding asked for, freed ones included.
+// All bytes that decoding allocated, including freed bytes.
 size_t BytesAllocatedBy(std::span<const uint8_t> payload) {
   EventBatch batch;
   DecodeCounts counts;
@@ -20,7 +20,7 @@ size_t BytesAllocatedBy(std::span<const uint8_t> payload) {
 
 size_t Allowed(size_t received) { return 2 * received + 64 * 1024; }
 
-// Heads that declare `count` of something, each in the place where it would be believed.
+// Heads that declare `count` elements, each at a place where a decoder would believe it.
 std::vector<Payload> Bombs(const std::string& count16, const std::string& count32) {
   const Payload batch = FromHex("93 cb3ff8000000000000");
   const Payload stored = batch + FromHex("91 9c") + Text("BlockStored");
@@ -60,7 +60,7 @@ TEST(Allocation, DeclaredLengthsWithoutDataCostNothing) {
   }
 }
 
-// Extensions: well-formed, enough bytes for the count, and right in no place.
+// The bytes are extensions: well-formed and long enough for the count, but wrong at every place.
 TEST(Allocation, DeclaredLengthsWithTheWrongDataCostLittle) {
   for (Payload bomb : Bombs("ffff", "00010000")) {
     bomb.resize(bomb.size() + 300000, 0xd4);

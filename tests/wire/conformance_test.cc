@@ -1,4 +1,4 @@
-// The recorded payloads of all producers: decoded field by field, and encoded again byte by byte.
+// The recorded payloads of all producers decode field by field and encode again byte by byte.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/conformance.h"
 

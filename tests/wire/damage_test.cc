@@ -1,5 +1,5 @@
-// Damaged payloads: every single-byte change of many vectors, and random ones, never crash, and the
-// counts always add up.
+// Damaged payloads never crash the decoder, and its counts always add up: every single-byte change
+// of many vectors, and random changes.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// What a reader does without changes nothing else: the batch is that of a plain decode with its
-// tokens blotted out and its neighbouring removes merged, whatever the payload.
+// Decode options only leave out data: the batch equals that of a plain decode with its tokens
+// zeroed and its neighbouring removes merged, for every payload.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ constexpr DecodeOptions kBoth{.token_ids = false, .merge_removes = true};
 Decoded DecodeWith(const DecodeOptions& options, std::span<const uint8_t> payload,
                    const WireLimits& limits = {}) {
   Decoded decoded;
-  // Not an empty one: what an earlier batch left behind must not shine through.
+  // The batch is not empty at the start: contents of an earlier batch must not remain.
   decoded.batch = BatchOf(FullStored());
   decoded.batch.events.emplace_back(BlockRemoved{.block_hashes = {BlockHash(1)}, .medium = "X"});
   decoded.status = DecodeBatch(payload, limits, options, decoded.batch, decoded.counts);
@@ -193,7 +193,7 @@ TEST(DecodeOptions, LimitsHoldAsBefore) {
   }
 }
 
-// A hash that stands a second time in the event, where it is no hash.
+// A hash occurs a second time in the event, at a place where it is not a hash.
 TEST(DecodeOptions, OnlyTheHashMayDifferBetweenMergedRemoves) {
   const auto event = [](uint8_t hash, uint8_t other) {
     return FromHex("84") + Text("type") + Text("BlockRemoved") + Text("unknown") +

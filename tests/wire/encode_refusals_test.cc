@@ -1,4 +1,4 @@
-// The encoder refuses what no decoder would take back, and then appends nothing.
+// The encoder refuses values that no decoder would accept, and then appends nothing.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

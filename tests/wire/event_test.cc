@@ -1,4 +1,5 @@
-// The values of events: hashes keep their form and their bytes, salts are found wherever they are.
+// The values of events: hashes keep their form and their bytes, and salts are found at every
+// position.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/core/event.h"
 

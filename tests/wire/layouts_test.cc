@@ -25,7 +25,7 @@ EventBatch Sample() {
   return batch;
 }
 
-// The outer array of an encoded batch as a map: head, ts, events and rank become keyed.
+// The outer array of an encoded batch as a map: head, ts, events and rank get keys.
 Payload WithMapEnvelope(const Payload& payload) {
   const std::span<const uint8_t> all(payload);
   const size_t rank_at = payload.size() - 1;
@@ -77,7 +77,7 @@ TEST(Layouts, DialectNamesGoBothWays) {
   EXPECT_EQ(ParseDialect(""), std::nullopt);
 }
 
-// An engine's encoder takes wide heads from 16 possible pairs on.
+// An engine's encoder uses wide heads from 16 possible pairs on.
 TEST(Layouts, OnlyTheDialectOfSixteenPairsHasWideHeads) {
   for (int i = 0; i < static_cast<int>(Dialect::kKvcast1); ++i) {
     const EventLayout& stored = LayoutOf(static_cast<Dialect>(i)).stored;
@@ -86,7 +86,8 @@ TEST(Layouts, OnlyTheDialectOfSixteenPairsHasWideHeads) {
   }
 }
 
-// [ts, [event], rank]: the event's head is the twelfth byte. vLLM 0.33 writes it in three.
+// [ts, [event], rank]: the head of the event is the twelfth byte. vLLM 0.33 writes the head in
+// three bytes.
 Payload WithWideHeader(const Payload& payload) {
   Payload wide(payload.begin(), payload.begin() + 11);
   const uint8_t fixmap = payload[11];
@@ -107,7 +108,7 @@ TEST(Layouts, StoresWithAWideHeaderAreCounted) {
   EXPECT_EQ(Decode(WithWideHeader(removed)).counts.wide_stores, 0u);
 }
 
-// vLLM 0.33 declares one field more, so that its encoder takes the wide head for every store.
+// vLLM 0.33 declares one field more, so its encoder uses the wide head for every store.
 TEST(Layouts, TheTwelfthWritesStoresWithWideHeads) {
   BlockStored stored = FullStored();
   stored.lookahead.reset();

@@ -1,4 +1,4 @@
-// Every limit of WireLimits, at the limit and one past it.
+// The decoder accepts input at every limit of WireLimits and refuses input one past it.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ BlockStored Tokens(size_t count, uint8_t per_position = 1) {
   return event;
 }
 
-// One good event behind the event in question, to see that it survives.
+// A good event follows the tested event, to show that the decoder still accepts it.
 Decoded DecodeWithNeighbour(Event event, const WireLimits& limits) {
   EventBatch batch = BatchOf(std::move(event));
   batch.events.emplace_back(AllBlocksCleared());

@@ -1,4 +1,4 @@
-// `lookahead_token_ids`: one list of tokens for each hash, all of one length.
+// `lookahead_token_ids` has one list of tokens per hash, all of one length.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@ namespace kvcast::wire {
 namespace {
 
 // A batch of one store with a map head in the long form, as vLLM 0.33 writes it for any number of
-// pairs. `hashes` and `lookahead` are written as they are.
+// pairs. `hashes` and `lookahead` are copied unchanged.
 Payload StoreWith(const Payload& hashes, const Payload& lookahead) {
   return FromHex("93 cb3ff8000000000000 91 de0006") + Text("type") + Text("BlockStored") +
          Text("block_hashes") + hashes + Text("parent_block_hash") + FromHex("c0") +

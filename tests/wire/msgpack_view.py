@@ -1,4 +1,4 @@
-"""The JSON view of a MessagePack value: a small decoder that shares no code with the project's own.
+"""Converts a MessagePack value to JSON with a small decoder that shares no code with the project's own.
 
 SPDX-License-Identifier: Apache-2.0
 """
@@ -68,7 +68,7 @@ class Unpacker:
 
 
 def json_view(payload):
-    """Raises ValueError where there is none: not one MessagePack value, or not expressible."""
+    """Raises ValueError if the input is not exactly one MessagePack value, or not expressible in JSON."""
     unpacker = Unpacker(payload)
     value = unpacker.value()
     if unpacker.at != len(payload):

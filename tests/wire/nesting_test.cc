@@ -1,4 +1,4 @@
-// Deep and wide input is refused in time that follows its length.
+// The decoder refuses deep and wide input in linear time.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -83,7 +83,7 @@ TEST(Nesting, EventsOfExtensionsOnlyAreRejectedOneByOne) {
 }
 
 TEST(Nesting, HugeCountsInsideHugeCountsStayLinear) {
-  // Each head declares as many elements as bytes remain; walking each would be quadratic.
+  // Each head declares as many elements as bytes remain. A walk of each would take quadratic time.
   Payload payload = FromHex("93 cb3ff8000000000000 91");
   for (size_t left = 1000000; left > 5; left -= 5) {
     const auto count = static_cast<uint32_t>(left - 5);

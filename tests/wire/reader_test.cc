@@ -1,4 +1,4 @@
-// The MessagePack cursor: every form, its bounds, and skipping.
+// The MessagePack cursor reads every form, checks its bounds, and skips values.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/wire/reader.h"
 

@@ -25,7 +25,7 @@ class RandomBatch {
  private:
   uint64_t Below(uint64_t bound) { return random_() % bound; }
   bool Chance() { return Below(2) == 0; }
-  // Of all sizes alike.
+  // All sizes have equal probability.
   uint64_t Bits() { return random_() >> Below(64); }
   int64_t Signed() { return static_cast<int64_t>(Bits()); }
   int64_t NonNegative() { return static_cast<int64_t>(Bits() >> 1); }
@@ -99,7 +99,7 @@ class RandomBatch {
     }
   }
 
-  // A list of equal length for each hash.
+  // Adds a list of equal length for each hash.
   void FillLookahead(BlockStored& event) {
     LookaheadTokens& lookahead = event.lookahead.emplace();
     if (event.block_hashes.empty()) return;
@@ -154,7 +154,7 @@ TEST(RoundTrip, RandomBatchesInEveryDialect) {
   }
 }
 
-// What was in a batch object before must not show in what it holds next.
+// The earlier contents of a batch object must not appear in its next contents.
 TEST(RoundTrip, AReusedBatchEqualsAFreshOne) {
   EventBatch reused;
   for (uint64_t seed = 0; seed < 2000; ++seed) {

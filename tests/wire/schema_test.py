@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Holds the JSON Schema, the CDDL, the protocol text and the bundled vectors together.
+"""Checks that the JSON Schema, the CDDL, the protocol text and the bundled vectors agree.
 
 usage: schema_test.py SOURCE_DIR     (exit 77, "skipped", without python3-jsonschema)
 SPDX-License-Identifier: Apache-2.0
@@ -36,7 +36,7 @@ def lines(path):
 
 
 def fields_on_the_wire(event, sglang):
-    """Tag and non-nil fields of a map or array event."""
+    """Returns tag and non-nil fields of a map or array event."""
     if isinstance(event, dict):
         fields = dict(event)
         tag = fields.pop("type")
@@ -76,7 +76,7 @@ def check_judged(kind, record, validator):
 
 
 def check_names(source, schema):
-    """Every field of the schema stands in the grammar and in the text, and the other way round."""
+    """Every field of the schema occurs in the grammar and in the text, and vice versa."""
     cddl = (source / "schemas" / "kv_events.cddl").read_text(encoding="utf-8")
     text = (source / "schemas" / "README.md").read_text(encoding="utf-8")
     for kind, heading in (("stored", "BlockStored"), ("removed", "BlockRemoved")):

@@ -1,4 +1,4 @@
-// Shared by the wire tests: hex, the bundled vectors, and short ways to decode.
+// Shared parts of the wire tests: hex, the bundled vectors, and short ways to decode.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@ using ExtraKeyEntries = std::vector<std::optional<ExtraKeys>>;
 // Blanks are ignored.
 Payload FromHex(std::string_view hex);
 std::string ToHex(std::span<const uint8_t> bytes);
-// MessagePack is easiest to write as bytes and text in turn.
+// Concatenates. Tests write MessagePack as bytes and text in turn.
 Payload operator+(Payload left, std::span<const uint8_t> right);
 Payload Text(std::string_view text);
 

@@ -1,4 +1,4 @@
-// A payload cut anywhere is a Status, never a crash, and costs little memory.
+// A payload that is cut anywhere gives a Status, never a crash, and costs little memory.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ TEST(Truncation, EveryPointOfEveryVectorIsMalformed) {
   size_t points = 0;
   for (const Payload& payload : GoodPayloads()) {
     for (size_t size = 0; size < payload.size(); ++size) {
-      // An own allocation of the exact size lets AddressSanitizer see any read past it.
+      // A separate allocation of the exact size lets AddressSanitizer detect any read past it.
       const Payload cut(payload.begin(), payload.begin() + static_cast<ptrdiff_t>(size));
       const Decoded decoded = Decode(cut);
       ASSERT_EQ(decoded.status.code(), StatusCode::kMalformed) << ToHex(cut);

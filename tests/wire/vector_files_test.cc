@@ -1,4 +1,5 @@
-// The bundled vectors: recorded payloads, accepted oddities, and what must be refused and how.
+// The bundled vectors decode as documented: recorded payloads, accepted oddities, and payloads that
+// must be refused with a reason.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

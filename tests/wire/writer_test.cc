@@ -1,4 +1,4 @@
-// The writer picks the shortest form at both sides of every boundary.
+// The writer picks the shortest form on both sides of every boundary.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/wire/writer.h"
 
@@ -24,7 +24,7 @@ std::string Signed(int64_t value) {
   return Hex([&](Writer& w) { w.Signed(value); });
 }
 
-// Lists of token ids are written in a way of their own.
+// Lists of token ids have their own writer.
 TEST(Writer, ListsHaveTheFormsOfTheirValues) {
   std::vector<int64_t> values = {0, -1, -33, INT64_MIN, INT64_MAX};
   for (int bits = 7; bits < 63; ++bits) {

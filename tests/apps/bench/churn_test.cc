@@ -1,4 +1,4 @@
-// The workload of the index benchmarks stores and evicts prompts as its definition says.
+// The workload of the index benchmarks stores and evicts prompts by its definition.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/bench/index/churn.h"
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every benchmark of the index, small: exit code 0, one line a figure, and a JSON object at the end whose targets
-# are those of the lines.
+# Every benchmark of the index runs at small size: exit code 0, one line per figure, and a JSON
+# object at the end with the targets of the lines.
 # usage: smoke_test.sh KVCAST
 set -uo pipefail
 kvcast=$1
@@ -8,7 +8,7 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 failures=0
 
-# run TARGETS ARGUMENTS...: at least so many targets.
+# run TARGETS ARGUMENTS...: expects at least TARGETS targets.
 run() {
   local targets=$1; shift
   if ! timeout 300 "$kvcast" bench "$@" --json >"$out/out" 2>"$out/err"; then
@@ -42,7 +42,7 @@ run 0 replay --requests 60 --copies 2 --workers 4 --export "$out/corpus"
 run 0 replay --corpus "$out/corpus"
 run 0 growth --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
 
-# The worst of several runs, target by target: exit code 1 says that one is missed, 2 that it went wrong.
+# The worst of several runs for each target. Exit code 1: a target is missed. Exit code 2: an error.
 "$(dirname "$0")/../../../bench/targets" "$kvcast" --runs 2 --arguments "--rounds 3" hash >"$out/targets"
 if [ $? -gt 1 ] || [ "$(grep -cE ' (ok|MISSED)$' "$out/targets")" -lt 4 ]; then
   echo "FAILED: bench/targets"; cat "$out/targets"; failures=$((failures + 1))

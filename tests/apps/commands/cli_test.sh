@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The command line's promises: exit code 2 for usage and 1 for failure, one clear line on stderr each,
-# nothing left running.
+# The command line reports errors as documented: exit code 2 for usage and 1 for failure, with one
+# clear line on stderr each, and leaves no process running.
 # usage: cli_test.sh KVCAST SOURCE_DIR
 set -uo pipefail
 kvcast=$1; source=$2
@@ -10,7 +10,7 @@ failures=0
 
 fail() { echo "FAILED: $1"; sed 's/^/  | /' "$out/err"; failures=$((failures + 1)); }
 
-# expect CODE TEXT COMMAND...: exit code CODE and exactly one line on stderr, which holds TEXT.
+# expect CODE TEXT COMMAND...: exit code CODE and exactly one line on stderr, which contains TEXT.
 expect() {
   local code=$1 text=$2; shift 2
   timeout 60 "$@" >"$out/out" 2>"$out/err"
@@ -44,7 +44,7 @@ expect 2 'source' "$kvcast" router --http 127.0.0.1:0 --source nonsense
 expect 2 'http: 0.0.0.0 is not loopback' "$kvcast" router --http 0.0.0.0:0
 expect 2 'relay: tcp://*:0 is not loopback' "$kvcast" router --http 127.0.0.1:0 --relay 'tcp://*:0'
 
-# Copies over CUDA: there, or one line that says why not.
+# Copies over CUDA work, or one line gives the reason.
 expect 2 '--cpu-blocks' "$kvcast" engine --device cuda --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
 if ! "$kvcast" bench copy --list | grep -q '^cuda *runs here'; then
   "$kvcast" bench copy --list | grep -q 'the host backend serves' || fail 'bench copy --list: no reason'
@@ -53,7 +53,7 @@ if ! "$kvcast" bench copy --list | grep -q '^cuda *runs here'; then
     --endpoint tcp://127.0.0.1:0 --replay-endpoint ''
 fi
 
-# The service under a load, with observers that do not read; what it measures is for people.
+# The service under load, with observers that do not read. The test ignores the measured values.
 "$kvcast" bench service --seconds 1 --rate 100 --block-ops 5000 --workers 2 --blocks 40 --connections 4 \
   --observers 2 --json >"$out/service" 2>"$out/err" || fail 'bench service'
 tail -1 "$out/service" | /usr/bin/python3 -c '
@@ -65,7 +65,7 @@ for phase in report["phases"]:
     assert 0 < phase["call_mean_s"] < phase["latency_s"]["mean"], phase
 ' || fail 'bench service --json'
 
-# A port in use: the second engine says which.
+# If a port is in use, the second engine names the port.
 "$kvcast" engine --endpoint tcp://127.0.0.1:0 --replay-endpoint '' --requests 50 --speed 0.01 \
   >/dev/null 2>"$out/first" &
 first=$!
@@ -74,7 +74,7 @@ endpoint=$(sed -n 's/.*events on \(tcp:[^,]*\),.*/\1/p' "$out/first")
 expect 1 "$endpoint" "$kvcast" engine --endpoint "$endpoint" --replay-endpoint '' --requests 1
 kill $first; wait $first 2>/dev/null
 
-# An engine killed in mid-demo: one line that names it, exit code 1, no process left.
+# If an engine is killed during a demo: one line names it, exit code 1, no process is left.
 "$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/demo" &
 demo=$!
 victim=
@@ -88,7 +88,7 @@ cp "$out/demo" "$out/err"
 grep -q 'engine-1 killed by signal 9' "$out/demo" || fail 'demo with a killed engine: does not name it'
 [ -z "$(pgrep -P $demo)" ] || fail 'demo with a killed engine: processes left'
 
-# Ctrl-C: everything ends, soon.
+# After Ctrl-C all processes end soon.
 "$kvcast" demo --requests 300 --speed 20 >"$out/out" 2>"$out/interrupted" &
 demo=$!
 for _ in $(seq 100); do grep -q '0 %' "$out/interrupted" && break; sleep 0.1; done

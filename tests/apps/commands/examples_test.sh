@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The examples work as documented: one engine publishes, a router and a Python tail follow it; another one has
-# host memory, and the router says how much it loads.
-# So does the container, as far as that can be told without building it.
+# The examples work as documented: one engine publishes, a router and a Python tail follow it.
+# Another engine has host memory, and the router reports how much it loads.
+# The container works too, as far as a check without a build can show.
 # usage: examples_test.sh BIN_DIR SOURCE_DIR
 set -euo pipefail
 bin=$1; source=$2
@@ -18,7 +18,7 @@ grep -q 'BlockStored group 1' "$out/tail"
 timeout 60 "$bin/route_request" "$endpoint" "$replay" | tee "$out/route"
 grep -qx 'engine can reuse 128 of 150 tokens' "$out/route"
 
-# An engine with an offloading connector, which goes on until its input ends.
+# An engine with an offloading connector. It runs until its input ends.
 mkfifo "$out/input"
 "$bin/engine_offload" <"$out/input" >"$out/offload" &
 exec 3>"$out/input"
@@ -33,7 +33,7 @@ grep -qx 'with what it loads from host memory: 144' "$out/route"
 exec 3>&-
 
 [ -x "$bin/kvcast" ] || exit 0
-# The container's second stage installs what the program is linked with.
+# The container's second stage installs the libraries that the program is linked with.
 while read -r library; do
   path=$(readlink -f "$(ldd "$bin/kvcast" | awk -v name="$library" '$1 == name {print $3}')")
   package=$( (dpkg -S "$path" 2>/dev/null || dpkg -S "${path#/usr}") | cut -d: -f1)

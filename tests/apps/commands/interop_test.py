@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""A reader that knows nothing of kvcast follows a kvcast engine: pyzmq and msgpack, vLLM's three
-frames, gaps closed over a DEALER as vLLM's replay server wants it. Batches are left out on purpose.
+"""A reader without any kvcast code follows a kvcast engine. It uses pyzmq, msgpack and vLLM's three
+frames, and closes gaps over a DEALER socket as vLLM's replay server requires. It skips batches on
+purpose.
 usage: interop_test.py KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -13,7 +14,7 @@ import msgpack
 import zmq
 
 END = (-1).to_bytes(8, "big", signed=True)
-BATCHES = 400  # that must have come before the test ends
+BATCHES = 400  # that the reader must receive before the test ends
 LEFT_OUT = [(40, 44), (45, 46), (120, 180), (300, 301)]  # of the live stream
 
 
@@ -84,7 +85,7 @@ def main():
         match = re.search(r"events on (\S+), replay on (\S+)", line)
         assert match, line
         reader = Reader(match[1], match[2])
-        reader.catch_up()  # what went before us
+        reader.catch_up()  # batches that were sent before the reader joined
         reader.follow()
     finally:
         engine.kill()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The router's relay and what is done with it: topics, filters of `kvcast tail`, statistics,
-captures, redaction, `kvcast replay`, and a subscriber that never reads.
+"""The router's relay serves its readers: topics, filters of `kvcast tail`, statistics, captures,
+redaction, `kvcast replay`, and a subscriber that never reads.
 usage: relay_test.py KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -38,7 +38,7 @@ def stored(first, group, medium, count=2):
 
 
 class Engine:
-    """Publishes the same kinds of batches again and again, numbered from 0; answers replays."""
+    """Publishes the same kinds of batches repeatedly, numbered from 0, and answers replay requests."""
 
     def __init__(self, rank):
         self.rank = rank
@@ -108,7 +108,7 @@ for batch in seen:
           [e["type"] for e in mine] and [e.get("block_hashes") for e in batch["events"]] ==
           [e.get("block_hashes") for e in mine], (batch["topic"], batch["events"]))
 
-# Filters: each alone, and together.
+# Filters, each alone and all together.
 for flags, test in [
         (["--model", "llama-3.1"], lambda b, e: ".llama-3%2E1." in b["topic"]),
         (["--worker", "w1"], lambda b, e: ".w1." in b["topic"]),
@@ -130,7 +130,7 @@ check("statistics by topic", stats["batches"] == 40 and
 check("statistics for people", "kv.qwen.w1.3.GPU.0" in tail("--stats", "--count", "20"))
 
 with tempfile.TemporaryDirectory() as folder:
-    # A capture, published again, is the same.
+    # A replay of a capture publishes the same batches.
     path = os.path.join(folder, "capture")
     recorded = batches("--count", "20", "--record", path)
 
@@ -145,7 +145,7 @@ with tempfile.TemporaryDirectory() as folder:
 
     check("a capture published again is what was recorded",
           replayed(path, ["--count", "20"]) == recorded)
-    # Redacted: none of the secrets is in the file, and all the rest is.
+    # A redacted file contains none of the secrets and all other fields.
     path = os.path.join(folder, "redacted")
     shown = batches("--count", "20", "--redact", "--record", path)
     with open(path, "rb") as file:
@@ -157,7 +157,7 @@ with tempfile.TemporaryDirectory() as folder:
           msgpack.packb(4711) * 4 in open(os.path.join(folder, "capture"), "rb").read())
     check("and none is shown", "token_ids" not in json.dumps(shown) and "secret" not in json.dumps(shown))
     check("a redacted capture is published", replayed(path, ["--count", "20"]) == shown)
-    # Cut off in the middle: what is before it counts.
+    # If a capture is truncated, the batches before the cut count.
     with open(path, "wb") as file:
         file.write(blob[:-7])
     check("a capture that was cut off", replayed(path, ["--count", "19"]) == shown[:19])
@@ -166,7 +166,7 @@ with tempfile.TemporaryDirectory() as folder:
     bad = subprocess.run([KVCAST, "replay", path], capture_output=True, text=True, timeout=20)
     check("no capture: one line", bad.returncode == 1 and bad.stderr.count("\n") == 1, bad.stderr)
 
-# A subscriber that never reads: ingest and queries go on, and nothing waits for it.
+# A subscriber never reads. Ingest and queries continue and do not wait for it.
 stuck = context.socket(zmq.SUB)
 stuck.rcvhwm = 1
 stuck.setsockopt(zmq.RCVBUF, 1024)

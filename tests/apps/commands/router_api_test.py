@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Every route of `kvcast router`, against the real program: good requests, bad ones, and clients
-that do not behave. Every JSON reply is checked against schemas/openapi.json.
+"""The real program `kvcast router` answers good requests, bad requests and misbehaving clients on
+every route. Every JSON reply is checked against schemas/openapi.json.
 usage: router_api_test.py KVCAST OPENAPI_JSON
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -25,14 +25,14 @@ import zmq
 
 KVCAST, OPENAPI = sys.argv[1], sys.argv[2]
 with open(KVCAST, "rb") as program:
-    # ThreadSanitizer keeps four bytes of its own for every byte that a program touches.
+    # ThreadSanitizer needs four extra bytes for every byte that a program uses.
     LITTLE_KB = (64 << 10) * (5 if b"__tsan_init" in program.read() else 1)
 failures = 0
 covered = set()  # (path, method, status)
 
 
 def nullable(schema):
-    """OpenAPI 3.0's `nullable`, in JSON Schema's words."""
+    """Translates OpenAPI 3.0's `nullable` to JSON Schema."""
     if isinstance(schema, list):
         return [nullable(item) for item in schema]
     if not isinstance(schema, dict):
@@ -55,7 +55,7 @@ def check(what, condition, detail=""):
 
 
 class Engine:
-    """A publisher of batches, with the replay socket that proves them complete."""
+    """A publisher of batches with a replay socket, which proves that no batch is missing."""
 
     def __init__(self):
         context = zmq.Context.instance()
@@ -92,7 +92,7 @@ class Router:
         self.port = int(re.search(r"http://[^:]+:(\d+)", line).group(1))
 
     def call(self, method, target, body=None, validate=True):
-        """(status, JSON or text); the reply is what the document says of it."""
+        """Returns (status, JSON or text). Checks the reply against the OpenAPI document."""
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         data = body if isinstance(body, (bytes, str, type(None))) else json.dumps(body)
         connection.request(method, target, data)
@@ -144,7 +144,7 @@ one.publish(stored([4], 0, "full_attention", "CPU"))
 two.publish(stored([1], 0, "full_attention"))
 router = Router("--source", f"one={one.endpoint},{one.replay},model=m,reports_hits=false")
 
-# Sources: from flags, over our own API, over the field's.
+# Sources: from flags, over kvcast's API, over other routers' APIs.
 status, reply = router.call("POST", "/v1/sources", {"name": "two", "endpoint": two.endpoint,
                                                     "replay_endpoint": two.replay, "model": "m"})
 check("a source is added", status == 201 and reply["name"] == "two", reply)
@@ -175,7 +175,7 @@ check("the field's scores", reply["scores"] == {"7": {"1": 48}} and
 status, reply = router.call("POST", "/query", {"token_ids": list(range(64)), "model_name": "f"})
 check("the field's query by tokens", status == 200 and "7" in reply["instances"], reply)
 
-# All that is held, as events.
+# All held blocks, as events.
 status, dump = router.call("GET", "/dump?model_name=m")
 held = sorted((e["worker_id"], e["medium"], e["group_idx"], sorted(
     b["block_hash"] for b in e["event"]["data"]["stored"]["blocks"])) for e in dump["m:default"]["events"])
@@ -185,7 +185,7 @@ check("the field's dump", list(dump) == ["m:default"] and dump["m:default"]["blo
 check("a dump of every model", list(router.call("GET", "/dump")[1]) == ["f:default", "m:default"])
 check("a dump of no model", router.call("GET", "/dump?model_name=none")[1] == {})
 
-# A dump that nobody reads: no second one beside it, and nothing else waits.
+# A client does not read its dump. A second dump is refused, and no other request waits.
 crowd = Engine()
 for first in range(0, 240000, 60000):
     crowd.publish(stored(list(range(first, first + 60000)), 0, "full_attention", "CPU", token_ids=[], block_size=0))
@@ -228,7 +228,8 @@ for _ in range(3):
         {"tier": "CPU", "bytes": 2e9, "seconds": 1}, {"tier": "STORAGE", "bytes_total": 9, "seconds_total": 1}]})
     check("a report of loads", status == 200 and (reply["taken"], reply["ignored"]) == (1, 1), reply)
 
-# examples/report_loads.py, beside an engine whose page has counters of two ranks, and the names of older releases.
+# examples/report_loads.py, with an engine whose page has counters of two ranks and the names of
+# older releases.
 PAGE = '''# TYPE vllm:kv_offload_load_bytes_total counter
 vllm:kv_offload_load_bytes_total{{engine="0",model_name="a \\"m\\", b"}} {0}e+09
 vllm:kv_offload_load_bytes_total{{engine="1",model_name="m"}} 7e+15
@@ -300,7 +301,7 @@ check("blocks by group and tier",
       {t: v["held"] for t, v in state["workers"][0]["groups"][0]["tiers"].items()} ==
       {"GPU": 4, "CPU": 1}, state["workers"][0]["groups"])
 
-# The last events, decisions and figures.
+# The latest events, decisions and figures.
 status, reply = router.call("GET", "/v1/events?worker=one&tier=CPU")
 check("events by worker and tier", [(e["type"], e["blocks"], e["group"]) for e in reply["events"]] ==
       [("stored", 1, 0)], reply)
@@ -313,7 +314,7 @@ until("samples tell what is held by tier, group and kind", lambda: any(
     "GPU group 0: full_attention" in sample["held"] for sample in router.call("GET", "/v1/history")[1]["samples"]))
 check("a bad number", router.call("GET", "/v1/history?since=-1")[0] == 400)
 
-# A source that is pushed to.
+# A source that receives pushed events.
 pushed = {"name": "pushed", "endpoint": "push", "format": "trtllm", "window_sizes": [4096], "tokens_per_block": 4,
           "partial_reuse": False, "model": "p"}
 check("a source to push to", router.call("POST", "/v1/sources", pushed)[0] == 201)
@@ -326,7 +327,7 @@ check("nobody to push to", router.call("POST", "/v1/events?worker=nobody", store
 check("another way", router.call("POST", "/v1/events?worker=one", stored)[0] == 409)
 check("it leaves", router.call("DELETE", "/v1/sources?name=pushed")[0] == 200)
 
-# The rest.
+# The other routes.
 check("health", router.call("GET", "/healthz")[1]["sources"] == 3)
 check("the field's health", router.call("GET", "/health")[0] == 200)
 check("the document itself", router.call("GET", "/openapi.json")[1]["openapi"].startswith("3."))
@@ -336,7 +337,7 @@ if shutil.which("promtool"):
     lint = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True)
     check("promtool", lint.returncode == 0, lint.stderr)
 
-# The files in examples/ speak of metrics that are there, and start a router.
+# The files in examples/ name existing metrics, and their configuration starts a router.
 examples = os.path.join(os.path.dirname(OPENAPI), "..", "examples")
 for name in ("grafana-dashboard.json", "alerts.yml"):
     with open(os.path.join(examples, "monitoring", name), encoding="utf-8") as file:
@@ -350,7 +351,7 @@ deployed = Router("--config", os.path.join(examples, "deploy", "router.json"))
 check("the example's configuration", deployed.call("GET", "/healthz")[1]["sources"] == 1)
 deployed.stop()
 
-# Bad requests: each route, JSON that is none, wrong types, unknown names.
+# Bad requests on each route: invalid JSON, wrong types, unknown names.
 posts = [path for path, methods in SPEC["paths"].items() if "post" in methods]
 for path in posts:
     for body in (b"", b"{", b"[1]", b"null", b"\xff\xfe", b'{"surprise": 1}', b'{"tokens": "1"}',
@@ -390,12 +391,12 @@ for method, target, body, code in [
     check(f"{method} {target} {body}", status == code, reply)
 check("an unknown path", router.call("GET", "/nowhere", validate=False)[0] == 404)
 
-# A worker leaves: what it held is gone from the next answer on.
+# A worker leaves. From the next answer on its blocks are gone.
 check("unregister", router.call("POST", "/unregister", {"instance_id": 7, "model_name": "f"})[1]["removed"] == 1)
 check("a source is removed", router.call("DELETE", "/v1/sources?name=two")[0] == 200)
 check("one is left", [w["name"] for w in router.call("POST", "/v1/query", {"hashes": [1]})[1]["workers"]] == ["one"])
 
-# Many connections that say nothing, and some that send a byte now and then.
+# Many connections send nothing, and some send a byte from time to time.
 soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
 resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 count = min(10000, hard - 300)
@@ -417,7 +418,7 @@ for client in idle:
     client.close()
 print(f"{count} idle connections: {grown} KiB")
 
-# SIGTERM: what is under way is answered, then the process ends well.
+# After SIGTERM the router answers the requests in flight, then the process exits with code 0.
 slow = socket.create_connection(("127.0.0.1", router.port))
 body = json.dumps({"hashes": [1]}).encode()
 slow.send(b"POST /v1/query HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body[:5])

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Runs the ```console blocks of a Markdown file and compares what they print. A line of the file
-that begins with "$ " is a command, the lines behind it are what it prints, "..." in them is
-anything. A command that ends with " &" runs until the end. What a service says may need a moment,
-so a command is asked again for up to a minute.
+"""Runs the ```console blocks of a Markdown file and compares their output. A line of the file that
+begins with "$ " is a command, and the lines after it are its output. "..." in the output matches
+any text. A command that ends with " &" runs until the end. The answer of a service may need some
+time, so the test repeats a command for up to a minute.
 usage: session_test.py KVCAST MARKDOWN...; exit code 77: no curl
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -21,7 +21,7 @@ PATIENCE_S = 60
 
 
 def commands(text):
-    """(command, what it prints) of all console blocks."""
+    """Returns (command, expected output) of all console blocks."""
     for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
         for step in re.split(r"^\$ ", block, flags=re.M)[1:]:
             command, _, printed = step.partition("\n")
@@ -45,7 +45,7 @@ def run(command, environment, folder):
 
 
 def session(path, folder):
-    """The number of failures and of commands."""
+    """Returns the number of failures and the number of commands."""
     with open(path, encoding="utf-8") as file:
         text = file.read().replace("8080", str(free_port()))
     environment = {**os.environ, "PATH": os.path.dirname(os.path.abspath(KVCAST)) + ":" + os.environ["PATH"]}

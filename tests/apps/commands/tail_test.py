@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`kvcast tail` against a publisher of known bytes: text and JSON lines, topic filter, count,
-a payload that is no batch, an event that cannot be decoded, Ctrl-C.
+"""`kvcast tail` prints the batches of a publisher of known bytes: text and JSON lines, topic filter,
+count, a payload that is not a batch, an event that cannot be decoded, Ctrl-C.
 usage: tail_test.py KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -30,7 +30,7 @@ def batch(*events):
 
 
 class Source:
-    """Publishes the messages again and again until it is closed: tail may join at any time."""
+    """Publishes the messages repeatedly until it is closed, because tail may join at any time."""
 
     def __init__(self, messages):
         self.socket = zmq.Context.instance().socket(zmq.PUB)
@@ -102,7 +102,7 @@ MIXED = [(b"kv", batch(REMOVED, OTHER_TIER, OTHER_GROUP, NO_GROUP)), (b"kv", msg
 
 
 def removed_with(*flags):
-    """First hashes of what is printed of MIXED, of two batches."""
+    """Returns the first hash of each printed event of MIXED (two batches), and the run."""
     run = tail(MIXED, "--json", "--count", "2", *flags)
     return {event["block_hashes"][0] for line in run.stdout.splitlines()
             for event in json.loads(line)["events"]}, run

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `kvcast conformance CLASS` over the recorded data: equal = compared, nothing unsupported.
+# `kvcast conformance CLASS` over the recorded data finds no difference and no unsupported record.
 # usage: conformance_test.sh KVCAST CLASS SET PART [FLAG...]     (SET and PART: recordings.sh)
 set -euo pipefail
 . "$(dirname "$0")/recordings.sh"

@@ -1,7 +1,7 @@
-# Sourced. recordings SET PART: the folders of recorded data of `part` into the array `folders`.
+# To be sourced. recordings SET PART: sets the array `folders` to the recorded folders of PART.
 # SET: shipped (the selection of tests/data/recordings), whole or whole_033 (the folders that
-# KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name; the script ends with 77, "skipped", where they
-# name none).
+# KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name; if these are not set, the script ends with 77,
+# "skipped").
 recordings() {
   local root variable
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../data/recordings" && pwd)

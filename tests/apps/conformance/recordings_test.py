@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""The recordings that ship with the project: every class of run and every producer is there, they fit into
-the bound, and one wrong value in any kind of them makes `kvcast conformance` fail.
+"""The recordings that ship with the project contain every class of run and every producer, and they
+fit into the size bound. One wrong value in any kind of recording makes `kvcast conformance` fail.
 
 usage: recordings_test.py KVCAST RECORDINGS
 SPDX-License-Identifier: Apache-2.0
@@ -19,14 +19,14 @@ KVCAST, ROOT = sys.argv[1], pathlib.Path(sys.argv[2])
 MAX_BYTES = 12_000_000
 
 WIRE_LAYOUTS = {f"vllm_l{i:02}" for i in range(1, 13)} | {f"sglang_l{i:02}" for i in range(1, 6)}
-# Releases by the commit of the producer.
+# Release of each producer commit.
 SCENARIO_PRODUCERS = {"b1388b1fb": "v0.19.1", "414814fa1": "v0.21.0 branch", "8c296de63": "2026-05-18",
                       "017e9f444": "2026-08-17", "4ba787ec9": "v0.33.0"}
 OFFLOAD_PRODUCER = "7cfb97e33"
 
 
 def groups(kind, **members):
-    """Runs with a group of this kind that has these members."""
+    """Selects runs with a group of this kind that has these members."""
     return lambda run: any(group["kind"] == kind and all(group.get(k) == v for k, v in members.items())
                            for group in run.config["groups"])
 
@@ -36,7 +36,7 @@ def member(name, *values):
 
 
 def adds(name):
-    """Runs with a request that has this member."""
+    """Selects runs with a request that has this member."""
     return lambda run: any(op["op"] == "add" and op.get(name) for op in run.ops)
 
 
@@ -189,13 +189,13 @@ class Selection(unittest.TestCase):
 
 
 def conformance(kind, path, *flags):
-    """(exit code, report) of a run over one file."""
+    """Returns (exit code, report) of a run over one file."""
     done = subprocess.run([KVCAST, "conformance", kind, path, "--json", *flags], capture_output=True, text=True)
     return done.returncode, json.loads(done.stdout.splitlines()[-1])
 
 
 class PlantedFault(unittest.TestCase):
-    """A copy of one recording with one wrong value is compared, and found to differ."""
+    """`kvcast conformance` finds the difference in a copy of one recording with one wrong value."""
 
     def expect_found(self, kind, name, pattern, wrong, flags=()):
         path = next(ROOT.glob(f"*/{name}"))

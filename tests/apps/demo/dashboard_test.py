@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The dashboard in a real browser, while `kvcast demo --serve` runs: it loads, updates, filters and
-explains, on a desk and on a phone, light and dark, by keyboard, without an error in the console and
-without a request to anybody else. Screenshots are for people to look at.
+"""The dashboard works in a real browser while `kvcast demo --serve` runs. It loads, updates, filters
+and explains, at desktop and phone size, in light and dark mode, and by keyboard. It logs no error
+to the console and sends no request to another host. The screenshots are for manual inspection.
 usage: dashboard_test.py KVCAST SCREENSHOT_FOLDER
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -46,7 +46,7 @@ def until(what, condition, seconds=60):
         if condition():
             return
         time.sleep(0.1)
-    # What comes next builds on it.
+    # The following checks need this condition, so the test stops here.
     raise AssertionError(f"{what}: never came true")
 
 
@@ -91,7 +91,7 @@ try:
     until("all workers are synced", lambda: "4 of 4 workers synced" in one(driver, "#status").text)
     check("the workers by name", [t.split(" ")[0] for t in texts(driver, "#workers tbody td:first-child")] ==
           [f"engine-{i}" for i in range(4)])
-    # It updates by itself.
+    # The page updates without a reload.
     before, batches = refreshed(driver), texts(driver, "#workers tbody td:nth-child(4)")
     until("the page asks again", lambda: refreshed(driver) >= before + 3)
     until("what it shows moves", lambda: texts(driver, "#workers tbody td:nth-child(4)") != batches)
@@ -101,11 +101,11 @@ try:
     until("what is evicted by kind of group", lambda: "sliding window" in
           (one(driver, "#evicted").get_attribute("aria-label") or ""))
     until("hits are shown", lambda: "miss" in (one(driver, "#hits").get_attribute("aria-label") or ""))
-    # How much of what is held can be reused, and why not.
+    # The share of the held blocks that can be reused, and the cause if it is low.
     until("the reuse of each worker is diagnosed", lambda: all(
         re.search(r"usable|not enough data", text) for text in texts(driver, "#workers tbody td:nth-child(10)")) and
           any(re.match(r"\d+ % usable$", text) for text in texts(driver, "#workers tbody td:nth-child(10)")))
-    # Filters: what is shown is what was asked for.
+    # Filters: the page shows only the selected entries.
     def choose(name, value):
         Select(one(driver, f"#filters [name={name}]")).select_by_visible_text(value)
 
@@ -127,7 +127,7 @@ try:
     choose("group", "all")
     choose("worker", "all")
     until("the filters are off again", lambda: column(2) == unfiltered())
-    # One request explained: by keyboard.
+    # The explanation of one request opens by keyboard.
     until("requests are listed", lambda: len(texts(driver, "#decisions button")) > 3)
     first = one(driver, "#decisions li:first-child button")
     label = first.find_element(By.CSS_SELECTOR, "span").text
@@ -145,8 +145,8 @@ try:
     check("the focus stays where it was while the page updates",
           driver.switch_to.active_element.get_attribute("data-number") == number)
     driver.execute_script("scrollTo(0, 0)")
-    time.sleep(3)  # for the charts of the pictures to have something to show
-    # Everything that can be used can be reached, in a visible order.
+    time.sleep(3)  # so that the charts of the screenshots have data
+    # The keyboard reaches every control, in the visible order.
     driver.execute_script("document.activeElement.blur()")
     reached = set()
     for _ in range(80):
@@ -159,7 +159,7 @@ try:
         "return [...document.querySelectorAll('select, button, canvas, [role=region]')].every("
         "e => (e.labels && e.labels.length) || e.textContent.trim() || e.getAttribute('aria-label'))"))
 
-    # Contrast of text against its own background, as WCAG counts it.
+    # Contrast of each text with its background, by the formula of WCAG.
     contrast = """
       const lum = c => { const v = c.map(x => (x /= 255) <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4);
                          return 0.2126 * v[0] + 0.7152 * v[1] + 0.0722 * v[2]; };
@@ -193,7 +193,7 @@ try:
     for name, width, dark in (("desk-light", 1280, False), ("desk-dark", 1280, True),
                               ("phone-light", 390, False), ("phone-dark", 390, True)):
         picture(name, width, dark)
-    # Pause stops the questions.
+    # Pause stops the polling.
     one(driver, "#pause").click()
     time.sleep(1.5)
     before = refreshed(driver)
@@ -210,7 +210,7 @@ try:
             hosts.add(re.sub(r"^(\w+://[^/]+).*", r"\1", message["params"]["request"]["url"]))
     hosts = {host for host in hosts if not host.startswith("data:")}
     check("nobody else is asked", hosts == {url}, hosts)
-    # The service ends: the page says so.
+    # If the service ends, the page shows that.
     demo.send_signal(signal.SIGINT)
     demo.wait(timeout=30)
     until("the page says that nobody answers", lambda: "does not answer" in one(driver, "#status").text)

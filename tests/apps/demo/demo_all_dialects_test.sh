@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A fleet of engines that all speak differently: the index says what each engine's lookup says.
+# A fleet of engines with different dialects: the index predicts each engine's own lookup.
 # usage: demo_all_dialects_test.sh KVCAST MODEL
 set -euo pipefail
 out=$(mktemp -d)
@@ -24,7 +24,7 @@ schemes = report["schemes"]
 assert schemes["engines"] == len(expected) - 2, schemes
 print(report["model"], dialects)
 '
-# Two engines with pools that evict what is asked for again: removes count.
+# Two engines with pools that evict blocks before they are requested again, so removes matter.
 blocks=8000
 [ "$2" = full ] || blocks=12000
 timeout 600 "$1" demo --model "$2" --requests 300 --speed 60 --engines 2 --blocks "$blocks" --dialect trtllm,mooncake \
@@ -35,7 +35,7 @@ dialects = json.load(sys.stdin)["dialects"]
 for name in ("trtllm", "mooncake"):
     assert dialects[name]["compared"] >= 300 and dialects[name]["equal"] == dialects[name]["compared"], dialects
 '
-# What cannot be told is refused before anything starts.
+# A dialect that cannot express the model is refused before the start.
 ! "$1" demo --model hybrid --dialect trtllm 2>"$out/err"
 grep -q "two groups of the model have the same" "$out/err"
 ! "$1" demo --model full --dialect trtllm --cpu-blocks 100 2>"$out/err"

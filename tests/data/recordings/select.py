@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Makes the selection of this folder from the whole set of recordings, or checks it against that set.
+"""Selects the recordings of this folder from the whole set, or checks the selection against the set.
 
 usage: select.py [--check] WHOLE WHOLE_033
-WHOLE and WHOLE_033 are the folders that KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name. `--check` fails
-where a file is missing here, or does not hold the lines of the whole set, or the first of them.
+WHOLE and WHOLE_033 are the folders that KVCAST_CONFORMANCE and KVCAST_CONFORMANCE_033 name.
+`--check` fails if a file is missing here, or if its lines are neither all lines nor the first lines
+of the file in the whole set.
 Rules: README.md, "What is selected". SPDX-License-Identifier: Apache-2.0
 """
 import gzip
@@ -12,10 +13,10 @@ import pathlib
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
-# The most compressed bytes of one file, by the folder it lies in.
+# Maximum of compressed bytes of one file, by its folder.
 MAX_BYTES = {"scenarios": 100_000, "cpu-manager": 60_000, "scheduler": 60_000, "known-defects": 60_000}
 MAX_PAYLOAD_BYTES = 10_240
-# Descriptions, and payloads that the records hold themselves.
+# Descriptions, and payloads that the records also contain.
 LEFT_OUT = {".md", ".msgpack", ".bin"}
 LEFT_OUT_NAMES = {"index.json", "producers.json"}
 
@@ -25,7 +26,7 @@ def packed(lines):
 
 
 def shortened(lines, max_bytes):
-    """`lines`, or as many of the first as fit."""
+    """Returns `lines`, or as many of the first lines as fit."""
     if len(packed(lines)) <= max_bytes:
         return lines
     fits, too_many = 1, len(lines)
@@ -45,7 +46,7 @@ def eligible(folder, lines):
 
 
 def recordings(whole):
-    """(path of the file here, its folder, all lines that it may hold) of each recording in `whole`."""
+    """Yields (path of the file here, its folder, all lines that it may contain) per recording in `whole`."""
     for path in sorted(whole.rglob("*")):
         if not path.is_file() or path.suffix in LEFT_OUT or path.name in LEFT_OUT_NAMES:
             continue

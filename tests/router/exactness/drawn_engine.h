@@ -1,4 +1,4 @@
-// Engines of random configurations, and the properties that a router is told of them.
+// Engines of random configurations, and the source configurations that describe them to a router.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace kvcast::engine {
 
-// An engine, with the properties that a router cannot see in its configuration.
+// An engine, with properties that a router cannot see in the engine's configuration.
 struct Drawn {
   CacheConfig cache;
   HashAlgorithm algorithm = HashAlgorithm::kSha256;
@@ -50,12 +50,12 @@ inline GroupSpec RandomGroup(Random& random) {
   return group;
 }
 
-// Options that releases from v0.31 on may have.
+// Draws options that releases from v0.31 on may have.
 inline void DrawNewRules(Random& random, CacheConfig& config) {
   if (Pick(random, 0, 1) == 0) config.chain_form.extra_keys = ExtraKeyScheme::kTagged;
   if (config.rules >= EngineRules::kV033 && Pick(random, 0, 1) == 0) {
     config.chain_form.lookahead = Pick(random, 1, 3);
-    // The hash of a block covers the tokens behind it, so that no block is dropped.
+    // The hash of a block covers the tokens after it, so the engine drops no block.
     for (GroupSpec& group : config.groups) group.eagle = false;
   }
   if (Pick(random, 0, 4) == 0) {
@@ -69,13 +69,13 @@ inline void DrawNewRules(Random& random, CacheConfig& config) {
 inline Drawn Draw(Random& random) {
   Drawn drawn;
   CacheConfig& config = drawn.cache;
-  // Half of the engines have blocks of one size, as most have.
+  // Half of the engines have blocks of one size, as most real engines do.
   const bool one_size = Pick(random, 0, 1) == 0;
   const int64_t count = Pick(random, 1, 4);
   for (int64_t i = 0; i < count; ++i) {
     GroupSpec group = RandomGroup(random);
     if (one_size && group.kind != SpecKind::kChunkedLocalAttention) group.block_size = kUnit;
-    // In mode "all" an engine's hash unit is the block.
+    // In Mamba mode "all" the hash unit of an engine is its block.
     if (one_size && group.kind == SpecKind::kMamba && Pick(random, 0, 1) == 0) {
       group.mamba_mode = MambaMode::kAll;
     }
@@ -103,7 +103,7 @@ inline Drawn Draw(Random& random) {
   drawn.events.exact_spans = Pick(random, 0, 3) == 0;
   drawn.images = Pick(random, 0, 1) == 0;
   drawn.drafts = Pick(random, 0, 2) == 0 ? Pick(random, 1, 4) : 0;
-  // Beside Mamba and chunked groups a report that is not told may pass for a copy.
+  // With Mamba or chunked groups, a router may take an unregistered report for a copy.
   const bool tellable = std::ranges::all_of(config.groups, [](const GroupSpec& group) {
     return IsFullKind(group.kind) || IsWindowKind(group.kind);
   });
@@ -114,7 +114,7 @@ inline Drawn Draw(Random& random) {
 enum class Change {
   kNone,
   kHideAll,
-  kHideGroups,  // all that they say
+  kHideGroups,  // all properties of the groups
   kHideGroupsButEagle,
   kHideGroupsButChunks,
   kHideAlignment,
@@ -129,14 +129,14 @@ enum class Change {
   kCount,
 };
 
-// Groups that are learned, but for one property that is told.
+// The router must learn the groups. The registration may contain one property of them.
 inline void HideGroups(const CacheConfig& cache, Change change, WorkerConfig& worker) {
   worker.groups.clear();
   worker.alignment = 0;
   if (change == Change::kHideGroupsButEagle) {
     const auto drops = [](const GroupSpec& group) { return group.eagle; };
     const bool all = std::ranges::all_of(cache.groups, drops);
-    // Told for all groups together.
+    // The registration has one value for all groups together.
     if (all || std::ranges::none_of(cache.groups, drops)) worker.eagle = all;
   }
   if (change == Change::kHideGroupsButChunks) {
@@ -153,8 +153,8 @@ inline router::RouterSource SourceOf(const Drawn& drawn, const CacheConfig& cach
   router::RouterSource source;
   WorkerConfig& worker = source.worker;
   worker.name = "worker";
-  // An engine that is told to report hits is believed until its removes contradict that: it is not
-  // drawn here.
+  // If a registration says that the engine reports hits, the router believes it until removes
+  // contradict it. This case is not drawn here.
   if (change == Change::kHideAll) return source;
   worker.groups = cache.groups;
   worker.alignment = HitAlignment(cache);

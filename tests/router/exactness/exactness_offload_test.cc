@@ -1,5 +1,5 @@
-// No answer about loads is exact and wrong: engines of random configurations with host memory
-// behind the GPU, followed by a source of which some properties are hidden.
+// No exact answer about loads is wrong: engines of random configurations have host memory behind
+// the GPU, and a source follows them with some properties hidden.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -19,20 +19,20 @@ namespace kvcast::engine {
 namespace {
 
 constexpr int kLoadSteps = 40;
-constexpr int kLoadProbes = 4;  // a step
+constexpr int kLoadProbes = 4;  // per step
 constexpr int kRules = 3;
 constexpr const char* kRuleNames[kRules] = {"connector", "offload_scheduler", "mirrored_pool"};
 
 struct DrawnHost {
   OffloadRule rule = OffloadRule::kConnector;
   int64_t blocks_per_chunk = 1;
-  int64_t chunks = 0;  // that there is room for, of the largest
+  int64_t chunks = 0;  // capacity in chunks of the largest size
   bool described = true;
   bool prompt_only = false;
   bool request_level = false;
   bool arc = false;
   bool lazy = false;
-  bool told = true;  // the rule, to the router
+  bool told = true;  // the router knows the rule
 };
 
 DrawnHost DrawHost(Random& random) {
@@ -82,11 +82,11 @@ SimpleOffloadConfig MirrorOf(const DrawnHost& host, const Drawn& drawn, const Ca
 
 struct LoadCounts {
   int64_t answers = 0;
-  int64_t loads = 0;  // answers that the engine would load for
+  int64_t loads = 0;  // answers for which the engine would load
   int64_t held_up = 0;
   int64_t exact = 0;
   int64_t exact_loads = 0;
-  int64_t equal = 0;  // to the engine's lookup
+  int64_t equal = 0;  // answers equal to the engine's lookup
 };
 
 class LoadFollower {
@@ -95,7 +95,7 @@ class LoadFollower {
                Change change)
       : engine_(random, TestEngine(cache, drawn.events, drawn.algorithm, drawn.seed), drawn.images,
                 drawn.reports, drawn.drafts),
-        // Only kvcast's own stream says which tier was cleared; vLLM's connector clears none.
+        // Only kvcast's own stream names the cleared tier. vLLM's connector clears no tier.
         dialect_(host.rule == OffloadRule::kConnector ? DialectOf(drawn) : Dialect::kKvcast1) {
     auto memory = host.rule == OffloadRule::kMirroredPool
                       ? HostMemory::Make(random, engine_.cache(), MirrorOf(host, drawn, cache))
@@ -130,7 +130,7 @@ class LoadFollower {
     query.tokens = request.tokens;
     query.prompt_tokens = std::ssize(request.tokens);
     query.inputs = request.hash_inputs;
-    query.inputs.lora_path.clear();  // as the registration says
+    query.inputs.lora_path.clear();  // as in the registration
     const router::QueryAnswer answer = queries.Answer(query, sources_).value().at(0);
     ++counts.answers;
     counts.loads += *served > hit;
@@ -162,7 +162,7 @@ std::string DescribeHost(const DrawnHost& host) {
          (host.described ? "" : " undescribed") + (host.lazy ? " lazy" : "");
 }
 
-// KVCAST_EXACTNESS_SEED and _SEEDS: where to begin, and how many engines to draw.
+// KVCAST_EXACTNESS_SEED sets the first seed, KVCAST_EXACTNESS_SEEDS the number of engines.
 TEST(ExactnessOfLoads, NoAnswerIsExactAndWrong) {
   const auto first = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEED", 1));
   const auto seeds = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEEDS", 300));

@@ -1,5 +1,5 @@
-// No answer is exact and wrong: engines of random configurations under random traffic, followed by
-// a source of which one property, or several, are hidden or told wrong.
+// No exact answer is wrong: engines of random configurations run random traffic, and a source
+// follows them with one or several properties hidden or wrong.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -21,14 +21,14 @@ namespace {
 using router::QueryAnswer;
 
 constexpr int kSteps = 60;
-constexpr int kProbes = 4;  // a step
+constexpr int kProbes = 4;  // per step
 
 struct Counts {
   int64_t answers = 0;
   int64_t hits = 0;
   int64_t exact = 0;
   int64_t exact_hits = 0;
-  int64_t equal = 0;  // to the engine's lookup
+  int64_t equal = 0;  // answers equal to the engine's lookup
 };
 
 class Follower {
@@ -59,7 +59,7 @@ class Follower {
     query.tokens = request.tokens;
     query.prompt_tokens = std::ssize(request.tokens);
     query.inputs = request.hash_inputs;
-    query.inputs.lora_path.clear();  // what the registration says of it
+    query.inputs.lora_path.clear();  // as in the registration
     const QueryAnswer answer = queries.Answer(query, sources_).value().at(0);
     ++counts.answers;
     counts.hits += hit > 0;
@@ -73,11 +73,11 @@ class Follower {
 
   PrefixIndex index_;
   RandomEngine engine_;
-  const Dialect dialect_;  // vLLM's events do not say where a span begins
+  const Dialect dialect_;  // vLLM's events do not contain the start of a span
   router::SourceList sources_;
 };
 
-// KVCAST_EXACTNESS_SEED and _ANSWERS: where to begin, and how far to go.
+// KVCAST_EXACTNESS_SEED sets the first seed, KVCAST_EXACTNESS_ANSWERS the number of answers.
 TEST(ExactnessRandom, NoAnswerIsExactAndWrong) {
   const auto first = static_cast<uint64_t>(Setting("KVCAST_EXACTNESS_SEED", 1));
   const int64_t enough = Setting("KVCAST_EXACTNESS_ANSWERS", 20'000);

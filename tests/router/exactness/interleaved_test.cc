@@ -1,4 +1,5 @@
-// Many workers in one index, their steps in random order: each answers as if it were alone.
+// Many workers share one index with their steps in random order; each worker answers as if it were
+// alone.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@ namespace {
 using tools::Scenario;
 using tools::ScenarioStep;
 
-// A made-up run: one prompt is stored, then its end is removed; a probe after each step.
+// A made-up run stores one prompt and then removes its end, with a probe after each step.
 Scenario TwoSteps(std::vector<int64_t> recorded_hits) {
   Scenario scenario;
   scenario.config.cache.groups = {Full()};

@@ -1,5 +1,6 @@
-// Tokens that loads would add, against recorded lookups of the engine's own connector. Compared
-// are the cases that residency alone decides: no transfer under way, no hit inside a chunk.
+// The index predicts the tokens of loads that recorded lookups of the engine's own connector found.
+// Only the cases that residency alone decides are compared: no transfer in flight, no hit inside a
+// chunk.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -42,7 +43,7 @@ GroupSpec SpecOf(const Json& group) {
 bool DecidedByResidency(const Json& config, const Json& recorded) {
   if (config.contains("dcp")) return false;
   for (const Json& group : config.at("groups")) {
-    // Keeps one running state, which no other request can use.
+    // The group keeps one running state, which no other request can use.
     if (group.value("mode", "") == "none") return false;
   }
   if (recorded.at("result").is_null() || recorded.contains("being_loaded") ||
@@ -81,8 +82,8 @@ int64_t Predict(const Json& config, const Json& recorded) {
   return ReusableWithOffload(groups, asked).tokens;
 }
 
-// Full attention in chunks of 4 tokens, a window of 8 in chunks of 8. A prefix of 12 tokens ends
-// inside a chunk of the window: what the next token sees begins in the chunk before.
+// Full attention has chunks of 4 tokens, a window of 8 has chunks of 8. A prefix of 12 tokens ends
+// inside a chunk of the window. The tokens that the next token sees begin in the chunk before.
 int64_t Reusable(EngineRules rules, OffloadRule rule, bool first_window_chunk) {
   std::vector<GroupResidency> groups(2);
   groups[0].spec = {.kind = SpecKind::kFullAttention, .block_size = 4};
@@ -127,7 +128,7 @@ void ExpectTheConnectorsOwn(const std::string& file) {
     if (!DecidedByResidency(config, record)) continue;
     const int64_t tokens = record.at("num_tokens");
     const int64_t local = record.at("local");
-    // The last token is computed even where all of the prompt can be loaded.
+    // The engine computes the last token even if all of the prompt can be loaded.
     const int64_t served = std::min(local + record.at("result").get<int64_t>(), tokens - 1);
     ++compared;
     gains += served > local;

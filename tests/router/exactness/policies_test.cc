@@ -1,5 +1,5 @@
-// The rules of other routers, as they answer: each is right on one kind of model and wrong on a
-// hybrid. SPDX-License-Identifier: Apache-2.0
+// The rules of other routers answer right on one kind of model and wrong on a hybrid model.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include "apps/conformance/router/policy_index.h"
@@ -10,7 +10,7 @@ namespace {
 
 using tools::Policy;
 
-// Feeds all policies the same events of one worker.
+// Feeds the same events of one worker to all policies.
 class Policies : public ::testing::Test {
  protected:
   void Register(std::vector<GroupSpec> groups, int64_t unit = 0) {
@@ -82,7 +82,7 @@ TEST_F(Policies, FullOnlyHasNothingToSayOfAModelWithoutFullAttention) {
 
 TEST_F(Policies, AnyGroupCountsUnitsInsideLargerBlocks) {
   Register({Full(32), Window(24, 8)}, 8);
-  // Hashes 4 and 8 end the full group's blocks; hash 9 is the window group's alone.
+  // Hashes 4 and 8 end the full group's blocks. Only the window group has hash 9.
   Apply(Batch(StoreFull({Hashes(4, 1)[0], Hashes(8, 1)[0]}, 0, 32),
               StoreWindow(Hashes(9, 1), 1, 24, 8)));
   EXPECT_EQ(Match(Policy::kExact, 100, 8), 0);

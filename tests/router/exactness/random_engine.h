@@ -1,4 +1,4 @@
-// An engine under random traffic, for routers to follow.
+// An engine under random traffic, which routers follow.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -24,7 +24,8 @@ inline int64_t Pick(Random& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
 }
 
-// Prompts from few conversations, so that prefixes repeat; some with LoRA, salt or images.
+// Draws prompts from few conversations, so that prefixes repeat. Some prompts have LoRA, a salt or
+// images.
 inline CacheRequest RandomRequest(Random& random, bool images) {
   const int64_t conversation = Pick(random, 0, 5);
   std::vector<TokenId> tokens(static_cast<size_t>(Pick(random, 1, 200)));
@@ -48,12 +49,13 @@ inline CacheRequest RandomRequest(Random& random, bool images) {
   return request;
 }
 
-// Requests come, are computed in steps and leave; blocks are evicted and the cache is reset.
+// Requests arrive, are computed in steps and end. The engine evicts blocks, and the test resets the
+// cache.
 class RandomEngine {
  public:
-  // `images`: some prompts have multimodal items. `reports`: one request in so many has its hits
-  // reported; 0: none.
-  // `drafts`: tokens that a draft head adds to each decoding step; some are rejected.
+  // `images`: some prompts have multimodal items. `reports`: one request in `reports` has its hits
+  // reported; 0: none. `drafts`: tokens that a draft head adds to each decode step; some are
+  // rejected.
   RandomEngine(Random& random, TestEngine engine, bool images, int64_t reports = 0,
                int64_t drafts = 0)
       : random_(random),
@@ -64,10 +66,10 @@ class RandomEngine {
         split_(engine_.config(), kMaxChunk) {}
 
   CacheManager& cache() { return engine_.cache(); }
-  // The memory that the engine loads from. Before the first step.
+  // Sets the memory that the engine loads from. Must be called before the first step.
   void set_host(std::unique_ptr<HostMemory> host) { host_ = std::move(host); }
 
-  // The events of one step.
+  // Runs a step and returns its events.
   EventBatch Step() {
     engine_.cache().BeginStep();
     if (host_ != nullptr) TakeLoads();
@@ -93,7 +95,7 @@ class RandomEngine {
     }
     return batch;
   }
-  // A prompt of its own, or one that was seen, shorter or longer.
+  // Returns a new prompt, or a shorter or longer form of an earlier prompt.
   CacheRequest ProbeRequest() {
     if (seen_.empty() || Pick(random_, 0, 3) == 0) return Named(RandomRequest(random_, images_));
     const CacheRequest& before =
@@ -108,13 +110,13 @@ class RandomEngine {
     request.prompt_tokens = std::ssize(request.tokens);
     return Named(std::move(request));
   }
-  // Changes the request's chain alone.
+  // Changes only the request's chain.
   int64_t Lookup(CacheRequest& request) {
     const PrefixHit hit = engine_.Lookup(request);
     return hit.computed_tokens() > 0 ? hit.tokens : 0;
   }
-  // The prefix that is served after loads, behind `local_tokens` of Lookup. nullopt: the engine
-  // waits for copies, for ever.
+  // Returns the prefix that is served after loads, with `local_tokens` from Lookup. nullopt: the
+  // engine waits for copies forever.
   std::optional<int64_t> LookupWithHost(const CacheRequest& request, int64_t local_tokens) {
     const auto tokens = host_->Probe(request, local_tokens);
     if (!tokens) return std::nullopt;
@@ -122,7 +124,7 @@ class RandomEngine {
     return std::max(local_tokens, std::min(local_tokens + *tokens, most));
   }
   const CacheConfig& config() const { return engine_.config(); }
-  // Hashes that are cached, in all groups.
+  // Number of cached hashes in all groups.
   uint64_t cached() {
     uint64_t cached = 0;
     for (uint32_t group = 0; group < config().groups.size(); ++group) {
@@ -139,21 +141,21 @@ class RandomEngine {
     int64_t computed = 0;
     int64_t tokens_max = 0;
     int64_t scheduled = 0;
-    bool drafts = false;   // it has sampled: a step verifies drafts
-    int64_t load_end = 0;  // tokens that a load brings; 0: none is under way
+    bool drafts = false;   // the request has sampled: a step verifies drafts
+    int64_t load_end = 0;  // tokens that the load in flight brings; 0: no load
   };
 
   static CacheRequest Named(CacheRequest request) {
     request.id = "probe";
     return request;
   }
-  // Samples what the last step has computed, and computes the next. False: it has ended.
+  // Samples the token of the last step and computes the next step. False: the request has ended.
   bool Continue(Running& run) {
     Sample(run);
     const int64_t total = std::ssize(run.request.tokens);
     if (total > run.tokens_max) return false;
     const int64_t missing = total - run.computed;
-    // A step that was put off for want of budget is tried again with more.
+    // A step that had too little budget is tried again with more budget.
     const int64_t budget =
         std::max<int64_t>(Pick(random_, 1, kMaxChunk), run.scheduled == 0 ? kMaxChunk : 0);
     const int64_t wanted = std::min(missing + (run.drafts ? drafts_ : 0), budget);
@@ -163,7 +165,7 @@ class RandomEngine {
                                           .new_tokens = run.scheduled,
                                           .lookahead_tokens = drafts_});
   }
-  // One token, and the drafts that are accepted.
+  // Appends one token and the accepted drafts.
   void Sample(Running& run) {
     if (run.scheduled == 0) return;
     const int64_t known = std::ssize(run.request.tokens);
@@ -207,12 +209,12 @@ class RandomEngine {
     host_->Step(scheduled);
     ended_.clear();
   }
-  // Tokens of a match that this engine loads.
+  // Returns the tokens of a match that this engine loads.
   int64_t Loaded(const PrefixHit& hit, int64_t matched) const {
-    // How bounded replay goes on behind a load is not known.
+    // It is not known how bounded replay continues after a load.
     if (config().replay_tokens > 0) return 0;
     if (!PartialHitsEnabled(config())) return matched;
-    // It does not load behind, or up to, the middle of a block.
+    // The engine starts and ends no load inside a block.
     const int64_t grid = config().scheduler_block_size;
     return hit.tokens % grid == 0 ? matched / grid * grid : 0;
   }
@@ -257,7 +259,7 @@ class RandomEngine {
     const int64_t wanted = std::min(total - run.computed, Pick(random_, 1, kMaxChunk));
     run.scheduled = split_.ChunkTokens(run.request, run.computed, wanted);
     if (run.scheduled == 0) return false;
-    // What is computed again has its slots from the hit.
+    // Tokens that are computed again have their slots from the hit.
     const int64_t held = run.computed > 0 ? hit.tokens : 0;
     args.new_tokens = std::max<int64_t>(0, run.computed + run.scheduled - held);
     args.lookahead_tokens = drafts_;
@@ -279,7 +281,7 @@ class RandomEngine {
   const PrefillSplit split_;
   std::unique_ptr<HostMemory> host_;
   std::list<Running> running_;
-  std::list<Running> ended_;  // in this step: the host's scheduler still reads them
+  std::list<Running> ended_;  // ended in this step; the host's scheduler still reads them
   std::vector<CacheRequest> seen_;
   int next_id_ = 0;
 };

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int64_t kStepMs = 10;
 
-// One in `n`.
+// True with probability 1/`n`.
 bool OneIn(std::mt19937_64& random, int64_t n) {
   return std::uniform_int_distribution<int64_t>(1, n)(random) == 1;
 }
@@ -104,7 +104,7 @@ class HostMemory::Connector {
   struct Known {
     OffloadRequestId id;
     bool starts = true;
-    std::vector<size_t> blocks;  // by group: of the table, told
+    std::vector<size_t> blocks;  // by group: blocks of the table that the scheduler knows
   };
 
   std::vector<std::vector<BlockId>> NewBlocks(const CacheRequest& request) {

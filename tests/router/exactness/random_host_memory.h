@@ -1,5 +1,5 @@
-// Host memory behind a random engine: the schedulers of copies, without the bytes. Copies end late,
-// in any order, and some fail.
+// Host memory behind a random engine: schedulers of copies without bytes. Copies end late and in
+// any order, and some fail.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,7 +29,8 @@ class HostMemory {
     bool success = true;
   };
 
-  // Behind an OffloadScheduler, and behind a SimpleOffload. nullptr: it refuses the configuration.
+  // Makes host memory with an OffloadScheduler or with a SimpleOffload. nullptr: the scheduler
+  // refuses the configuration.
   static std::unique_ptr<HostMemory> Make(std::mt19937_64& random, CacheManager& cache,
                                           const OffloadSchedulerConfig& config);
   static std::unique_ptr<HostMemory> Make(std::mt19937_64& random, CacheManager& cache,
@@ -38,26 +39,28 @@ class HostMemory {
 
   // The request must live until the Step after its End.
   void Add(const CacheRequest& request);
-  // Tokens that can be loaded behind those that the GPU has; nullopt: ask again in another step.
+  // Returns the tokens that can be loaded in addition to the GPU's tokens. nullopt: ask again in a
+  // later step.
   std::optional<int64_t> Match(const CacheRequest& request, int64_t local_tokens);
-  // The request has blocks, for `tokens` that are loaded too. False: they will not be loaded.
+  // Called when the request has blocks, including blocks for `tokens` loaded tokens. False: nothing
+  // will be loaded.
   bool Load(const CacheRequest& request, int64_t tokens);
-  // To be called before the blocks of the request are freed.
+  // Must be called before the blocks of the request are freed.
   void End(const CacheRequest& request, int64_t computed_tokens);
   void Step(std::span<const Scheduled> scheduled);
   std::vector<Arrival> TakeArrivals();
-  // vLLM's connector announces no reset, so that it makes none here.
+  // Does nothing for vLLM's connector, because it announces no reset.
   void Reset();
   std::vector<Event> TakeEvents();
-  // The answer of Match for a request that has waited for all that it may wait for. nullopt: it
-  // waits for ever.
+  // Returns the answer of Match for a request that has waited for its whole time limit. nullopt:
+  // the request waits forever.
   std::optional<int64_t> Probe(const CacheRequest& request, int64_t local_tokens);
 
  private:
   class Connector;
   class Mirror;
   HostMemory();
-  std::unique_ptr<Connector> connector_;  // or
+  std::unique_ptr<Connector> connector_;  // or mirror_, if any
   std::unique_ptr<Mirror> mirror_;
 };
 

@@ -1,5 +1,4 @@
-// Recordings of v0.33: what their lines say is read, and no field that changes an answer is passed
-// over.
+// The reader of v0.33 recordings reads every line, and skips no field that changes an answer.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -15,7 +14,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A list of one group is a Json::array: compilers disagree on Json({x}), a list or a copy of x.
+// A list of one group is a Json::array. Compilers disagree whether Json({x}) is a list or a copy of
+// x.
 Json ConfigLine(Json groups) {
   return {{"name", "test"},
           {"groups", std::move(groups)},
@@ -179,7 +179,7 @@ TEST(ScenarioReader, ToldPropertiesOfARun) {
   EXPECT_EQ(registration.hit_reports, HitReports::kExpected);
 }
 
-// A probe's hit and its replay are one check.
+// A probe's hit and its replay together are one check.
 TEST(RouterReplay, AProbeWithAnotherReplayDiffers) {
   Json window = {{"kind", "swa"},
                  {"block_size", 16},

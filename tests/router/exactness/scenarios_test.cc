@@ -1,5 +1,5 @@
-// The promise: fed with the recorded events of an engine, the index predicts for every probe what
-// the engine's own lookup would reuse.
+// For every probe, the index predicts the tokens that the engine's own lookup would reuse, from the
+// recorded events of the engine alone.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -18,8 +18,8 @@ namespace {
 
 using testing::RecordingSet;
 
-// Recorded with report mode "full": stores that repeat what a request hit, window blocks that are
-// gone included.
+// True for recordings with report mode "full". Their stores repeat the hit of a request, including
+// window blocks that are gone.
 bool ReportsHits(const std::string& file) {
   return file.find("report-mode-full") != std::string::npos ||
          file.find("report-full") != std::string::npos;
@@ -81,8 +81,8 @@ void ExpectExact(const std::string& file, const Recording& recording, const Scor
   EXPECT_EQ(score.counters.reannounced_blocks > 0, ReportsHits(file));
 }
 
-// Properties that no event carries: EAGLE, the chunk size, bounded replay, and before 2026-05 the
-// kinds.
+// False if the groups have properties that no event carries: EAGLE, the chunk size, bounded replay,
+// and before 2026-05 the kinds.
 bool EventsTellTheGroups(const Recording& recording) {
   const std::vector<GroupSpec>& groups = recording.config.cache.groups;
   if (recording.config.replay_tokens > 0) return false;
@@ -108,7 +108,7 @@ std::vector<RecordedRun> AllRuns() {
   std::vector<RecordedRun> runs;
   for (const RecordingSet& set : testing::RecordingSets("scenarios")) {
     const std::vector<std::string> files = testing::RecordedFiles(set);
-    // An empty folder is a run that cannot be read.
+    // An empty folder becomes a run that cannot be read, so that it fails.
     if (files.empty()) runs.push_back({set.name, set.folder});
     for (const std::string& file : files) runs.push_back({set.name, file});
   }
@@ -139,7 +139,8 @@ TEST_P(Scenarios, PredictionIsTheSameWithoutRegistration) {
   if (!EventsTellTheGroups(recording)) GTEST_SKIP() << "the events do not tell the groups";
   WorkerConfig registration;
   if (ReportsHits(GetParam().file)) registration.hit_reports = HitReports::kExpected;
-  // A unit smaller than every block seen so far shows only in the first partial entry.
+  // If the unit is smaller than every block seen so far, only the first partial entry shows the
+  // unit.
   registration.hash_block_size = recording.config.cache.hash_block_size;
   ExpectExact(GetParam().file, recording, Replay(recording, registration));
 }

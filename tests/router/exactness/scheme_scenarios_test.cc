@@ -1,5 +1,5 @@
-// Recorded engines: their scheme is found out from their events alone, and wrong registrations are
-// reported.
+// The detector finds the hash scheme of recorded engines from their events alone, and reports wrong
+// registrations.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -39,9 +39,9 @@ TEST(RecordedSchemes, AreFoundOutAndWrongRegistrationsReported) {
   }
 }
 
-// At the rate at which a router tests: once a scheme is found, one testable store in 64, and one of
-// each place and each kind of key after a clear. A kind that is not told in full (incomplete spans)
-// is tried a few times more.
+// Tests stores at the rate of a router. Once a scheme is found, it tests one testable store in 64,
+// and after a clear one store of each place and each kind of key. If a kind has only incomplete
+// spans, it is tried a few more times.
 TEST(RecordedSchemes, AreFoundOutBySamplesToo) {
   const std::vector<RecordedStream> streams = ReadAll();
   SchemeDetectorConfig candidates = SchemeCandidates(streams);

@@ -1,5 +1,5 @@
-// Bucket repair against a mirror of what the publisher has: what was damaged is found, asked for
-// and replaced, and nothing else is touched.
+// Bucket repair finds, requests and replaces the damaged buckets of the index, and changes no other
+// bucket. A mirror holds the publisher's state.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/replica/bucket_repair.h"
 
@@ -40,7 +40,7 @@ class BucketRepairTest : public ::testing::Test {
     EXPECT_TRUE(index.AddWorker(kWorker, worker).ok());
   }
 
-  // The publisher and the worker.
+  // Applies a batch to the publisher and to the worker.
   void Apply(const EventBatch& batch) {
     mirror.Apply(batch);
     replica.Apply(seq++, batch);
@@ -50,7 +50,7 @@ class BucketRepairTest : public ::testing::Test {
       Apply(Batch(StoreFull(Hashes(static_cast<uint64_t>(first), 100), first / 100 % 3)));
     }
   }
-  // The worker alone.
+  // Applies a batch only to the worker.
   void Damage(const EventBatch& batch) { index.Apply(kWorker, batch); }
 
   PublisherStatus Status() const {
@@ -117,7 +117,7 @@ TEST_F(BucketRepairTest, OnlyTheBucketsOfWhatWasDamagedAreAskedFor) {
 }
 
 TEST_F(BucketRepairTest, FewBucketsAreFewBytes) {
-  ApplyBlocks(4000);  // fits one part
+  ApplyBlocks(4000);  // fits into one part
   EXPECT_LT(Parts(1)[0]->size(), Parts(~uint64_t{0})[0]->size() / 8);
 }
 
@@ -201,11 +201,11 @@ TEST_F(BucketRepairTest, WhatTheIndexWouldNotTakeIsFound) {
   worker.groups = {testing::Full()};
   index.RemoveWorker(kWorker);
   ASSERT_TRUE(index.AddWorker(kWorker, worker).ok());
-  Apply(Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(5, 4), 1)));  // no such group here
+  Apply(Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(5, 4), 1)));  // unknown group here
   EXPECT_FALSE(Repair());
 }
 
-// The publisher counts as copies what a worker with HitReports::kExpected leaves out.
+// The publisher counts stores as copies that a worker with HitReports::kExpected leaves out.
 TEST_F(BucketRepairTest, WhatTheIndexLeavesOutIsNoMismatch) {
   WorkerConfig worker;
   worker.digests = true;

@@ -1,4 +1,5 @@
-// Stores that only report a hit add nothing; the answer says that the worker sends them.
+// A store that only reports a hit adds no copy; the answer states that the worker sends such
+// stores.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -14,7 +15,7 @@ BlockStored Root(std::vector<BlockHash> hashes, int64_t group = 0) {
   return event;
 }
 
-// A worker that is known to report hits.
+// A worker that reports hits by its registration.
 WorkerConfig Reporting(std::vector<GroupSpec> groups) {
   WorkerConfig config = Registered(std::move(groups));
   config.hit_reports = HitReports::kExpected;
@@ -40,7 +41,7 @@ TEST(HitReport, IsNoSecondCopy) {
   EXPECT_EQ(worker.counters().residencies, 0u);
 }
 
-// Two requests that load the same prompt from outside store it one after the other.
+// Two requests may load the same prompt from another tier and store it one after the other.
 TEST(HitReport, FromAWorkerThatIsNotKnownToReportCountsAsACopy) {
   OneWorker worker(Registered({Full()}));
   const auto chain = Hashes(1, 4);
@@ -68,7 +69,7 @@ TEST(HitReport, DoesNotBringBackWindowBlocksThatAreGone) {
 TEST(HitReport, APrefixComputedAgainIsACopy) {
   OneWorker worker(Reporting({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
-  // All full-attention blocks are there, but the window is not: the request hits nothing.
+  // All full-attention blocks are present, but the window is not, so the request hits no tokens.
   worker.Apply(Batch(Root(chain, 0), Root(chain, 1), Remove(chain, 1)));
   worker.Apply(Batch(Root(chain, 0), Root(chain, 1)));
   EXPECT_TRUE(Certain(worker));
@@ -95,7 +96,8 @@ TEST(HitReport, AStoreThatReachesBeyondWhatIsThereIsNew) {
   EXPECT_EQ(worker.counters().stored_blocks, 7u);
 }
 
-// It may be a prompt of one block, which computes its last token, and so the block, again.
+// A prompt of one block computes its last token again, and therefore stores the block again. The
+// index takes this store for a report.
 TEST(HitReport, OneBlockAgainIsTakenForAReport) {
   OneWorker worker(Reporting({Full()}));
   worker.Apply(Batch(Root(Hashes(1, 1)), Root(Hashes(1, 1))));
@@ -103,7 +105,7 @@ TEST(HitReport, OneBlockAgainIsTakenForAReport) {
   EXPECT_EQ(worker.counters().stored_blocks, 1u);
   worker.Apply(Batch(Root(Hashes(10, 3)), Root(Hashes(10, 3)), Root(Hashes(10, 1))));
   EXPECT_EQ(worker.counters().reannounced_blocks, 5u);
-  // It was a copy.
+  // The store was in fact a copy.
   worker.Apply(Batch(Remove(Hashes(1, 1)), Remove(Hashes(1, 1))));
   EXPECT_TRUE(Certain(worker)) << "as could be";
 }
@@ -133,7 +135,7 @@ TEST(HitReport, StartsAtTheRootOnTheGpu) {
   EXPECT_EQ(worker.counters().stored_blocks, 24u);
 }
 
-// A remove of a block that is not held shows that the stores left out were copies after all.
+// A remove of a block that is not held shows that the stores left out were copies.
 TEST(HitReport, IsContradictedByARemoveTooMany) {
   OneWorker worker(Reporting({Full()}));
   const auto chain = Hashes(1, 4);
@@ -149,7 +151,7 @@ TEST(HitReport, ADoubtfulOneMayHaveBeenACopy) {
   const auto chain = Hashes(1, 4);
   worker.Apply(Batch(Root(chain), Root(chain), Root(Hashes(1, 1))));
   worker.Apply(Batch(Remove(chain), Remove(Hashes(1, 1))));
-  // The reading stands: of the two, only the doubtful store was a copy.
+  // The interpretation as reports remains: of the two stores, only the doubtful store was a copy.
   worker.Apply(Batch(Root(chain), Root(chain)));
   EXPECT_EQ(worker.counters().reannounced_blocks, 9u);
 }

@@ -1,5 +1,5 @@
-// Faults that routers in the field have had, or have by design: each test shows an index that makes
-// the mistake giving the wrong answer, and ours giving the right one on the same events.
+// Our index avoids faults that routers in the field have had or have by design: in each test an
+// index with the fault gives the wrong answer, and ours gives the right answer on the same events.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -15,19 +15,19 @@
 namespace kvcast::testing {
 namespace {
 
-// An index with one mistake: which stores and removes it takes, and what it keeps them under.
+// An index with one fault: it differs in the stores and removes that it accepts and in its keys.
 class Mistaken {
  public:
   struct Mistake {
-    bool drops_other_groups = false;  // takes full-attention kinds alone
+    bool drops_other_groups = false;  // accepts only full-attention kinds
     bool group_zero_only = false;     // takes group 0 for the full-attention group
-    bool ignores_group = false;       // one hash, one entry, whoever holds it
-    bool ignores_worker = false;      // removes for all workers
-    bool ignores_tier = false;        // a remove on any tier
-    bool ignores_copies = false;      // a set, no counts
-    bool prefix_only = false;         // keeps [0, k) of a chain: a removed block takes all after it
+    bool ignores_group = false;       // one entry per hash, for all groups
+    bool ignores_worker = false;      // a remove applies to all workers
+    bool ignores_tier = false;        // a remove applies to all tiers
+    bool ignores_copies = false;      // a set without counts
+    bool prefix_only = false;         // keeps [0, k) of a chain: a remove takes all later blocks
     bool whole_span = false;          // a store holds the blocks of its token span from the start
-    int64_t block_size = 0;           // drops stores of another one; 0: takes all
+    int64_t block_size = 0;           // drops stores of another block size; 0: accepts all
   };
   explicit Mistaken(const Mistake& mistake) : mistake_(mistake) {}
 
@@ -38,7 +38,7 @@ class Mistaken {
     }
   }
 
-  // The run of held blocks from the start, in tokens.
+  // Returns the run of held blocks from the start, in tokens.
   int64_t Match(const std::vector<BlockHash>& chain, int64_t tokens, int64_t group = 0,
                 int worker = 0, int64_t block_size = 16) const {
     int64_t run = 0;
@@ -96,7 +96,7 @@ class Mistaken {
   }
 
  public:
-  // Under whole_span: the block of the prompt that the index takes the hash for; -1: unknown.
+  // With whole_span: the block of the prompt that the index assigns to the hash; -1: unknown.
   int64_t BlockOf(const BlockHash& hash, int64_t group) const {
     const auto it = block_of_.find(KeyOf(hash, 0, group, "GPU"));
     return it == block_of_.end() ? -1 : it->second;
@@ -110,7 +110,7 @@ class Mistaken {
   std::set<int64_t> full_groups_;
 };
 
-// Feeds both.
+// Feeds both indexes.
 struct Both {
   Both(const Mistaken::Mistake& mistake, const WorkerConfig& config)
       : naive(mistake), ours(config) {}
@@ -123,19 +123,20 @@ struct Both {
 };
 
 // llm-d-router #2362: a store of a window group names fewer blocks than its tokens span. Positions
-// guessed from the front of the list put the blocks in the wrong place.
+// that are guessed from the front of the list put the blocks at the wrong place.
 TEST(KnownFaults, SparseStoreIsNotReadFromTheFront) {
   Both both({.whole_span = true}, Registered({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
   BlockStored sparse = StoreWindow({chain[4], chain[5]}, 1, 32);
   sparse.token_ids.emplace(96, 1);
   both.Apply(Batch(StoreFull(chain, 0), sparse));
-  EXPECT_EQ(both.naive.BlockOf(chain[4], 1), 0);  // it is block 4
-  EXPECT_EQ(both.ours.Match(chain, 34), 0);       // the window at 32 tokens is not there
-  EXPECT_EQ(both.ours.Match(chain, 100), 96);     // the one at 96 is
+  EXPECT_EQ(both.naive.BlockOf(chain[4], 1), 0);  // in fact block 4
+  EXPECT_EQ(both.ours.Match(chain, 34), 0);       // no window at 32 tokens
+  EXPECT_EQ(both.ours.Match(chain, 100), 96);     // a window at 96 tokens
 }
 
-// The retreat from it: such stores are skipped, and so is what says that the window is gone.
+// A workaround for the same fault skips such stores. It then also skips the removes that show that
+// the window is gone.
 TEST(KnownFaults, AWindowThatIsGoneIsNotPromised) {
   Both both({.drops_other_groups = true}, Registered({Full(), Window(32)}));
   const auto chain = Hashes(1, 6);
@@ -144,8 +145,8 @@ TEST(KnownFaults, AWindowThatIsGoneIsNotPromised) {
   EXPECT_EQ(both.ours.Match(chain, 100), 0);
 }
 
-// AMD Infera #98: hashes do not contain the group, so that a remove of the Mamba group's state took
-// the attention block of the same hash.
+// AMD Infera #98: hashes do not contain the group, so a remove of the Mamba group's state took the
+// attention block of the same hash.
 TEST(KnownFaults, ARemoveStaysInItsGroup) {
   Both both({.ignores_group = true, .ignores_copies = true}, Registered({Full(), Mamba(16)}));
   const auto chain = Hashes(1, 6);
@@ -154,7 +155,7 @@ TEST(KnownFaults, ARemoveStaysInItsGroup) {
   EXPECT_EQ(both.ours.Match(chain, 100), 96);
 }
 
-// AIBrix #2723: a block removed by one worker was gone for all of them.
+// AIBrix #2723: a block that one worker removed was gone for all workers.
 TEST(KnownFaults, ARemoveStaysWithItsWorker) {
   Mistaken naive({.ignores_worker = true, .ignores_copies = true});
   PrefixIndex ours;
@@ -173,7 +174,8 @@ TEST(KnownFaults, ARemoveStaysWithItsWorker) {
   EXPECT_EQ(matches[1].gpu_tokens, 96);
 }
 
-// AIBrix, beside it: a remove on the CPU took the block on the GPU. Here from before we joined.
+// AIBrix, in the same code: a remove on the CPU took the block on the GPU. Here the removed blocks
+// were stored before the router joined.
 TEST(KnownFaults, ARemoveStaysOnItsTier) {
   Both both({.ignores_tier = true, .ignores_copies = true}, Registered({Full()}));
   const auto chain = Hashes(1, 6);
@@ -182,9 +184,10 @@ TEST(KnownFaults, ARemoveStaysOnItsTier) {
   EXPECT_EQ(both.ours.Match(chain, 100), 96);
 }
 
-// The rest is what NVIDIA Dynamo's router does on hybrid models.
+// The remaining faults are those of NVIDIA Dynamo's router on hybrid models.
 
-// A window that slides on: the full prefix is promised where only a deeper boundary is usable.
+// A window slides on. The faulty index promises the full prefix, but only a deeper boundary is
+// usable.
 TEST(KnownFaults, EvictionOfWindowBlocksIsSeen) {
   Both both({.drops_other_groups = true}, Registered({Full(), Window(48)}));
   const auto chain = Hashes(1, 8);
@@ -219,7 +222,7 @@ TEST(KnownFaults, GroupZeroNeedNotBeFullAttention) {
   EXPECT_EQ(both.ours.Match(chain, 200), 48);
 }
 
-// The head of a window goes first: what an index of prefixes cannot say.
+// The head of a window is evicted first. An index of prefixes cannot represent that.
 TEST(KnownFaults, TheHeadMayGoBeforeTheTail) {
   Both both({.prefix_only = true}, Registered({Window(32)}));
   const auto chain = Hashes(1, 8);
@@ -228,7 +231,7 @@ TEST(KnownFaults, TheHeadMayGoBeforeTheTail) {
   EXPECT_EQ(both.ours.Match(chain, 200), 128);
 }
 
-// Window blocks that were offloaded are no full-attention blocks there either.
+// Offloaded window blocks do not become full-attention blocks in the other tier.
 TEST(KnownFaults, OffloadedBlocksKeepTheirGroup) {
   Both both({.ignores_group = true, .ignores_tier = true}, Registered({Full(), Window(32)}));
   const auto chain = Hashes(1, 8);
@@ -250,7 +253,7 @@ TEST(KnownFaults, GroupsMayHaveDifferentBlockSizes) {
   EXPECT_EQ(both.ours.Match(chain, 200, 8), 64);
 }
 
-// The tokens of a window store span all that was computed; many such stores name no block at all.
+// The tokens of a window store span all computed tokens. Many such stores name no block at all.
 TEST(KnownFaults, StoresOfWindowsAreAlignedToTheirEnd) {
   Both both({.whole_span = true}, Registered({}));
   const auto chain = Hashes(1, 8);
@@ -259,7 +262,7 @@ TEST(KnownFaults, StoresOfWindowsAreAlignedToTheirEnd) {
   BlockStored last = StoreWindow({chain[6], chain[7]}, 1, 32);
   last.token_ids.emplace(128, 1);
   both.Apply(Batch(StoreFull(chain, 0), none, last));
-  EXPECT_EQ(both.naive.BlockOf(chain[7], 1), 1);  // it is block 7
+  EXPECT_EQ(both.naive.BlockOf(chain[7], 1), 1);  // in fact block 7
   EXPECT_EQ(both.ours.Match(chain, 129), 128);
   EXPECT_EQ(both.ours.Match(chain, 128), 0);
 }
@@ -272,7 +275,7 @@ TEST(KnownFaults, SeveralCopiesOfABlockNeedAsManyRemoves) {
   EXPECT_EQ(both.ours.Match(chain, 200), 128);
 }
 
-// One clear is for all groups of the GPU, and for nothing else.
+// A clear applies to all groups of the GPU and to no other tier.
 TEST(KnownFaults, AClearEmptiesAllGroupsOfTheGpu) {
   Both both({}, Registered({Full(), Window(32)}));
   const auto chain = Hashes(1, 8);
@@ -287,7 +290,7 @@ TEST(KnownFaults, AClearEmptiesAllGroupsOfTheGpu) {
   EXPECT_EQ(match.with_cpu_tokens, 128);
 }
 
-// Whoever decides on an overlap, here where to prefill, decides wrongly with a wrong one.
+// A decision on the overlap (here where to prefill) is wrong if the overlap is wrong.
 TEST(KnownFaults, ADecisionOnTheOverlapFollowsTheWorkerThatCanServe) {
   Mistaken naive({.drops_other_groups = true});
   PrefixIndex ours;

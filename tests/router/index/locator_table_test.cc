@@ -1,4 +1,4 @@
-// LocatorTable against a multimap, with hashes that meet: same shard, same bucket, same
+// LocatorTable agrees with a multimap, with colliding hashes: same shard, same bucket, same
 // fingerprint.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/index/locator_table.h"
@@ -15,7 +15,7 @@ namespace kvcast::router {
 namespace {
 
 struct LocatorTableTest : ::testing::Test {
-  // What a key's owner would say: locators are the keys.
+  // The comparison that the owner of a key would make. In this test the locators are the keys.
   Locator Find(uint64_t hash, Locator key) const {
     return table.Find(hash, [key](Locator locator) { return locator == key; });
   }
@@ -40,10 +40,11 @@ TEST_F(LocatorTableTest, TellsKeysOfEqualHashApart) {
   EXPECT_EQ(table.size(), 50u);
 }
 
-// Runs with the same first content are all looked at, and one that came twice would look like two.
+// A lookup visits all runs with the same first content. An entry that is visited twice would look
+// like two runs.
 TEST_F(LocatorTableTest, VisitsEachEntryOnce) {
   std::mt19937_64 random(5);
-  constexpr size_t kEqual = 40;  // more than a bucket's, and those beside it
+  constexpr size_t kEqual = 40;  // more than a bucket and its neighbours hold
   for (int i = 0; i < 100; ++i) {
     const uint64_t hash = random();
     for (Locator key = 1; key <= kEqual; ++key) table.Insert(hash, key);
@@ -85,7 +86,7 @@ TEST_F(LocatorTableTest, GivesMemoryBackWhenItEmpties) {
 TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
   std::mt19937_64 random(4);
   std::multimap<uint64_t, Locator> held;
-  // Few shards, few homes in each, and fingerprints that are often equal.
+  // There are few shards and few homes in each, and fingerprints are often equal.
   const auto hash_of = [&random] {
     return random() % 4 << 60 | random() % 64 << 48 | random() % 3 << 26;
   };
@@ -121,8 +122,8 @@ TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
   }
 }
 
-// The filter never denies what is there, through growth, shrinking and full buckets, and denies
-// most of what is not.
+// The filter never rejects a present hash, also during growth, shrinking and with full buckets. It
+// rejects most absent hashes.
 TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
   LocatorTable filtered(arena, epochs, LocatorTable::Filter::kKept);
   EXPECT_FALSE(filtered.MayHave(7));
@@ -140,7 +141,7 @@ TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
     for (const auto& [hash, locator] : held) ASSERT_TRUE(filtered.MayHave(hash));
   };
   for (int round = 0; round < 6; ++round) {
-    // Groups of 20 hashes that share a home, which has room for seven.
+    // Groups of 20 hashes share a home that has room for seven.
     for (int i = 0; i < 2000; ++i) {
       const uint64_t home = random();
       for (uint64_t beside = 0; beside < (i % 40 == 0 ? 20 : 1); ++beside) {
@@ -166,7 +167,7 @@ TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
   }
   passed = 0;
   for (int i = 0; i < kAsked; ++i) passed += filtered.MayHave(random());
-  // A bit may stay behind where a bucket was full.
+  // A bit may remain set after a bucket was full.
   EXPECT_LT(passed, kAsked / 100);
 }
 

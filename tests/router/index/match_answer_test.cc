@@ -1,5 +1,5 @@
-// What an answer says besides the reusable prefix: full, partial or miss, the group in the way, and
-// what loads from lower tiers would add.
+// An answer contains, besides the reusable prefix: full, partial or miss, the limiting group, and
+// the tokens that loads from lower tiers would add.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -56,8 +56,9 @@ TEST(Answer, NoGroupIsInTheWayOfBlocksThatNobodyHas) {
   EXPECT_EQ(Ask(worker, 100).limiting_group, std::nullopt);
 }
 
-// Full to 48, states at 16 and 64, window blocks that end at 16, 48 and 80: each group alone
-// reaches further than all together, and the shortest of them is not the one in the way.
+// Full attention reaches 48, states end at 16 and 64, window blocks end at 16, 48 and 80. Each
+// group alone reaches further than all groups together, and the group that reaches least is not the
+// limiting group.
 TEST(Answer, TheGroupInTheWayMayReachFurthestAlone) {
   OneWorker worker(Registered({Full(), Mamba(16), Window(16)}));
   worker.Apply(Batch(Store(Hashes(1, 3), 0), Store(Hashes(1, 1), 1), Store(Hashes(4, 1), 1),
@@ -96,7 +97,7 @@ TEST(Answer, WindowsNeedTheirLastBlocksOnly) {
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 0);
 }
 
-// The connector asks for ceil(W / block) blocks where the engine's own lookup needs one less.
+// The connector looks up ceil(W / block) blocks. The engine's own lookup needs one block less.
 TEST(Answer, AWindowOfOneTokenMoreNeedsABlockMore) {
   OneWorker worker(Registered({Full(), Window(33)}));
   BlockStored window = StoreIn("CPU", Hashes(5, 2));
@@ -108,7 +109,7 @@ TEST(Answer, AWindowOfOneTokenMoreNeedsABlockMore) {
   EXPECT_EQ(Ask(worker, 100).with_cpu_tokens, 96);
 }
 
-// OffloadScheduler asks for what a load reads.
+// OffloadScheduler looks up the blocks that a load reads.
 TEST(Answer, TheRuleOfAWindowIsThatOfTheWorkersScheduler) {
   WorkerConfig config = Registered({Full(), Window(33)});
   config.offload_rule = OffloadRule::kOffloadScheduler;
@@ -138,7 +139,8 @@ TEST(Answer, LoadsMayServeAllButTheLastToken) {
   EXPECT_EQ(Ask(worker, 64).with_cpu_tokens, 63);
 }
 
-// A pool that mirrors the GPU's is asked by the GPU's own rule, as if the rest were a prompt.
+// A pool that mirrors the GPU's follows the GPU's own rule, as if the rest of the prompt were a
+// prompt.
 class MirroredPool : public ::testing::Test {
  protected:
   static WorkerConfig Config(std::vector<GroupSpec> groups) {
@@ -189,7 +191,7 @@ TEST_F(MirroredPool, TheLastTokenIsComputedAndWholeBlocksAreLoaded) {
 }
 
 TEST_F(MirroredPool, AHitInsideABlockIsNotContinued) {
-  // Mamba states of 64 tokens, hits at every hash unit of 16.
+  // Mamba states of 64 tokens; hits may end at every hash unit of 16.
   WorkerConfig config = Config({Full(), Mamba(64)});
   config.hash_block_size = 16;
   config.alignment = 16;

@@ -16,7 +16,7 @@ void NaiveWorker::Clear(int tier) {
   std::erase_if(copies, [tier](const auto& entry) { return std::get<0>(entry.first) == tier; });
 }
 
-// Whole blocks count only if they end inside the tokens that a lookup may use.
+// A whole block counts only if it ends inside the tokens that a lookup may use.
 bool NaiveWorker::HoldsBlock(int64_t group, const std::vector<uint64_t>& chain, int64_t block,
                              int64_t max_tokens) const {
   const int64_t size = groups[static_cast<size_t>(group)].block_size;
@@ -26,7 +26,7 @@ bool NaiveWorker::HoldsBlock(int64_t group, const std::vector<uint64_t>& chain, 
   return Holds(group, chain[static_cast<size_t>(last_hash)]);
 }
 
-// A partial entry that ends in the boundary's block, at the boundary or after it.
+// True if a partial entry ends in the boundary's block, at the boundary or after it.
 bool NaiveWorker::PartialCovers(int64_t group, const std::vector<uint64_t>& chain, int64_t boundary,
                                 int64_t max_tokens) const {
   const int64_t size = groups[static_cast<size_t>(group)].block_size;
@@ -78,7 +78,7 @@ int64_t NaiveWorker::Match(const std::vector<uint64_t>& chain, int64_t tokens) c
   return best;
 }
 
-// Whether the entry of the group that ends behind `end` tokens is on one of the tiers.
+// True if the entry of the group that ends at `end` tokens is on one of the tiers.
 bool NaiveWorker::OnLowerTier(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
                               int last_tier) const {
   if (end / unit > std::ssize(chain)) return false;
@@ -88,7 +88,7 @@ bool NaiveWorker::OnLowerTier(int64_t group, const std::vector<uint64_t>& chain,
   return false;
 }
 
-// Whether every block that `end` tokens need of the group is local or on a lower tier.
+// True if every block of the group that `end` tokens need is local or on a lower tier.
 bool NaiveWorker::Loadable(int64_t group, const std::vector<uint64_t>& chain, int64_t end,
                            int64_t local, int last_tier) const {
   const GroupSpec& spec = groups[static_cast<size_t>(group)];
@@ -115,8 +115,8 @@ bool NaiveWorker::EndsInsideBlocks() const {
   return states;
 }
 
-// The longest end up to a block behind `end` that each group has; `end` if there is none. Behind
-// the next whole block it needs that block of each group without states.
+// Returns the longest end, up to one block after `end`, that each group has; `end` if there is
+// none. Beyond the next whole block, each group without states must have that block.
 int64_t NaiveWorker::WithTail(const std::vector<uint64_t>& chain, int64_t tokens, int64_t end,
                               int last_tier) const {
   if (!EndsInsideBlocks()) return end;

@@ -1,5 +1,5 @@
-// NaiveIndex: the index written down as its definition, for comparison. Copies in a std::map, every
-// boundary of every group tried one by one. No code is shared with the library.
+// NaiveIndex: the definition of the index as code, for comparison. It keeps copies in a std::map
+// and tries every boundary of every group in turn. It shares no code with the library.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,8 +27,8 @@ struct NaiveWorker {
   // Reusable tokens of a prompt of `tokens` tokens.
   int64_t Match(const std::vector<uint64_t>& chain, int64_t tokens) const;
   // The longest prefix, in tokens, that could be served with blocks of the tiers 1 to `last_tier`
-  // behind the first `local` tokens; `local` if none is longer. A gain of less than a block counts.
-  // Where states are kept inside blocks, the prefix may end there.
+  // in addition to the first `local` tokens; `local` if none is longer. A gain of less than a block
+  // counts. If states are kept inside blocks, the prefix may end there.
   int64_t Reach(const std::vector<uint64_t>& chain, int64_t tokens, int64_t local,
                 int last_tier) const;
 

@@ -1,5 +1,5 @@
-// Blocks that are named by content, against the definition: what each place holds, under which
-// content. Honest sources share hashes or have schemes of their own; a hostile one makes names up.
+// Blocks that are named by content agree with the definition: the blocks of each place, and their
+// contents. Honest sources share hashes or have their own schemes. A hostile source invents names.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -23,11 +23,11 @@ constexpr int64_t kUnit = 16;
 
 using Seen = std::set<std::pair<PlaceId, size_t>>;  // place, position in the prompt
 
-// A tree of prompts: node 0 is the empty prefix, every other one adds a block to its parent.
+// A tree of prompts: node 0 is the empty prefix, every other node adds a block to its parent.
 struct Prompts {
   explicit Prompts(size_t nodes, std::mt19937_64& random) {
     for (size_t i = 1; i < nodes; ++i) {
-      // Mostly on from the last one, so that there are long chains with branches.
+      // Most nodes continue the previous node, so there are long chains with branches.
       const size_t back = random() % 8 == 0 ? random() % i : i - 1;
       parent.push_back(back);
     }
@@ -50,7 +50,7 @@ struct Source {
   uint64_t scheme = 0;
   uint32_t number = 0;
   std::vector<PlaceId> places;
-  // The blocks that it holds, by place; and the name of each hash while it holds the hash.
+  // The held blocks by place. A held hash has a name.
   std::map<PlaceId, std::map<uint64_t, uint32_t>> held;
   std::map<uint64_t, ContentKey> content;
 
@@ -265,8 +265,8 @@ TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {
   EXPECT_GT(refused, 100u) << "the hostile source should have met its own contradictions";
 }
 
-// A source that goes along another one's run meets there the hash that it has named otherwise, even
-// where the run has moved since.
+// A source that follows another source's run meets in that run a hash that it has given another
+// name, even if the run has moved in the meantime.
 TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
   Source honest = NewSource(1);
   Source other = NewSource(1);
@@ -295,7 +295,8 @@ TEST_F(NamedBlocksTest, ASecondNameIsRefusedInARunThatHasMoved) {
             Addition::kOtherName);
 }
 
-// One source's second hash for a content does not come to lie where others look for that content.
+// The second hash of a source for a content must not enter the run where other sources look up that
+// content.
 TEST_F(NamedBlocksTest, ASourceHasOneRunForEachBeginning) {
   Source hostile = NewSource(1);
   size_t taken = 0;

@@ -1,4 +1,5 @@
-// Mixed block sizes share one chain at the hash unit; partial entries end inside a block.
+// Groups of different block sizes share one chain at the hash unit; partial entries end inside a
+// block.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -74,7 +75,7 @@ TEST(PrefixIndexBlockSizes, PartialEntriesServeBoundariesInsideABlock) {
 }
 
 TEST(PrefixIndexBlockSizes, PartialEntriesCountOnlyWherePartialHitsAreOn) {
-  // Full attention stores partial entries in any model; without Mamba no hit ends inside a block.
+  // Full attention stores partial entries in any model. Without Mamba no hit ends inside a block.
   OneWorker worker(Registered({Full(32), Window(8, 8)}));
   const auto chain = Hashes(1, 8);
   worker.Apply(Batch(StoreFull({chain[3]}, 0, 32), StoreFull({chain[5]}, 0, 8)));

@@ -1,4 +1,4 @@
-// Readers run beside writers: a query sees all of a batch or nothing of it.
+// Readers run concurrently with writers: a query sees all of a batch or none of it.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

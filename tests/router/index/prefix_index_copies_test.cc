@@ -1,5 +1,6 @@
-// Copies are counted: an engine keeps several physical blocks under one hash and removes them one
-// by one. SPDX-License-Identifier: Apache-2.0
+// The index counts copies: an engine keeps several physical blocks under one hash and removes them
+// one by one.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include "tests/support/index_events.h"

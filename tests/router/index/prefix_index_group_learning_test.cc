@@ -1,4 +1,5 @@
-// Groups are learned from stores where none are registered; what contradicts them is counted.
+// The index learns groups from stores if none are registered, and counts stores that contradict
+// them.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

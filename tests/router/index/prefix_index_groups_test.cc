@@ -1,4 +1,5 @@
-// Groups are kept apart: a prefix is reusable only where every group of the worker can serve it.
+// The index keeps groups apart: a prefix is reusable only if every group of the worker can serve
+// it.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -20,7 +21,7 @@ TEST(PrefixIndexGroups, EveryGroupMustServeThePrefix) {
 }
 
 TEST(PrefixIndexGroups, TheLowestOfTheGroupsOwnHitsIsNotTheAnswer) {
-  // The window group holds the ends of 32 and 128 tokens, full attention reaches 96.
+  // The window group holds the ends of 32 and 128 tokens. Full attention reaches 96 tokens.
   OneWorker worker(Registered({Full(), Window(17)}));
   const auto chain = Hashes(1, 8);
   worker.Apply(Batch(Store(Hashes(1, 6), 0), Store({chain[1], chain[7]}, 1)));

@@ -1,4 +1,4 @@
-// The form of a hash is part of it: unsigned, negative and byte hashes never stand for each other.
+// The form is part of a hash: unsigned, negative and byte hashes never equal each other.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

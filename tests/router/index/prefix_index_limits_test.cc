@@ -1,4 +1,4 @@
-// A promise is never more than the prompt less one token, and odd queries get a plain zero.
+// The index never promises more than the prompt minus one token; degenerate queries get zero.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// Random operations on five kinds of workers: the index always answers what its definition says.
+// Under random operations on five kinds of workers, the index gives the answers of its definition.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -26,7 +26,7 @@ int64_t FromEnvironment(const char* name, int64_t otherwise) {
   return text == nullptr ? otherwise : std::atoll(text);
 }
 
-// Hash chains of a family of prompts that share beginnings, for one hash unit.
+// Hash chains of prompts that share beginnings, for one hash unit.
 std::vector<std::vector<uint64_t>> Chains(int64_t unit, std::mt19937_64& random) {
   std::vector<std::vector<uint64_t>> chains;
   for (uint64_t prompt = 0; prompt < kPrompts; ++prompt) {
@@ -105,7 +105,8 @@ class ModelRun {
     Register(worker);
   }
 
-  // The same id, gone and back; a second registration on top is refused and changes nothing.
+  // Removes an id and adds it again. A second registration of a present id is refused and changes
+  // nothing.
   void RegisterAgain(size_t worker) {
     if (random_() % 2 == 0) {
       index_.RemoveWorker(Id(worker));
@@ -124,7 +125,7 @@ class ModelRun {
     models_[worker].copies.clear();
   }
 
-  // A clear that names its tier, or the GPU's that does not.
+  // A clear names its tier, or names none and means the GPU.
   void ClearTier(size_t worker) {
     const int tier = static_cast<int>(random_() % 3);
     AllBlocksCleared event;
@@ -133,13 +134,14 @@ class ModelRun {
     models_[worker].Clear(tier);
   }
 
-  // The rank in a batch is its sender's affair: it changes nothing.
+  // The index ignores the rank of a batch; only its sender uses it.
   void Apply(size_t worker, EventBatch batch) {
     if (random_() % 2 == 0) batch.data_parallel_rank = static_cast<int64_t>(random_() % 4);
     index_.Apply(Id(worker), batch);
   }
 
-  // A run of blocks of one prompt in one group, sometimes with holes or a partial entry at the end.
+  // Stores a run of blocks of one prompt in one group, sometimes with holes or a partial entry at
+  // the end.
   void StoreRange(size_t worker) {
     NaiveWorker& model = models_[worker];
     const auto group = static_cast<int64_t>(random_() % model.groups.size());
@@ -163,7 +165,7 @@ class ModelRun {
     Apply(worker, Batch(event));
   }
 
-  // Random held entries, and now and then one that is not held.
+  // Removes random held entries, and sometimes an entry that is not held.
   void RemoveSome(size_t worker) {
     NaiveWorker& model = models_[worker];
     EventBatch batch;
@@ -181,7 +183,7 @@ class ModelRun {
     Apply(worker, batch);
   }
 
-  // Loads that gain less than a block may be left out.
+  // An answer may leave out loads that gain less than a block.
   void CompareLoads(const NaiveWorker& model, const std::vector<uint64_t>& chain, int64_t tokens,
                     const WorkerMatch& match) {
     const int64_t block = model.groups[0].block_size;
@@ -241,7 +243,7 @@ TEST(PrefixIndexModel, AnswersWhatItsDefinitionSays) {
   for (int64_t step = 0; step < operations && !HasFatalFailure(); ++step) run.Step(step);
   std::cout << "seed " << seed << ": " << operations << " operations, " << run.compared()
             << " answers compared\n";
-  // The comparison means most where a prompt is reusable in part.
+  // The comparison is strongest if a prompt is reusable in part.
   EXPECT_GT(run.partial_hits(), operations / 20);
   EXPECT_GT(run.load_hits(), operations / 20);
   RecordProperty("partial_hits", std::to_string(run.partial_hits()));

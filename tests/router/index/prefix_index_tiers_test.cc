@@ -1,4 +1,5 @@
-// Tiers are kept apart: what leaves one stays in the others, and only GPU blocks make a GPU prefix.
+// The index keeps tiers apart: a block that leaves one tier stays in the others, and only GPU
+// blocks make a GPU prefix.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

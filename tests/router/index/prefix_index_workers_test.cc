@@ -1,4 +1,5 @@
-// Workers come and go: what one holds never shows in another's answer, and nothing stays behind.
+// Workers come and go: the blocks of one worker never appear in another worker's answer, and a
+// removed worker leaves no blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -45,7 +46,7 @@ TEST_F(TwoWorkers, RemovedWorkerIsForgottenExactly) {
   index.RemoveWorker(kA);
   EXPECT_EQ(Tokens(kA), -1);
   EXPECT_EQ(Tokens(kB), 64);
-  // A new worker may take the place of the old one inside the index.
+  // Inside the index a new worker may take the place of the old worker.
   ASSERT_TRUE(index.AddWorker(WorkerId(9), Registered({Full()})).ok());
   EXPECT_EQ(Tokens(WorkerId(9)), 0);
   EXPECT_EQ(index.counters(WorkerId(9)).residencies, 0u);
@@ -99,7 +100,7 @@ TEST(PrefixIndexWorkers, RestartForgetsLearnedGroupsAndKeepsRegisteredOnes) {
   EXPECT_TRUE(index.Groups(kA).empty());
   EXPECT_EQ(index.hash_block_size(kA), 0);
   EXPECT_EQ(index.Groups(kB).size(), 2u);
-  // The engine came back as another model, with one group.
+  // The engine restarted with another model that has one group.
   index.Apply(kA, Batch(StoreFull(Hashes(1, 2), 0)));
   const WorkerId only[] = {kA};
   EXPECT_EQ(index.Match(Hashes(1, 2), 16, 40, only)[0].gpu_tokens, 32);

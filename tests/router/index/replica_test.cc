@@ -1,5 +1,5 @@
-// A replica over real sockets: late joiners get a snapshot, and what goes wrong in the index is
-// found by digests and repaired.
+// A replica works over real sockets: late joiners get a snapshot, and digests find faults in the
+// index, which are repaired.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/replica/replica.h"
 
@@ -88,7 +88,7 @@ class ReplicaTest : public ::testing::Test {
                           std::make_shared<IndexSink>(replica))
                     .ok());
   }
-  // Everything published so far is in the index, and nothing else.
+  // True if the index holds everything that was published, and no other block.
   bool Synced() const {
     return Eventually([this] {
       const SourceStatus status = subscriber->status(kWorker);
@@ -110,7 +110,7 @@ class ReplicaTest : public ::testing::Test {
   PrefixIndex index;
   Replica replica{kWorker, index};
   Held held;
-  std::unique_ptr<Subscriber> subscriber;  // before what its sink uses goes
+  std::unique_ptr<Subscriber> subscriber;  // must end before the members that its sink uses
 };
 
 TEST_F(ReplicaTest, LateJoinerOfALongStreamGetsASnapshot) {
@@ -136,8 +136,8 @@ TEST_F(ReplicaTest, LateJoinerOfAShortStreamGetsAReplay) {
   EXPECT_EQ(status().digest_mismatches, 0u);
 }
 
-// The gap is one that replay cannot fill. The publisher knows what the refused batch said, and a
-// snapshot has it.
+// Replay cannot fill the gap. The publisher knows the content of the refused batch, so a snapshot
+// contains it.
 TEST_F(ReplicaTest, WhatARefusedBatchSaidComesByASnapshot) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
@@ -154,8 +154,8 @@ TEST_F(ReplicaTest, WhatARefusedBatchSaidComesByASnapshot) {
   EXPECT_EQ(status().resets, 0u);
 }
 
-// Where even the tier of a block cannot be written, the publisher has lost its own state
-// too: it says so, and the follower forgets its blocks.
+// If even the tier of a block cannot be encoded, the publisher has lost its own state too. It
+// announces that, and the follower forgets its blocks.
 TEST_F(ReplicaTest, WhatCannotBeKnownIsCleared) {
   StartPublisher(/*ring_batches=*/1000);
   for (uint64_t i = 0; i < 100; ++i) Store(i, 0);
@@ -187,7 +187,8 @@ TEST_F(ReplicaTest, AContradictedStateIsReplaced) {
   Follow();
   ASSERT_TRUE(Synced());
   subscriber->Contradict(kWorker);
-  // By a snapshot; or from the start, if all of it came live before the epoch was asked for.
+  // By a snapshot, or from the start, if all batches came live before the subscriber asked for the
+  // epoch.
   EXPECT_TRUE(Eventually([this] { return status().snapshots + status().resets >= 1; }));
   EXPECT_TRUE(Synced());
 }
@@ -214,7 +215,7 @@ TEST_F(ReplicaTest, ASilentEngineIsHeard) {
   EXPECT_TRUE(Synced());
 }
 
-// What was equal before is not what is held now.
+// A digest that matched before a reset does not hold for the blocks after the reset.
 TEST(Replica, DigestsOfWhatWasForgottenAreForgotten) {
   PrefixIndex index;
   WorkerConfig worker = testing::Registered({});

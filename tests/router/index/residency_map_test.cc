@@ -1,4 +1,4 @@
-// ResidencyMap against its definition: a map from (place, hash) to copies.
+// ResidencyMap agrees with its definition: a map from (place, hash) to copies.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/index/residency_map.h"
 
@@ -27,7 +27,7 @@ std::string Name(const BlockHash& hash) {
   return {hash.bytes().begin(), hash.bytes().end()};
 }
 
-// Hashes of one chain, of whatever form.
+// Hashes of one chain in the given form.
 std::vector<BlockHash> ChainOf(BlockHash::Form form, uint64_t chain, size_t length) {
   std::vector<BlockHash> hashes;
   for (size_t i = 0; i < length; ++i) {
@@ -84,7 +84,7 @@ struct ResidencyMapTest : ::testing::Test {
     map.Publish();
     map.Tidy();
   }
-  // REQUIRES: all is committed.
+  // REQUIRES: all changes are committed.
   void Sweep(size_t runs) {
     if (!places.sweeping()) {
       if (!places.BeginSweep()) return;
@@ -95,7 +95,7 @@ struct ResidencyMapTest : ::testing::Test {
     places.EndSweep();
   }
 
-  // REQUIRES: all is committed.
+  // REQUIRES: all changes are committed.
   Held Contents() const {
     Held contents;
     map.ForEach([&](PlaceId place, const BlockHash& hash, uint32_t copies) {
@@ -118,7 +118,7 @@ struct ResidencyMapTest : ::testing::Test {
         });
     return seen;
   }
-  // As the writer has it.
+  // The walk that the writer's own map predicts.
   Seen Expected(std::span<const BlockHash> chain) const {
     Seen seen;
     for (PlaceId place = 0; place < places.size(); ++place) {
@@ -163,8 +163,8 @@ TEST_F(ResidencyMapTest, EqualNumbersOfOtherFormsAreOtherHashes) {
   EXPECT_FALSE(map.Holds(negative, place));
 }
 
-// What a closed place had must not be met again under the number's next owner, wherever the sweep
-// stood when a run with some of it was written anew.
+// A place is closed and its number gets a new owner. The entries of the closed place must not
+// appear under the new owner, wherever the sweep stood when a run with some of them was rewritten.
 TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepTakesNothingClosedAlong) {
   const PlaceId stays = Open();
   const PlaceId leaves = Open();
@@ -174,7 +174,7 @@ TEST_F(ResidencyMapTest, ARunThatMovesBehindTheSweepTakesNothingClosedAlong) {
   Add(stays, late);
   Add(leaves, std::span(late).first(4));
   Commit();
-  Remove(stays, early);  // frees a run's number below that of `late`
+  Remove(stays, early);  // frees the number of a run below that of `late`
   Commit();
   epochs.Collect();
   Close(leaves);
@@ -225,7 +225,7 @@ TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
     for (size_t op = pick(4); op > 0; --op) {
       const auto& chain = chains[pick(kChains)];
       const size_t begin = pick(chain.size());
-      // Some batches touch much, most little.
+      // Half of the operations may be large, the others are small.
       const size_t length = std::min(chain.size() - begin, 1 + pick(pick(2) == 0 ? 100 : 10));
       const auto part = std::span(chain).subspan(begin, length);
       const PlaceId place = open[pick(kPlaces)];
@@ -238,7 +238,7 @@ TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
         Remove(place, backwards);
       }
     }
-    if (pick(6) == 0) {  // a chain of which little stays: its runs are written anew
+    if (pick(6) == 0) {  // removes most of a chain, so its runs are rewritten
       const auto& chain = chains[pick(kChains)];
       for (const PlaceId place : open) {
         for (size_t i = 0; i < chain.size(); ++i) {
@@ -255,7 +255,7 @@ TEST_P(ResidencyMapModelTest, HoldsWhatItsDefinitionHolds) {
       largest = std::max(largest, place);
     }
     Commit();
-    epochs.Collect();  // numbers of runs come back at once
+    epochs.Collect();  // makes numbers of runs reusable immediately
     Sweep(pick(6));
     ASSERT_EQ(Walked(watched), Expected(watched)) << "step " << step;
     if (step % 10 == 0) {

@@ -1,3 +1,4 @@
+// Shard sizes grow by about an eighth and are whole pieces.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/index/shard_size.h"
 
@@ -20,7 +21,7 @@ TEST(ShardSizeTest, EachIsAboutAnEighthLargerAndInWholePieces) {
       EXPECT_GE(larger * 100ull, size * 106ull) << size;
     }
   }
-  // So that a table of 2^36 keys, which is all that locators can tell apart, has room.
+  // A table of 2^36 keys must have room. Locators cannot distinguish more keys.
   EXPECT_GE(kShardSizes[last], kMaxShardBuckets / 9 * 8);
   EXPECT_EQ(PiecesOf(0), 0u);
   EXPECT_EQ(PiecesOf(1), 1u);

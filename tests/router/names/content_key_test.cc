@@ -1,4 +1,4 @@
-// Content keys: what differs has another key, however it is computed.
+// Different contents have different keys, whatever code path computes the keys.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/content_key.h"
 
@@ -20,7 +20,7 @@ std::vector<TokenId> RandomTokens(std::mt19937_64& random, size_t count) {
   std::vector<TokenId> tokens(count);
   for (TokenId& token : tokens) {
     token = static_cast<TokenId>(random() % 150000);
-    // Ids that do not fit the lanes, or 32 bits, and negative ones.
+    // Token ids that do not fit the lanes, ids that do not fit 32 bits, and negative ids.
     switch (random() % 64) {
       case 0:
         token = static_cast<TokenId>(random());
@@ -145,7 +145,7 @@ TEST(ContentKeys, TheSecretDecides) {
   std::mt19937_64 random(4);
   const std::vector<TokenId> tokens = RandomTokens(random, 64);
   EXPECT_EQ(keys.Extend(keys.Root({}), tokens), same.Extend(same.Root({}), tokens));
-  // Neither the keys nor the differences of two processes have anything in common.
+  // Two processes have neither keys nor differences of keys in common.
   std::set<ContentKey> differences;
   for (size_t i = 1; i < tokens.size(); ++i) {
     const auto first = std::span(tokens).first(i);
@@ -154,7 +154,7 @@ TEST(ContentKeys, TheSecretDecides) {
   EXPECT_EQ(differences.size(), tokens.size() - 1);
 }
 
-// One change each of many prefixes: a token, its position, the length, salt, LoRA, an item.
+// Makes one change each to many prefixes: a token, its position, the length, salt, LoRA, an item.
 TEST(ContentKeys, NeighboursNeverShareAKey) {
   const ContentKeys keys(kSecret);
   std::mt19937_64 random(5);

@@ -1,5 +1,5 @@
-// Content is more than tokens: LoRA, salt and multimodal items enter the key. What cannot be told
-// is not promised.
+// LoRA, salt and multimodal items enter the content key besides tokens. The index does not promise
+// blocks whose content the events do not determine.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -74,7 +74,7 @@ TEST(ContentNamingContent, AnItemCountsFromWhereItBegins) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 4);
 }
 
-// vLLM hashes a block that output tokens complete with the last of several items alone.
+// If output tokens complete a block with several items, vLLM hashes it with the last item alone.
 TEST(ContentNamingContent, SeveralItemsThatEndInABlockAreHidden) {
   ContentWorker worker;
   const ExtraKeys two{ExtraKey::Item("a", 0), ExtraKey::Item("b", 2)};

@@ -1,4 +1,4 @@
-// Names learned from the events of engines and connectors in the field, from their bytes on.
+// The index learns names from the event bytes of engines and connectors in the field.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@
 namespace kvcast::testing {
 namespace {
 
-// Bytes of hex digits; blanks are left out.
+// Bytes of hex digits; blanks are ignored.
 std::vector<uint8_t> Bytes(std::string_view hex) {
   std::string digits;
   for (const char c : hex) {
@@ -80,7 +80,8 @@ TEST(ContentNamingField, SglangHostTierIsApart) {
   EXPECT_EQ(worker.residencies_by_tier(), (std::array<uint64_t, kTiers>{1, 2, 0}));
 }
 
-// SGLang's newer stores repeat what is there; older vLLM sends the same bytes for a second copy.
+// SGLang's newer stores repeat blocks that are held. Older vLLM sends the same bytes for a second
+// copy.
 TEST(ContentNamingField, ARepeatIsACopyOrARefreshAsRegistered) {
   FieldWorker copies;
   FieldWorker refreshes({}, {.repeats_are_refreshes = true});
@@ -96,7 +97,7 @@ TEST(ContentNamingField, ARepeatIsACopyOrARefreshAsRegistered) {
   EXPECT_EQ(refreshes.Reusable(Tokens(1, 8)), 8);
 }
 
-// A repeat of a block whose content is not known yet is no second copy either.
+// A repeat of a block whose content is not known yet is not a second copy either.
 TEST(ContentNamingField, ARefreshOfABlockThatWaitsIsOneBlock) {
   ContentWorker worker({}, {.repeats_are_refreshes = true});
   const BlockStored child = StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1));
@@ -121,7 +122,7 @@ TEST(ContentNamingField, SglangMapsWithASalt) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
 }
 
-// Eight elements, the last a metadata map: {"cache_salt": "tenant"}.
+// Eight elements; the last is a metadata map: {"cache_salt": "tenant"}.
 TEST(ContentNamingField, SglangArraysWithMetadata) {
   FieldWorker worker;
   worker.Receive(
@@ -143,7 +144,8 @@ TEST(ContentNamingField, SglangPairs) {
   EXPECT_EQ(worker.Reusable({1, 2, 3, 4, 5}), 0);
 }
 
-// LMCache: a signed hash, the parent 0 for the root, medium "CPU" or a device; it never removes.
+// LMCache sends signed hashes, parent 0 for the root, and medium "CPU" or a device. It never
+// removes.
 TEST(ContentNamingField, LmcacheStoresAreNeverOfTheGpu) {
   FieldWorker worker({}, {.zero_parent_is_root = true, .repeats_are_refreshes = true});
   // ["BlockStored", [-2], 0, [1, 2, 3, 4], 4, nil, "CPU"]
@@ -160,7 +162,7 @@ TEST(ContentNamingField, LmcacheStoresAreNeverOfTheGpu) {
   EXPECT_EQ(worker.residencies_by_tier(), (std::array<uint64_t, kTiers>{0, 1, 1}));
 }
 
-// An offloading connector's placeholder: no tokens, block size 0, parent nil.
+// A placeholder of an offloading connector: no tokens, block size 0, parent nil.
 TEST(ContentNamingField, PlaceholdersOfTheCpuAreNamedByTheirHash) {
   FieldWorker worker;
   worker.Receive(kSglangStore);

@@ -1,6 +1,6 @@
-// Streams that no engine sends: hashes, parents, tokens and sizes at random. And streams that would
-// cost a careless reader time or memory without end: each test takes milliseconds, and minutes
-// where one event costs as much as all that is known.
+// Naming survives streams that no engine sends: hashes, parents, tokens and sizes at random. It
+// also bounds the time and memory for streams that would exhaust a careless reader. Each cost test
+// takes milliseconds; it would take minutes if one event cost as much as all known blocks.
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 #include <map>
@@ -36,7 +36,8 @@ std::optional<ExtraKeys> RandomExtraKeys(Random& random) {
   }
 }
 
-// Of a block size that the index takes: what it refuses, it cannot find again to remove.
+// A store with a block size that the index accepts. If the index refused it, a remove could not
+// find it.
 BlockStored RandomStore(Random& random) {
   const uint64_t group = Pick(random, 0, 2);
   const uint64_t largest = group == 0 ? 2 : group == 1 ? 0 : 1;
@@ -117,7 +118,7 @@ TEST(ContentNamingHostile, TokensChangeNothingOfWhatIsHeld) {
   }
 }
 
-// One prompt of a block for each number.
+// A prompt of one block for each number.
 BlockStored OwnPrompt(int64_t number, TokenId first_token) {
   return StoreTokens({Hash(static_cast<uint64_t>(number))}, {first_token, number, 0, 0});
 }
@@ -132,7 +133,7 @@ TEST(ContentNamingCost, AContradictionCostsTheSameHoweverMuchIsKnown) {
   EXPECT_EQ(worker.counters().unnamed_gpu, uint64_t{kContradictions});
 }
 
-// Every hash of the store contradicts what was said of it.
+// Every hash of the store contradicts its earlier content.
 TEST(ContentNamingCost, AStoreFullOfContradictionsIsTakenInOneGo) {
   constexpr int64_t kHashes = 20'000;
   ContentWorker worker({Full(4)});
@@ -145,7 +146,7 @@ TEST(ContentNamingCost, AStoreFullOfContradictionsIsTakenInOneGo) {
   EXPECT_EQ(worker.counters().unnamed_gpu, uint64_t{kHashes});
 }
 
-// All of them wait for one parent, each behind the one before.
+// All blocks wait for one parent, each block after the previous block.
 TEST(ContentNamingCost, ALongChainThatWaitedIsNamedInOneGo) {
   constexpr int64_t kStores = 4000;
   ContentWorker worker({Full(4)});

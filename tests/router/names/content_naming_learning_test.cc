@@ -1,4 +1,4 @@
-// The content of an engine hash is learned from token ids and parents.
+// The index learns the content of an engine hash from token ids and parents.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -64,7 +64,8 @@ TEST(ContentNamingLearning, BlocksBehindAKnownHashNeedNoParent) {
   EXPECT_EQ(worker.counters().ambiguous, 0u) << "the parent was known from behind";
 }
 
-// A parent that a store has told from behind names what waits for it, and what comes later.
+// A store can determine the content of its parent. The parent then names the blocks that wait for
+// it, and later children.
 TEST(ContentNamingLearning, AParentThatIsToldFromBehindNamesItsOtherChildren) {
   ContentWorker worker({Full(8), Full(4)});
   worker.Apply(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 0, 8));
@@ -121,7 +122,7 @@ TEST(ContentNamingLearning, HashesOfAnyFormAreLearned) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
 }
 
-// SGLang sends hashes as signed integers: about every other one is negative.
+// SGLang sends hashes as signed integers: about half of them are negative.
 TEST(ContentNamingLearning, HashesOfAllFormsMakeOneChain) {
   const std::vector<uint8_t> digest(32, 0xAB);
   const std::vector<BlockHash> hashes = {
@@ -150,7 +151,7 @@ TEST(ContentNamingLearning, TheZeroParentIsTheRootOnlyWhereTold) {
   ContentWorker told({}, {.zero_parent_is_root = true});
   told.Apply(store);
   EXPECT_EQ(told.Reusable(Tokens(1, 4)), 4);
-  // Unless a block has that hash.
+  // If a block has that hash, the hash is not the root.
   told.Apply(StoreTokens({Hash(0)}, Tokens(50, 4)));
   told.Apply(StoreTokens({Hash(2)}, Tokens(54, 4), Hash(0)));
   EXPECT_EQ(told.Reusable(Tokens(50, 8)), 8);

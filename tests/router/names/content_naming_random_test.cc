@@ -1,7 +1,8 @@
-// Queries by content against real engines: random configurations and traffic, every hash replaced
-// by an opaque random one. The answer never exceeds the engine's own lookup, and equals it unless
-// the hit needs a block whose content is said not to be known. Of an engine of which nothing is
-// told, an answer that nothing unknown could change is the engine's own.
+// Queries by content agree with real engines of random configurations under random traffic, with
+// every hash replaced by an opaque random hash. The answer never exceeds the engine's own lookup.
+// It equals the lookup unless the hit needs a block whose content the answer reports as unknown. If
+// an engine has no registered properties, an answer that no unknown property could change equals
+// the engine's lookup.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iostream>
@@ -33,11 +34,11 @@ GroupSpec RandomGroup(Random& random) {
   }
 }
 
-// The choices that a run draws from.
+// The options that a run draws from.
 struct Kind {
-  bool knows_rule = false;     // the router is told which blocks the engine caches
+  bool knows_rule = false;     // the router knows which blocks the engine caches
   bool full_at_unit = false;   // some group announces every unit
-  bool windows_alone = false;  // beside a full group of any block size, all retained
+  bool windows_alone = false;  // with a full group of any block size, all blocks retained
   bool images = true;
   bool told = true;  // the router knows the groups
 };
@@ -71,7 +72,7 @@ CacheConfig RandomConfig(Random& random, const Kind& kind) {
   return config;
 }
 
-// An engine, and a router that sees only its events under opaque hashes.
+// An engine, and a router that sees only its events, with opaque hashes.
 class Pair {
  public:
   Pair(Random& random, const CacheConfig& config, const Kind& kind)
@@ -101,7 +102,7 @@ class Pair {
   int64_t compared = 0;
   int64_t hits = 0;
   int64_t below = 0;
-  int64_t settled = 0;  // nothing that is not known could change the answer
+  int64_t settled = 0;  // answers that no unknown property could change
 
  private:
   BlockHash Opaque(const BlockHash& hash) {
@@ -168,7 +169,7 @@ class Pair {
     std::erase_if(unnamed, [this](uint64_t hash) {
       return index_.ContentOf(kWorker, BlockHash::FromUnsigned(hash)) != kUnnamed;
     });
-    // EAGLE looks a block further and gives it up, once per group that looks.
+    // With EAGLE each group looks one block further and drops that block.
     const int64_t further = 4 * engine_.config().scheduler_block_size;
     const int64_t units = std::min<int64_t>((hit + further) / engine_.config().hash_block_size,
                                             std::ssize(request.chain));
@@ -177,7 +178,7 @@ class Pair {
                        [&](const BlockHash& hash) { return unnamed.contains(hash.integer()); });
   }
 
-  // Every hash that is cached is in the index, named or not.
+  // Every cached hash is in the index, with or without a name.
   void CheckResidency() {
     const IndexCounters counters = index_.counters(kWorker);
     EXPECT_EQ(counters.residencies, engine_.cached());
@@ -232,13 +233,13 @@ TEST(ContentNamingRandom, NeverExceedsTheEnginesLookupWithoutTheSparseRule) {
   RunSeeds(1000, 120, {.knows_rule = false});
 }
 
-// But for blocks behind one whose name a clear has taken.
+// Exception: blocks after a block whose name a clear has removed.
 TEST(ContentNamingRandom, EqualsTheEnginesLookupWhereAGroupAnnouncesEveryUnit) {
   const Totals totals = RunSeeds(2000, 120, {.full_at_unit = true, .images = false});
   EXPECT_LE(1000 * totals.below, totals.hits);
 }
 
-// But for blocks between two that no other group names.
+// Exception: blocks between two blocks that no other group names.
 TEST(ContentNamingRandom, IsSeldomBelowTheEnginesLookupWhereTheSparseRuleIsKnown) {
   const Totals totals =
       RunSeeds(3000, 120, {.knows_rule = true, .windows_alone = true, .images = false});

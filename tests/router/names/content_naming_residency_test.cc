@@ -1,4 +1,4 @@
-// Copies, removes, clears, restarts and snapshots of blocks whose content is known, or is not.
+// Copies, removes, clears, restarts and snapshots work for blocks with and without known content.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/names/idle_names.h"
 #include "router/names/parked_stores.h"
@@ -26,7 +26,7 @@ TEST(ContentNamingResidency, ARefreshIsNoCopy) {
   EXPECT_EQ(worker.counters().residencies, 0u);
 }
 
-// A refresh keeps its name through the tiers.
+// A refreshed block keeps its name in every tier.
 TEST(ContentNamingResidency, ARefreshOnOneTierIsNoneOnAnother) {
   ContentWorker worker({}, {.repeats_are_refreshes = true});
   BlockStored on_host = StoreTokens({Hash(1)}, Tokens(1, 4));
@@ -38,7 +38,8 @@ TEST(ContentNamingResidency, ARefreshOnOneTierIsNoneOnAnother) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 4);
 }
 
-// vLLM's report mode "full" stores again what a request hit, window blocks that are gone included.
+// vLLM's report mode "full" stores the hit of a request again, including window blocks that are
+// gone.
 TEST(ContentNamingResidency, AReportOfAHitIsNoCopy) {
   ContentWorker worker({Full(4), Window(5, 4)}, {.hit_reports = HitReports::kExpected});
   const auto hashes = Hashes(1, 3);
@@ -165,7 +166,7 @@ TEST(ContentNamingResidency, ARestartForgetsWhatHashesName) {
   worker.Apply(StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1)));
   worker.Apply(StoreTokens({Hash(3)}, Tokens(5, 4), Hash(9)));
   EXPECT_EQ(worker.counters().unnamed, 2u);
-  worker.Apply(StoreTokens({Hash(1)}, Tokens(50, 4)));  // another engine, another meaning
+  worker.Apply(StoreTokens({Hash(1)}, Tokens(50, 4)));  // another engine, another content
   EXPECT_EQ(worker.Reusable(Tokens(50, 4)), 4);
   EXPECT_EQ(worker.counters().ambiguous, 0u);
 }
@@ -191,13 +192,13 @@ TEST(ContentNamingResidency, EventsOfGroupsOutOfRangeAreCounted) {
   EXPECT_EQ(worker.counters().residencies, 0u);
 }
 
-// A publisher sends blocks that the router lost again, without tokens.
+// A publisher sends blocks again that the router lost, without tokens.
 TEST(ContentNamingSnapshot, BlocksKeepTheNamesThatTheStreamGaveThem) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(1), Hash(2), Hash(3)}, Tokens(1, 12)), Remove({Hash(2)}));
   worker.index().BeginHidden(kWorker);
   worker.ApplyHidden(StoreFull({Hash(1)}, 0, 4));
-  worker.ApplyHidden(StoreFull({Hash(2)}, 0, 4));  // it had been evicted
+  worker.ApplyHidden(StoreFull({Hash(2)}, 0, 4));  // the block had been evicted
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 4) << "the visible generation";
   worker.index().SwapHidden(kWorker);
   EXPECT_EQ(worker.Reusable(Tokens(1, 12)), 8);

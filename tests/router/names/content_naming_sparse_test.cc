@@ -1,4 +1,4 @@
-// A store that names fewer hashes than its tokens hold is never placed by a guess.
+// The index never guesses the places of a store that names fewer hashes than its tokens hold.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/names/sparse_span.h"
 #include "tests/support/content_events.h"
@@ -49,7 +49,7 @@ TEST(ContentNamingSparse, OneHashOfFourBlocksIsNotGuessed) {
   EXPECT_EQ(worker.index().Match(Hashes(4, 1), 4, 5).at(0).gpu_tokens, 4) << "its hash finds it";
 }
 
-// Stores of small blocks wait until a group of larger ones names the block before them.
+// Stores of small blocks wait until a group of larger blocks names the block before them.
 TEST(ContentNamingSparse, ABlockIsNamedOnceTheOneBeforeIs) {
   ContentWorker worker({Full(8), WindowOf(8)});
   worker.Apply(WithNoExtraKeys(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 0, 8)));
@@ -73,7 +73,7 @@ TEST(ContentNamingSparse, ABlockIsNamedOnceTheOneBeforeIs) {
   EXPECT_FALSE(worker.Knows(Hash(41)));
 }
 
-// What lies between a parent and a block behind a gap may hold an image that the event hides.
+// The tokens between a parent and a block after a gap may hold an image that the event hides.
 TEST(ContentNamingSparse, TokensOfSkippedBlocksAreNotTheirContent) {
   ContentWorker worker({WindowOf(5)},
                        {.sparse_rule = SparseRule{EngineRules::kV021, 4, std::nullopt}});
@@ -103,13 +103,13 @@ TEST(PlaceByCounting, RefusesWhatContradictsItself) {
   }
 }
 
-// Alignment 16 = 4 blocks, window of 2 blocks: blocks 2, 3 of every 4 are cached.
+// Alignment 16 = 4 blocks, window of 2 blocks: blocks 2 and 3 of every 4 are cached.
 TEST(PlaceByRule, DenseRetentionKeepsTheTailOfEveryAlignedBoundary) {
   const SparseRule rule{EngineRules::kMain2026August, 16, std::nullopt};
   Blocks blocks(4, kNoBlock);
   EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
   EXPECT_EQ(blocks, (Blocks{2, 3, 6, 7}));
-  blocks.assign(3, kNoBlock);  // one block had left the window
+  blocks.assign(3, kNoBlock);  // one block has left the window
   EXPECT_TRUE(PlaceByRule(rule, WindowOf(9), 0, 8, blocks));
   EXPECT_EQ(blocks, (Blocks{3, 6, 7}));
 }
@@ -144,7 +144,8 @@ TEST(PlaceByRule, SaysNothingOfKindsWithoutARule) {
   EXPECT_EQ(blocks, (Blocks{kNoBlock}));
 }
 
-// Without extra keys each block of the span shows its content, so that known ones are found in it.
+// Without extra keys each block of the span shows its content, so the index finds known blocks in
+// it.
 BlockStored Plain(BlockStored event) {
   event.extra_keys.reset();
   return event;
@@ -159,7 +160,7 @@ TEST(ContentNamingSparse, ARulePlacesWhatAGroupOfLargerBlocksDoesNotName) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 32)), 32);
 }
 
-// Registered with the wrong rule: it is not used once that shows.
+// The registered rule is wrong. The index stops using it once a store contradicts it.
 TEST(ContentNamingSparse, ARefutedRuleIsNotUsedAgain) {
   ContentWorker worker({Full(16), WindowOf(9)},
                        {.sparse_rule = SparseRule{EngineRules::kV021, 16, std::nullopt}});

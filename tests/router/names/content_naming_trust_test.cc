@@ -1,5 +1,5 @@
-// A hash names one content, and a content has one hash for each block size. What breaks that is not
-// promised.
+// A hash names one content, and a content has one hash per block size. The index does not promise
+// blocks that break this rule.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/names/ambiguous_names.h"
 #include "tests/support/content_events.h"
@@ -51,7 +51,7 @@ TEST(ContentNamingTrust, OneHashTwiceInAStoreIsDoubted) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 4)), 0);
 }
 
-// An old engine that does not send the salts: two tenants, the same tokens.
+// An old engine does not send salts: two tenants have the same tokens.
 TEST(ContentNamingTrust, AContentOfTwoHashesIsNotPromised) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
@@ -64,7 +64,7 @@ TEST(ContentNamingTrust, AContentOfTwoHashesIsNotPromised) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 0) << "the worker has said it";
 }
 
-// The two hashes are held one after the other.
+// The worker holds the two hashes one after the other.
 TEST(ContentNamingTrust, AContentMayGetAnotherHashOnceItIsGone) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)), Remove({Hash(1)}));
@@ -73,7 +73,8 @@ TEST(ContentNamingTrust, AContentMayGetAnotherHashOnceItIsGone) {
   EXPECT_FALSE(worker.Match(Tokens(1, 4)).ambiguous);
 }
 
-// A block whose content was not known turns out to be one that the worker has under another hash.
+// The worker already has another hash for the content that a block of unknown content turns out to
+// have.
 TEST(ContentNamingTrust, AnUnnamedBlockWhoseContentIsTakenStaysUnnamed) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(5)}, Tokens(5, 4), Hash(4)), StoreTokens({Hash(1)}, Tokens(1, 4)));
@@ -100,7 +101,7 @@ TEST(ContentNamingTrust, NoWordOfOneWorkerDecidesAboutAnother) {
   constexpr WorkerId kOther{8};
   ASSERT_TRUE(index.AddWorker(kOther, Registered({Full(4)}, 4)).ok());
   worker.Apply(StoreTokens({Hash(1), Hash(2)}, Tokens(1, 8)));
-  // It lies about the hash, and calls the content by another one.
+  // This worker sends a wrong content for the hash, and uses another hash for the content.
   index.Apply(kOther, Batch(StoreTokens({Hash(1)}, Tokens(90, 4))));
   index.Apply(kOther, Batch(StoreTokens({Hash(7)}, Tokens(1, 4))));
   index.Apply(kOther, Batch(StoreTokens({Hash(7)}, Tokens(60, 4))));
@@ -115,7 +116,7 @@ TEST(ContentNamingTrust, NoWordOfOneWorkerDecidesAboutAnother) {
   EXPECT_TRUE(matches[1].ambiguous);
 }
 
-// Engines before 2026-06 give a prefix another byte string for each block size.
+// Engines before 2026-06 give a prefix a different byte string for each block size.
 TEST(ContentNamingTrust, AnotherHashForAnotherBlockSizeIsNoContradiction) {
   ContentWorker worker({Full(8), Full(4)});
   worker.Apply(StoreTokens({Hash(21)}, Tokens(1, 8), std::nullopt, 0, 8));
@@ -125,7 +126,7 @@ TEST(ContentNamingTrust, AnotherHashForAnotherBlockSizeIsNoContradiction) {
   EXPECT_FALSE(worker.Match(Tokens(1, 8)).ambiguous);
 }
 
-// Beyond the bound nothing of the worker is trusted any more.
+// Beyond the bound the index trusts no name of the worker.
 TEST(ContentNamingTrust, TooManyContradictionsEndAllTrust) {
   ContentWorker worker;
   worker.Apply(StoreTokens({Hash(1)}, Tokens(1, 4)));

@@ -1,5 +1,5 @@
-// Which scheme a source hashes with: found out from its stores, held against its registration, and
-// watched for ever.
+// The detector finds the hash scheme of a source from its stores, compares it with the
+// registration, and keeps checking it.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/scheme_detector.h"
 
@@ -204,7 +204,7 @@ TEST(SchemeRegistration, BadConfigurationsAreRefused) {
   EXPECT_FALSE(SchemeDetector::Create(period).ok());
 }
 
-// Bytes on the wire give the parent whole: algorithm and unit show without the root.
+// Byte hashes contain the whole parent, so stores without the root show algorithm and unit.
 TEST(SchemeBehindTheRoot, BytesTellAlgorithmAndUnitButNoSeed) {
   const EngineScheme engine{.algorithm = HashAlgorithm::kXxhash, .form = EventHashForm::kBytes};
   const auto prompt = SchemeTokens(64, 1);
@@ -258,7 +258,7 @@ TEST(SchemeBehindTheRoot, UnknownSeedStaysReportedWhateverFollows) {
   }
 }
 
-// Integers give 8 bytes of the parent: a chain is followed from the root.
+// Integer hashes contain 8 bytes of the parent, so the detector follows a chain from the root.
 TEST(SchemeBehindTheRoot, IntegersAreFollowedFromVerifiedBlocks) {
   const auto prompt = SchemeTokens(96, 1);
   SchemeDetectorConfig config;
@@ -309,7 +309,7 @@ TEST(SchemeSampling, StoresAtTheRootAndBehindItHaveTheirOwnTurns) {
   EXPECT_EQ(detector.counters().tested, 5u + 15u);
 }
 
-// Stores behind the root fit under any seed: they must not take the turns of those at the root.
+// Stores behind the root fit under any seed. They must not take the samples of stores at the root.
 TEST(SchemeSampling, RootsAreSampledHoweverFewTheyAre) {
   const EngineScheme before{.seed = "0", .form = EventHashForm::kBytes};
   const EngineScheme after{.seed = "42", .form = EventHashForm::kBytes};
@@ -336,7 +336,7 @@ TEST(SchemeSampling, CostIsBoundedWhateverTheStoresHold) {
   const uint64_t first = detector.counters().hashes;
   detector.Observe(store);
   EXPECT_EQ(detector.counters().hashes - first,
-            8 + static_cast<uint64_t>(kMaxFollowedUnits));  // the first block, two behind it
+            8 + static_cast<uint64_t>(kMaxFollowedUnits));  // the first block, and two after it
 }
 
 TEST(SchemeSampling, UnknownSchemeIsTriedInFullOnlyNowAndThen) {

@@ -1,4 +1,4 @@
-// For which kinds of key a scheme is proven, and in which form: each kind by its own stores alone.
+// The detector proves a scheme for each kind of key and its form from stores of that kind alone.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -52,7 +52,7 @@ HashInputs Embeddings() {
   return inputs;
 }
 
-// The first four blocks of prompt number `n`, which goes on.
+// The first four blocks of prompt number `n`, which continues after them.
 BlockStored Store(const EngineScheme& engine, int64_t n, const HashInputs& inputs = {}) {
   return DenseStore(engine, SchemeTokens(80, 1000 * n), 0, 4, 16, inputs);
 }
@@ -126,7 +126,7 @@ TEST_P(EveryForm, KeysFirstSeenAtTheRootProveAllAtOnce) {
   }
 }
 
-// The chain that a proof promises is the engine's.
+// The proven form gives the chain of the engine.
 TEST_P(EveryForm, ProvenFormGivesTheChainOfTheEngine) {
   const auto tokens = SchemeTokens(80, 7000);
   for (const Kind& keyed : KeyedKinds()) {
@@ -162,7 +162,7 @@ TEST(SchemeKinds, LookaheadThatTheHashesIgnoreIsNoProof) {
   detector.Observe(Event(store));
   EXPECT_EQ(detector.verdict().state, SchemeState::kUnknown);
   EXPECT_EQ(detector.counters().mismatched, 1u);
-  // Hashes that cover a token that is not sent fit as little.
+  // Hashes that cover an unsent token do not fit either.
   BlockStored silent = Store({.chain = {.lookahead = 1}}, 2);
   silent.lookahead.reset();
   detector.Observe(Event(silent));
@@ -206,7 +206,7 @@ TEST(SchemeKinds, AnAdapterWhosePathIsNotToldStaysOpenUnlessItsKeysAreBare) {
   EXPECT_EQ(ProofOf(detector, KeyKind::kLora), KeyProof::kBare);
 }
 
-// A name may stand for two paths: one of them fits, and the other is at no other kind's cost.
+// A name may stand for two paths. One path fits, and the other path refutes only its own kind.
 TEST(SchemeKinds, AnotherPathOfAnAdapterRefutesItAlone) {
   const EngineScheme engine{.chain = kTagged};
   SchemeDetector detector = KindDetector();
@@ -267,7 +267,7 @@ TEST(SchemeKinds, AContradictionOfAPlainStoreTakesItsProof) {
   EXPECT_EQ(ProofOf(detector, KeyKind::kPlain), KeyProof::kRefuted);
   EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
   EXPECT_EQ(detector.counters().contradictions, 1u);
-  // One that lies in a later block.
+  // The wrong token lies in a later block.
   detector.Observe(Store({}, 3));
   EXPECT_EQ(ProofOf(detector, KeyKind::kPlain), KeyProof::kProven);
   wrong = Store({}, 4);
@@ -313,7 +313,7 @@ TEST(SchemeKinds, OneStoreInAPeriodOfEachKind) {
   EXPECT_EQ(detector.counters().tested - tested, 4u * (1 + KeyedKinds().size()));
 }
 
-// For any period, a store without keys is no turn of one with keys.
+// With any period, a store without keys takes no sample of a store with keys.
 TEST(SchemeKinds, StoresWithKeysDoNotTakeTheTurnsOfPlainOnes) {
   SchemeDetector detector = KindDetector(KindConfig(2));
   for (int64_t n = 0; n < 10; ++n) {

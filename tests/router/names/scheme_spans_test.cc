@@ -1,4 +1,4 @@
-// Spans that announce some of their blocks: that their hashes come up in order proves a scheme.
+// A span that announces only some of its blocks proves a scheme if their hashes occur in order.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ SchemeDetector SpanDetector(uint64_t period = 1) {
   return SchemeDetector::Create(config).value();
 }
 
-// Blocks `announced` of the first 32 of prompt number `n`.
+// Announces the blocks `announced` of the first 32 blocks of prompt number `n`.
 BlockStored Span(const EngineScheme& engine, int64_t n, const std::vector<size_t>& announced,
                  const HashInputs& inputs = {}) {
   const auto tokens = SchemeTokens(33 * 16, 10000 * n);
@@ -95,7 +95,7 @@ TEST(SchemeSpans, AdapterAndSaltOfTheFirstBlockAreRead) {
   EXPECT_EQ(detector.counters().matched, 2u);
 }
 
-// The salt of a first block that is not announced is in no event: no proof, and no contradiction.
+// If the first block is not announced, no event contains its salt: no proof and no contradiction.
 TEST(SchemeSpans, KeysOfBlocksThatWereNotAnnouncedProveNothing) {
   HashInputs salted;
   salted.cache_salt = "tenant";
@@ -116,8 +116,8 @@ TEST(SchemeSpans, ItemsOfIncompleteSpansAreNotRead) {
   EXPECT_EQ(detector.counters().skipped[static_cast<size_t>(SchemeSkip::kUnresolvedKeys)], 1u);
 }
 
-// Where nothing but incomplete spans comes, too many misses take the proof, and the next fit gives
-// it back.
+// If a stream has only incomplete spans, too many misses revoke the proof, and the next fit
+// restores it.
 TEST(SchemeSpans, MissesTakeTheProofWhereNoCompleteStoreHolds) {
   SchemeDetector detector = SpanDetector();
   detector.Observe(Span({}, 1, kTail));

@@ -1,4 +1,4 @@
-// Which stores can test a scheme, and which cannot and therefore never speak against one.
+// Some stores can test a scheme. A store that cannot test it never contradicts it.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ SchemeDetector Matched(const EngineScheme& scheme) {
   return detector;
 }
 
-// The detector's counts for one store more: +1 in exactly one of them.
+// The change of the detector's counts by one more store: exactly one count grows by 1.
 enum class Outcome { kMatched, kMismatched, kInconclusive, kSkipped };
 Outcome OutcomeOf(SchemeDetector& detector, const BlockStored& store) {
   const SchemeCounters before = detector.counters();
@@ -48,7 +48,7 @@ void ExpectSkipped(const BlockStored& store, SchemeSkip reason) {
   EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
 }
 
-// Of another seed: a mismatch, were it tested.
+// A store with another seed. If it is tested, it is a mismatch.
 BlockStored Foreign() { return DenseStore({.seed = "nobody knows"}, SchemeTokens(64, 1), 0, 4); }
 
 TEST(SchemeStores, OtherTiersAnnounceChunksOfTheirOwn) {
@@ -121,14 +121,14 @@ TEST(SchemeStores, TooManyUnitsInABlock) {
             Outcome::kSkipped);
 }
 
-// Other units might still have fitted: that is no proof.
+// Untested units might still fit, so there is no proof.
 TEST(SchemeStores, BlocksWithUnitsThatWereNotTriedProveNothing) {
   SchemeDetector detector = Matched(kPickle);
   const EngineScheme foreign{.seed = "nobody knows", .unit = 512};
   EXPECT_EQ(OutcomeOf(detector, testing::RootStore(foreign, 2)), Outcome::kInconclusive);
 }
 
-// Layouts before extra_keys: a fit is a fit, a miss may be a salt that was not sent.
+// Layouts before extra_keys: a fit is a fit, but a miss may be an unsent salt.
 TEST(SchemeStores, KeysThatWereNotSentProveNothing) {
   HashInputs inputs;
   inputs.lora_name = "adapter";
@@ -177,7 +177,7 @@ TEST(SchemeStores, AStreamWithoutTokenIdsCannotBeVerified) {
   EXPECT_EQ(unnamed.verdict().state, SchemeState::kMatched);
 }
 
-// One unit a block: the keys of the event are those of the hash.
+// One unit per block: the keys of the event are the keys of the hash.
 TEST(SchemeKeys, EveryKindOfKeyWhereAUnitIsABlock) {
   HashInputs inputs;
   inputs.lora_name = "adapter";
@@ -202,7 +202,7 @@ TEST(SchemeKeys, WrongKeysSpeakAgainstTheScheme) {
   EXPECT_EQ(OutcomeOf(detector, store), Outcome::kMismatched);
 }
 
-// Whether two equal identifiers are one Python object shows in the hash alone.
+// Only the hash shows whether two equal identifiers are one Python object.
 TEST(SchemeKeys, EqualIdentifiersMayBeOneObjectOrTwo) {
   for (const uint32_t tag : {0u, 1u}) {
     HashInputs inputs;
@@ -213,7 +213,8 @@ TEST(SchemeKeys, EqualIdentifiersMayBeOneObjectOrTwo) {
   }
 }
 
-// A unit that was completed by sampled tokens knows its last item only; the event lists all.
+// If sampled tokens complete a unit, its hash covers only the last item, but the event lists all
+// items.
 TEST(SchemeKeys, ItemsOfABlockThatGrewAreReadBothWays) {
   HashInputs inputs;
   inputs.mm_items = {{"first", 17, 3}, {"last", 22, 4}};
@@ -236,14 +237,14 @@ TEST(SchemeKeys, BlocksOfSeveralItemsProveNothing) {
   EXPECT_EQ(detector.verdict().state, SchemeState::kMatched);
 }
 
-// Several units a block: texts are told by unit, items and embeddings are not.
+// Several units per block: texts are assigned to units, but items and embeddings are not.
 TEST(SchemeKeys, AdapterAndSaltAreToldByUnit) {
   HashInputs adapter;
   adapter.lora_name = "adapter";
   HashInputs salt;
   salt.cache_salt = "tenant";
   HashInputs both = adapter;
-  both.cache_salt = "adapter";  // as the adapter: told apart by lora_name
+  both.cache_salt = "adapter";  // the adapter's name as salt; lora_name separates them
   for (const HashInputs& inputs : {HashInputs(), adapter, salt, both}) {
     SchemeDetector detector = Matched(kFine);
     const auto tokens = SchemeTokens(128, 1);
@@ -274,7 +275,8 @@ TEST(SchemeKeys, ItemsAreNotToldByUnit) {
   }
 }
 
-// Before the unit is known, an image leaves units untried: a right registration must not suffer.
+// Before the unit is known, an image leaves units untested. The test must not refute a right
+// registration.
 TEST(SchemeKeys, ItemsProveNothingAgainstARegistration) {
   HashInputs image;
   image.mm_items = {{"image", 5, 20}};

@@ -1,5 +1,5 @@
-// Streams of stores under a chosen hash scheme: single stores made by hand, and an engine's whole
-// event stream out of a real cache manager.
+// Streams of stores under a chosen hash scheme: single hand-made stores, and the event stream of a
+// real cache manager.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,9 +35,9 @@ inline std::vector<TokenId> SchemeTokens(int64_t count, TokenId first) {
   return tokens;
 }
 
-// Blocks [from, to) of a prompt, announced densely by a group of this block size.
-// The prompt goes on behind them as far as the lookahead reaches. `arrived`: tokens of the prompt
-// when its request came; the rest was appended later. 0: all.
+// Blocks [from, to) of a prompt, announced densely by a group of this block size. The prompt
+// continues after them as far as the lookahead reaches. `arrived`: tokens of the prompt when its
+// request arrived; the other tokens were appended later. 0: all.
 inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<TokenId>& prompt,
                               int64_t from, int64_t to, int64_t block_size = 16,
                               const HashInputs& inputs = {}, size_t arrived = 0) {
@@ -79,7 +79,7 @@ inline BlockStored DenseStore(const EngineScheme& scheme, const std::vector<Toke
   return store;
 }
 
-// The same store with these blocks of the span alone announced, in their order.
+// The same store, announcing only these blocks of the span, in their order.
 inline BlockStored Announcing(const BlockStored& dense, const std::vector<size_t>& blocks) {
   BlockStored store = dense;
   store.block_hashes.clear();
@@ -96,13 +96,13 @@ inline BlockStored Announcing(const BlockStored& dense, const std::vector<size_t
   return store;
 }
 
-// The first block of prompt number `n`; no two are alike.
+// The first block of prompt number `n`. All numbers give different blocks.
 inline BlockStored RootStore(const EngineScheme& scheme, int64_t n) {
   return DenseStore(scheme, SchemeTokens(scheme.unit, 1000 * n), 0, 1, scheme.unit);
 }
 
-// Events of an engine that runs `requests` requests in chunks of 64 tokens: plain ones, and ones
-// with a LoRA adapter, a salt, and an image.
+// Events of an engine that runs `requests` requests in chunks of 64 tokens. Some are plain, some
+// have a LoRA adapter, a salt or an image.
 inline std::vector<Event> EngineStream(const EngineScheme& scheme, std::vector<GroupSpec> groups,
                                        int64_t requests = 8) {
   CacheConfig config;

@@ -1,5 +1,5 @@
-// Properties of a worker that neither its events nor its registration have told, where they could
-// change an answer; and the evidence of reuse in a stream.
+// An answer names the properties of a worker that could change it and that neither events nor
+// registration contain. The stream gives evidence of reuse.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"
 
@@ -89,7 +89,7 @@ TEST(Untold, AChunkSizeIsToldByTheRegistrationAlone) {
   EXPECT_TRUE(Lacks(silent.Match(Tokens(1, 20)), Untold::kChunkSize));
   ASSERT_EQ(silent.Match(Tokens(1, 12)).hit, HitKind::kFull);
   EXPECT_FALSE(Lacks(silent.Match(Tokens(1, 12)), Untold::kChunkSize));
-  // Chunks serve what they do not hold.
+  // Chunked attention can serve tokens that it does not hold.
   EXPECT_TRUE(Lacks(silent.Match(Tokens(500, 12)), Untold::kChunkSize));
   ContentWorker told({}, {.chunk_size = 8});
   told.Apply(store);
@@ -152,7 +152,7 @@ TEST(Untold, ReplayIsToldOrShownByAHitThatIsNoLonger) {
   ContentWorker worker;
   worker.Apply(OfKind(ThreeBlocks(), "mla_attention"), Remove({Hash(1)}));
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 12)), Untold::kReplay)) << "of no hit";
-  // A hit of 8 tokens, and so none of 4.
+  // The stream shows a hit of 8 tokens, but no hit of 4.
   ContentWorker showing;
   showing.Apply(ThreeBlocks(), StoreTokens({Hash(9)}, Tokens(90, 4), Hash(2)));
   EXPECT_FALSE(Lacks(showing.Match(Tokens(1, 12)), Untold::kReplay));
@@ -185,8 +185,8 @@ TEST(Untold, TheReleaseMattersWhereADropMeetsTheEndOfThePrompt) {
   EXPECT_TRUE(Lacks(learned.MatchWhole(Tokens(1, 12)), Untold::kRelease));
 }
 
-// It looks one unit farther from v0.32 on: what the stream shows counts until the engine restarts,
-// and what is registered counts more.
+// From v0.32 on a lookup goes one unit further. A release that the stream shows counts until the
+// engine restarts; a registered release has priority.
 TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
   const std::vector<GroupSpec> groups = {Eagle(Full(4)), Eagle(Window(5, 4))};
   const auto apply = [](ContentWorker& worker) {
@@ -211,7 +211,7 @@ TEST(Untold, TheReleaseThatAStreamShowsIsUsed) {
   EXPECT_EQ(older.MatchWhole(Tokens(1, 12)).gpu_tokens, before);
 }
 
-// A release before partial hits ends them with blocks.
+// Before releases with partial hits, hits end with blocks.
 TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
   const auto mamba = [](BlockStored event) {
     event.group_idx = 1;
@@ -222,12 +222,12 @@ TEST(Untold, HitsInsideMambaBlocksMatterWhereOneEndsThere) {
                mamba(StoreTokens(Hashes(1, 2), Tokens(1, 16), std::nullopt, 1, 8)));
   EXPECT_EQ(worker.Reusable(Tokens(1, 16)), 16);
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "it ends with a block";
-  // The end of a prompt, which full attention stores where no hit ends there too.
+  // Full attention stores the end of a prompt even if no hit ends there.
   worker.Apply(StoreTokens({Hash(3)}, Tokens(17, 4), Hash(2)));
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kAlignment)) << "nor is it said";
 }
 
-// A draft head drops a unit where hits end inside blocks, and else a block.
+// A draft head drops a unit if hits end inside blocks, and otherwise a block.
 TEST(Untold, HitsInsideMambaBlocksMatterBesideADraftHead) {
   WorkerConfig config;
   config.eagle = true;
@@ -246,7 +246,8 @@ TEST(Untold, AMambaGroupOfWhichPartsAloneWereSeenMayHaveLargerBlocks) {
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 16)), Untold::kBlockSize));
 }
 
-// Blocks 1 and 2 are one block of full attention, of which the end of a prompt alone is stored.
+// Blocks 1 and 2 may be one larger block of full attention. The stream has only stores of the ends
+// of prompts.
 TEST(Untold, FullAttentionOfWhichEndsAloneWereSeenMayHaveLargerBlocks) {
   const auto state = OfKind(StoreTokens({Hash(2)}, Tokens(1, 8), std::nullopt, 1, 8), "mamba");
   ContentWorker worker;
@@ -332,7 +333,7 @@ BlockStored WithLookahead(BlockStored event, std::vector<TokenId> behind) {
   return event;
 }
 
-// vLLM's connector describes blocks without the tokens behind them.
+// vLLM's connector describes blocks without the tokens after them.
 TEST(LearnedLookahead, StoresOfLowerTiersWithoutItNameNothing) {
   ContentWorker worker;
   worker.Apply(WithLookahead(StoreTokens({Hash(1)}, Tokens(1, 4)), {5}));
@@ -386,7 +387,7 @@ TEST(LearnedLookahead, AfterNamesOfALowerTierWithoutItNothingIsCertain) {
   EXPECT_TRUE(of_snapshot.Match(Tokens(1, 4), {}, 1).ambiguous);
 }
 
-// The prompt 1 ... 4 and two ways on from there.
+// The prompt 1 ... 4 and two continuations of it.
 BlockStored Parent() { return StoreTokens({Hash(1)}, Tokens(1, 4)); }
 BlockStored Child(int64_t number, int64_t group = 0) {
   return StoreTokens({Hash(static_cast<uint64_t>(100 + number))}, Tokens(100 * number, 4), Hash(1),
@@ -407,7 +408,7 @@ TEST(ReuseEvidence, AnotherChildOfABlockThatWasNotStoredAgainShowsNoDrop) {
   EXPECT_EQ(worker.Match(Tokens(1, 4)).untold, 0u);
 }
 
-// A lookup of states drops nothing for a draft head on the GPU, and a chunk in host memory.
+// On the GPU a lookup of states drops nothing for a draft head. In host memory it drops a chunk.
 TEST(ReuseEvidence, OfAGroupOfStatesTellsNothingOfLoads) {
   const auto loads_lack_eagle = [](const WorkerConfig& config, const std::string& kind) {
     const auto second = [&kind](BlockStored event) {
@@ -482,7 +483,7 @@ TEST(ReuseEvidence, ABlockThatWasAwayShowsNothing) {
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
-// An engine may forget a block beside the request that goes on behind it.
+// An engine may evict a block although the request that extends the block still runs.
 TEST(ReuseEvidence, ABlockThatWasForgottenAndStoredByAnotherShowsNothing) {
   ContentWorker worker;
   worker.Apply(Parent());
@@ -520,7 +521,7 @@ TEST(ReuseEvidence, OneOfTheGroupsOfEqualBlocksShowsItForAll) {
   EXPECT_TRUE(ShowsReuse(worker));
 }
 
-// Prompts of two groups: blocks of 4 tokens in group 0, of 8 in group 1.
+// Prompts of two groups: group 0 has blocks of 4 tokens, group 1 of 8.
 struct TwoSizes {
   ContentWorker worker;
 
@@ -528,7 +529,7 @@ struct TwoSizes {
     return StoreTokens({Hash(hash)}, std::move(tokens), Hash(31), 1, 8);
   }
   TwoSizes() {
-    // Sizes are learned before the first block that shows something.
+    // The index must learn the sizes before the first block that is evidence.
     worker.Apply(StoreTokens({Hash(90)}, Tokens(900, 4)),
                  StoreTokens({Hash(91)}, Tokens(920, 8), std::nullopt, 1, 8));
     worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 8)),
@@ -549,7 +550,7 @@ TEST(ReuseEvidence, ALargerBlockThatBeginsAsNoneBeforeShowsNoDrop) {
   EXPECT_TRUE(sizes.Shows());
 }
 
-// A draft head that takes a smaller block may have taken the one that both begin with.
+// If a draft head drops a smaller block, it may have dropped the block that both begin with.
 TEST(ReuseEvidence, ALargerBlockThatBeginsAsAnotherShowsNothing) {
   TwoSizes sizes;
   std::vector<TokenId> tokens = Tokens(100, 4);
@@ -558,7 +559,7 @@ TEST(ReuseEvidence, ALargerBlockThatBeginsAsAnotherShowsNothing) {
   EXPECT_FALSE(sizes.Shows());
 }
 
-// Its beginnings are not known.
+// The index does not know the beginnings of larger blocks.
 TEST(ReuseEvidence, BesideBlocksWithoutTokensLargerBlocksShowNothing) {
   TwoSizes sizes;
   BlockStored silent = StoreTokens({Hash(50)}, Tokens(500, 4), Hash(2));
@@ -568,7 +569,7 @@ TEST(ReuseEvidence, BesideBlocksWithoutTokensLargerBlocksShowNothing) {
   EXPECT_FALSE(sizes.Shows());
 }
 
-// The blocks before were stored before it was known that hits end inside blocks.
+// The earlier blocks were stored before the index knew that hits end inside blocks.
 TEST(ReuseEvidence, ChildrenOfABlockThatIsOlderThanTheSmallestSizeShowNothing) {
   PrefixIndex index;
   WorkerConfig config;
@@ -589,7 +590,7 @@ TEST(ReuseEvidence, ChildrenOfABlockThatIsOlderThanTheSmallestSizeShowNothing) {
   EXPECT_TRUE(Lacks(match, Untold::kEagle));
 }
 
-// The two blocks behind block 2 are of different groups, and of one prompt.
+// The two blocks after block 2 belong to different groups and to one prompt.
 TEST(ReuseEvidence, ASmallerBlockIsNoSiblingOfALargerOne) {
   ContentWorker worker;
   worker.Apply(StoreTokens(Hashes(1, 2), Tokens(1, 8)),
@@ -601,7 +602,7 @@ TEST(ReuseEvidence, ASmallerBlockIsNoSiblingOfALargerOne) {
   EXPECT_TRUE(Lacks(worker.Match(Tokens(1, 8)), Untold::kEagle));
 }
 
-// A request stores the end of its prompt inside a block, and then the block.
+// A request stores the end of its prompt inside a block, and later the whole block.
 TEST(ReuseEvidence, APrefixInsideABlockIsNoChild) {
   WorkerConfig config;
   config.eagle = false;
@@ -621,7 +622,7 @@ TEST(ReuseEvidence, APrefixInsideABlockIsNoChild) {
   EXPECT_EQ(worker.counters().bad_events, 0u);
 }
 
-// A store of a window may leave out blocks that its request stored elsewhere.
+// A window store may leave out blocks that its request stored elsewhere.
 TEST(ReuseEvidence, BesideFullAttentionWindowsShowNothing) {
   ContentWorker worker;
   const auto windowed = [](BlockStored event) {
@@ -634,7 +635,7 @@ TEST(ReuseEvidence, BesideFullAttentionWindowsShowNothing) {
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
-// Where nothing is dropped, the same child once more is one more request's.
+// If nothing is dropped, a second store of the same child comes from another request.
 TEST(ReuseEvidence, WithoutADropACopyOfAChildShowsAHit) {
   WorkerConfig config;
   config.eagle = false;
@@ -645,7 +646,7 @@ TEST(ReuseEvidence, WithoutADropACopyOfAChildShowsAHit) {
   EXPECT_FALSE(Lacks(worker.Match(Tokens(1, 4)), Untold::kGroups));
 }
 
-// An engine may take shorter hits for none.
+// An engine may ignore shorter hits.
 TEST(ReuseEvidence, AShorterHitIsShownByAShorterHit) {
   ContentWorker worker;
   const auto child = [](uint64_t hash, uint64_t parent, TokenId first) {
@@ -670,7 +671,7 @@ TEST(ReuseEvidence, IsKeptThroughLossesAndForgottenWithTheEngine) {
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
-// Each request that stored the block before may store a child of it now.
+// Each request that stored the block before may store a child of it at this point.
 TEST(ReuseEvidence, ChildrenOfBlocksOfASnapshotShowNothing) {
   ContentWorker worker;
   worker.index().BeginHidden(kWorker);
@@ -682,7 +683,7 @@ TEST(ReuseEvidence, ChildrenOfBlocksOfASnapshotShowNothing) {
   EXPECT_FALSE(ShowsReuse(worker));
 }
 
-// A block that was stored before a loss may have been stored again in it.
+// A block that was stored before a loss may have been stored again during the loss.
 TEST(ReuseEvidence, ALossBetweenTheChildrenShowsNothing) {
   ContentWorker worker;
   worker.Apply(Parent(), Child(1));

@@ -1,3 +1,4 @@
+// GroupTokens keeps the tokens of any number of groups; copies are independent.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/spec/group_tokens.h"
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kMiB = 1 << 20;
 
-// One report a second, each of 100 MB, at these rates in MB/s.
+// One report per second, each of 100 MB, at these rates in MB/s.
 LoadRate Reported(const std::vector<double>& rates) {
   LoadRate rate;
   int64_t now_ms = 0;
@@ -33,9 +33,9 @@ TEST(LoadRate, IsTheMedianOfEnoughReports) {
       {{500, 500}, std::nullopt},
       {{500, 500, 500}, 500},
       {{100, 300, 200}, 200},
-      {{100, 300, 200, 400}, 200},  // the slower one in the middle
-      {{50000, 100, 110}, 110},     // one that is far too fast
-      {{0.5, 100, 110}, 100},       // one that is far too slow
+      {{100, 300, 200, 400}, 200},  // the slower of the middle rates
+      {{50000, 100, 110}, 110},     // one rate is far too fast
+      {{0.5, 100, 110}, 100},       // one rate is far too slow
       {{9000, 9000, 100, 110, 120, 9000, 130}, 130},
   };
   for (const auto& [rates, median] : rows) {
@@ -76,11 +76,11 @@ TEST(LoadRate, AgesAway) {
   LoadRate rate;
   for (const int64_t at_ms : {0, 1000, 2000, 3000}) rate.Note(1e8, 1, at_ms);
   const int64_t life = LoadRate::kLifetimeMs;
-  // Three are younger than the lifetime until the second oldest leaves.
+  // Three reports are younger than the lifetime until the second oldest expires.
   EXPECT_TRUE(rate.bytes_per_second(1000 + life - 1));
   EXPECT_FALSE(rate.bytes_per_second(1000 + life));
   EXPECT_EQ(rate.last_ms(), 3000);
-  // One report does not bring back those that are too old.
+  // A new report does not revive expired reports.
   rate.Note(1e8, 1, 4000 + life);
   EXPECT_FALSE(rate.bytes_per_second(4000 + life));
   EXPECT_EQ(rate.samples(), 1u);
@@ -124,10 +124,10 @@ TEST(LoadRate, TotalsThatFellAreThoseOfANewEngine) {
   EXPECT_EQ(rate.NoteTotals(2e9, 1, 1), LoadReport::kTaken);
   EXPECT_EQ(rate.NoteTotals(4e9, 2, 2), LoadReport::kTaken);
   EXPECT_NEAR(*rate.bytes_per_second(2), 2e9, 1);
-  // The seconds fell too, and more bytes than before were loaded meanwhile.
+  // The seconds decreased too, but more bytes than before were loaded in the meantime.
   EXPECT_EQ(rate.NoteTotals(5e9, 1, 3), LoadReport::kTaken);
   EXPECT_EQ(rate.NoteTotals(10e9, 2, 4), LoadReport::kTaken);
-  EXPECT_NEAR(*rate.bytes_per_second(4), 2e9, 1);  // of 1, 2, 2, 5 and 5 GB/s
+  EXPECT_NEAR(*rate.bytes_per_second(4), 2e9, 1);  // median of 1, 2, 2, 5 and 5 GB/s
 }
 
 TEST(LoadRate, AnImplausibleTotalDoesNotSpoilTheNext) {
@@ -139,7 +139,7 @@ TEST(LoadRate, AnImplausibleTotalDoesNotSpoilTheNext) {
   EXPECT_NEAR(*rate.bytes_per_second(3), 1e9, 1e3);
 }
 
-// The rate is always one of the samples', and fewer than half cannot move it.
+// The rate is always the rate of a sample, and fewer than half of the samples cannot move it.
 TEST(LoadRate, IsBoundedByTheHonestReports) {
   std::mt19937 random(7);
   for (int round = 0; round < 200; ++round) {

@@ -1,4 +1,5 @@
-// The selector sends a prompt where the least is left to do, the same way for the same inputs.
+// The selector sends a prompt to the worker with the least remaining work, and equal inputs give
+// equal choices.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/selector.h"
 
@@ -87,7 +88,7 @@ TEST(SelectWorker, NoCandidateIsCheaperThanAFullHit) {
   EXPECT_EQ(Cost(Holding(1, -5), 100, {}), 100);
 }
 
-// Of a prompt of 100 tokens: 30 on the GPU, up to 50 with host memory, up to 90 with storage.
+// A prompt of 100 tokens: 30 on the GPU, up to 50 with host memory, up to 90 with storage.
 TEST(Cost, LoadedTokensCostWhatTheirTierSays) {
   const struct {
     LoadCosts known;

@@ -1,4 +1,4 @@
-// What was just routed is expected on its worker until an event confirms it or its time is over.
+// A routed prompt is expected on its worker until an event confirms it or its time expires.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/router/speculative_prefixes.h"
 

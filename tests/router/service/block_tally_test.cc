@@ -1,4 +1,4 @@
-// What was announced of each group in each tier, for people to look at.
+// The block tally counts the announced blocks of each group in each tier, for display.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/block_tally.h"
 

@@ -1,5 +1,5 @@
-// Events over HTTP: the client, the state of a source that is polled, and a router that polls and
-// is pushed to.
+// A router polls events over HTTP and accepts pushed events; the client and the state of a polled
+// source work.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -53,7 +53,7 @@ struct Answer {
   int status = 0;
   std::string body;
 };
-// `step` bytes at a time, then the connection ends.
+// Reads `step` bytes at a time, then ends the connection.
 Answer ReadAnswer(const std::string& text, size_t step, size_t body_max = 1000) {
   HttpAnswerReader reader(body_max);
   Answer answer;
@@ -162,7 +162,7 @@ TEST(FeedState, IsSuspectAfterALostAnswerUntilTheNextEvent) {
   EXPECT_EQ(feed.status(30).state, SourceState::kSynced) << "nothing was";
 }
 
-// An engine's HTTP server: POST /kv_cache_events takes the events away.
+// An engine's HTTP server. POST /kv_cache_events takes the events.
 class EventServer {
  public:
   explicit EventServer(bool with_get = false) {
@@ -280,7 +280,7 @@ struct FeedServiceTest : ::testing::Test {
         Client().Post("/v1/query", Json{{"tokens", prompt}}.dump(), "application/json");
     return reply && reply->status == 200 ? Json::parse(reply->body).at("workers") : Json();
   }
-  // The answers once `done` holds for the first worker's; fails after a minute.
+  // Returns the answers once `done` holds for the first worker's answer. Fails after a minute.
   Json AskUntil(const std::vector<TokenId>& prompt, const std::function<bool(const Json&)>& done) {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
     Json workers = Ask(prompt);
@@ -291,7 +291,7 @@ struct FeedServiceTest : ::testing::Test {
     EXPECT_TRUE(done(workers)) << workers.dump();
     return workers;
   }
-  // Value of the sample that starts so; -1: there is none.
+  // Value of the sample whose line starts with `sample`; -1: no such sample.
   double Metric(const std::string& sample) const {
     const std::string page = "\n" + Client().Get("/metrics")->body;
     const size_t at = page.find("\n" + sample + " ");
@@ -303,7 +303,8 @@ struct FeedServiceTest : ::testing::Test {
 
 const auto kSynced = [](const Json& workers) { return workers.at(0).at("state") == "synced"; };
 
-// Each turn: ask, compare with the engine's lookup, run; wait until the router has the events.
+// In each turn: asks the router, compares with the engine's lookup, runs the prompt, and waits
+// until the router has the events.
 void ExpectExact(FeedServiceTest& test, const std::function<void(const std::string&)>& send) {
   PeerEngine engine({PeerFull()}, 64, 3);
   TrtllmWriter writer({.window_sizes = {4096}, .tokens_per_block = kPeerBlock});
@@ -450,7 +451,7 @@ TEST_F(FeedServiceTest, ARemovedSourceIsNotPolledAnyMore) {
   const int polls = server.polls();
   const Json source = {{"name", "engine"},       {"endpoint", server.url()}, {"format", "trtllm"},
                        {"window_sizes", {4096}}, {"tokens_per_block", 4},    {"poll_ms", 1}};
-  // A poll that was under way may have been counted after the other was.
+  // A poll that was in flight may be counted after the deletion.
   EXPECT_LE(server.polls(), polls + 1);
   ASSERT_EQ(Client().Post("/v1/sources", source.dump(), "application/json")->status, 201);
   while (server.polls() < polls + 5) std::this_thread::yield();

@@ -1,4 +1,5 @@
-// The fleet: workers come and go while the rest is followed, and nothing of one that left remains.
+// Workers join and leave the fleet while it follows the others; nothing of a worker that left
+// remains.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/fleet.h"
 

@@ -1,4 +1,4 @@
-// GET /dump: everything that the index holds, once, in bounded pieces.
+// GET /dump returns every block that the index holds, once, in bounded pieces.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/api/index_dump.h"
 
@@ -24,7 +24,7 @@ using kvcast::testing::StoreIn;
 struct IndexDumpTest : ::testing::Test {
   IndexDumpTest() { core.fleet = Fleet::Create({}, core.index, {}).value(); }
 
-  // Nothing listens there: what the worker holds is put into the index.
+  // No publisher listens at the endpoint. The test puts the worker's blocks into the index.
   WorkerId Add(const std::string& name, const std::string& model = "m") {
     RouterSource source;
     source.worker.name = name;
@@ -124,7 +124,8 @@ TEST_F(IndexDumpTest, WorkersOfOneModelAndGroupAreTogether) {
 
 TEST_F(IndexDumpTest, NoWorkersAreAnEmptyObject) { EXPECT_EQ(Text(), "{}\n"); }
 
-// More than may be in memory is read in slices, and nothing falls between them.
+// If a worker holds more than may be in memory, the dump reads it in slices without a gap between
+// them.
 TEST_F(IndexDumpTest, ALargeWorkerIsReadInSlices) {
   const WorkerId worker = Add("a");
   core.index.Apply(worker, Batch(StoreFull(Hashes(1, 5000), 0), StoreFull(Hashes(1, 5000), 1)));
@@ -150,7 +151,8 @@ TEST_F(IndexDumpTest, OneAtATime) {
   EXPECT_EQ(DumpIndex(core, {}).status, 200);
 }
 
-// A worker that leaves meanwhile holds nothing from then on; the document still ends.
+// A worker that leaves during the dump holds no blocks from then on. The document still ends
+// correctly.
 TEST_F(IndexDumpTest, AWorkerMayLeave) {
   Add("a");
   const WorkerId worker = Add("b");

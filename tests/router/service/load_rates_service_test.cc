@@ -1,4 +1,5 @@
-// Two workers hold a prompt in host memory: reports of slow loads turn the choice to the other one.
+// Two workers hold a prompt in host memory; reports of slow loads turn the choice to the other
+// worker.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -23,8 +24,9 @@ using kvcast::testing::Full;
 using kvcast::testing::Hashes;
 using kvcast::testing::StoreIn;
 
-// Of 100 tokens "first" and "second" hold 64 in one tier, "cold" holds none. At 1 GB/s a token is
-// loaded in the time that it is computed in; the configured rate of host memory is ten times that.
+// Of 100 tokens "first" and "second" hold 64 in one tier, "cold" holds none. At 1 GB/s the load of
+// a token takes as long as its computation. The configured rate of host memory is ten times that
+// rate.
 struct LoadRatesServiceTest : ::testing::Test {
   void Start(const std::string& medium) {
     RouterOptions options;
@@ -49,7 +51,7 @@ struct LoadRatesServiceTest : ::testing::Test {
       const auto hashes = i < 2 ? Hashes(1, 4) : Hashes(500, 4);
       ASSERT_TRUE(publishers[i]->Publish(Batch(StoreIn(medium, hashes))).ok());
     }
-    while (!IsThere()) std::this_thread::yield();  // for as long as the test may run
+    while (!IsThere()) std::this_thread::yield();  // longer than the test runs
   }
   httplib::Client Client() const {
     httplib::Client client("127.0.0.1", service->http_port());
@@ -76,7 +78,7 @@ struct LoadRatesServiceTest : ::testing::Test {
     return Post("/v1/route", query.dump()).second;
   }
   std::string Chosen() const { return Route({"first", "second", "cold"}).at("worker"); }
-  // Reports of 1 GB each, in so many seconds.
+  // Sends reports of 1 GB each, loaded in `seconds` seconds.
   void Report(const std::string& worker, const std::string& tier, double seconds) const {
     for (size_t i = 0; i < LoadRate::kEnough; ++i) {
       const Json load = {{"tier", tier}, {"bytes", 1e9}, {"seconds", seconds}};
@@ -118,7 +120,7 @@ TEST_F(LoadRatesServiceTest, TheChoiceTurnsFromASlowTier) {
     EXPECT_EQ(Of(before, "first").at(member), Of(after, "first").at(member)) << member;
   }
   EXPECT_EQ(Of(after, "first").at("reusable_with_cpu_tokens"), 64);
-  // To compute is faster than to load at half the rate.
+  // At half the rate, computing is faster than loading.
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "first");
   for (int i = 0; i < 3; ++i) Report("first", "CPU", 2);
   EXPECT_EQ(Route({"first", "cold"}).at("worker"), "cold");
@@ -164,7 +166,7 @@ TEST_F(LoadRatesServiceTest, BadReportsAreRefusedAndChangeNothing) {
       {R"({"worker": "first", "loads": [{"tier": "CPU", "bytes": 1e9, "seconds": -1}]})", 400},
       {R"({"worker": "first", "loads": [{"tier": "CPU", "bytes": 1e999, "seconds": 1}]})", 400},
       {R"({"worker": "first", "loads": [{"tier": "CPU", "bytes": [[[1]]], "seconds": 1}]})", 400},
-      // One good load beside a bad one.
+      // One good load and one bad load.
       {R"({"worker": "first", "loads": [{"tier": "CPU", "bytes": 1e9, "seconds": 9},
            {"tier": "CPU", "bytes": 1e9}]})",
        400},

@@ -1,4 +1,4 @@
-// A worker's loads cost as its reports say, or else as its source says.
+// The cost of a worker's loads follows its reports, or else the registration of its source.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/load_rates.h"
 
@@ -16,7 +16,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A token is 100 kB and the worker computes 10,000 a second: at 1 GB/s a load takes as long.
+// A token has 100 kB, and the worker computes 10,000 tokens per second. At 1 GB/s a load takes as
+// long as the computation.
 constexpr int64_t kTokenBytes = 100'000;
 constexpr int64_t kPrefill = 10'000;
 
@@ -36,7 +37,7 @@ TEST(LoadRates, CostIsOfWhatIsMeasuredOrElseConfigured) {
   constexpr double kNo = 0;  // not reported
   const struct {
     LoadRateConfig config;
-    double cpu, storage;  // as reported, bytes per second
+    double cpu, storage;  // reported rates, bytes per second
     std::optional<double> cpu_cost, storage_cost;
     const char* why;
   } rows[] = {
@@ -207,7 +208,7 @@ TEST(LoadRateConfig, IsPartOfASource) {
   }
 }
 
-// A source of weight 0.5 counts half of its tokens; the cost of a token stays.
+// With weight 0.5, half of a source's tokens count. The cost of a token is unchanged.
 TEST(LoadRates, DecisionsSayWhatALoadedTokenCosts) {
   RoutingDesk desk({}, [] { return 0.0; });
   QueryAnswer answer;

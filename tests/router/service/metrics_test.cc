@@ -1,4 +1,5 @@
-// The metrics page: every counter of every worker, in a form that Prometheus' own linter accepts.
+// The metrics page contains every counter of every worker in a form that Prometheus' own linter
+// accepts.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/api/metrics.h"
 

@@ -1,4 +1,4 @@
-// Mooncake's event maps, and what the index makes of them.
+// The index applies Mooncake's event maps.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/mooncake_events.h"
 
@@ -105,7 +105,7 @@ class MooncakeStore {
     ASSERT_TRUE(batch.ok()) << batch.status().ToString();
     worker_.index().Apply(kWorker, *batch);
   }
-  // Tokens of a prompt that the CPU, and the storages behind it, could give back.
+  // Tokens of a prompt that the CPU, and the CPU with the storages, could give back.
   std::pair<int64_t, int64_t> Reusable(std::vector<TokenId> tokens,
                                        const HashInputs& inputs = {}) const {
     const WorkerMatch match = worker_.Match(std::move(tokens), inputs);
@@ -139,7 +139,7 @@ TEST(MooncakeEvents, MillisecondsAndRankStayOutOfTheWay) {
   EXPECT_DOUBLE_EQ(batch->ts, 1'790'000'000.25);
 }
 
-// With legacy fields each thing is said twice.
+// With legacy fields the event contains each value twice.
 TEST(MooncakeEvents, LegacyAliasesAddNothing) {
   MooncakeStore store;
   Map event = Stored({1}, {1, 2, 3, 4}, Nil());
@@ -178,7 +178,7 @@ TEST(MooncakeEvents, ARepeatedStoreIsOneBlock) {
   EXPECT_EQ(store.residencies(), 0u);
 }
 
-// A remove may name the object alone.
+// A remove may contain only the object.
 TEST(MooncakeEvents, AnObjectIsRememberedForEachTier) {
   MooncakeStore store;
   const auto key = Text("model@tp_rank:0@pcp0@dcp0@pp_rank:0@group:0@0123456789abcdef");
@@ -208,7 +208,7 @@ TEST(MooncakeEvents, AnObjectIsToldOnceUntilItChanges) {
   EXPECT_EQ(removed.medium, "CPU");
 }
 
-// As today's publisher sends it: seq_hashes are empty, content is nil.
+// As Mooncake's publisher sends it: seq_hashes are empty, content is nil.
 TEST(MooncakeEvents, AnObjectWithoutHashesIsLeftOut) {
   MooncakeStore store;
   Map event = With(Envelope("stored", Text("cpu")), "seq_hashes", Numbers({}));
@@ -292,7 +292,7 @@ TEST(MooncakeEvents, ObjectsAreBounded) {
   EXPECT_EQ(store.counters().refused, 1u);
 }
 
-// A source of the service: what the store holds is told with the tiers.
+// A source of the service: the tiers in an answer include the blocks of the store.
 TEST(MooncakeEvents, ASourceOfTheServiceIsAskedByTokens) {
   PrefixIndex index;
   router::RouterSource config;

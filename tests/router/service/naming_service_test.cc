@@ -1,5 +1,5 @@
-// The service by tokens: blocks are found by their content, by the engine's own hashes where
-// content does not decide, and an answer says whether it is proven.
+// The service answers queries by tokens. It finds blocks by their content, or by the engine's own
+// hashes if content does not decide, and an answer states whether it is proven.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -32,7 +32,8 @@ using kvcast::testing::Registered;
 using kvcast::testing::RootStore;
 using kvcast::testing::Tokens;
 
-// As SGLang sends it: integers of unknown origin; no groups, kinds or extra keys. Pages of 4.
+// As SGLang sends it: integers of unknown origin, no groups, kinds or extra keys. Pages have 4
+// tokens.
 BlockStored SglangStore(std::vector<BlockHash> hashes, std::vector<TokenId> tokens,
                         std::optional<BlockHash> parent = std::nullopt) {
   BlockStored event;
@@ -50,7 +51,7 @@ BlockRemoved SglangRemove(std::vector<BlockHash> hashes) {
   return event;
 }
 
-// Other prompts' first pages: enough for the router to give up on hash schemes.
+// The first pages of other prompts, so many that the router gives up on hash schemes.
 EventBatch OtherPrompts() {
   EventBatch batch;
   for (uint64_t i = 0; i < kSchemeMissesToGiveUp; ++i) {
@@ -133,8 +134,8 @@ TEST_F(NamingServiceTest, WhatTheStreamShowsNeedNotBeTold) {
   EXPECT_EQ(Reusable(20), 8);
 }
 
-// A child that looks new behind a block may have been stored before the router joined, and dropped
-// for a draft head since.
+// A child looks new after a block. But the engine may have stored it before the router joined, and
+// dropped it for a draft head since.
 TEST_F(NamingServiceTest, AStreamThatIsJoinedLateShowsNoReuse) {
   const auto store = [](BlockHash hash, TokenId first, std::optional<BlockHash> parent) {
     return kvcast::testing::StoreTokens({hash}, Tokens(first, 4), parent);
@@ -151,7 +152,7 @@ TEST_F(NamingServiceTest, AStreamThatIsJoinedLateShowsNoReuse) {
   send(first, 7);
   send(second, 8);
   EXPECT_FALSE(shows());
-  // What follows a clear is known from its first block on.
+  // After a clear, all blocks are known from the first block on.
   send(Batch(AllBlocksCleared()), 9);
   send(first, 10);
   send(second, 11);
@@ -159,7 +160,7 @@ TEST_F(NamingServiceTest, AStreamThatIsJoinedLateShowsNoReuse) {
   sources[0]->OnReset(ResetReason::kRestart);
   send(first, 0);
   EXPECT_FALSE(shows());
-  // So may be what was stored in a batch that was lost.
+  // The same holds for blocks that were stored in a lost batch.
   sources[0]->OnReset(ResetReason::kLostBatches);
   send(first, 2);
   send(second, 3);
@@ -246,7 +247,7 @@ TEST_F(NamingServiceTest, AKnownSchemeIsNotNeededForContent) {
   EXPECT_TRUE(AskTokens(100).exact);
 }
 
-// The first block's store is lost: content begins at the root, and hashes do not.
+// The store of the first block is lost. Content keys need the root, but hashes do not.
 TEST_F(NamingServiceTest, AKnownSchemeFindsBlocksWhoseContentIsNotKnown) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
@@ -263,7 +264,7 @@ TEST_F(NamingServiceTest, AKnownSchemeFindsBlocksWhoseContentIsNotKnown) {
   EXPECT_TRUE(answer.exact);
 }
 
-// What a query finds by hash is named beside the next batch, with what waited behind it.
+// The next batch names the blocks that a query finds by hash, and the blocks that wait behind them.
 TEST_F(NamingServiceTest, WhatAQueryFindsByHashIsNamed) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
@@ -276,7 +277,7 @@ TEST_F(NamingServiceTest, WhatAQueryFindsByHashIsNamed) {
   EXPECT_EQ(Ask({.tokens = Tokens(7'000, 100)}).match.unnamed_units, 0);
   Send(Batch(RootStore(scheme, 51)));
   EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u) << "that query met none of them";
-  // It reaches the first three blocks.
+  // The query reaches the first three blocks.
   EXPECT_EQ(AskTokens(49).match.unnamed_units, 3);
   EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 6u) << "a query changes nothing itself";
   Send(Batch(RootStore(scheme, 52)));
@@ -288,7 +289,7 @@ TEST_F(NamingServiceTest, WhatAQueryFindsByHashIsNamed) {
   EXPECT_TRUE(answer.exact);
 }
 
-// Blocks of a worker that joined late have names after the first query for each prompt.
+// The blocks of a worker that joined late get names after the first query for each prompt.
 TEST_F(NamingServiceTest, AWorkerOfUnnamedBlocksIsNamedByQueries) {
   Follow(Registered({Full(16)}), kDefaultDialect);
   const EngineScheme scheme;
@@ -321,7 +322,7 @@ TEST_F(NamingServiceTest, NamesOfAnEngineThatBeganAnewAreNotUsed) {
   };
   const EngineScheme before;
   Send(Batch(RootStore(before, 50), store(before)));
-  // As a query does that is slower than the restart.
+  // The same as a query that takes longer than the restart.
   FoundNames names{.hashes = std::make_shared<std::vector<BlockHash>>(store(before).block_hashes),
                    .contents = std::make_shared<std::vector<ContentKey>>(
                        PromptContents(index.keys(), PromptFromOne(64), 16, 0, {})),
@@ -354,7 +355,7 @@ TEST_F(NamingServiceTest, NamesThatDoNotFitAreDroppedAndCounted) {
   EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u);
 }
 
-// Each scheme costs a chain of the whole prompt. Beyond the budget, the answer says so.
+// Each scheme costs a chain of the whole prompt. Beyond the budget, the answer reports that limit.
 TEST_F(NamingServiceTest, AQueryHashesInSoManyWaysAndNoMore) {
   constexpr int64_t kTokens = 700'000;
   constexpr uint32_t kEngines = 4;
@@ -454,7 +455,7 @@ HashInputs Adapter(std::string path = "") {
 }
 
 struct LoraTest : NamingServiceTest {
-  // An engine that has the first 64 tokens of the prompt in its cache, computed with the adapter.
+  // An engine with the first 64 tokens of the prompt in its cache, computed with the adapter.
   void Serve(ExtraKeyScheme keys, std::map<std::string, std::string> told) {
     Follow(Registered({Full(16)}), kDefaultDialect, std::move(told));
     engine.chain.extra_keys = keys;
@@ -524,7 +525,7 @@ TEST_F(LoraTest, AQueryMayTellThePathOfAnAdapterThatTheRegistrationLacks) {
   EXPECT_TRUE(answer.exact);
 }
 
-// A publisher's batches over sockets into the service and out over HTTP.
+// Batches of a publisher go over sockets into the service, and answers come out over HTTP.
 TEST(NamingServiceOverSockets, AnSglangEngineIsAskedByTokens) {
   PublisherConfig publishing;
   publishing.endpoint = "tcp://127.0.0.1:0";

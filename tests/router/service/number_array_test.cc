@@ -1,4 +1,5 @@
-// The fast way to read a prompt: it takes what a JSON parser would read, or leaves it alone.
+// The fast reader of a prompt accepts the numbers that a JSON parser would read, or leaves the body
+// unchanged.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/json/number_array.h"
 
@@ -96,8 +97,8 @@ TEST(HashArray, IsLeftAloneWhereItIsSomethingElse) {
   }
 }
 
-// Whatever is done to a body: what is taken is what a parser reads, and the rest is as broken as
-// the whole was.
+// For any damage to a body: the accepted part equals the parser's result, and the rest is as broken
+// as the whole body was.
 TEST(NumberArray, AgreesWithAParserOnDamagedBodies) {
 #ifdef KVCAST_THREAD_SANITIZER
   GTEST_SKIP() << "no threads";

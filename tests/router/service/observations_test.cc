@@ -1,4 +1,4 @@
-// What the dashboard shows of the past.
+// Observations keep the recent past for the dashboard.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/observations.h"
 
@@ -115,7 +115,7 @@ TEST_F(ObservationsTest, TheOldestEventsLeaveFirst) {
   }
   const Json oldest = Events({{"since", "0"}, {"limit", "100000"}});
   EXPECT_EQ(oldest["next"], Observations::kEventsMax + 10);
-  EXPECT_EQ(oldest["events"].size(), 500u);  // of one reply
+  EXPECT_EQ(oldest["events"].size(), 500u);  // limit of one reply
   EXPECT_EQ(oldest["events"][0]["seq"], Observations::kEventsMax + 9);
 }
 

@@ -1,6 +1,6 @@
-// A cache manager with a pool that evicts, given random prompts that share prefixes: the engine
-// behind tests of the formats of other peers. It announces a block once, and stores cover the
-// tokens of the blocks that they name, as those peers do.
+// The engine behind tests of other peers' formats: a cache manager with a pool that evicts, and
+// random prompts that share prefixes. As those peers do, it announces a block once, and a store
+// covers the tokens of the blocks that it names.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -32,7 +32,8 @@ class PeerEngine {
                  .value();
   }
 
-  // The next prompt: new, or the beginning of an old one with something else behind it.
+  // Returns the next prompt: a new one, or the beginning of an earlier prompt with another
+  // continuation.
   std::vector<TokenId> NextPrompt() {
     std::vector<TokenId> prompt;
     if (!prompts_.empty() && Below(4) != 0) {
@@ -54,7 +55,7 @@ class PeerEngine {
     cache_->BeginStep();
     return cache_->GetComputedBlocks(request).tokens;
   }
-  // Computes the prompt, ends the request, and gives back what happened.
+  // Computes the prompt, ends the request, and returns the events.
   std::vector<Event> Run(const std::vector<TokenId>& prompt) {
     CacheRequest request = RequestOf(prompt);
     cache_->BeginStep();

@@ -1,5 +1,5 @@
-// The formats of TensorRT-LLM and Mooncake, written and read: the router's answers equal the
-// engine's own lookup, and damaged bytes are refused and counted.
+// With the formats of TensorRT-LLM and Mooncake, the router's answers equal the engine's own
+// lookup; damaged bytes are refused and counted.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -28,7 +28,7 @@ using Json = nlohmann::json;
 
 constexpr int64_t kWholeWindow = 4096;
 
-// By group_idx.
+// Groups in the order of group_idx.
 struct Model {
   std::vector<GroupSpec> groups;
   std::vector<int64_t> windows;
@@ -72,7 +72,7 @@ Write MooncakeBytes() {
   };
 }
 
-// A source, and an index that knows nothing of how the engine hashes.
+// A source, and an index that does not know the engine's hash scheme.
 class Reader {
  public:
   explicit Reader(const RouterSource& config)
@@ -196,7 +196,7 @@ TEST(PeerFormats, WhatAFormatCannotTellIsRefused) {
   EXPECT_TRUE(bytes.empty());
 }
 
-// A stream of batches of which some are cut or have bytes replaced.
+// Sends a stream of batches of which some are cut or have bytes replaced.
 void ExpectDamageIsCounted(const RouterSource& config, const Write& write, uint32_t seed) {
   PeerEngine engine(FullModel().groups, 64, seed);
   Reader reader(config);
@@ -235,8 +235,8 @@ TEST(PeerFormats, DamagedMooncakeIsRefusedAndCounted) {
   }
 }
 
-// Two connectors behind one engine of a hybrid model keep the same blocks in host memory, each its
-// own copy, told apart by `ownership`.
+// Two connectors behind one engine of a hybrid model keep the same blocks in host memory. Each has
+// its own copy; `ownership` distinguishes the copies.
 TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
   RouterSource config;
   config.worker.name = "vllm";
@@ -275,7 +275,8 @@ TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
   EXPECT_EQ(reader.counters().unknown_removes, 0u);
 }
 
-// SGLang's HiCache: a block written through to host memory stays there when the GPU gives it up.
+// SGLang's HiCache: a block that was written through to host memory stays there when the GPU evicts
+// it.
 struct HiCache {
   explicit HiCache(Dialect wire) : dialect(wire), reader(Config()) {}
   static RouterSource Config() {
@@ -333,14 +334,14 @@ TEST(PeerFormats, AClearOfHiCacheEmptiesHostMemoryAndNoStorage) {
   engine.Send(AllBlocksCleared());
   EXPECT_EQ(engine.Answers(), (Answers{0, 0, 12}));
   EXPECT_EQ(engine.reader.counters().residencies, 3u);
-  // vLLM's host memory has another medium, and outlives the clear.
+  // vLLM's host memory has another medium, and a clear does not affect it.
   HiCache vllm(Dialect::kVllm12);
   for (const char* medium : {"GPU", "CPU"}) vllm.Send(InTier(medium, all));
   vllm.Send(AllBlocksCleared());
   EXPECT_EQ(vllm.Answers(), (Answers{0, 12, 12}));
 }
 
-// SGLang's map of a store, with `key` besides its required members.
+// SGLang's map of a store, with `key` in addition to the required members.
 Bytes SglangStore(const char* key, const std::function<void(wire::Writer&)>& value) {
   Bytes bytes;
   wire::Writer out(bytes);

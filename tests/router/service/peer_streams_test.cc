@@ -1,5 +1,5 @@
-// The formats of other peers over sockets: a router follows their publishers, counts the
-// events that it leaves out, and relays the others.
+// A router follows publishers with other peers' formats over sockets. It counts the events that it
+// leaves out, and relays the others.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -83,7 +83,7 @@ struct PeerStreamsTest : ::testing::Test {
     return Metric("kvcast_format_left_out_total{worker=\"peer\",format=\"" + format +
                   "\",reason=\"" + reason + "\"}");
   }
-  // The next batch of the relay.
+  // Returns the next batch of the relay.
   EventBatch Relayed() {
     zmq::message_t frames[3];
     EventBatch batch;
@@ -95,7 +95,7 @@ struct PeerStreamsTest : ::testing::Test {
     EXPECT_TRUE(DecodeBatch(payload, WireLimits(), batch, counts).ok());
     return batch;
   }
-  // A subscriber of the relay hears nothing before its subscription has come.
+  // A subscriber of the relay receives nothing before its subscription has arrived.
   void AwaitRelay(const Write& write) {
     relayed.set(zmq::sockopt::rcvtimeo, 20);
     zmq::message_t frame;

@@ -1,4 +1,4 @@
-// Queries reach workers of any hash scheme: each chain is the worker's own.
+// A query reaches workers of any hash scheme: each worker gets a chain in its own scheme.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/query_engine.h"
 
@@ -28,7 +28,7 @@ std::vector<TokenId> PromptOf(int64_t tokens) {
 }
 
 struct QueryEngineTest : ::testing::Test {
-  // Adds a worker that holds the first `blocks` blocks of PromptOf, hashed its own way.
+  // Adds a worker that holds the first `blocks` blocks of PromptOf, hashed in the given scheme.
   void AddWorker(const std::string& name, HashAlgorithm algorithm, const std::string& seed,
                  int64_t unit, EventHashForm form, int64_t blocks, const HashInputs& inputs = {}) {
     RouterSource config;
@@ -140,7 +140,7 @@ TEST_F(QueryEngineTest, AnotherHashUnitProvesNothing) {
   EXPECT_TRUE(engine.Answer(query, sources).value()[0].exact);
 }
 
-// Registered groups whose blocks the unit of the stores does not divide.
+// The hash block size of the stores does not divide the blocks of the registered groups.
 TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
   RouterSource config;
   config.worker = Registered({Full(16)});

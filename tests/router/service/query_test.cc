@@ -1,4 +1,4 @@
-// The body of a query: what is accepted, and one clear line for everything that is not.
+// The parser of a query's body accepts valid bodies and gives one clear line for every other body.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/query.h"
 

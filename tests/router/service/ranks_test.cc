@@ -1,5 +1,5 @@
-// Data-parallel ranks are workers of their own: on ports offset by their number, and on one socket
-// whose batches name their rank.
+// Data-parallel ranks are separate workers: on ports offset by their number, or on one socket whose
+// batches name their rank.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -98,8 +98,8 @@ struct RanksTest : ::testing::Test {
     return workers;
   }
 
-  // Two engines, one for each rank; each answer is compared with the lookups of both. `next` tells
-  // how many numbers each rank's stream has spent.
+  // Runs two engines, one per rank, and compares each answer with the lookups of both. `next`
+  // returns how many sequence numbers each rank's stream has used.
   void ExpectBothExact(const std::function<void(int64_t rank, EventBatch)>& publish,
                        const std::function<std::pair<uint64_t, uint64_t>()>& next) {
     PeerEngine engines[] = {{{PeerFull()}, 64, 1}, {{PeerFull()}, 64, 2}};
@@ -151,7 +151,7 @@ RouterSource OfTwoRanks(const std::string& endpoint, const std::string& replay_e
   return source;
 }
 
-// SGLang's DP attention names the rank in the same place.
+// SGLang's DP attention sends the rank in the same place.
 TEST_F(RanksTest, OnOneSocketByTheTagOfTheBatch) {
   for (const Dialect dialect : {kDefaultDialect, Dialect::kSglang3, Dialect::kSglang5}) {
     PublisherConfig config = OnFreePorts();
@@ -176,7 +176,7 @@ TEST_F(RanksTest, OnOneSocketByTheTagOfTheBatch) {
 
 TEST_F(RanksTest, OnPortsOffsetByTheRank) {
   std::unique_ptr<Publisher> ranks[2];
-  // Of any port the next one may be taken.
+  // The port after a free port may be in use, so the loop tries again.
   while (ranks[1] == nullptr) {
     ranks[0] = Publisher::Create(OnFreePorts()).value();
     PublisherConfig second;
@@ -193,7 +193,7 @@ TEST_F(RanksTest, OnPortsOffsetByTheRank) {
       [&] { return std::pair(ranks[0]->next_seq().value, ranks[1]->next_seq().value); });
 }
 
-// The publisher's snapshot is of all ranks, and no part of it can be told apart.
+// The publisher's snapshot covers all ranks, and its parts do not contain the rank.
 TEST_F(RanksTest, OnOneSocketALateReaderIsNotWhole) {
   PublisherConfig config = OnFreePorts();
   config.ring_batches = 2;

@@ -1,5 +1,5 @@
-// The relay: what was published comes again, by place and with its number, and whoever does not
-// read it costs a bounded amount of memory and nobody's time.
+// The relay publishes batches again, by place and with their numbers. A subscriber that does not
+// read costs bounded memory and delays no other subscriber.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/relay/relay.h"
 
@@ -36,7 +36,7 @@ std::vector<uint8_t> Encoded(const EventBatch& batch) {
   return payload;
 }
 
-// A subscriber, with as little room as it can have.
+// A subscriber with the smallest possible buffers.
 class Reader {
  public:
   Reader(zmq::context_t& context, const std::string& endpoint, const std::string& topic = "")
@@ -81,7 +81,7 @@ struct RelayTest : ::testing::Test {
   void Post(uint64_t seq, const EventBatch& batch) {
     relay->Post("m", "w.1", 2, Seq(seq), Encoded(batch));
   }
-  // Until the reader is subscribed, what is sent passes it by.
+  // The reader misses batches that are sent before its subscription.
   void Await(Reader& reader) {
     std::thread posting([this] {
       while (!found) {
@@ -146,8 +146,8 @@ TEST_F(RelayTest, AnAddressInUseIsAnError) {
   EXPECT_EQ(Relay::Create(same).status().code(), StatusCode::kInvalidArgument);
 }
 
-// One that does not read: what waits for it is bounded in bytes, posting goes on, and once it is
-// disconnected all is free again and others get everything.
+// One subscriber does not read. Its queue is bounded in bytes, and posting continues. After its
+// disconnection all memory is free again, and other subscribers get every batch.
 TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
 #ifdef KVCAST_THREAD_SANITIZER
   GTEST_SKIP() << "decoding megabytes takes minutes under ThreadSanitizer";
@@ -155,7 +155,7 @@ TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
   constexpr size_t kBytes = 8 << 20;
   RelayConfig config;
   config.unsent_bytes_max = kBytes;
-  config.stall_timeout_ms = 3000;  // longer than it takes to fill what the system buffers
+  config.stall_timeout_ms = 3000;  // longer than filling the system's buffers takes
   Start(config);
   Reader stalled(context, relay->endpoint());
   Await(stalled);
@@ -174,7 +174,7 @@ TEST_F(RelayTest, ASubscriberThatDoesNotReadCostsABoundedAmount) {
   Await(reader);
 }
 
-// The queue in front of the relay's thread.
+// Tests the queue in front of the relay's thread.
 TEST_F(RelayTest, WhatWaitsToBeRelayedIsBounded) {
   RelayConfig config;
   config.queue_batches_max = 1;

@@ -1,5 +1,5 @@
-// Why is the hit rate zero? Engines that reuse nothing, each for one of the six causes, are
-// followed over the wire; the diagnosis names the cause and the group.
+// The diagnosis names the cause and the group if an engine reuses nothing. Engines with each of the
+// six causes are followed over the wire.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -41,8 +41,8 @@ class Followed {
     source_ = std::move(created).value();
   }
 
-  // A request from admission to its end, computed in one step or in steps of so many tokens. The
-  // tokens that it reused.
+  // Runs a request from admission to its end, computed in one step or in steps of `step` tokens.
+  // Returns the reused tokens.
   int64_t Serve(Tokenized tokens, const HashInputs& inputs = {}, int64_t step = 0) {
     CacheRequest request = Request(std::to_string(next_++), std::move(tokens));
     request.hash_inputs = inputs;
@@ -68,7 +68,7 @@ class Followed {
     reused_ += hit.tokens;
     return hit.tokens;
   }
-  // The blocks of a request's group that are cached leave the pool.
+  // Evicts the cached blocks of the request's group from the pool.
   void EvictGroup(Tokenized tokens, uint32_t group) {
     CacheRequest request = Request("evicted", std::move(tokens));
     engine_.cache().BeginStep();
@@ -137,7 +137,7 @@ std::string Describe(const ReuseDiagnosis& found) {
   return text;
 }
 
-// The cause, and the group that blocks; -1: none.
+// Expects the cause, and the limiting group; -1: none.
 void ExpectNamed(const ReuseDiagnosis& found, ReuseCause cause, int64_t group) {
   ASSERT_TRUE(found.cause) << Describe(found);
   EXPECT_EQ(ReuseCauseName(*found.cause), ReuseCauseName(cause)) << Describe(found);
@@ -146,7 +146,7 @@ void ExpectNamed(const ReuseDiagnosis& found, ReuseCause cause, int64_t group) {
 
 // ---- The six causes.
 
-// The events of the second group do not reach the router, which is told of the group.
+// The events of the second group do not reach the router, but its registration has the group.
 TEST(ReuseDiagnosis, AGroupThatNoStoreNamesWasNeverAnnounced) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
   Followed worker(config, Told(config));
@@ -159,8 +159,8 @@ TEST(ReuseDiagnosis, AGroupThatNoStoreNamesWasNeverAnnounced) {
   EXPECT_EQ(found.total().usable, 0);
 }
 
-// A Mamba group in mode "align" keeps the state at the last boundary of a prompt, which is behind
-// the prefix that the prompts share.
+// A Mamba group in mode "align" keeps the state at the last boundary of a prompt. This boundary
+// lies after the prefix that the prompts share.
 TEST(ReuseDiagnosis, AStateThatIsKeptBehindTheSharedPrefixWasNeverStored) {
   const CacheConfig config = Config({Full(), Mamba(MambaMode::kAlign)}, 1000);
   Followed worker(config, Told(config));
@@ -227,7 +227,7 @@ TEST(ReuseDiagnosis, AnAdapterOfItsOwnForEachRequestIsNamed) {
   ExpectNamed(worker.Diagnose(), kKeyDiffers, -1);
 }
 
-// ---- What names no cause.
+// ---- Cases without a cause.
 
 TEST(ReuseDiagnosis, AHealthyHybridNamesNone) {
   const CacheConfig config = Config({Full(), Window(32), Mamba(MambaMode::kAll)}, 4000);
@@ -245,7 +245,7 @@ TEST(ReuseDiagnosis, AHealthyHybridNamesNone) {
   }
 }
 
-// A conversation's next turn goes on behind the last one.
+// The next turn of a conversation continues the last turn.
 TEST(ReuseDiagnosis, ConversationsThatAreReusedNameNone) {
   const CacheConfig config = Config({Full(), Window(32)}, 4000);
   Followed worker(config, Told(config));
@@ -258,7 +258,7 @@ TEST(ReuseDiagnosis, ConversationsThatAreReusedNameNone) {
   EXPECT_FALSE(found.cause) << Describe(found);
 }
 
-// Tenants that come back are served, each under its own salt.
+// Returning tenants hit, each under its own salt.
 TEST(ReuseDiagnosis, SaltsThatComeBackNameNone) {
   const CacheConfig config = Config({Full(), Window(32)}, 4000);
   Followed worker(config, Told(config));
@@ -288,7 +288,7 @@ TEST(ReuseDiagnosis, AnUnknownWorkerHasNoFindings) {
   EXPECT_FALSE(index.Diagnose(WorkerId(1)).enough_data());
 }
 
-// ---- What engines say that they reused.
+// ---- Reuse that engines report.
 
 std::vector<router::ReuseAnswer> Answers(int64_t promised, int64_t reused, int64_t count) {
   return {static_cast<size_t>(count), router::ReuseAnswer{promised, reused}};

@@ -1,4 +1,4 @@
-// Feedback of the tokens that an engine really had.
+// Reuse feedback compares predicted tokens with the tokens that an engine really reused.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/reuse_feedback.h"
 

@@ -1,4 +1,4 @@
-// The service says why a worker's prefixes are not reused: in /v1/state and in its metrics, with
+// The service reports why a worker's prefixes are not reused, in /v1/state and in its metrics, with
 // the predicted and observed tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -22,8 +22,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A Mamba group in mode "align", whose only state lies behind what the prompts share; or window
-// attention, that is reused.
+// A Mamba group in mode "align", whose only state lies after the shared prefix of the prompts, or
+// window attention, which is reused.
 std::vector<EventBatch> StoresOf(const GroupSpec& second, int64_t requests) {
   engine::TestEngine engine(engine::Config({engine::Full(), second}, 1000));
   std::vector<EventBatch> batches;
@@ -57,7 +57,7 @@ struct ReuseServiceTest : ::testing::Test {
     const auto reply = Client().Get("/v1/state");
     return reply ? Json::parse(reply->body).at("workers").at(0).at("reuse") : Json();
   }
-  // The service looks about once a second.
+  // The service evaluates reuse about once a second.
   Json ReuseOnce(const std::function<bool(const Json&)>& done) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     Json reuse = Reuse();
@@ -124,7 +124,7 @@ TEST_F(ReuseServiceTest, AHealthyWorkerHasWhatWasPredictedAndObserved) {
             std::string::npos);
 }
 
-// Engines that restart are not judged by what they answered before.
+// After an engine restarts, its earlier answers do not count.
 TEST(ReuseWatch, AnswersCountUntilTheEngineBeginsAnew) {
   ReuseWatch watch;
   constexpr WorkerId kWorker{1};

@@ -1,4 +1,5 @@
-// The whole way: a publisher's batches over sockets into the index and out over HTTP.
+// End to end: batches of a publisher go over sockets into the index, and answers come out over
+// HTTP.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/router_service.h"
 
@@ -85,7 +86,7 @@ struct RouterServiceTest : ::testing::Test {
     if (!reply || reply->status != 200) return nullptr;
     return Json::parse(reply->body).at("workers");
   }
-  // Polls until `done` holds for the answer; fails after ten seconds.
+  // Polls until `done` holds for the answer. Fails after ten seconds.
   Json AskUntil(const Json& body, const std::function<bool(const Json&)>& done) const {
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
     Json workers = Ask(body);
@@ -144,7 +145,7 @@ TEST_F(RouterServiceTest, WorkersAreFollowedSideBySide) {
   EXPECT_EQ(one[0].at("name"), "second");
 }
 
-// Three engines hash each in their own way, and only one is registered, wrongly.
+// Three engines hash in three ways. Only one is registered, and its registration is wrong.
 TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
   const EngineScheme schemes[] = {
       {.algorithm = HashAlgorithm::kSha256Cbor, .seed = "0", .unit = 8},
@@ -191,7 +192,7 @@ TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
             std::string::npos);
 }
 
-// A query by hashes brings the engine's own: the scheme does not matter.
+// A query by hashes contains the engine's own hashes, so the scheme does not matter.
 TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
   const auto publisher = StartPublisher();
   RouterSource source = Following("engine", *publisher);
@@ -367,7 +368,7 @@ TEST_F(RouterServiceTest, ABoundSourceBeyondLoopbackTakesAWord) {
   EXPECT_NE(refused->body.find("w: bind: tcp://*:5557 is not loopback"), std::string::npos);
 }
 
-// tests/apps/commands/router_api_test.py checks that what the document names is there and as
+// tests/apps/commands/router_api_test.py checks that the routes of the document exist and behave as
 // described.
 TEST(OpenApi, NamesEveryRoute) {
   ServiceCore core;

@@ -1,4 +1,5 @@
-// Decisions: the cheapest worker by the table of weights, what is booked and what is expected.
+// The routing desk chooses the cheapest worker by the table of weights, and books load and expected
+// prefixes.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/route/routing_desk.h"
 
@@ -67,7 +68,7 @@ TEST_F(RoutingDeskTest, CostsAreThoseOfTheTable) {
   answer.match.per_group_tokens = {900, 400};
   desk.SetQueue(WorkerId(1), 7);
   const RouteDecision decision = Decide(desk, {answer});
-  // 400 computed, 200 loaded at a tenth, 300 more held by one group.
+  // 400 tokens computed, 200 loaded at a tenth of the cost, 300 more held by one group.
   EXPECT_DOUBLE_EQ(decision.candidates[0].cost, 400 + 0.1 * 200 - 0.9 * 300);
   config.weights.queued_request = 10;
   RoutingDesk other(config, [] { return 0.0; });
@@ -96,10 +97,10 @@ TEST_F(RoutingDeskTest, SiblingsFollowTheFirstOfTheBurst) {
   EXPECT_EQ(Chosen(second), "w0") << "elsewhere the prefix would be computed twice";
   const RouteCandidate& first = second.candidates[0];
   EXPECT_EQ(first.speculative_tokens, 62 * 16);
-  // Its own 8, the 1000 that wait, and half of the 992 that wait for both off.
+  // Its own 8 tokens, plus the 1000 that wait, minus half of the 992 that both requests wait for.
   EXPECT_DOUBLE_EQ(first.cost, 8 + 1000 - 0.5 * 992);
   EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 1008);
-  // Another prompt of the same moment goes elsewhere.
+  // Another prompt at the same time goes to the other worker.
   QueryAnswer other = Worker(0, 0);
   other.chain = std::make_shared<const std::vector<BlockHash>>(Hashes(500, 62));
   EXPECT_EQ(Chosen(Decide(desk, {other, Worker(1, 0)}, Prompt(), 20)), "w1");
@@ -152,7 +153,7 @@ TEST_F(RoutingDeskTest, BookingsFollowTheFeedback) {
   EXPECT_EQ(counters.under_tokens, 0u);
 }
 
-// Whether the request's answer and its reuse can be compared to the token.
+// An admission tells whether the request's answer and its reuse can be compared to the token.
 TEST_F(RoutingDeskTest, AnAdmissionSaysWhetherTheAnswerWasExactAndWhen) {
   QueryAnswer exact = Worker(0, 480);
   exact.exact = true;

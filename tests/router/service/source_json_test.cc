@@ -1,4 +1,4 @@
-// Sources as operators write them: one set of members in files, requests and flags.
+// Operators write sources with one set of members in files, requests and flags.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/api/source_json.h"
 
@@ -104,7 +104,8 @@ TEST(ExpandRanks, EachRankIsAWorkerOfOneInstance) {
   EXPECT_FALSE(ExpandRanks(source).ok());
 }
 
-// Nodes of one engine, each with its own ranks; a port is that of the rank, not of its place.
+// Nodes of one engine have their own ranks. A port follows from the rank, not from the position in
+// the list.
 TEST(ExpandRanks, ANodeThatFollowsHasTheRanksFromItsFirstOn) {
   RouterSource source;
   source.worker.name = "w";

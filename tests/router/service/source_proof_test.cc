@@ -1,4 +1,4 @@
-// Facts that take a source's exactness away, and facts that prove it again.
+// Some facts remove the exactness of a source, and other facts prove it again.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -54,7 +54,7 @@ TEST_F(SourceProofTest, AsManyBlocksAsTheEngineHasProveThatNoneIsMissing) {
   EXPECT_EQ(Send(Batch(StoreTokens({Hash(3)}, Tokens(50, 4)))), BatchResult::kComplete);
 }
 
-// A copy may be a report of a hit, and then it is no block.
+// A copy may be the report of a hit instead of a block.
 TEST_F(SourceProofTest, CopiesProveNothing) {
   Follow(/*gpu_blocks=*/3);
   const auto store = [] { return StoreTokens(Hashes(1, 2), Tokens(1, 8)); };

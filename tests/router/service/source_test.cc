@@ -1,5 +1,6 @@
-// A source says itself degraded when something came that it could not decode, and promises nothing
-// of what may be gone. SPDX-License-Identifier: Apache-2.0
+// A source reports itself as degraded after an event that it could not decode, and promises no
+// blocks that may be gone.
+// SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/source.h"
 
 #include <gtest/gtest.h>
@@ -43,7 +44,7 @@ struct SourceTest : ::testing::Test {
   std::unique_ptr<Source> source;
 };
 
-// [0.0, [["Event", ...]], nil] by hand: msgpack that no encoder of ours writes.
+// [0.0, [["Event", ...]], nil], written by hand: none of our encoders writes this msgpack.
 std::vector<uint8_t> BatchOfOneArray(const std::string& tag, uint8_t argument) {
   std::vector<uint8_t> payload = {0x93, 0xcb, 0, 0, 0, 0, 0, 0, 0, 0, 0x91, 0x92};
   payload.push_back(static_cast<uint8_t>(0xa0 + tag.size()));
@@ -60,7 +61,8 @@ TEST_F(SourceTest, AppliesWhatItDecodes) {
   EXPECT_EQ(source->State(SourceState::kGap), SourceState::kGap);
 }
 
-// vLLM writes its stores so from 0.33 on, where a draft's drop looks one unit farther.
+// vLLM writes its stores in this form from 0.33 on. From that release a draft's drop looks one unit
+// further.
 TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
   GroupSpec group = Full();
   group.eagle = true;
@@ -73,7 +75,7 @@ TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
   ASSERT_TRUE(EncodeBatch(batch, Dialect::kVllm11, payload).ok());
   source->OnBatch(payload);
   EXPECT_NE(untold() & static_cast<uint32_t>(Untold::kRelease), 0u);
-  // [ts, [event, event], rank]: the first event's head is the twelfth byte.
+  // [ts, [event, event], rank]: the head of the first event is the twelfth byte.
   const uint8_t head = payload.at(11);
   ASSERT_EQ(head & 0xf0, 0x80);
   payload[11] = 0xde;
@@ -128,7 +130,7 @@ TEST_F(SourceTest, FormOfTheHashesIsTakenFromTheStores) {
   EXPECT_EQ(source->scheme().form, EventHashForm::kBytes);
 }
 
-// What the stores say of their hashes is used from the first store on.
+// The source uses the hash scheme of the stores from the first store on.
 struct SourceSchemeTest : ::testing::Test {
   void Create(const RouterSource& config) {
     source = Source::Create(WorkerId(3), config, index).value();
@@ -187,7 +189,8 @@ TEST_F(SourceSchemeTest, RestartWithAnotherUnitIsLearned) {
   EXPECT_EQ(index.hash_block_size(WorkerId(3)), 24);
 }
 
-// An engine that comes back with another block size and does not say so: found with a sample.
+// An engine restarts with another block size and does not announce it. A sampled store shows the
+// change.
 TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
   Create(Unregistered());
   Send(Batch(RootStore({.unit = 16}, 1)));

@@ -1,4 +1,4 @@
-// TensorRT-LLM's JSON events, and what the index makes of them.
+// The index applies TensorRT-LLM's JSON events.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/trtllm_events.h"
 
