@@ -20,8 +20,8 @@ using wire::Kind;
 using wire::Reader;
 using wire::Value;
 
-constexpr uint64_t kMaxTextBytes = 4096;
-constexpr uint64_t kMaxHashBytes = 256;
+constexpr uint64_t kMaxEventTextBytes = 4096;
+constexpr uint64_t kMaxEventHashBytes = 256;
 
 // The known members of an event map; all are optional.
 struct Fields {
@@ -51,7 +51,7 @@ std::optional<BlockHash> HashOf(const Value& value) {
     return BlockHash::FromSigned(static_cast<int64_t>(value.number));
   }
   const bool is_content = value.kind == Kind::kBytes || value.kind == Kind::kText;
-  if (!is_content || value.number == 0 || value.number > kMaxHashBytes) return std::nullopt;
+  if (!is_content || value.number == 0 || value.number > kMaxEventHashBytes) return std::nullopt;
   return BlockHash::FromBytes({value.data, static_cast<size_t>(value.number)});
 }
 
@@ -59,7 +59,7 @@ std::optional<BlockHash> HashOf(const Value& value) {
 bool TextOf(const Value& value, std::string_view& text) {
   text = {};
   if (value.kind == Kind::kNil) return true;
-  if (value.kind != Kind::kText || value.number > kMaxTextBytes) return false;
+  if (value.kind != Kind::kText || value.number > kMaxEventTextBytes) return false;
   text = value.as_view();
   return true;
 }
