@@ -49,7 +49,7 @@ void PublisherCore::Refuse(const EventBatch* batch) {
   ring_.AppendRefused(std::move(known));
 }
 
-Result<Seq> PublisherCore::Publish(EventBatch batch) {
+Result<Seq> PublisherCore::Publish(EventBatch&& batch) {
   if (!has_pending_.load(std::memory_order_acquire)) return PublishBatch(std::move(batch));
   MutexLock lock(pending_mutex_);
   pending_.MoveTo(batch);

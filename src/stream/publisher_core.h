@@ -31,7 +31,7 @@ class PublisherCore {
   void KeepState(const Epoch& epoch);
 
   // As those of Publisher.
-  Result<Seq> Publish(EventBatch batch);
+  Result<Seq> Publish(EventBatch&& batch);
   void Add(std::vector<Event> events, double ts);
   Status Flush();
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);

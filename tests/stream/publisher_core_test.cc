@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 namespace kvcast::stream {
@@ -85,7 +86,7 @@ TEST_F(PublisherCoreTest, PendingEventsGetABatchWhenTheyAreDue) {
 TEST_F(PublisherCoreTest, ARefusedBatchSpendsItsNumber) {
   EventBatch bad = BatchOf(100, 1);
   std::get<AllBlocksCleared>(bad.events[0]).medium = "\xff";
-  EXPECT_FALSE(core.Publish(bad).ok());
+  EXPECT_FALSE(core.Publish(std::move(bad)).ok());
   EXPECT_EQ(core.Publish(BatchOf(101, 1))->value, 1u);
   EXPECT_EQ(core.encode_errors(), 1u);
   std::vector<RingEntry> entries;
