@@ -87,8 +87,10 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
   using State = RequestReader::State;
   const size_t now = connection.in.size() + connection.reader.held_bytes() + connection.out.size();
   const State state = connection.reader.state();
+  // Where a reply is under way, what is here of the next request waits for its end.
+  const bool replies = connection.closing || connection.pieces || !connection.out.empty();
   const bool unfinished =
-      !connection.closing && now > kSmallBytes && (state == State::kHead || state == State::kBody);
+      !replies && now > kSmallBytes && (state == State::kHead || state == State::kBody);
   if (connection.unfinished) unfinished_.erase({connection.held, ~connection.id});
   if (unfinished) unfinished_.emplace(now, ~connection.id);
   connection.unfinished = unfinished;
@@ -105,11 +107,7 @@ bool HttpServer::Impl::FindRoom(const Shared& connection) {
     ++refused_bytes_;
     largest->reader.Drop();
     largest->in = {};
-    if (largest->writing) {
-      Close(largest);
-    } else {
-      Answer(largest, HttpError(503, "too many requests at once"), false);
-    }
+    Answer(largest, HttpError(503, "too many requests at once"), false);
     if (largest == connection) return false;
   }
   return true;

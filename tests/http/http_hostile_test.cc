@@ -9,11 +9,13 @@
 #include <string_view>
 
 #include "src/http/http_server.h"
+#include "tests/http/patient_options.h"
 #include "tests/http/raw_http.h"
 
 namespace kvcast {
 namespace {
 
+using kvcast::testing::PatientOptions;
 using kvcast::testing::RawHttp;
 using namespace std::string_literals;
 
@@ -21,16 +23,17 @@ class HttpHostileTest : public ::testing::Test {
  protected:
   void SetUp() override {
     using Method = HttpRoute::Method;
-    server = HttpServer::Start({}, {{Method::kPost, "/echo",
-                                     [](const HttpRequest& request) {
-                                       return HttpReply{.body = "<" + request.body + ">"};
-                                     }},
-                                    {Method::kGet, "/smuggled",
-                                     [this](const HttpRequest&) {
-                                       ++smuggled;
-                                       return HttpReply{.body = "smuggled"};
-                                     }}})
-                 .value();
+    server =
+        HttpServer::Start(PatientOptions(), {{Method::kPost, "/echo",
+                                              [](const HttpRequest& request) {
+                                                return HttpReply{.body = "<" + request.body + ">"};
+                                              }},
+                                             {Method::kGet, "/smuggled",
+                                              [this](const HttpRequest&) {
+                                                ++smuggled;
+                                                return HttpReply{.body = "smuggled"};
+                                              }}})
+            .value();
   }
 
   // All replies to the bytes; the client says then that nothing more comes.

@@ -10,17 +10,19 @@
 #include <thread>
 
 #include "src/http/http_server.h"
+#include "tests/http/patient_options.h"
 #include "tests/http/raw_http.h"
 
 namespace kvcast {
 namespace {
 
+using kvcast::testing::PatientOptions;
 using kvcast::testing::RawHttp;
 
 struct HttpPiecesTest : ::testing::Test {
   static constexpr size_t kBig = 64 << 10;
 
-  void Start(const HttpOptions& options = {}) {
+  void Start(const HttpOptions& options = PatientOptions()) {
     using Method = HttpRoute::Method;
     using Lane = HttpRoute::Lane;
     server = HttpServer::Start(
@@ -112,7 +114,7 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadHoldsNobodyUp) {
 }
 
 TEST_F(HttpPiecesTest, AClientThatDoesNotReadIsGivenUp) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.write_timeout_ms = 1;
   Start(options);
   RawHttp stalled(server->port());
@@ -124,7 +126,7 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadIsGivenUp) {
 
 // One that reads a little now and then keeps its reply no longer than that.
 TEST_F(HttpPiecesTest, AReplyHasItsTime) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.pieces_timeout_ms = 50;
   Start(options);
   RawHttp reader(server->port());
@@ -141,7 +143,7 @@ TEST_F(HttpPiecesTest, AReplyHasItsTime) {
 }
 
 TEST_F(HttpPiecesTest, StopEndsThem) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.drain_timeout_ms = 1;
   Start(options);
   RawHttp stalled(server->port());

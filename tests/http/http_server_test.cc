@@ -13,14 +13,16 @@
 #include <thread>
 #include <vector>
 
+#include "tests/http/patient_options.h"
 #include "tests/http/raw_http.h"
 
 namespace kvcast {
 namespace {
 
+using kvcast::testing::PatientOptions;
 using kvcast::testing::RawHttp;
 
-std::unique_ptr<HttpServer> StartEcho(const HttpOptions& options = {}) {
+std::unique_ptr<HttpServer> StartEcho(const HttpOptions& options = PatientOptions()) {
   using Method = HttpRoute::Method;
   auto server = HttpServer::Start(
       options,
@@ -46,7 +48,7 @@ TEST(HttpServer, ServesOnAFreePortOfLoopback) {
 
 TEST(HttpServer, APortInUseIsAnError) {
   const auto server = StartEcho();
-  HttpOptions same;
+  HttpOptions same = PatientOptions();
   same.port = server->port();
   const auto second = HttpServer::Start(same, {});
   ASSERT_FALSE(second.ok());
@@ -57,7 +59,7 @@ TEST(HttpServer, APortInUseIsAnError) {
 
 TEST(HttpServer, APortIsFreeAgainAfterStop) {
   const auto server = StartEcho();
-  HttpOptions same;
+  HttpOptions same = PatientOptions();
   same.port = server->port();
   server->Stop();
   server->Stop();
@@ -65,13 +67,13 @@ TEST(HttpServer, APortIsFreeAgainAfterStop) {
 }
 
 TEST(HttpServer, OptionsOutOfRangeAreErrors) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.port = 65536;
   EXPECT_EQ(HttpServer::Start(options, {}).status().code(), StatusCode::kInvalidArgument);
-  options = {};
+  options = PatientOptions();
   options.threads = 0;
   EXPECT_EQ(HttpServer::Start(options, {}).status().code(), StatusCode::kInvalidArgument);
-  options = {};
+  options = PatientOptions();
   options.address = "203.0.113.1";
   EXPECT_EQ(HttpServer::Start(options, {}).status().code(), StatusCode::kUnavailable);
 }
@@ -106,7 +108,7 @@ TEST(HttpServer, BodiesOfAnyContentTypeAreReadWhole) {
 }
 
 TEST(HttpServer, LongBodiesAreRefused) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.limits.max_body_bytes = 1000;
   const auto server = StartEcho(options);
   httplib::Client client("127.0.0.1", server->port());
@@ -120,7 +122,7 @@ TEST(HttpServer, LongBodiesAreRefused) {
 }
 
 TEST(HttpServer, ChunkedBodiesAreBoundedToo) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.limits.max_body_bytes = 1000;
   const auto server = StartEcho(options);
   httplib::Client client("127.0.0.1", server->port());
@@ -171,11 +173,12 @@ TEST(HttpServer, PipelinedRequestsAreAnsweredInOrder) {
 TEST(HttpServer, ARequestThatComesWhileAnotherWaitsIsAnsweredInItsTurn) {
   std::atomic<int> sent = 0;
   std::atomic<int> handled = 0;
-  auto server = HttpServer::Start({}, {{HttpRoute::Method::kGet, "/turn", [&](const HttpRequest&) {
-                                          const int turn = handled++;
-                                          while (sent <= turn / 3) std::this_thread::yield();
-                                          return HttpReply{.body = std::to_string(turn) + ";"};
-                                        }}});
+  auto server = HttpServer::Start(PatientOptions(),
+                                  {{HttpRoute::Method::kGet, "/turn", [&](const HttpRequest&) {
+                                      const int turn = handled++;
+                                      while (sent <= turn / 3) std::this_thread::yield();
+                                      return HttpReply{.body = std::to_string(turn) + ";"};
+                                    }}});
   ASSERT_TRUE(server.ok());
   const std::string request = "GET /turn HTTP/1.1\r\nHost: localhost\r\n\r\n";
   RawHttp client((*server)->port());
@@ -203,7 +206,7 @@ TEST(HttpServer, ContinueIsSentBeforeTheBody) {
 }
 
 TEST(HttpServer, ARequestThatNeverEndsTimesOut) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.request_timeout_ms = 1;
   const auto server = StartEcho(options);
   for (const std::string start :
@@ -216,7 +219,7 @@ TEST(HttpServer, ARequestThatNeverEndsTimesOut) {
 }
 
 TEST(HttpServer, IdleConnectionsAreClosedWithoutAWord) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.idle_timeout_ms = 1;
   const auto server = StartEcho(options);
   RawHttp client(server->port());
@@ -224,10 +227,8 @@ TEST(HttpServer, IdleConnectionsAreClosedWithoutAWord) {
 }
 
 TEST(HttpServer, IdleConnectionsAreClosedAfterAReplyToo) {
-  constexpr int64_t kHourMs = 3600000;
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.idle_timeout_ms = 1;
-  options.write_timeout_ms = kHourMs;
   const auto server = StartEcho(options);
   RawHttp client(server->port());
   client.Send("POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\nhi");
@@ -238,7 +239,7 @@ TEST(HttpServer, IdleConnectionsAreClosedAfterAReplyToo) {
 
 // Slow and idle clients hold no thread: with one, the next client is answered all the same.
 TEST(HttpServer, SlowClientsHoldNobodyUp) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.threads = 1;
   const auto server = StartEcho(options);
   std::vector<RawHttp> slow;
@@ -256,7 +257,7 @@ TEST(HttpServer, SlowClientsHoldNobodyUp) {
 }
 
 TEST(HttpServer, TheConnectionThatIsQuietLongestMakesRoom) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.max_connections = 4;
   const auto server = StartEcho(options);
   std::vector<RawHttp> clients;
@@ -275,7 +276,7 @@ TEST(HttpServer, TheConnectionThatIsQuietLongestMakesRoom) {
 }
 
 TEST(HttpServer, AReplyThatIsNotReadIsGivenUp) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.write_timeout_ms = 1;
   options.limits.max_body_bytes = 64 << 20;
   const auto server = StartEcho(options);
@@ -291,12 +292,12 @@ TEST(HttpServer, AReplyThatIsNotReadIsGivenUp) {
 TEST(HttpServer, StopAnswersWhatHasBegun) {
   std::atomic<bool> began{false};
   std::atomic<bool> release{false};
-  auto server = HttpServer::Start({}, {{HttpRoute::Method::kGet, "/slow",
-                                        [&](const HttpRequest&) {
-                                          began = true;
-                                          while (!release) std::this_thread::yield();
-                                          return HttpReply{.body = "done"};
-                                        }}})
+  auto server = HttpServer::Start(PatientOptions(), {{HttpRoute::Method::kGet, "/slow",
+                                                      [&](const HttpRequest&) {
+                                                        began = true;
+                                                        while (!release) std::this_thread::yield();
+                                                        return HttpReply{.body = "done"};
+                                                      }}})
                     .value();
   RawHttp idle(server->port());
   RawHttp busy(server->port());
@@ -328,7 +329,7 @@ TEST(HttpServer, StopWaitsForARequestThatHasBegun) {
 }
 
 TEST(HttpServer, StopGivesUpARequestThatDoesNotEnd) {
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   options.drain_timeout_ms = 1;
   const auto server = StartEcho(options);
   RawHttp half(server->port());

@@ -12,11 +12,13 @@
 #include <vector>
 
 #include "src/http/http_server.h"
+#include "tests/http/patient_options.h"
 #include "tests/http/raw_http.h"
 
 namespace kvcast {
 namespace {
 
+using kvcast::testing::PatientOptions;
 using kvcast::testing::RawHttp;
 
 class HttpTlsTest : public ::testing::Test {
@@ -64,7 +66,7 @@ class HttpTlsTest : public ::testing::Test {
   }
 
   std::string folder_;
-  HttpOptions options;
+  HttpOptions options = PatientOptions();
   std::unique_ptr<HttpServer> server;
 };
 

@@ -24,6 +24,7 @@
 #include "router/service/api/field_api.h"
 #include "router/service/api/own_api.h"
 #include "router/service/api/static_files.h"
+#include "tests/http/patient_options.h"
 #include "tests/router/names/scheme_streams.h"
 #include "tests/support/index_events.h"
 
@@ -281,7 +282,15 @@ TEST_F(RouterServiceTest, RoutesHaveLanesAndBounds) {
 }
 
 TEST_F(RouterServiceTest, IsHealthyWhileLargeQueriesAndDecisionsAreAnswered) {
-  Start({});
+  RouterOptions options;
+  options.http = kvcast::testing::PatientOptions();
+  service = RouterService::Start(options).value();
+  const auto patient = [this] {
+    auto client = std::make_unique<httplib::Client>("127.0.0.1", service->http_port());
+    client->set_read_timeout(600);
+    client->set_write_timeout(600);
+    return client;
+  };
   std::string body = "{\"tokens\":[1";
   while (body.size() < (16 << 20) - 10) body += ",123456";  // just more than are taken
   body += "]}";
@@ -289,16 +298,16 @@ TEST_F(RouterServiceTest, IsHealthyWhileLargeQueriesAndDecisionsAreAnswered) {
   std::vector<std::thread> busy;
   for (int i = 0; i < 4; ++i) {
     busy.emplace_back([&] {
-      const auto reply = Client().Post("/v1/query", body, "application/json");
+      const auto reply = patient()->Post("/v1/query", body, "application/json");
       EXPECT_TRUE(reply && reply->status == 400);
       --posting;
     });
   }
   busy.emplace_back([&] {
-    while (posting > 0) EXPECT_EQ(Client().Get("/v1/decisions")->status, 200);
+    while (posting > 0) EXPECT_EQ(patient()->Get("/v1/decisions")->status, 200);
   });
   do {
-    const auto reply = Client().Get("/healthz");
+    const auto reply = patient()->Get("/healthz");
     EXPECT_TRUE(reply && reply->status == 200);
   } while (posting > 0);
   for (std::thread& thread : busy) thread.join();

@@ -1,0 +1,19 @@
+// Options of a server that gives up nothing on a busy machine. A test sets the time that it is
+// about.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "src/http/http_server.h"
+
+namespace kvcast::testing {
+
+inline HttpOptions PatientOptions() {
+  constexpr int64_t kHourMs = 3600000;
+  HttpOptions options;
+  options.request_timeout_ms = options.write_timeout_ms = kHourMs;
+  options.pieces_timeout_ms = options.idle_timeout_ms = kHourMs;
+  options.drain_timeout_ms = 60000;
+  return options;
+}
+
+}  // namespace kvcast::testing
