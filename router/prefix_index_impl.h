@@ -274,6 +274,8 @@ class PrefixIndex::Impl {
                   ContentKey now) KV_REQUIRES(mutex_);
   // The worker said two things of this content.
   void Doubt(router::WorkerState& worker, ContentKey content) KV_REQUIRES(mutex_);
+  // How much memory residencies take.
+  void WeighResidencies() KV_REQUIRES(mutex_);
   // Number of leading events that repeat what the index has, and are to be left out.
   size_t SkipHitReport(router::WorkerState& worker, std::span<const Event> events)
       KV_REQUIRES(mutex_);
@@ -309,6 +311,9 @@ class PrefixIndex::Impl {
   std::unordered_map<WorkerId, router::WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
   std::vector<router::PlaceId> closing_ KV_GUARDED_BY(mutex_);  // by the change in work
   uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                   // that there ever were
+  // Of all workers: the index's bytes for a block in a group and tier of a worker.
+  double bytes_a_residency_ KV_GUARDED_BY(mutex_) = 0;
+  size_t weigh_in_ KV_GUARDED_BY(mutex_) = 0;  // batches
   std::atomic<const router::Roster*> roster_{new router::Roster};
 };
 

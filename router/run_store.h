@@ -55,17 +55,12 @@ class BlockName {
 
   ContentKey content() const { return content_; }  // of the prefix that the block ends
   // Tokens of the block; 0: unnamed.
-  uint32_t stride() const { return static_cast<uint32_t>(sizes_) & ~kWatched; }
-  // Whether its run has blocks whose removal a source wants to know of; see Holding::watched.
-  bool watched() const { return (sizes_ & kWatched) != 0; }
-  void set_watched() { sizes_ |= kWatched; }
+  uint32_t stride() const { return static_cast<uint32_t>(sizes_); }
   // Tokens of the prefix; 0: not known.
   uint32_t end() const { return static_cast<uint32_t>(sizes_ >> 32); }
   bool named() const { return stride() != 0; }
 
  private:
-  static constexpr uint32_t kWatched = uint32_t{1} << 31;  // no block has so many tokens
-
   ContentKey content_ = kUnnamed;
   uint64_t sizes_ = 0;
 };
@@ -87,7 +82,6 @@ struct Holding {
   uint32_t source = 0;  // a number that no other source has, or had
   uint32_t copies = 1;
   bool repeats_count = true;  // copies that come to others are counted
-  bool watched = false;       // the names that removals of the run's blocks give back say so
 };
 
 // Key: uint64_t for the forms of hashes that are integers, BlockHash for byte strings. KeyForm
@@ -208,7 +202,6 @@ class RunStore {
     uint8_t used = 0;                 // writer
     uint8_t capacity = 0;             // writer; of slots
     bool has_twins = false;           // writer; twin_slots_ has an entry of it
-    bool watched = false;             // writer
     uint32_t owner = 0;               // writer; Holding::source that began the run
     uint32_t end = 0;                 // writer; BlockName::end of the first slot
   };

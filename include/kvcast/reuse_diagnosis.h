@@ -44,8 +44,9 @@ inline constexpr size_t kReuseCauses = 6;
 // "told_alignment_wrong", "key_differs".
 std::string_view ReuseCauseName(ReuseCause cause);
 
-// Prompts that are tested before a cause is named.
-inline constexpr int64_t kMinTestedPrompts = 8;
+// Prompts that are tested before a cause is named. A cause is named where more than half of them
+// are lost: at least three, which were chosen independently of each other.
+inline constexpr int64_t kMinTestedPrompts = 4;
 
 // The diagnosis of one worker.
 struct ReuseDiagnosis {
