@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <bit>
 #include <thread>
 #include <utility>
 #include <variant>
@@ -34,6 +33,9 @@ constexpr size_t kSweepRuns = 16;
 constexpr size_t kReclaimRuns = 256;
 // How often Reclaim checks for waiting batches before it goes on although they still wait.
 constexpr int kReclaimPatience = 1000;
+// Batches, in addition to one for each worker, before the index measures again the memory of its
+// residencies.
+constexpr size_t kLeastBatchesAWeighing = 16;
 // Readings that a query tries without the mutex. After so many conflicts with batches it takes the
 // mutex.
 constexpr int kReadings = 4;
@@ -384,6 +386,8 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
   std::vector<size_t> left_out;
   const uint64_t ops = worker.counters.stored_blocks + worker.counters.removed_blocks;
   NoteNews(worker, batch);
+  if (weigh_in_-- == 0) WeighResidencies();
+  worker.sample.BeginBatch();
   BatchAhead ahead(map_, batch.events, {worker.idle, fingerprint_});
   Removals removals;
   for (size_t i = 0; i < batch.events.size(); ++i) {
@@ -408,6 +412,17 @@ std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventB
     SweepSome(kSweepRuns + worker.counters.stored_blocks + worker.counters.removed_blocks - ops);
   }
   return left_out;
+}
+
+void PrefixIndex::Impl::WeighResidencies() {
+  uint64_t residencies = 0;
+  for (const std::unique_ptr<WorkerState>& worker : slots_) {
+    if (worker) residencies += worker->total();
+  }
+  if (residencies > 0) {
+    bytes_a_residency_ = static_cast<double>(arena_.bytes()) / static_cast<double>(residencies);
+  }
+  weigh_in_ = kLeastBatchesAWeighing + slots_.size();
 }
 
 size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
@@ -456,8 +471,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
                               .holding = {.own = worker.own,
                                           .place = place,
                                           .source = worker.number,
-                                          .repeats_count = !worker.config.repeats_are_refreshes,
-                                          .watched = worker.sample.Wants(start, content_)}};
+                                          .repeats_count = !worker.config.repeats_are_refreshes}};
   size_t more = event.block_hashes.size();
   for (size_t i = 0; i < event.block_hashes.size(); ++i) {
     ahead.Step();
@@ -477,8 +491,9 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
                              .start = start,
                              .content = content_,
                              .group = group,
-                             .held = worker.residencies[static_cast<size_t>(Tier::kGpu)] /
-                                     static_cast<uint64_t>(std::popcount(worker.announced)),
+                             .held = worker.residencies[static_cast<size_t>(Tier::kGpu)],
+                             .index_bytes = static_cast<uint64_t>(
+                                 static_cast<double>(worker.total()) * bytes_a_residency_),
                              .unit = worker.catalogue.unit(),
                              .lookahead = worker.shown.lookahead},
                             keys_);
@@ -540,9 +555,6 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     }
     if (name.named()) {
       worker.idle.Put(FingerprintOf(hash), name.content());
-      if (name.watched() && removals.tier == Tier::kGpu) {
-        worker.sample.NoteRemoved(name.content(), removals.group);
-      }
     } else {
       --worker.unnamed[static_cast<size_t>(removals.tier)];
     }

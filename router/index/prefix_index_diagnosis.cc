@@ -14,74 +14,37 @@ namespace kvcast {
 namespace router {
 namespace {
 
-constexpr size_t kTestedPrompts = 64;      // of a generation
-constexpr int64_t kTestedUnits = 1 << 16;  // of all of them together
+constexpr size_t kTestedUnits = 1 << 16;
 
-// A sampled prompt.
-struct SampledPrompt {
-  int64_t tokens = 0;     // as far as it was followed
-  int64_t asked_for = 0;  // tokens of the longest prefix that was asked for again; 0: none
-  bool cut = false;
-  std::vector<ContentKey> contents;  // by unit; kUnnamed where not known
-  std::vector<uint64_t> removed;     // by unit: groups, by bit
-  bool key_differs = false;  // asked for under another salt or adapter, never again under its own
+// A prompt to be tested.
+struct TestedPrompt {
+  SampledPrompt sampled;
+  // Asked for under another salt or adapter, never again under its own.
+  bool key_differs = false;
 };
 
-using Node = PromptSample::Node;
-
-// By node of the first prefix: whether other prompts have its tokens under another scope.
-absl::flat_hash_set<uint16_t> UnderSeveralScopes(const PromptSample::Generation& generation) {
+// Starts that other sampled prompts have under another scope.
+absl::flat_hash_set<ContentKey> UnderSeveralScopes(std::span<const SampledPrompt> prompts) {
   std::map<ContentKey, ContentKey> scope_of;
   absl::flat_hash_set<ContentKey> several;
-  for (const PromptSample::Start& start : generation.starts) {
-    const auto [entry, added] = scope_of.try_emplace(start.tokens, start.scope);
-    if (!added && entry->second != start.scope) several.insert(start.tokens);
+  for (const SampledPrompt& prompt : prompts) {
+    if (prompt.tokens() == kUnnamed) continue;
+    const auto [entry, added] = scope_of.try_emplace(prompt.tokens(), prompt.scope());
+    if (!added && entry->second != prompt.scope()) several.insert(prompt.tokens());
   }
-  absl::flat_hash_set<uint16_t> nodes;
-  for (const PromptSample::Start& start : generation.starts) {
-    if (several.contains(start.tokens)) nodes.insert(start.node);
-  }
-  return nodes;
+  return several;
 }
 
-SampledPrompt PromptTo(const PromptSample::Generation& generation, uint16_t leaf, int64_t unit,
-                       const absl::flat_hash_set<uint16_t>& several_scopes) {
-  const std::vector<Node>& nodes = generation.nodes;
-  SampledPrompt prompt;
-  prompt.tokens = nodes[leaf].end;
-  prompt.cut = nodes[leaf].cut != 0;
-  prompt.contents.resize(static_cast<size_t>(prompt.tokens / unit));
-  prompt.removed.resize(prompt.contents.size());
-  uint16_t first = leaf;
-  for (uint16_t at = leaf; at != PromptSample::kRoot; at = nodes[at].parent) {
-    const Node& node = nodes[at];
-    first = at;
-    if (node.repeated != 0) prompt.asked_for = std::max<int64_t>(prompt.asked_for, node.end);
-    if (node.end % unit != 0) continue;
-    const auto position = static_cast<size_t>(node.end / unit - 1);
-    prompt.contents[position] = node.content;
-    prompt.removed[position] = node.removed;
-  }
-  prompt.key_differs = prompt.asked_for == 0 && several_scopes.contains(first);
-  return prompt;
-}
-
-// Of both generations, evenly spread.
-std::vector<SampledPrompt> PromptsOf(const PromptSample& sample, int64_t unit) {
-  std::vector<SampledPrompt> prompts;
-  int64_t units = 0;
-  for (const PromptSample::Generation& generation : sample.generations()) {
-    std::vector<uint16_t> leaves;
-    for (uint16_t i = 0; i < generation.nodes.size(); ++i) {
-      if (generation.nodes[i].child == PromptSample::kRoot) leaves.push_back(i);
-    }
-    const auto several_scopes = UnderSeveralScopes(generation);
-    const size_t count = std::min(leaves.size(), kTestedPrompts);
-    for (size_t i = 0; i < count && units < kTestedUnits; ++i) {
-      prompts.push_back(
-          PromptTo(generation, leaves[i * leaves.size() / count], unit, several_scopes));
-      units += std::ssize(prompts.back().contents);
-    }
+std::vector<TestedPrompt> PromptsOf(const PromptSample& sample, int64_t unit) {
+  std::vector<TestedPrompt> prompts;
+  if (unit <= 0 || sample.unit() != unit) return prompts;
+  const auto several_scopes = UnderSeveralScopes(sample.prompts());
+  size_t units = 0;
+  for (const SampledPrompt& prompt : sample.prompts()) {
+    units += prompt.units();
+    if (units > kTestedUnits) break;
+    const bool differs = prompt.asked_for() == 0 && several_scopes.contains(prompt.tokens());
+    prompts.push_back({prompt, differs});
   }
   return prompts;
 }
@@ -97,14 +60,15 @@ struct PromptHolding {
   bool content_unknown = false;
 };
 
-// The blocks of the groups before they removed blocks of the prompt.
+// The blocks of the groups before they removed blocks of the prompt: what a group stored and does
+// not hold, it removed.
 std::vector<GroupResidency> WithRemoved(const PromptHolding& holding, const SampledPrompt& prompt,
                                         int64_t unit) {
   std::vector<GroupResidency> groups = holding.parts;
   for (size_t part = 0; part < groups.size(); ++part) {
     GroupResidency& group = groups[part];
-    for (size_t i = 0; i < prompt.removed.size(); ++i) {
-      if ((prompt.removed[i] >> holding.group_of[part] & 1) == 0) continue;
+    for (size_t i = 0; i < prompt.units(); ++i) {
+      if (!prompt.WasStored(i, holding.group_of[part])) continue;
       const int64_t end = static_cast<int64_t>(i + 1) * unit;
       if (end % group.spec.block_size == 0) {
         const int64_t block = end / group.spec.block_size - 1;
@@ -117,6 +81,10 @@ std::vector<GroupResidency> WithRemoved(const PromptHolding& holding, const Samp
   return groups;
 }
 
+int64_t TokensOf(const SampledPrompt& prompt, int64_t unit) {
+  return static_cast<int64_t>(prompt.units()) * unit;
+}
+
 // Blocks on several sampled prompts are counted once.
 struct BlockCount {
   using Blocks = absl::flat_hash_set<std::pair<ContentKey, size_t>>;
@@ -126,7 +94,7 @@ struct BlockCount {
   void Add(const PromptHolding& holding, const SampledPrompt& prompt, int64_t unit,
            ReuseDiagnosis& diagnosis) {
     const std::vector<GroupResidency>& parts = holding.parts;
-    const auto serving = UsableBlocks(parts, unit, holding.alignment, prompt.tokens);
+    const auto serving = UsableBlocks(parts, unit, holding.alignment, TokensOf(prompt, unit));
     for (size_t part = 0; part < parts.size(); ++part) {
       const size_t group = holding.group_of[part];
       if (group >= diagnosis.groups.size()) diagnosis.groups.resize(group + 1);
@@ -134,7 +102,7 @@ struct BlockCount {
       const int64_t units = parts[part].spec.block_size / unit;
       for (int64_t block = 0; block < parts[part].blocks.size(); ++block) {
         if (!parts[part].blocks.Test(block)) continue;
-        const ContentKey name = prompt.contents[static_cast<size_t>((block + 1) * units - 1)];
+        const ContentKey name = prompt.keys()[static_cast<size_t>((block + 1) * units - 1)];
         use.held += held.insert({name, group}).second;
         use.usable += serving[part].Test(block) && usable.insert({name, group}).second;
       }
@@ -188,16 +156,18 @@ void DescribeGroups(const WorkerState& worker, ReuseDiagnosis& diagnosis) {
   if (first_without < below) diagnosis.unannounced_group = first_without;
 }
 
-ProbeFinding Test(const PromptHolding& holding, const SampledPrompt& prompt, int64_t unit) {
-  if (prompt.key_differs) {
+ProbeFinding Test(const PromptHolding& holding, const TestedPrompt& tested, int64_t unit) {
+  if (tested.key_differs) {
     return {.lost = true, .cause = ReuseCause::kKeyDiffers, .part = {}};
   }
+  const SampledPrompt& prompt = tested.sampled;
+  const auto asked_for = static_cast<int64_t>(prompt.asked_for()) * unit;
   const auto before = WithRemoved(holding, prompt, unit);
   return Explain({.held = holding.parts,
                   .held_or_removed = before,
                   .announced = holding.announced,
                   .unit = unit,
-                  .tokens = prompt.asked_for > 0 ? prompt.asked_for : prompt.tokens,
+                  .tokens = asked_for > 0 ? asked_for : TokensOf(prompt, unit),
                   .alignment = holding.alignment,
                   .group_alignment = holding.group_alignment,
                   .replay_tokens = holding.replay_tokens,
@@ -210,13 +180,13 @@ std::optional<PromptHolding> HoldingOf(const WorkerState& worker, const SampledP
                                        const PlaceTable& places) {
   const WorkerRules& rules = *worker.view->rules.load(std::memory_order_relaxed);
   if (rules.unit != unit || rules.alignment <= 0) return std::nullopt;
-  const int64_t units = std::ssize(prompt.contents);
-  const int64_t tokens = prompt.tokens + 1 + rules.lookahead;
+  const auto units = static_cast<int64_t>(prompt.units());
+  const int64_t tokens = TokensOf(prompt, unit) + 1 + rules.lookahead;
   MatchQuery query(map, places,
                    {.unit = unit,
                     .prompt_tokens = tokens,
                     .lookahead = rules.lookahead,
-                    .contents = prompt.contents,
+                    .contents = prompt.keys(),
                     .hashes = {}},
                    {.unit = unit, .units = units, .prompt_units = units, .prompt_tokens = tokens});
   query.Ask(*worker.view);
@@ -244,24 +214,24 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
   ReuseDiagnosis diagnosis;
   int64_t unit = 0;
   const auto prompts =
-      ReadWorker(id, std::vector<router::SampledPrompt>(), [&](const WorkerState& worker) {
+      ReadWorker(id, std::vector<router::TestedPrompt>(), [&](const WorkerState& worker) {
         router::DescribeGroups(worker, diagnosis);
         unit = worker.catalogue.unit();
-        return unit > 0 ? router::PromptsOf(worker.sample, unit)
-                        : std::vector<router::SampledPrompt>();
+        return router::PromptsOf(worker.sample, unit);
       });
   router::Findings findings;
   router::BlockCount count;
-  for (const router::SampledPrompt& prompt : prompts) {
+  for (const router::TestedPrompt& prompt : prompts) {
+    const router::SampledPrompt& sampled = prompt.sampled;
     const auto holding =
         ReadWorker(id, std::optional<router::PromptHolding>(), [&](const WorkerState& worker) {
           const EpochDomain::Pin pin(epochs_);
-          return router::HoldingOf(worker, prompt, unit, map_, places_);
+          return router::HoldingOf(worker, sampled, unit, map_, places_);
         });
     // Prompts that all groups have lost are not in the cache any more.
     if (!holding || !router::HoldsAny(holding->parts)) continue;
-    count.Add(*holding, prompt, unit, diagnosis);
-    if (prompt.cut && prompt.asked_for == 0) continue;
+    count.Add(*holding, sampled, unit, diagnosis);
+    if (sampled.cut() && sampled.asked_for() == 0) continue;
     const router::ProbeFinding finding = router::Test(*holding, prompt, unit);
     const int64_t group =
         finding.part ? static_cast<int64_t>(holding->group_of[*finding.part]) : -1;

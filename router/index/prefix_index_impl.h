@@ -21,7 +21,6 @@
 #include "router/index/hit_report.h"
 #include "router/index/match_query.h"
 #include "router/index/place_table.h"
-#include "router/index/prompt_sample.h"
 #include "router/index/removal_cursors.h"
 #include "router/index/residency_map.h"
 #include "router/index/reuse_evidence.h"
@@ -30,6 +29,7 @@
 #include "router/names/idle_names.h"
 #include "router/names/parked_stores.h"
 #include "router/names/store_content.h"
+#include "router/sample/prompt_sample.h"
 #include "src/base/check.h"
 #include "src/base/epoch.h"
 #include "src/base/slab_arena.h"
@@ -283,6 +283,8 @@ class PrefixIndex::Impl {
                   ContentKey now) KV_REQUIRES(mutex_);
   // Marks the content as ambiguous: the worker's statements about it contradict each other.
   void Doubt(router::WorkerState& worker, ContentKey content) KV_REQUIRES(mutex_);
+  // Measures the memory that residencies take.
+  void WeighResidencies() KV_REQUIRES(mutex_);
   // Returns the number of leading events that only repeat residency that the index has. They must
   // be left out.
   size_t SkipHitReport(router::WorkerState& worker, std::span<const Event> events)
@@ -317,8 +319,11 @@ class PrefixIndex::Impl {
   std::vector<std::unique_ptr<router::WorkerState>> slots_ KV_GUARDED_BY(mutex_);
   std::vector<router::WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, router::WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
-  std::vector<router::PlaceId> closing_ KV_GUARDED_BY(mutex_);     // closed by the current change
-  uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                      // states made so far
+  std::vector<router::PlaceId> closing_ KV_GUARDED_BY(mutex_);  // closed by the current change
+  uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                   // states made so far
+  // Of all workers: the bytes of the index for a block in a group and tier of a worker.
+  double bytes_a_residency_ KV_GUARDED_BY(mutex_) = 0;
+  size_t weigh_in_ KV_GUARDED_BY(mutex_) = 0;  // batches until the next measurement
   std::atomic<const router::Roster*> roster_{new router::Roster};  // I10
 };
 

@@ -162,7 +162,6 @@ uint32_t RunStore<Key>::NewRun(uint32_t capacity, uint32_t stride) {
   Run& run = At(number);
   run.used = 0;
   run.owner = run.end = 0;
-  run.watched = false;
   run.capacity = static_cast<uint8_t>(capacity);
   // I3: no reader uses the run before its first live bit is set. Readers may read `live` and
   // prefetch through a stale `next` (I6).
@@ -194,10 +193,8 @@ template <typename Key>
 BlockName RunStore<Key>::NameAt(const Run& run, uint32_t offset) {
   const uint32_t stride = run.stride.load(std::memory_order_relaxed);
   if (stride == 0) return {};
-  BlockName name(run.contents.load(std::memory_order_relaxed)[offset], stride,
-                 run.end == 0 ? 0 : run.end + offset * stride);
-  if (run.watched) name.set_watched();
-  return name;
+  return {run.contents.load(std::memory_order_relaxed)[offset], stride,
+          run.end == 0 ? 0 : run.end + offset * stride};
 }
 
 // Returns the slot behind the cursor if it is unused, or if it belonged to this block before.
@@ -405,7 +402,6 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
       Enter(found, holding.place, cursor);
     }
   }
-  if (holding.watched) cursor.at->watched = true;
   const uint64_t bit = uint64_t{1} << cursor.offset;
   if ((*cursor.next_bits & bit) == 0) {
     *cursor.next_bits |= bit;
@@ -553,7 +549,6 @@ void RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
   Run& from = At(number);
   Run& to = At(by);
   to.owner = from.owner;
-  to.watched = from.watched;
   to.end = from.end == 0 ? 0 : from.end + static_cast<uint32_t>(std::countr_zero(slots)) * stride;
   const Key* const old_keys = from.keys.load(std::memory_order_relaxed);
   const ContentKey* const old_contents = from.contents.load(std::memory_order_relaxed);

@@ -57,17 +57,12 @@ class BlockName {
 
   ContentKey content() const { return content_; }  // key of the prefix that ends with the block
   // Tokens of the block; 0: the block is unnamed.
-  uint32_t stride() const { return static_cast<uint32_t>(sizes_) & ~kWatched; }
-  // True if a source wants to know when blocks of the run are removed; see Holding::watched.
-  bool watched() const { return (sizes_ & kWatched) != 0; }
-  void set_watched() { sizes_ |= kWatched; }
+  uint32_t stride() const { return static_cast<uint32_t>(sizes_); }
   // Tokens of the prefix; 0: unknown.
   uint32_t end() const { return static_cast<uint32_t>(sizes_ >> 32); }
   bool named() const { return stride() != 0; }
 
  private:
-  static constexpr uint32_t kWatched = uint32_t{1} << 31;  // no block has so many tokens
-
   ContentKey content_ = kUnnamed;
   uint64_t sizes_ = 0;
 };
@@ -89,7 +84,6 @@ struct Holding {
   uint32_t source = 0;  // unique among all sources, past ones included
   uint32_t copies = 1;
   bool repeats_count = true;  // count a copy that is added to a held block
-  bool watched = false;       // mark the run: Remove then returns names with watched() set
 };
 
 // Key: uint64_t for the hash forms that are integers, BlockHash for byte strings. KeyForm converts
@@ -216,7 +210,6 @@ class RunStore {
     uint8_t used = 0;                 // writer; slots in use
     uint8_t capacity = 0;             // writer; slots in the arrays
     bool has_twins = false;           // writer; twin_slots_ has an entry of the run
-    bool watched = false;             // writer; see Holding::watched
     uint32_t owner = 0;               // writer; Holding::source that began the run
     uint32_t end = 0;                 // writer; BlockName::end of the first slot
   };

@@ -132,12 +132,14 @@ void* SlabArena::Allocate(size_t bytes) {
     object = reinterpret_cast<std::byte*>(slab) + kHeaderBytes + slab->touched++ * object_bytes;
   }
   if (++slab->used == slab->room && slab->room > 1) Unlink(slab);
+  bytes_ += slab->object_bytes;
   return object;
 }
 
 void SlabArena::Free(void* object) {
   auto* const slab =
       reinterpret_cast<Slab*>(reinterpret_cast<uintptr_t>(object) / kSlabBytes * kSlabBytes);
+  bytes_ -= slab->object_bytes;
   if (slab->room == 1) {
     Release(slab);
     return;

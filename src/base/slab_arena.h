@@ -28,6 +28,8 @@ class SlabArena {
   void Free(void* object);
 
   size_t slabs() const { return slabs_; }
+  // Of the objects.
+  size_t bytes() const { return bytes_; }
 
  private:
   struct Slab;
@@ -43,6 +45,7 @@ class SlabArena {
   std::array<uint32_t, kSizes> of_size_{};  // number of slabs, by size class
   Slab* spare_ = nullptr;                   // an empty slab
   size_t slabs_ = 0;
+  size_t bytes_ = 0;
 };
 
 }  // namespace kvcast

@@ -44,6 +44,7 @@ TEST(SlabArenaTest, EmptySlabsGoBack) {
   std::vector<void*> objects(3 * kSlab / 1000);
   for (void*& object : objects) object = arena.Allocate(512);
   EXPECT_EQ(arena.slabs(), (objects.size() * 512 + kSlab - 1) / kSlab);
+  EXPECT_EQ(arena.bytes(), objects.size() * 512);
   for (void* object : objects) arena.Free(object);
   EXPECT_EQ(arena.slabs(), 0u);
 }

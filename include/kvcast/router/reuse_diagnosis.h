@@ -52,8 +52,9 @@ inline constexpr size_t kReuseCauses = 6;
 // "told_alignment_wrong", "key_differs".
 std::string_view ReuseCauseName(ReuseCause cause);
 
-// The minimum number of tested prompts before a diagnosis names a cause.
-inline constexpr int64_t kMinTestedPrompts = 8;
+// Number of tested prompts that a cause needs. A cause is named if more than half of the tested
+// prompts are lost: at least three, which were chosen independently of each other.
+inline constexpr int64_t kMinTestedPrompts = 4;
 
 // The diagnosis of one worker.
 struct ReuseDiagnosis {

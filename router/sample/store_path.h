@@ -1,0 +1,32 @@
+// StorePath: what a store tells of a prompt, in steps of the hash unit.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "kvcast/core/event.h"
+#include "kvcast/router/content_key.h"
+#include "router/names/store_content.h"
+
+namespace kvcast::router {
+
+ContentScope ScopeOf(const BlockStored& event);
+
+struct StorePath {
+  // By unit of the span: the prefix that ends there; kUnnamed where not known. Empty: the store
+  // does not tell where its blocks are.
+  std::vector<ContentKey> keys;
+  // Units of the span with which a stored block ends.
+  std::vector<uint32_t> ends;
+  bool whole = true;  // the path has all blocks of the span
+};
+
+// `lookahead`: of the names. REQUIRES: unit > 0, and it divides the block size.
+void ReadStorePath(const BlockStored& event, const SpanStart& start, const StoreContent& content,
+                   int64_t unit, int64_t lookahead, const ContentKeys& keys, StorePath& path);
+
+}  // namespace kvcast::router
