@@ -10,7 +10,7 @@
 
 #include "kvcast/router/prefix_index.h"
 #include "router/replica/replica.h"
-#include "src/stream/source.h"
+#include "src/stream/follow/source.h"
 #include "src/stream_sim/publisher.h"
 #include "src/stream_sim/violation.h"
 

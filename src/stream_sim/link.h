@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "src/stream/reply_channel.h"
-#include "src/stream/source_pump.h"
-#include "src/stream/source_transport.h"
-#include "src/stream/turns.h"
+#include "src/stream/follow/source_pump.h"
+#include "src/stream/follow/source_transport.h"
+#include "src/stream/follow/turns.h"
+#include "src/stream/publish/reply_channel.h"
 #include "src/stream_sim/agenda.h"
 #include "src/stream_sim/fault.h"
 #include "src/stream_sim/follower.h"

@@ -12,8 +12,8 @@
 #include <utility>
 #include <variant>
 
-#include "src/stream/replay_ring.h"
-#include "src/stream/source_transport.h"
+#include "src/stream/follow/source_transport.h"
+#include "src/stream/publish/replay_ring.h"
 #include "src/stream_sim/random.h"
 
 namespace kvcast::sim {

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "kvcast/wire/wire.h"
-#include "src/stream/publisher_core.h"
-#include "src/stream/replay_scheduler.h"
-#include "src/stream/reply_channel.h"
+#include "src/stream/publish/publisher_core.h"
+#include "src/stream/publish/replay_scheduler.h"
+#include "src/stream/publish/reply_channel.h"
 #include "src/stream_sim/agenda.h"
 #include "src/stream_sim/engine.h"
 #include "src/stream_sim/published.h"

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "src/base/check.h"
-#include "src/stream/quarantine.h"
+#include "src/stream/follow/quarantine.h"
 #include "src/stream_sim/link.h"
 
 namespace kvcast::sim {

@@ -4,7 +4,7 @@
 #include <set>
 #include <thread>
 
-#include "src/stream/socket.h"
+#include "src/stream/net/socket.h"
 #include "tests/fault/fault_test.h"
 
 namespace kvcast::stream {

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <thread>
 
-#include "src/stream/socket.h"
+#include "src/stream/net/socket.h"
 #include "tests/fault/fault_test.h"
 
 namespace kvcast::stream {

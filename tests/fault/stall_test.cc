@@ -4,7 +4,7 @@
 #include <atomic>
 #include <thread>
 
-#include "src/stream/source_sockets.h"
+#include "src/stream/follow/source_sockets.h"
 #include "tests/fault/fault_test.h"
 
 namespace kvcast::stream {

@@ -11,7 +11,7 @@
 
 #include "src/base/check.h"
 #include "src/residency/extension.h"
-#include "src/stream/frames.h"
+#include "src/stream/net/frames.h"
 
 namespace kvcast {
 namespace {

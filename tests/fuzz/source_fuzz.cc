@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "src/base/check.h"
-#include "src/stream/source.h"
+#include "src/stream/follow/source.h"
 
 namespace kvcast::stream {
 namespace {

@@ -5,10 +5,10 @@ a fuzz target, or a test of ctest).
 SPDX-License-Identifier: Apache-2.0
 """
 
-SOURCE = "src/stream/source.cc"
-PUMP = "src/stream/source_pump.cc"
-CORE = "src/stream/publisher_core.cc"
-SCHEDULER = "src/stream/replay_scheduler.cc"
+SOURCE = "src/stream/follow/source.cc"
+PUMP = "src/stream/follow/source_pump.cc"
+CORE = "src/stream/publish/publisher_core.cc"
+SCHEDULER = "src/stream/publish/replay_scheduler.cc"
 REPLICA = "router/replica/replica.cc"
 SOURCE_TESTS = "stream_unit_test"
 REPLICA_TESTS = "router_replica_test"
@@ -17,7 +17,7 @@ REPAIR = "router/replica/bucket_repair.cc"
 INDEX = "router/index/prefix_index.cc"
 READER = "src/wire/reader.cc"
 EXTENSION = "src/residency/extension.cc"
-FRAMES = "src/stream/frames.cc"
+FRAMES = "src/stream/net/frames.cc"
 INTEROP = "ctest apps_interop_test"
 RECORDED_FRAMES = "ctest apps_conformance_frames_shipped_test"
 RELAY = "ctest apps_relay_test"
@@ -118,7 +118,7 @@ MUTATIONS = [
     ("compare with the digest of another moment", REPLICA,
      "  remembered_[next_seq % kRemembered] = {true, next_seq, std::move(totals)};",
      "  remembered_[(next_seq + 1) % kRemembered] = {true, next_seq + 1, std::move(totals)};"),
-    ("hold back without bound", "src/stream/hold_back.h",
+    ("hold back without bound", "src/stream/follow/hold_back.h",
      "    return held_.size() < max_batches_ && bytes <= max_bytes_ - bytes_;",
      "    return held_.size() < SIZE_MAX || bytes < max_batches_ + max_bytes_;"),
     ("never find a source silent", SOURCE,
@@ -146,16 +146,16 @@ MUTATIONS = [
      "  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kGpu : Tier::kStorage;"),
     ("snapshot each block once", "src/residency/snapshot_writer.cc",
      "copy < (*begin)->entry->copies; ++copy", "copy < 1; ++copy"),
-    ("answer before catching up", "src/stream/publisher_state.cc",
+    ("answer before catching up", "src/stream/publish/publisher_state.cc",
      """  CatchUpLocked();
   return StatusLocked(buckets);""",
      """  residency::PublisherStatus status = StatusLocked(buckets);
   CatchUpLocked();
   status.next_seq = next_;
   return status;"""),
-    ("say that the ring holds everything", "src/stream/publisher_state.cc",
+    ("say that the ring holds everything", "src/stream/publish/publisher_state.cc",
      "  status.first_held = std::min(ring_.first_held(), next_);\n", ""),
-    ("take every batch for the remembered one", "src/stream/fingerprint.cc",
+    ("take every batch for the remembered one", "src/stream/follow/fingerprint.cc",
      "  return entry.hash == Hash(batch.payload) ? Match::kSame : Match::kOther;",
      "  return Match::kSame;"),
     ("do not advance over a snapshot", SOURCE,
@@ -167,7 +167,7 @@ MUTATIONS = [
      """  restart ? index_.RestartWorker(worker_) : index_.ClearWorker(worker_);
   Forget();
 """, "  restart ? index_.RestartWorker(worker_) : index_.ClearWorker(worker_);\n", REPLICA_TESTS),
-    ("read the ring from one too far", "src/stream/replay_ring.cc",
+    ("read the ring from one too far", "src/stream/publish/replay_ring.cc",
      "  uint64_t seq = std::max(start, first_seq());\n",
      "  uint64_t seq = std::max(start, first_seq() + 1);\n"),
     ("let a hole be filled by what came later", SOURCE,
@@ -195,7 +195,7 @@ MUTATIONS = [
     ("compare buckets before the state is as far", SOURCE,
      "  if (request_.end && request_.end->next_seq == next_) return GoOnWithRepair();\n",
      "  if (request_.end) return GoOnWithRepair();\n"),
-    ("apply live batches while buckets are asked for", "src/stream/source.h",
+    ("apply live batches while buckets are asked for", "src/stream/follow/source.h",
      "(replace_ && !catches_up())", "(replace_ && repair_ == Repair::kNone)", SOURCE_TESTS),
     ("never repair", SOURCE,
      "  if (replace_ && epoch_ && sink_->Repairs()) repair_ = Repair::kCompare;\n", "", SIM_TESTS),
@@ -204,7 +204,7 @@ MUTATIONS = [
      SOURCE_TESTS),
     ("never quarantine", SOURCE,
      "  quarantine_.Strike(why, now_ms_);\n", "  (void)why;\n", SOURCE_TESTS),
-    ("leave quarantine with the first audit", "src/stream/quarantine.h",
+    ("leave quarantine with the first audit", "src/stream/follow/quarantine.h",
      "    if (strikes_ == 0 || now_ms < until_ms()) return;\n", "    if (strikes_ == 0) return;\n", SOURCE_TESTS),
     ("audit all sources at once", SOURCE,
      "  if (jitter_ == 0) return ms;\n", "  if (jitter_ != 1) return ms;\n", SOURCE_TESTS),
@@ -218,7 +218,7 @@ MUTATIONS = [
     ("trust the connection of who forgot the extension", SOURCE,
      "    asked_ = true;\n    return BeginEpochAnew();\n",
      "    asked_ = true;\n    if (epoch_) return BeginEpochAnew();\n", SOURCE_TESTS),
-    ("keep what an answer without an end brought", "src/stream/hold_back.cc",
+    ("keep what an answer without an end brought", "src/stream/follow/hold_back.cc",
      "  for (auto it = held_.begin(); unproven_ > 0;) {\n",
      "  for (auto it = held_.begin(); unproven_ > held_.size();) {\n", SOURCE_TESTS),
     ("replay out of turn", SOURCE,
@@ -229,7 +229,7 @@ MUTATIONS = [
      "    if (!can_replay_) {\n      SkipTo(", "    if (!can_replay_) {\n      if (applied_ && !unproven_) {\n"
      "        next_ = hold_back_.first_seq().value_or(next_);\n        seen_next_ = std::max(seen_next_, next_);\n"
      "        ApplyHeld();\n        continue;\n      }\n      SkipTo("),
-    ("give a legacy snapshot another number", "src/stream/replay_responder.cc",
+    ("give a legacy snapshot another number", "src/stream/publish/replay_responder.cc",
      "    out.push_back({answer.snapshot->status.next_seq, parts[part]});\n",
      "    out.push_back({answer.snapshot->status.next_seq + 1, parts[part]});\n"),
     ("ask without pause", SOURCE,
@@ -249,11 +249,11 @@ MUTATIONS = [
      "    if (group < 0 || group > kMaxGroup) {\n", "    if (group < 0) {\n", "snapshot_fuzz"),
     ("write runs of unlike copies", "src/residency/snapshot_writer.cc",
      "    return a.entry->copies == b.entry->copies && ", "    return ", "snapshot_fuzz"),
-    ("hold back one batch too many", "src/stream/hold_back.h",
+    ("hold back one batch too many", "src/stream/follow/hold_back.h",
      "    return held_.size() < max_batches_ &&", "    return held_.size() <= max_batches_ &&", "source_fuzz"),
     ("number batches from the other end", FRAMES,
      "(seq >> (56 - 8 * i));", "(seq >> (8 * i));", INTEROP),
-    ("end a replay with its topic", "src/stream/replay_server.cc",
+    ("end a replay with its topic", "src/stream/publish/replay_server.cc",
      "seq == kEndSeq ? Frame() : AsFrame(config_.topic);", "AsFrame(config_.topic);", INTEROP),
     ("take four frames of a reply alone", FRAMES,
      "  const bool known_count = frames.size() == 3 || frames.size() == 4;\n",
@@ -264,30 +264,30 @@ MUTATIONS = [
      'std::to_string(topic.rank) + "." + topic.tier + "." +', 'std::to_string(topic.rank) + "." + "GPU" + "." +', RELAY),
     ("say not found where a method is not allowed", EXCHANGE,
      "  refusal = HttpError(405,", "  refusal = HttpError(404,", ROUTER_API),
-    ("hold all up for one who does not read", "src/stream/publisher.cc",
+    ("hold all up for one who does not read", "src/stream/publish/publisher.cc",
      "  const Status status = BindsEndpoint(endpoint)",
      "  pub->SetOption(ZMQ_XPUB_NODROP, 1);\n  const Status status = BindsEndpoint(endpoint)", "fault_stall_test"),
-    ("let a sending thread sleep on", "src/stream/send_loop.h",
+    ("let a sending thread sleep on", "src/stream/publish/send_loop.h",
      "    if (asleep_.load(std::memory_order_relaxed)) Wake();\n", "", "stream_publisher_test"),
-    ("fall asleep without another look", "src/stream/send_loop.cc",
+    ("fall asleep without another look", "src/stream/publish/send_loop.cc",
      "  if (!asleep_.exchange(true, std::memory_order_relaxed)) return;\n",
      "  std::this_thread::sleep_for(std::chrono::milliseconds(5));\n  asleep_ = true;\n", "stream_publisher_test"),
-    ("never sleep", "src/stream/nap_plan.h",
+    ("never sleep", "src/stream/net/nap_plan.h",
      "    if (awake_ >= kAwake) return std::nullopt;\n", "", "stream_publisher_test"),
-    ("forget what is unsent at the end", "src/stream/publisher.cc",
+    ("forget what is unsent at the end", "src/stream/publish/publisher.cc",
      "    while (live->Send() != stream::LiveSender::Sent::kNothing) {\n    }\n", "", "stream_publisher_test"),
-    ("take a sender for gone while it sends", "src/stream/send_loop.cc",
+    ("take a sender for gone while it sends", "src/stream/publish/send_loop.cc",
      "  while (passing_ && passes_ended_ == ended) pass_ended_.Wait(mutex_);\n", "  (void)ended;\n",
      "stream_publisher_test"),
-    ("encode side by side", "src/stream/replay_ring.cc",
+    ("encode side by side", "src/stream/publish/replay_ring.cc",
      "bool ReplayRing::EncodeOldest() {\n  MutexLock encoding(encoding_);\n", "bool ReplayRing::EncodeOldest() {\n",
      "stream_unit_test"),
-    ("show a reader only what is encoded", "src/stream/replay_ring.cc",
+    ("show a reader only what is encoded", "src/stream/publish/replay_ring.cc",
      "std::vector<RingEntry>& out) {\n  EncodeWaiting();\n  MutexLock lock(mutex_);\n  CopyFrom(start,",
      "std::vector<RingEntry>& out) {\n  MutexLock lock(mutex_);\n  CopyFrom(start,"),
-    ("drop what does not fit the queue", "src/stream/encode_queue.h",
+    ("drop what does not fit the queue", "src/stream/publish/encode_queue.h",
      "size_ == kMaxBatches || items_ > kMaxItems; }", "items_ > kMaxItems; }", "stream_unit_test"),
-    ("give each publisher threads of its own", "src/stream/publisher.cc",
+    ("give each publisher threads of its own", "src/stream/publish/publisher.cc",
      "  return shares_threads ? Context::SharedInBackground() :", "  return false ? Context::SharedInBackground() :",
      "stream_publisher_test"),
     ("read the few of many groups", "include/kvcast/spec/group_tokens.h",
@@ -372,9 +372,9 @@ MUTATIONS = [
      "if (config_.bound && std::exchange(peer_, true))", "if (false)", "stream_subscriber_test"),
     ("take the end of any connection for the publisher's", PUMP,
      "stranger_ = config_.bound;", "stranger_ = false;", "stream_subscriber_test"),
-    ("bind again while the endpoint is taken", "src/stream/source_link.cc",
+    ("bind again while the endpoint is taken", "src/stream/follow/source_link.cc",
      "  if (config_.bind) sub_.Close();\n", "", "stream_subscriber_test"),
-    ("wait for a publisher without a word", "src/stream/source.cc",
+    ("wait for a publisher without a word", "src/stream/follow/source.cc",
      "  if (!was_connected_ && !unheard_) due = std::min(due, unheard_due_ms_.value_or(kNever));\n", "", SOURCE_TESTS),
     ("be certain of what was forgotten", "router/service/route/query.cc",
      "  return state != SourceState::kConnecting && state != SourceState::kCleared;\n",
@@ -473,13 +473,13 @@ MUTATIONS = [
     ("take a clear of the GPU for one of all tiers", "router/service/ingest/source.cc",
      "  return std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {",
      "  return true || std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {", "router_service_test"),
-    ("stay degraded after a proof", "src/stream/source.cc",
+    ("stay degraded after a proof", "src/stream/follow/source.cc",
      "  if (result == BatchResult::kComplete) incomplete_ = false;\n", "", SOURCE_TESTS),
     ("come past a home twice", "router/index/locator_table.h", "      if (bucket_ == home_) Step();\n", "",
      "router_index_test --gtest_filter=LocatorTable*"),
     ("learn reuse from the blocks of a snapshot", "router/index/prefix_index.cc",
      "  if (younger.residencies[static_cast<size_t>(Tier::kGpu)] > 0) younger.evidence.Close();\n", "", NAMING),
-    ("nap for ever", "src/stream/nap_plan.h", "    if (awake_ >= kAwake) return std::nullopt;\n", "",
+    ("nap for ever", "src/stream/net/nap_plan.h", "    if (awake_ >= kAwake) return std::nullopt;\n", "",
      "stream_publisher_test --gtest_filter=SendLoop*"),
     ("forget what went to another bucket", "router/index/locator_table.cc",
      "  if (bucket.passed.load(std::memory_order_relaxed) != 0) return;\n", "",
@@ -550,7 +550,7 @@ MUTATIONS = [
     ("take a short report for a copy", "router/index/hit_report.cc",
      "  HitReport report{.events = run.stores()};\n",
      "  if (run.span() <= replay_tokens) return {};\n  HitReport report{.events = run.stores()};\n", EXACTNESS_FAR),
-    ("bind every address of the node", "src/stream/endpoint.cc",
+    ("bind every address of the node", "src/stream/net/endpoint.cc",
      "  if (endpoint != \"tcp://*:0\") return std::string(endpoint);\n", "  return std::string(endpoint);\n",
      "stream_unit_test --gtest_filter=NodeEndpoint*"),
     ("count a prefix inside a block as a child", "router/index/prefix_index_naming.cc",
@@ -621,15 +621,15 @@ MUTATIONS = [
 """),
     ("skip to what is held without proof", SOURCE,
      "  hold_back_.DropUnproven();\n  const bool skip", "  const bool skip"),
-    ("wait in quarantine for digests that cannot come", "src/stream/source.h",
+    ("wait in quarantine for digests that cannot come", "src/stream/follow/source.h",
      "return audits() && knows_state_;", "return audits();", SOURCE_TESTS),
     ("publish in the layout of before 0.33", "include/kvcast/wire/wire.h", "kDefaultDialect = Dialect::kVllm12;",
      "kDefaultDialect = Dialect::kVllm10;", "wire_test --gtest_filter=GoldenBytes.*"),
-    ("stay in doubt without digests", "src/stream/source.h",
+    ("stay in doubt without digests", "src/stream/follow/source.h",
      "(doubtful_ || (incomplete_ && knows_state_))", "(doubtful_ || incomplete_) && knows_state_", SOURCE_TESTS),
-    ("ask a publisher without digests for snapshots", "src/stream/source.h",
+    ("ask a publisher without digests for snapshots", "src/stream/follow/source.h",
      "(incomplete_ && knows_state_)", "incomplete_", SOURCE_TESTS),
-    ("hide refused batches from the publisher's own reader", "src/stream/replay_ring.cc",
+    ("hide refused batches from the publisher's own reader", "src/stream/publish/replay_ring.cc",
      "limit, /*with_refused=*/true, out)", "limit, /*with_refused=*/false, out)"),
     ("take the mean of load rates", LOAD_RATE, "  median_ = *middle;\n",
      "  median_ = 0;\n  for (const double rate : rates) median_ += rate / static_cast<double>(rates.size());\n",
@@ -738,7 +738,7 @@ MUTATIONS = [
      "    DrainEvents(now_ms);\n    if (renewal_scheduled()) return;\n", ""),
     ("read on in a connection that made itself anew", PUMP,
      "      if (disconnected_) return ScheduleRenewal();\n", "      disconnected_ = false;\n"),
-    ("keep the live connection after a new epoch", "src/stream/source_pump.h",
+    ("keep the live connection after a new epoch", "src/stream/follow/source_pump.h",
      "void RenewLive() override { ScheduleRenewal(); }", "void RenewLive() override {}"),
     ("keep a turn after its request", PUMP, "  transport_.CloseRequest();\n  LeaveTurns();\n",
      "  transport_.CloseRequest();\n"),
@@ -756,11 +756,11 @@ MUTATIONS = [
     ("let a batch overtake pending events", CORE,
      "  pending_.MoveTo(batch);\n  Result<Seq> seq = PublishBatch(std::move(batch));\n",
      "  Result<Seq> seq = PublishBatch(std::move(batch));\n  (void)PublishBatch(pending_.Take());\n"),
-    ("put pending events behind those of the batch", "src/stream/pending_events.h",
+    ("put pending events behind those of the batch", "src/stream/publish/pending_events.h",
      "    std::move(batch.events.begin(), batch.events.end(), std::back_inserter(events_));\n"
      "    batch.events = std::exchange(events_, {});\n",
      "    std::move(events_.begin(), events_.end(), std::back_inserter(batch.events));\n    events_.clear();\n"),
-    ("leave out the neighbour of a refused batch", "src/stream/replay_ring.cc",
+    ("leave out the neighbour of a refused batch", "src/stream/publish/replay_ring.cc",
      "    if (held.payload == nullptr || (held.refused && !with_refused)) continue;\n",
      "    if (held.payload == nullptr || (held.refused && !with_refused)) {\n      if (seq + 1 < end) ++seq;\n"
      "      continue;\n    }\n"),

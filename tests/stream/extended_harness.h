@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/stream/source.h"
+#include "src/stream/follow/source.h"
 #include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {

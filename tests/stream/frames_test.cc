@@ -1,6 +1,6 @@
 // Frames of live messages, requests and replies: what is accepted and what is not.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/frames.h"
+#include "src/stream/net/frames.h"
 
 #include <gtest/gtest.h>
 

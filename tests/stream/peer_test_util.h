@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "apps/conformance/frames/zmtp_peer.h"
-#include "src/stream/frames.h"
+#include "src/stream/net/frames.h"
 
 namespace kvcast::stream {
 

@@ -1,6 +1,6 @@
 // When events that wait for a batch are published without one. Time is what the test says.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/pending_events.h"
+#include "src/stream/publish/pending_events.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // The poller names what is ready, and nothing else.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/poller.h"
+#include "src/stream/net/poller.h"
 
 #include <gtest/gtest.h>
 
@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include "src/stream/waker.h"
+#include "src/stream/net/waker.h"
 
 namespace kvcast::stream {
 namespace {

@@ -1,6 +1,6 @@
 // The publisher's logic by hand: numbers, pending events, heartbeats, with a clock that is set.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/publisher_core.h"
+#include "src/stream/publish/publisher_core.h"
 
 #include <gtest/gtest.h>
 

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "src/stream/replay_server.h"
+#include "src/stream/publish/replay_server.h"
 #include "tests/stream/peer_test_util.h"
 #include "tests/support/stream_test_util.h"
 

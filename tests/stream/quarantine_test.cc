@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/quarantine.h"
+#include "src/stream/follow/quarantine.h"
 
 #include <gtest/gtest.h>
 

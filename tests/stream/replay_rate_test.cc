@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/replay_rate.h"
+#include "src/stream/publish/replay_rate.h"
 
 #include <gtest/gtest.h>
 

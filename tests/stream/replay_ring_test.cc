@@ -1,6 +1,6 @@
 // The ring numbers batches, keeps the newest within its bounds and hands each to the sender once.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/replay_ring.h"
+#include "src/stream/publish/replay_ring.h"
 
 #include <gtest/gtest.h>
 

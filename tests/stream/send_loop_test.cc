@@ -1,6 +1,6 @@
 // What is published is sent soon, also after a silence, and a silent loop does nothing.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/send_loop.h"
+#include "src/stream/publish/send_loop.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "src/stream/nap_plan.h"
+#include "src/stream/net/nap_plan.h"
 #include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {

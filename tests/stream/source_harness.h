@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "src/stream/source.h"
+#include "src/stream/follow/source.h"
 #include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {

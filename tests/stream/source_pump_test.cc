@@ -1,6 +1,6 @@
 // The loop around a source, over a network by hand: in which order it looks at what.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/source_pump.h"
+#include "src/stream/follow/source_pump.h"
 
 #include <gtest/gtest.h>
 

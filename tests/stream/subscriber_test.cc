@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "src/base/sanitizers.h"
-#include "src/stream/source_link.h"
+#include "src/stream/follow/source_link.h"
 #include "tests/support/lossy_publisher.h"
 
 namespace kvcast::stream {

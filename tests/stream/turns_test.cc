@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/turns.h"
+#include "src/stream/follow/turns.h"
 
 #include <gtest/gtest.h>
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "src/base/steady_us.h"
-#include "src/stream/replay_server.h"
-#include "src/stream/socket.h"
+#include "src/stream/net/socket.h"
+#include "src/stream/publish/replay_server.h"
 #include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {

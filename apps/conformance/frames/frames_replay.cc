@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "apps/conformance/frames/frames_checks.h"
-#include "src/stream/socket.h"
+#include "src/stream/net/socket.h"
 
 namespace kvcast::tools {
 namespace {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "apps/conformance/frames/frames_checks.h"
-#include "src/stream/source.h"
+#include "src/stream/follow/source.h"
 
 namespace kvcast::tools {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "router/service/ingest/http_fetch.h"
-#include "src/stream/waker.h"
+#include "src/stream/net/waker.h"
 
 namespace kvcast::router {
 namespace {

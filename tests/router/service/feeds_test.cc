@@ -17,7 +17,7 @@
 #include "router/service/ingest/http_fetch.h"
 #include "router/service/ingest/trtllm_writer.h"
 #include "router/service/router_service.h"
-#include "src/stream/waker.h"
+#include "src/stream/net/waker.h"
 #include "tests/router/service/peer_engine.h"
 
 namespace kvcast::router {

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/follow/fingerprint.h"
+
+#include <xxhash.h>
+
+namespace kvcast::stream {
+namespace {
+
+std::array<uint64_t, 2> Hash(Frame payload) {
+  const XXH128_hash_t hash = XXH3_128bits(payload.data(), payload.size());
+  return {hash.high64, hash.low64};
+}
+
+}  // namespace
+
+void FingerprintWindow::Add(const Batch& batch) {
+  entries_[batch.seq % kBatches] = {true, batch.seq, Hash(batch.payload)};
+}
+
+FingerprintWindow::Match FingerprintWindow::Compare(const Batch& batch) const {
+  const Entry& entry = entries_[batch.seq % kBatches];
+  if (!entry.used || entry.seq != batch.seq) return Match::kUnknown;
+  return entry.hash == Hash(batch.payload) ? Match::kSame : Match::kOther;
+}
+
+}  // namespace kvcast::stream

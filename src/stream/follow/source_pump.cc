@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/follow/source_pump.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvcast::stream {
+
+SourcePump::SourcePump(const PumpConfig& config, SourceTransport& transport, Turns& turns,
+                       ReplicaSink& sink)
+    : config_(config),
+      transport_(transport),
+      turns_(turns),
+      source_(config.limits, config.can_replay, sink, *this) {}
+
+bool SourcePump::TakeTurn() {
+  in_turns_ = true;
+  waits_ = !turns_.Take(this);
+  return !waits_;
+}
+
+void SourcePump::LeaveTurns() {
+  waits_ = false;
+  if (std::exchange(in_turns_, false)) turns_.Leave(this);
+}
+
+void SourcePump::Request(Frame start) {
+  ++requests_;
+  request_open_ = true;
+  transport_.OpenRequest(start);
+}
+
+void SourcePump::CloseRequest() {
+  request_open_ = false;
+  transport_.CloseRequest();
+  LeaveTurns();
+}
+
+void SourcePump::ScheduleRenewal() {
+  renew_due_ms_ = renewed_ms_ + kRenewalPauseMs;
+  transport_.EndLive();
+}
+
+void SourcePump::OpenLive(int64_t now_ms) {
+  renewed_ms_ = now_ms;
+  if (transport_.OpenLive()) {
+    renew_due_ms_ = Source::kNever;
+    disconnected_ = peer_ = stranger_ = false;
+    return;
+  }
+  // A thread of libzmq releases a bound endpoint, soon.
+  renew_due_ms_ = now_ms + (config_.bound ? kRenewalPauseMs : kRetryMs);
+}
+
+int64_t SourcePump::deadline_ms() const {
+  if (more_ || has_new_turn()) return Source::kAtOnce;
+  return std::min(source_.deadline_ms(), renew_due_ms_);
+}
+
+void SourcePump::Work(int64_t now_ms) {
+  more_ = false;
+  // The clock may have been set back since the last renewal.
+  const bool renewal_due = now_ms >= renew_due_ms_ || now_ms < renewed_ms_;
+  if (renewal_scheduled() && renewal_due) OpenLive(now_ms);
+  if (!renewal_scheduled()) DrainEvents(now_ms);
+  if (!renewal_scheduled()) DrainLive(now_ms);
+  if (!renewal_scheduled()) DrainReplies(now_ms);
+  if (has_new_turn()) {
+    waits_ = false;
+    source_.OnTurn(now_ms);
+  }
+  source_.OnTimer(now_ms);
+}
+
+// Called between receiving a message and handling it, so that an event is known before any message
+// that came after it.
+void SourcePump::DrainEvents(int64_t now_ms) {
+  while (!renewal_scheduled()) {
+    const std::optional<LiveEvent> event = transport_.NextLiveEvent();
+    if (!event) return;
+    OnLiveEvent(*event, now_ms);
+  }
+}
+
+void SourcePump::OnLiveEvent(LiveEvent event, int64_t now_ms) {
+  switch (event) {
+    case LiveEvent::kHandshakeFailed:
+      stranger_ = config_.bound;
+      return;
+    case LiveEvent::kDisconnected:
+      if (!std::exchange(stranger_, false)) NoteDisconnected();
+      return;
+    case LiveEvent::kConnected:
+      // A second publisher has come to the bound endpoint.
+      if (config_.bound && std::exchange(peer_, true)) NoteDisconnected();
+      // The queue may hold messages of both connections.
+      if (disconnected_) return ScheduleRenewal();
+      source_.OnConnected(now_ms);
+      return;
+  }
+}
+
+void SourcePump::NoteDisconnected() {
+  peer_ = false;
+  disconnected_ = true;
+  source_.OnDisconnected();
+}
+
+void SourcePump::DrainLive(int64_t now_ms) {
+  for (int i = 0; i < config_.messages_per_turn && !muted_; ++i) {
+    const std::optional<Frames> frames = transport_.ReceiveLive();
+    if (!frames) {
+      if (disconnected_) ScheduleRenewal();
+      return;
+    }
+    DrainEvents(now_ms);
+    if (renewal_scheduled()) return;
+    if (const std::optional<Batch> batch = ParseLive(*frames)) {
+      source_.OnLive(*batch, now_ms);
+    } else {
+      source_.OnBadMessage();
+    }
+    if (renewal_scheduled()) return;
+  }
+  more_ = true;
+}
+
+void SourcePump::DrainReplies(int64_t now_ms) {
+  for (int i = 0; i < config_.messages_per_turn && !muted_ && request_open_; ++i) {
+    const uint64_t request = requests_;
+    const std::optional<Frames> frames = transport_.ReceiveReply();
+    if (!frames) {
+      // After the last reply, because the source counts a cut against what the request brought.
+      if (transport_.TakeReplyCut()) source_.OnReplyCut(now_ms);
+      return;
+    }
+    DrainEvents(now_ms);
+    // An event may have replaced the request that this reply belongs to.
+    if (!request_open_ || requests_ != request) return;
+    source_.OnReply(ParseReply(*frames), now_ms);
+  }
+  if (request_open_) more_ = true;
+}
+
+}  // namespace kvcast::stream

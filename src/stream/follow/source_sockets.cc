@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/follow/source_sockets.h"
+
+#include <utility>
+
+namespace kvcast::stream {
+namespace {
+
+// Seconds, but for the probes: a peer that is gone without closing its connection is found after
+// three. The kernel asks. ZeroMQ's heartbeats take a connection for dead that is not read because
+// its queue is full, and libzmq ends the process when one is due on a connection that broke
+// meanwhile, or when the queue is read after another connection has come in its place (libzmq issue
+// 3937).
+constexpr int kKeepaliveIdle = 1;
+constexpr int kKeepaliveInterval = 1;
+constexpr int kKeepaliveProbes = 2;
+
+Result<Socket> MakeSocket(std::shared_ptr<Context> context, int type, const std::string& endpoint,
+                          int64_t max_frame_bytes) {
+  Result<Socket> socket = Socket::Create(std::move(context), type);
+  if (!socket.ok()) return socket;
+  socket->SetOption(ZMQ_LINGER, 0);
+  socket->SetOption(ZMQ_MAXMSGSIZE, max_frame_bytes);
+  if (endpoint.find('[') != std::string::npos) socket->SetOption(ZMQ_IPV6, 1);
+  return socket;
+}
+
+}  // namespace
+
+Result<Socket> MakeLiveSocket(std::shared_ptr<Context> context, const std::string& endpoint,
+                              const LiveSocketOptions& options) {
+  Result<Socket> sub = MakeSocket(std::move(context), ZMQ_SUB, endpoint, options.max_frame_bytes);
+  if (!sub.ok()) return sub;
+  sub->SetOption(ZMQ_RCVHWM, options.recv_hwm);
+  sub->SetOption(ZMQ_TCP_KEEPALIVE, 1);
+  sub->SetOption(ZMQ_TCP_KEEPALIVE_IDLE, kKeepaliveIdle);
+  sub->SetOption(ZMQ_TCP_KEEPALIVE_INTVL, kKeepaliveInterval);
+  sub->SetOption(ZMQ_TCP_KEEPALIVE_CNT, kKeepaliveProbes);
+  sub->Subscribe(options.topic);
+  return sub;
+}
+
+Result<Socket> MakeReplaySocket(std::shared_ptr<Context> context, const std::string& endpoint,
+                                int64_t max_frame_bytes) {
+  return MakeSocket(std::move(context), ZMQ_DEALER, endpoint, max_frame_bytes);
+}
+
+}  // namespace kvcast::stream

@@ -1,0 +1,28 @@
+// The two sockets over which a source is followed, with the options that this takes.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "src/stream/net/socket.h"
+
+namespace kvcast::stream {
+
+struct LiveSocketOptions {
+  std::string topic;
+  int recv_hwm = 0;
+  int64_t max_frame_bytes = 0;
+};
+
+// A SUB, neither connected nor bound yet. It connects again by itself; what its connections brought
+// then comes in any order.
+Result<Socket> MakeLiveSocket(std::shared_ptr<Context> context, const std::string& endpoint,
+                              const LiveSocketOptions& options);
+
+// A DEALER for one request, not connected yet.
+Result<Socket> MakeReplaySocket(std::shared_ptr<Context> context, const std::string& endpoint,
+                                int64_t max_frame_bytes);
+
+}  // namespace kvcast::stream

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/stream/subscriber.h"
+
+#include <algorithm>
+#include <map>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "src/base/mutex.h"
+#include "src/base/steady_us.h"
+#include "src/stream/follow/source_link.h"
+#include "src/stream/net/poller.h"
+#include "src/stream/net/waker.h"
+
+namespace kvcast {
+namespace {
+
+using stream::SourceLink;
+
+int64_t SteadyMs() { return SteadyUs() / 1000; }
+
+using Links = std::vector<std::unique_ptr<SourceLink>>;
+
+void EraseWorker(Links& links, WorkerId worker) {
+  std::erase_if(links, [worker](const auto& link) { return link->worker() == worker; });
+}
+
+// A status is not longer: 3 tiers of 64 groups, without buckets.
+constexpr int64_t kMinMaxFrameBytes = 8 << 10;
+
+Status CheckConfig(const SubscriberConfig& config) {
+  if (config.replay_timeout_ms <= 0) {
+    return {StatusCode::kInvalidArgument, "replay_timeout_ms must be positive"};
+  }
+  if (config.probe_interval_ms < 0 || config.recv_hwm < 0) {
+    return {StatusCode::kInvalidArgument, "probe_interval_ms or recv_hwm is negative"};
+  }
+  if (config.max_replays == 0) {
+    return {StatusCode::kInvalidArgument, "max_replays must be positive"};
+  }
+  if (config.max_frame_bytes < kMinMaxFrameBytes) {
+    return {StatusCode::kInvalidArgument, "max_frame_bytes is below 8192"};
+  }
+  return Status();
+}
+
+}  // namespace
+
+std::string_view SourceStateName(SourceState state) {
+  switch (state) {
+    case SourceState::kConnecting:
+      return "connecting";
+    case SourceState::kBootstrap:
+      return "bootstrap";
+    case SourceState::kSynced:
+      return "synced";
+    case SourceState::kGap:
+      return "gap";
+    case SourceState::kSuspect:
+      return "suspect";
+    case SourceState::kCleared:
+      return "cleared";
+    case SourceState::kStale:
+      return "stale";
+    case SourceState::kQuarantined:
+      return "quarantined";
+  }
+  return "unknown";
+}
+
+std::string_view SourceReasonName(SourceReason reason) {
+  switch (reason) {
+    case SourceReason::kNone:
+      return "none";
+    case SourceReason::kJoining:
+      return "joining";
+    case SourceReason::kUnheard:
+      return "unheard";
+    case SourceReason::kGap:
+      return "gap";
+    case SourceReason::kReconnected:
+      return "reconnected";
+    case SourceReason::kUnproven:
+      return "unproven";
+    case SourceReason::kLostBatches:
+      return "lost_batches";
+    case SourceReason::kUndecodable:
+      return "undecodable";
+    case SourceReason::kBadEvents:
+      return "bad_events";
+    case SourceReason::kDigest:
+      return "digest";
+    case SourceReason::kContradicted:
+      return "contradicted";
+    case SourceReason::kDisconnected:
+      return "disconnected";
+    case SourceReason::kSilent:
+      return "silent";
+  }
+  return "unknown";
+}
+
+std::string_view SourceHint(const SourceStatus& status) {
+  if (status.reason != SourceReason::kUnheard) return "";
+  if (status.bound) return "no publisher has connected for 10 s";
+  return "no message for 10 s: if the engine connects its publisher (vLLM does for "
+         "tcp://127.0.0.1:PORT), set bind=true";
+}
+
+std::string_view ResetReasonName(ResetReason reason) {
+  switch (reason) {
+    case ResetReason::kRestart:
+      return "restart";
+    case ResetReason::kLostBatches:
+      return "lost_batches";
+    case ResetReason::kDoubt:
+      return "doubt";
+  }
+  return "unknown";
+}
+
+class Subscriber::Impl {
+ public:
+  Impl(const SubscriberConfig& config, std::shared_ptr<stream::Context> context,
+       std::shared_ptr<stream::Waker> waker, std::unique_ptr<stream::Poller> poller)
+      : config_(config),
+        now_ms_(config.now_ms ? config.now_ms : SteadyMs),
+        context_(std::move(context)),
+        waker_(std::move(waker)),
+        poller_(std::move(poller)),
+        turns_(config.max_replays) {}
+  ~Impl();
+
+  // Once, before anything else.
+  Status Start();
+  Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
+  void Remove(WorkerId worker);
+  void Contradict(WorkerId worker);
+  SourceStatus status(WorkerId worker) const;
+
+ private:
+  void Run();
+  bool TakeCommands();
+  void TakeContradictions(int64_t now_ms);
+  void WaitForWork();
+  void Work();
+  void NoteStatus(const SourceLink& link, int64_t now_ms);
+  SourceLink* FindLink(WorkerId worker);
+
+  const SubscriberConfig config_;
+  const std::function<int64_t()> now_ms_;
+  // The shared one, because inproc publishers of this process are in it.
+  const std::shared_ptr<stream::Context> context_;
+  const std::shared_ptr<stream::Waker> waker_;
+  const std::unique_ptr<stream::Poller> poller_;  // outlives the links
+
+  stream::Turns turns_;  // the thread's; outlives the links
+
+  mutable Mutex mutex_;
+  CondVar removed_;
+  std::map<WorkerId, SourceStatus> statuses_ KV_GUARDED_BY(mutex_);  // followed, or about to be
+  Links to_add_ KV_GUARDED_BY(mutex_);
+  std::vector<WorkerId> to_remove_ KV_GUARDED_BY(mutex_);
+  std::vector<WorkerId> to_contradict_ KV_GUARDED_BY(mutex_);
+  bool stopping_ KV_GUARDED_BY(mutex_) = false;
+
+  // Owned by the thread.
+  Links links_;
+  bool woken_ = false;
+  stream::Poller::Watch waker_watch_;
+
+  std::thread thread_;  // last: it uses the rest
+};
+
+Subscriber::Impl::~Impl() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  waker_->Wake();
+  if (thread_.joinable()) thread_.join();
+}
+
+// Throws std::system_error if no thread can start.
+Status Subscriber::Impl::Start() {
+  Result<stream::Poller::Watch> watch = poller_->Add(waker_->descriptor(), &woken_);
+  if (!watch.ok()) return watch.status();
+  waker_watch_ = std::move(watch).value();
+  thread_ = std::thread([this] { Run(); });
+  return Status();
+}
+
+Status Subscriber::Impl::Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink) {
+  {
+    MutexLock lock(mutex_);
+    if (!statuses_.try_emplace(source.worker).second) {
+      return Status(StatusCode::kFailedPrecondition,
+                    "worker " + std::to_string(source.worker.value) + " is followed already");
+    }
+  }
+  Result<std::unique_ptr<SourceLink>> link =
+      SourceLink::Open(source, config_, context_, *poller_, std::move(sink), turns_);
+  MutexLock lock(mutex_);
+  if (!link.ok()) {
+    statuses_.erase(source.worker);
+    return link.status();
+  }
+  to_add_.push_back(std::move(link).value());
+  waker_->Wake();
+  return Status();
+}
+
+void Subscriber::Impl::Remove(WorkerId worker) {
+  const bool called_by_sink = std::this_thread::get_id() == thread_.get_id();
+  if (called_by_sink) {
+    if (SourceLink* link = FindLink(worker)) link->Mute();
+  }
+  MutexLock lock(mutex_);
+  if (statuses_.erase(worker) == 0) return;
+  EraseWorker(to_add_, worker);
+  to_remove_.push_back(worker);
+  waker_->Wake();
+  if (called_by_sink) return;
+  while (std::ranges::find(to_remove_, worker) != to_remove_.end()) removed_.Wait(mutex_);
+}
+
+void Subscriber::Impl::Contradict(WorkerId worker) {
+  MutexLock lock(mutex_);
+  to_contradict_.push_back(worker);
+  waker_->Wake();
+}
+
+// Outside the lock: sinks are called.
+void Subscriber::Impl::TakeContradictions(int64_t now_ms) {
+  std::vector<WorkerId> workers;
+  {
+    MutexLock lock(mutex_);
+    workers.swap(to_contradict_);
+  }
+  for (const WorkerId worker : workers) {
+    if (SourceLink* link = FindLink(worker)) link->Contradict(now_ms);
+  }
+}
+
+SourceLink* Subscriber::Impl::FindLink(WorkerId worker) {
+  for (const auto& link : links_) {
+    if (link->worker() == worker) return link.get();
+  }
+  return nullptr;
+}
+
+SourceStatus Subscriber::Impl::status(WorkerId worker) const {
+  MutexLock lock(mutex_);
+  const auto it = statuses_.find(worker);
+  return it == statuses_.end() ? SourceStatus() : it->second;
+}
+
+void Subscriber::Impl::Run() {
+  while (TakeCommands()) {
+    WaitForWork();
+    Work();
+  }
+  links_.clear();
+}
+
+// False: stop.
+bool Subscriber::Impl::TakeCommands() {
+  if (std::exchange(woken_, false)) waker_->Drain();
+  MutexLock lock(mutex_);
+  if (stopping_) return false;
+  for (WorkerId worker : to_remove_) EraseWorker(links_, worker);
+  to_remove_.clear();
+  for (auto& link : to_add_) {
+    link->Start();
+    links_.push_back(std::move(link));
+  }
+  to_add_.clear();
+  removed_.NotifyAll();
+  return true;
+}
+
+void Subscriber::Impl::WaitForWork() {
+  int64_t deadline = stream::Source::kNever;
+  for (const auto& link : links_) deadline = std::min(deadline, link->deadline_ms());
+  const bool timed = deadline != stream::Source::kNever;
+  poller_->Wait(timed ? std::max<int64_t>(deadline - now_ms_(), 0) : -1);
+}
+
+void Subscriber::Impl::Work() {
+  const int64_t now_ms = now_ms_();
+  TakeContradictions(now_ms);
+  for (const auto& link : links_) {
+    const bool due = link->is_due(now_ms);
+    if (due) link->Work(now_ms);
+    // The weight of an unsure source changes by itself.
+    if (due || !link->is_sure()) NoteStatus(*link, now_ms);
+  }
+}
+
+void Subscriber::Impl::NoteStatus(const SourceLink& link, int64_t now_ms) {
+  const SourceStatus status = link.status(now_ms);
+  MutexLock lock(mutex_);
+  const auto it = statuses_.find(link.worker());
+  if (it != statuses_.end()) it->second = status;
+}
+
+Subscriber::Subscriber(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Subscriber::~Subscriber() = default;
+
+Result<std::unique_ptr<Subscriber>> Subscriber::Create(const SubscriberConfig& config) {
+  if (Status status = CheckConfig(config); !status.ok()) return status;
+  Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
+  if (!waker.ok()) return waker.status();
+  Result<std::unique_ptr<stream::Poller>> poller = stream::Poller::Create();
+  if (!poller.ok()) return poller.status();
+  const std::shared_ptr<stream::Context> context = stream::Context::Shared();
+  if (!context->ok()) return Status(StatusCode::kUnavailable, "too few file descriptors");
+  try {
+    auto impl = std::make_unique<Impl>(config, context, *waker, std::move(poller).value());
+    if (Status status = impl->Start(); !status.ok()) return status;
+    return std::unique_ptr<Subscriber>(new Subscriber(std::move(impl)));
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kUnavailable, std::string("cannot start a thread: ") + error.what());
+  }
+}
+
+Status Subscriber::Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink) {
+  return impl_->Add(source, std::move(sink));
+}
+void Subscriber::Remove(WorkerId worker) { impl_->Remove(worker); }
+void Subscriber::Contradict(WorkerId worker) { impl_->Contradict(worker); }
+SourceStatus Subscriber::status(WorkerId worker) const { return impl_->status(worker); }
+
+}  // namespace kvcast

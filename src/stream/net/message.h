@@ -1,0 +1,50 @@
+// Message: one ZeroMQ frame. Multipart: one received message of several frames.
+// Not thread-safe.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <zmq.h>
+
+#include <array>
+#include <cstdint>
+
+#include "src/stream/net/frames.h"
+#include "src/stream/net/payload.h"
+
+namespace kvcast::stream {
+
+// A received frame. Stays valid, without copying, as long as this object.
+class Message {
+ public:
+  Message() { zmq_msg_init(&message_); }
+  ~Message() { zmq_msg_close(&message_); }
+  Message(const Message&) = delete;
+  Message& operator=(const Message&) = delete;
+
+  zmq_msg_t* get() { return &message_; }
+  Frame bytes() const {
+    auto* message = const_cast<zmq_msg_t*>(&message_);  // the C API does not know const
+    return {static_cast<const uint8_t*>(zmq_msg_data(message)), zmq_msg_size(message)};
+  }
+
+ private:
+  zmq_msg_t message_;
+};
+
+// The frames of one message. No valid message has more than kMaxFrames - 1 frames; of a longer one
+// only kMaxFrames are kept, so that it is still seen to be too long.
+class Multipart {
+ public:
+  static constexpr size_t kMaxFrames = 6;
+
+  // Borrowed until the next Receive into this object.
+  Frames frames() const { return {views_.data(), count_}; }
+
+ private:
+  friend class Socket;
+  std::array<Message, kMaxFrames> messages_;
+  std::array<Frame, kMaxFrames> views_;
+  size_t count_ = 0;
+};
+
+}  // namespace kvcast::stream

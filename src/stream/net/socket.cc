@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/net/socket.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "src/base/background.h"
+#include "src/base/check.h"
+#include "src/base/shared_one.h"
+
+namespace kvcast::stream {
+namespace {
+
+// Below this many bytes a copy is cheaper than the bookkeeping of a shared buffer.
+constexpr size_t kMinSharedBytes = 2048;
+// A followed source has up to six. Descriptors are scarcer.
+constexpr int kMaxSockets = 16384;
+
+// With the first socket of a context libzmq starts its threads, and ends the process if those find
+// no descriptors. Other threads may still take them: this only makes it unlikely.
+constexpr size_t kSpareDescriptors = 16;
+
+bool HasSpareDescriptors() {
+  std::array<int, kSpareDescriptors> spare{};
+  size_t opened = 0;
+  while (opened < spare.size() && (spare[opened] = eventfd(0, EFD_CLOEXEC)) >= 0) ++opened;
+  for (size_t i = 0; i < opened; ++i) close(spare[i]);
+  return opened == spare.size();
+}
+
+Status SocketError(const std::string& what) {
+  const int error = zmq_errno();
+  const bool bad_argument = error == EINVAL || error == EPROTONOSUPPORT || error == ENOCOMPATPROTO;
+  return Status(bad_argument ? StatusCode::kInvalidArgument : StatusCode::kUnavailable,
+                what + ": " + zmq_strerror(error));
+}
+
+SendResult SendMessage(void* socket, zmq_msg_t* message, bool more) {
+  const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
+  while (zmq_msg_send(message, socket, flags) == -1) {
+    if (zmq_errno() == EINTR) continue;
+    const bool would_block = zmq_errno() == EAGAIN;
+    zmq_msg_close(message);
+    return would_block ? SendResult::kWouldBlock : SendResult::kUnreachable;
+  }
+  return SendResult::kSent;
+}
+
+// What keeps a buffer alive while ZeroMQ reads it.
+struct SharedBuffer {
+  Payload payload;
+  std::shared_ptr<void> owner;
+};
+
+void ReleaseSharedBuffer(void*, void* hint) { delete static_cast<SharedBuffer*>(hint); }
+
+}  // namespace
+
+Context::Context() : context_(zmq_ctx_new()) {
+  if (!ok()) return;
+  KV_CHECK(zmq_ctx_set(context_, ZMQ_MAX_SOCKETS, kMaxSockets) == 0);
+}
+
+Context::~Context() {
+  if (!ok()) return;
+  while (zmq_ctx_term(context_) == -1 && zmq_errno() == EINTR) {
+  }
+}
+
+std::shared_ptr<Context> Context::Create() { return std::shared_ptr<Context>(new Context); }
+
+// ZMQ_THREAD_SCHED_POLICY would do it, but libzmq aborts where the policy is refused.
+std::shared_ptr<Context> Context::CreateInBackground() {
+  std::shared_ptr<Context> context = Create();
+  std::thread starter([&context] {
+    RunInBackground();
+    // The first socket starts the I/O threads.
+    (void)Socket::Create(context, ZMQ_PAIR);
+  });
+  starter.join();
+  return context;
+}
+
+std::shared_ptr<Context> Context::Shared() {
+  static SharedOne<Context> shared;
+  return shared.Get(&Context::Create, [](const Context& context) { return context.ok(); });
+}
+
+std::shared_ptr<Context> Context::SharedInBackground() {
+  static SharedOne<Context> shared;
+  return shared.Get(&Context::CreateInBackground,
+                    [](const Context& context) { return context.ok(); });
+}
+
+Socket::Socket(std::shared_ptr<Context> context, void* socket)
+    : context_(std::move(context)), socket_(socket) {}
+
+Socket::Socket(Socket&& other) noexcept
+    : context_(std::move(other.context_)),
+      socket_(std::exchange(other.socket_, nullptr)),
+      monitored_(other.monitored_) {}
+
+Socket& Socket::operator=(Socket&& other) noexcept {
+  if (this == &other) return *this;
+  Close();
+  context_ = std::move(other.context_);
+  socket_ = std::exchange(other.socket_, nullptr);
+  monitored_ = other.monitored_;
+  return *this;
+}
+
+void Socket::Close() {
+  if (socket_ != nullptr) {
+    // At once; the socket itself ends some time later, on another thread.
+    if (monitored_) zmq_socket_monitor(socket_, nullptr, 0);
+    KV_CHECK(zmq_close(socket_) == 0);
+  }
+  socket_ = nullptr;
+  context_.reset();
+}
+
+Result<Socket> Socket::Create(std::shared_ptr<Context> context, int type) {
+  if (!context->ok() || !HasSpareDescriptors()) {
+    return Status(StatusCode::kUnavailable, "cannot create a socket: too few file descriptors");
+  }
+  void* socket = zmq_socket(context->get(), type);
+  if (socket == nullptr) return SocketError("cannot create a socket");
+  return Socket(std::move(context), socket);
+}
+
+void Socket::SetOption(int option, int value) {
+  KV_CHECK(zmq_setsockopt(socket_, option, &value, sizeof(value)) == 0);
+}
+
+void Socket::SetOption(int option, int64_t value) {
+  KV_CHECK(zmq_setsockopt(socket_, option, &value, sizeof(value)) == 0);
+}
+
+void Socket::Subscribe(std::string_view prefix) {
+  KV_CHECK(zmq_setsockopt(socket_, ZMQ_SUBSCRIBE, prefix.data(), prefix.size()) == 0);
+}
+
+Status Socket::Bind(const std::string& endpoint) {
+  if (zmq_bind(socket_, endpoint.c_str()) == 0) return Status();
+  if (zmq_errno() == ENODEV) {
+    return Status(StatusCode::kInvalidArgument,
+                  "cannot bind " + endpoint + ": needs an address of this machine, not a name");
+  }
+  return SocketError("cannot bind " + endpoint);
+}
+
+Status Socket::Connect(const std::string& endpoint) {
+  if (zmq_connect(socket_, endpoint.c_str()) == 0) return Status();
+  return SocketError("cannot connect to " + endpoint);
+}
+
+int Socket::descriptor() const {
+  int descriptor = -1;
+  size_t size = sizeof(descriptor);
+  KV_CHECK(zmq_getsockopt(socket_, ZMQ_FD, &descriptor, &size) == 0);
+  return descriptor;
+}
+
+std::string Socket::last_endpoint() const {
+  char text[1024];
+  size_t size = sizeof(text);
+  KV_CHECK(zmq_getsockopt(socket_, ZMQ_LAST_ENDPOINT, text, &size) == 0);
+  return text;
+}
+
+SendResult Socket::Send(Frame bytes, bool more) {
+  zmq_msg_t message;
+  KV_CHECK(zmq_msg_init_size(&message, bytes.size()) == 0);
+  if (!bytes.empty()) std::memcpy(zmq_msg_data(&message), bytes.data(), bytes.size());
+  return SendMessage(socket_, &message, more);
+}
+
+SendResult Socket::SendShared(Payload payload, std::shared_ptr<void> owner, bool more) {
+  if (owner == nullptr && payload->size() < kMinSharedBytes) return Send(*payload, more);
+  auto* buffer = new SharedBuffer{std::move(payload), std::move(owner)};
+  // The C API does not know const; ZeroMQ does not write into a message that it sends. An empty
+  // vector may have no address, but a message without one would never be released.
+  static uint8_t nothing;
+  auto* data = const_cast<uint8_t*>(buffer->payload->data());
+  zmq_msg_t message;
+  KV_CHECK(zmq_msg_init_data(&message, data != nullptr ? data : &nothing, buffer->payload->size(),
+                             ReleaseSharedBuffer, buffer) == 0);
+  return SendMessage(socket_, &message, more);
+}
+
+RecvResult Socket::Receive(Multipart& message) {
+  message.count_ = 0;
+  bool more = true;
+  while (more) {
+    Message& frame = message.messages_[std::min(message.count_, Multipart::kMaxFrames - 1)];
+    if (zmq_msg_recv(frame.get(), socket_, ZMQ_DONTWAIT) == -1) {
+      if (zmq_errno() == EINTR) continue;
+      return RecvResult::kNone;
+    }
+    more = zmq_msg_more(frame.get()) != 0;
+    if (message.count_ < Multipart::kMaxFrames) ++message.count_;
+  }
+  for (size_t i = 0; i < message.count_; ++i) message.views_[i] = message.messages_[i].bytes();
+  return RecvResult::kMessage;
+}
+
+Result<Socket> Socket::Monitor(int events) {
+  static std::atomic<uint64_t> monitors{0};
+  const std::string endpoint = "inproc://kvcast-monitor-" + std::to_string(monitors.fetch_add(1));
+  if (zmq_socket_monitor(socket_, endpoint.c_str(), events) == -1) {
+    return SocketError("cannot monitor a socket");
+  }
+  monitored_ = true;
+  Result<Socket> monitor = Create(context_, ZMQ_PAIR);
+  if (!monitor.ok()) return monitor;
+  monitor->SetOption(ZMQ_LINGER, 0);
+  if (Status status = monitor->Connect(endpoint); !status.ok()) return status;
+  return monitor;
+}
+
+std::optional<int> ReceiveMonitorEvent(Socket& monitor) {
+  Multipart message;
+  if (monitor.Receive(message) == RecvResult::kNone) return std::nullopt;
+  uint16_t event = 0;
+  const Frame head = message.frames()[0];
+  if (head.size() >= sizeof(event)) std::memcpy(&event, head.data(), sizeof(event));
+  return event;
+}
+
+}  // namespace kvcast::stream

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/publish/heartbeat_thread.h"
+
+#include <chrono>
+
+#include "src/base/background.h"
+
+namespace kvcast::stream {
+
+HeartbeatThread::HeartbeatThread(PublisherCore& core, SendLoop& loop)
+    : core_(core), loop_(loop), thread_([this] { Run(); }) {}
+
+HeartbeatThread::~HeartbeatThread() {
+  {
+    MutexLock lock(mutex_);
+    stopping_ = true;
+  }
+  stopped_.NotifyOne();
+  thread_.join();
+}
+
+bool HeartbeatThread::Wait() {
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(PublisherCore::kTickMs);
+  MutexLock lock(mutex_);
+  while (!stopping_) {
+    if (!stopped_.WaitUntil(mutex_, until)) return !stopping_;
+  }
+  return false;
+}
+
+void HeartbeatThread::Run() {
+  RunInBackground();
+  while (Wait()) {
+    const uint64_t before = core_.ring().next_seq();
+    core_.Tick();
+    if (core_.ring().next_seq() != before) loop_.Notice();
+  }
+}
+
+}  // namespace kvcast::stream

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/publish/live_sender.h"
+
+#include <utility>
+
+namespace kvcast::stream {
+namespace {
+
+// Batches sent before others have their turn.
+constexpr size_t kTurnBatches = 256;
+
+}  // namespace
+
+LiveSender::LiveSender(Socket pub, std::string topic, ReplayRing& ring)
+    : pub_(std::move(pub)), topic_(std::move(topic)), ring_(ring) {}
+
+LiveSender::Sent LiveSender::Send() {
+  size_t sent = 0;
+  while (sent < kTurnBatches && ring_.TakeUnsent(kTurnBatches - sent, slice_)) {
+    for (const RingEntry& entry : slice_) Send(entry);
+    sent += slice_.size();
+    slice_.clear();
+  }
+  if (sent == 0) return Sent::kNothing;
+  return sent < kTurnBatches ? Sent::kAll : Sent::kSome;
+}
+
+void LiveSender::Send(const RingEntry& entry) {
+  const Frame topic(reinterpret_cast<const uint8_t*>(topic_.data()), topic_.size());
+  pub_.Send(topic, /*more=*/true);
+  pub_.Send(EncodeSeq(entry.seq), /*more=*/true);
+  pub_.SendShared(entry.payload, nullptr, /*more=*/false);
+}
+
+}  // namespace kvcast::stream

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kvcast/stream/publisher.h"
+
+#include <random>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "src/base/steady_us.h"
+#include "src/stream/net/socket.h"
+#include "src/stream/publish/heartbeat_thread.h"
+#include "src/stream/publish/live_sender.h"
+#include "src/stream/publish/publisher_core.h"
+#include "src/stream/publish/replay_server.h"
+#include "src/stream/publish/send_loop.h"
+
+namespace kvcast {
+namespace {
+
+using stream::Context;
+using stream::Socket;
+
+// How long destruction waits for subscribers to take what was sent.
+constexpr int kFlushMs = 1000;
+// A replay request is a few bytes; a client that sends more than this in a frame is cut off.
+constexpr int64_t kMaxRequestFrameBytes = 64 << 10;
+
+Status CheckConfig(const PublisherConfig& config) {
+  if (config.endpoint.empty()) return {StatusCode::kInvalidArgument, "no endpoint to publish on"};
+  if (config.ring_batches == 0) return {StatusCode::kInvalidArgument, "ring_batches is 0"};
+  if (config.heartbeat_ms < 0) return {StatusCode::kInvalidArgument, "heartbeat_ms is negative"};
+  if (config.flush_ms < 0) return {StatusCode::kInvalidArgument, "flush_ms is negative"};
+  if (config.send_hwm < 0) return {StatusCode::kInvalidArgument, "send_hwm is negative"};
+  if (!(config.replay_requests_per_s >= 0 && config.replay_bytes_per_s >= 0)) {
+    return {StatusCode::kInvalidArgument, "a replay rate is negative"};
+  }
+  return Status();
+}
+
+Epoch RandomEpoch() {
+  std::random_device device;
+  const auto word = [&device] { return uint64_t{device()} << 32 | device(); };
+  return {word(), word()};
+}
+
+// A context of its own makes destruction wait for exactly this publisher's messages and frees its
+// ports before it returns.
+std::shared_ptr<Context> ContextFor(const std::string& endpoint, const std::string& replay,
+                                    bool shares_threads) {
+  const bool inproc = endpoint.starts_with("inproc://") || replay.starts_with("inproc://");
+  if (inproc) return Context::Shared();
+  return shares_threads ? Context::SharedInBackground() : Context::CreateInBackground();
+}
+
+Result<Socket> OpenSocket(std::shared_ptr<Context> context, int type, const std::string& endpoint,
+                          int send_hwm, int linger_ms) {
+  Result<Socket> socket = Socket::Create(std::move(context), type);
+  if (!socket.ok()) return socket;
+  socket->SetOption(ZMQ_SNDHWM, send_hwm);
+  socket->SetOption(ZMQ_LINGER, linger_ms);
+  if (endpoint.find('[') != std::string::npos) socket->SetOption(ZMQ_IPV6, 1);
+  return socket;
+}
+
+Result<Socket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> context,
+                       const std::string& endpoint) {
+  Result<Socket> pub = OpenSocket(std::move(context), ZMQ_PUB, endpoint, config.send_hwm, kFlushMs);
+  if (!pub.ok()) return pub;
+  const Status status = BindsEndpoint(endpoint) ? pub->Bind(endpoint) : pub->Connect(endpoint);
+  if (!status.ok()) return status;
+  return pub;
+}
+
+// A mandatory ROUTER without a high-water mark never drops silently; ReplayCredit is the bound.
+// Replies in flight do not hold up destruction: a client that does not read would.
+Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& endpoint) {
+  Result<Socket> router = OpenSocket(std::move(context), ZMQ_ROUTER, endpoint, /*send_hwm=*/0,
+                                     /*linger_ms=*/0);
+  if (!router.ok()) return router;
+  router->SetOption(ZMQ_ROUTER_MANDATORY, 1);
+  router->SetOption(ZMQ_MAXMSGSIZE, kMaxRequestFrameBytes);
+  if (Status status = router->Bind(endpoint); !status.ok()) return status;
+  return router;
+}
+
+}  // namespace
+
+// Parts in the order in which they start; they stop in reverse.
+class Publisher::Impl {
+ public:
+  explicit Impl(const PublisherConfig& c) : config(c), core(c, c.now_us ? c.now_us : SteadyUs) {}
+  ~Impl() {
+    heartbeats.reset();
+    if (loop == nullptr) return;
+    (void)core.Flush();
+    loop->Remove(*live);
+    while (live->Send() != stream::LiveSender::Sent::kNothing) {
+    }
+  }
+
+  Status Open();
+  Status OpenReplay(std::shared_ptr<Context> context, const std::string& endpoint_of_rank);
+
+  const PublisherConfig config;
+  std::string endpoint;
+  std::string replay_endpoint;
+  stream::PublisherCore core;
+  std::unique_ptr<stream::LiveSender> live;
+  std::shared_ptr<stream::SendLoop> loop;
+  std::unique_ptr<stream::ReplayServer> replay;
+  std::unique_ptr<stream::HeartbeatThread> heartbeats;
+};
+
+Status Publisher::Impl::Open() {
+  const Result<std::string> pub_of_rank =
+      EndpointForRank(config.endpoint, config.data_parallel_rank);
+  if (!pub_of_rank.ok()) return pub_of_rank.status();
+  const Result<std::string> replay_of_rank =
+      EndpointForRank(config.replay_endpoint, config.data_parallel_rank);
+  if (!replay_of_rank.ok()) return replay_of_rank.status();
+  const std::shared_ptr<Context> context =
+      ContextFor(*pub_of_rank, *replay_of_rank, config.shares_threads);
+  const Result<std::string> bound = NodeEndpoint(*pub_of_rank, config.host_ip);
+  if (!bound.ok()) return bound.status();
+  Result<Socket> pub = OpenPub(config, context, *bound);
+  if (!pub.ok()) return pub.status();
+  endpoint = pub->last_endpoint();
+  live = std::make_unique<stream::LiveSender>(std::move(pub).value(), config.topic, core.ring());
+  loop = config.shares_threads ? stream::SendLoop::Shared() : std::make_shared<stream::SendLoop>();
+  loop->Add(*live);
+  if (!replay_of_rank->empty()) {
+    if (Status status = OpenReplay(context, *replay_of_rank); !status.ok()) return status;
+  }
+  if (core.needs_ticks()) heartbeats = std::make_unique<stream::HeartbeatThread>(core, *loop);
+  return Status();
+}
+
+Status Publisher::Impl::OpenReplay(std::shared_ptr<Context> context,
+                                   const std::string& endpoint_of_rank) {
+  Result<std::shared_ptr<stream::Waker>> waker = stream::Waker::Create();
+  if (!waker.ok()) return waker.status();
+  const Result<std::string> bound = NodeEndpoint(endpoint_of_rank, config.host_ip);
+  if (!bound.ok()) return bound.status();
+  Result<Socket> router = OpenRouter(std::move(context), *bound);
+  if (!router.ok()) return router.status();
+  replay_endpoint = router->last_endpoint();
+  if (config.extension) core.KeepState(config.epoch ? *config.epoch : RandomEpoch());
+  stream::ReplayServerConfig server;
+  server.topic = config.topic;
+  server.layout = config.replay_layout;
+  server.rate = {config.replay_requests_per_s, config.replay_bytes_per_s};
+  server.now_us = [this] { return core.NowUs(); };
+  replay = std::make_unique<stream::ReplayServer>(std::move(router).value(), *waker, server,
+                                                  core.ring(), core.state());
+  return Status();
+}
+
+Publisher::Publisher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Publisher::~Publisher() = default;
+
+Result<std::unique_ptr<Publisher>> Publisher::Create(const PublisherConfig& config) {
+  if (Status status = CheckConfig(config); !status.ok()) return status;
+  auto impl = std::make_unique<Impl>(config);
+  try {
+    if (Status status = impl->Open(); !status.ok()) return status;
+  } catch (const std::system_error& error) {
+    return Status(StatusCode::kUnavailable, std::string("cannot start a thread: ") + error.what());
+  }
+  return std::unique_ptr<Publisher>(new Publisher(std::move(impl)));
+}
+
+Result<Seq> Publisher::Publish(EventBatch batch) {
+  Result<Seq> seq = impl_->core.Publish(std::move(batch));
+  impl_->loop->Notice();
+  return seq;
+}
+
+void Publisher::Add(std::vector<Event> events, double ts) {
+  impl_->core.Add(std::move(events), ts);
+}
+
+Status Publisher::Flush() {
+  const Status status = impl_->core.Flush();
+  impl_->loop->Notice();
+  return status;
+}
+
+Result<Seq> Publisher::PublishPayload(std::span<const uint8_t> payload) {
+  Result<Seq> seq = impl_->core.PublishPayload(payload);
+  impl_->loop->Notice();
+  return seq;
+}
+
+Seq Publisher::next_seq() const { return Seq(impl_->core.ring().next_seq()); }
+const std::string& Publisher::endpoint() const { return impl_->endpoint; }
+const std::string& Publisher::replay_endpoint() const { return impl_->replay_endpoint; }
+
+PublisherCounters Publisher::counters() const {
+  const stream::RingCounters ring = impl_->core.ring().counters();
+  PublisherCounters counters;
+  counters.batches = ring.batches;
+  counters.bytes = ring.bytes;
+  counters.encode_errors = impl_->core.encode_errors();
+  counters.heartbeats = impl_->core.heartbeats();
+  counters.live_dropped = ring.unsent_dropped;
+  if (impl_->replay == nullptr) return counters;
+  const stream::ReplayCounters& replay = impl_->replay->counters();
+  counters.replay_requests = replay.requests;
+  counters.replay_batches = replay.batches;
+  counters.replay_delays = replay.delays;
+  counters.replay_rejects = replay.rejects;
+  counters.replay_dropped = replay.dropped;
+  return counters;
+}
+
+}  // namespace kvcast

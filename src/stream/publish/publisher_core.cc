@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/publish/publisher_core.h"
+
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "src/residency/mirror.h"
+#include "src/wire/encodable.h"
+
+namespace kvcast::stream {
+namespace {
+
+double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
+
+}  // namespace
+
+PublisherCore::PublisherCore(const PublisherConfig& config, std::function<int64_t()> now_us)
+    : config_(config),
+      now_us_(std::move(now_us)),
+      ring_(config.ring_batches, config.ring_bytes, config.dialect),
+      pending_(config.flush_ms),
+      silent_since_us_(now_us_()) {}
+
+void PublisherCore::KeepState(const Epoch& epoch) {
+  state_ =
+      std::make_unique<PublisherState>(epoch, ring_, config_.dialect, config_.data_parallel_rank);
+}
+
+void PublisherCore::NoteTime(double ts) { clock_offset_s_ = ts - Seconds(now_us_()); }
+
+Result<Seq> PublisherCore::PublishBatch(EventBatch&& batch) {
+  if (!batch.data_parallel_rank) batch.data_parallel_rank = config_.data_parallel_rank;
+  NoteTime(batch.ts);
+  if (Status status = wire::CheckEncodable(batch); !status.ok()) {
+    Refuse(&batch);
+    return status;
+  }
+  return Seq(ring_.Append(std::move(batch)));
+}
+
+void PublisherCore::Refuse(const EventBatch* batch) {
+  ++encode_errors_;
+  std::optional<EventBatch> known;
+  if (batch != nullptr && state_ != nullptr) {
+    known = residency::MirroredPart(*batch);
+    if (!wire::CheckEncodable(*known).ok()) known.reset();
+  }
+  ring_.AppendRefused(std::move(known));
+}
+
+Result<Seq> PublisherCore::Publish(EventBatch&& batch) {
+  if (!has_pending_.load(std::memory_order_acquire)) return PublishBatch(std::move(batch));
+  MutexLock lock(pending_mutex_);
+  pending_.MoveTo(batch);
+  Result<Seq> seq = PublishBatch(std::move(batch));
+  has_pending_.store(false, std::memory_order_release);
+  return seq;
+}
+
+void PublisherCore::Add(std::vector<Event> events, double ts) {
+  MutexLock lock(pending_mutex_);
+  pending_.Add(std::move(events), ts, now_us_() / 1000);
+  has_pending_.store(!pending_.empty(), std::memory_order_release);
+}
+
+Status PublisherCore::Flush() {
+  MutexLock lock(pending_mutex_);
+  return FlushLocked();
+}
+
+Status PublisherCore::FlushLocked() {
+  if (pending_.empty()) return Status();
+  const Status status = PublishBatch(pending_.Take()).status();
+  has_pending_.store(false, std::memory_order_release);
+  return status;
+}
+
+Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload) {
+  MutexLock lock(pending_mutex_);
+  (void)FlushLocked();  // a refused one is counted, and its number is a gap
+  if (payload.empty()) {
+    Refuse(nullptr);
+    return Status(StatusCode::kInvalidArgument, "an empty payload is the end marker of a replay");
+  }
+  return Seq(
+      ring_.Append(std::make_shared<const std::vector<uint8_t>>(payload.begin(), payload.end())));
+}
+
+void PublisherCore::FlushIfDue() {
+  MutexLock lock(pending_mutex_);
+  // A batch that is refused is counted, and its number is a gap.
+  if (pending_.Due(now_us_() / 1000)) (void)FlushLocked();
+}
+
+void PublisherCore::PublishHeartbeat() {
+  EventBatch batch;
+  batch.ts = clock_offset_s_ + Seconds(now_us_());
+  if (std::isnan(batch.ts)) return;
+  batch.data_parallel_rank = config_.data_parallel_rank;
+  ring_.Append(std::move(batch));
+  ++heartbeats_;
+}
+
+void PublisherCore::Tick() {
+  FlushIfDue();
+  if (state_ != nullptr) state_->CatchUp();
+  const int64_t now_us = now_us_();
+  const uint64_t next_seq = ring_.next_seq();
+  if (next_seq != std::exchange(ticked_seq_, next_seq)) silent_since_us_ = now_us;
+  if (config_.heartbeat_ms == 0 || now_us - silent_since_us_ < config_.heartbeat_ms * 1000) return;
+  PublishHeartbeat();
+  silent_since_us_ = now_us;
+}
+
+}  // namespace kvcast::stream

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/publish/publisher_state.h"
+
+#include <algorithm>
+
+namespace kvcast::stream {
+namespace {
+
+// Batches read from the ring at a time.
+constexpr size_t kReadBatches = 256;
+
+}  // namespace
+
+PublisherState::PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
+                               int64_t data_parallel_rank)
+    : epoch_(epoch), ring_(ring), dialect_(dialect), data_parallel_rank_(data_parallel_rank) {
+  ring_.KeepForReader();
+}
+
+void PublisherState::CatchUp() {
+  MutexLock lock(mutex_);
+  CatchUpLocked();
+}
+
+void PublisherState::CatchUpLocked() {
+  const uint64_t end = ring_.next_seq();
+  while (next_ < end) {
+    slice_.clear();
+    ring_.ReadOn(kReadBatches, slice_);
+    if (slice_.empty()) {
+      lost_ = true;
+      next_ = end;
+    }
+    for (const RingEntry& entry : slice_) {
+      if (entry.seq != next_) lost_ = true;
+      next_ = entry.seq + 1;
+      DecodeCounts counts;
+      if (!DecodeBatch(*entry.payload, WireLimits(), batch_, counts).ok()) lost_ = true;
+      if (counts.rejected_total() > 0) lost_ = true;
+      if (lost_) continue;
+      ts_ = batch_.ts;
+      mirror_.Apply(batch_);
+    }
+    if (lost_) mirror_.Clear();
+  }
+}
+
+residency::PublisherStatus PublisherState::StatusLocked(bool buckets) const {
+  residency::PublisherStatus status;
+  status.epoch = epoch_;
+  status.next_seq = next_;
+  status.first_held = std::min(ring_.first_held(), next_);
+  status.has_digests = !lost_;
+  if (lost_) return status;
+  for (const PlaceDigest& place : mirror_.digest().Totals()) {
+    status.places.push_back({place, std::nullopt});
+    if (buckets) {
+      status.places.back().buckets = *mirror_.digest().Buckets(place.tier, place.group);
+    }
+  }
+  return status;
+}
+
+residency::PublisherStatus PublisherState::Status(bool buckets) {
+  MutexLock lock(mutex_);
+  CatchUpLocked();
+  return StatusLocked(buckets);
+}
+
+StateSnapshot PublisherState::Snapshot(const residency::BucketMask& buckets) {
+  MutexLock lock(mutex_);
+  CatchUpLocked();
+  StateSnapshot snapshot{StatusLocked(/*buckets=*/!buckets.all()), {}};
+  if (lost_) return snapshot;
+  residency::SnapshotOptions options;
+  options.buckets = buckets;
+  options.dialect = dialect_;
+  options.data_parallel_rank = data_parallel_rank_;
+  options.ts = ts_;
+  snapshot.parts = residency::WriteSnapshot(mirror_, options);
+  return snapshot;
+}
+
+}  // namespace kvcast::stream

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/publish/replay_scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvcast::stream {
+namespace {
+
+// Longer start frames can only be numbers.
+constexpr size_t kMaxStartBytes = 64;
+// What a reply costs beside its payload.
+constexpr double kReplyBytes = 64;
+
+const Payload& EmptyPayload() {
+  static const Payload empty = std::make_shared<const std::vector<uint8_t>>();
+  return empty;
+}
+
+}  // namespace
+
+ReplayScheduler::ReplayScheduler(const ReplayLimits& limits, ReplayRing& ring,
+                                 PublisherState* state, ReplyChannel& channel,
+                                 std::function<void()> wake)
+    : limits_(limits), channel_(channel), wake_(std::move(wake)), responder_(ring, state) {}
+
+void ReplayScheduler::AddRequest(Frame client, Frame start) {
+  ++counters_.requests;
+  Client& asking = FindOrAddClient(client);
+  if (asking.requests.size() == kMaxRequestsPerClient) {
+    ++counters_.dropped;
+    return;
+  }
+  // Snapshots are large, so an answer is made when its turn has come.
+  const SeqFrame number = EncodeSeq(ParseStart(start));
+  if (start.size() > kMaxStartBytes) start = number;
+  asking.requests.emplace_back(start.begin(), start.end());
+}
+
+ReplayScheduler::Client& ReplayScheduler::FindOrAddClient(Frame identity) {
+  const std::string name(identity.begin(), identity.end());
+  for (Client& client : clients_) {
+    if (client.identity == name) return client;
+  }
+  if (clients_.size() == kMaxClients) MakeRoom();
+  clients_.push_back({name, std::make_shared<ReplayCredit>(limits_.credit, wake_),
+                      TokenBucket(limits_.rate.requests, ReplayRate::kRequestBurstS),
+                      TokenBucket(limits_.rate.bytes, ReplayRate::kByteBurstS)});
+  return clients_.back();
+}
+
+void ReplayScheduler::MakeRoom() {
+  auto idle = std::find_if(clients_.begin(), clients_.end(),
+                           [](const Client& c) { return c.requests.empty(); });
+  Drop(idle != clients_.end() ? idle : clients_.begin());
+}
+
+void ReplayScheduler::Drop(Clients::iterator client) {
+  counters_.dropped += client->requests.size();
+  clients_.erase(client);
+}
+
+void ReplayScheduler::Resume() {
+  for (Client& client : clients_) client.paused = false;
+}
+
+int64_t ReplayScheduler::WaitMs(int64_t now_us) const {
+  int64_t wait_ms = -1;
+  for (const Client& client : clients_) {
+    if (!client.waiting()) continue;
+    const int64_t ms = client.runnable(now_us) ? 0 : (client.ready_us - now_us) / 1000 + 1;
+    wait_ms = wait_ms < 0 ? ms : std::min(wait_ms, ms);
+  }
+  return wait_ms;
+}
+
+void ReplayScheduler::Serve(int64_t now_us) {
+  // Served clients move to the back, so the count is taken first.
+  size_t turns = clients_.size();
+  for (auto client = clients_.begin(); turns > 0; --turns) {
+    const auto current = client++;
+    if (!current->runnable(now_us)) continue;
+    if (ServeTurn(*current, now_us) == Turn::kGone) {
+      Drop(current);
+    } else if (!current->paused) {
+      clients_.splice(clients_.end(), clients_, current);
+    }
+  }
+}
+
+ReplayScheduler::Turn ReplayScheduler::ServeTurn(Client& client, int64_t now_us) {
+  if (!client.answer) {
+    if (!MayGoOn(client.request_rate, client, now_us)) return Turn::kServed;
+    client.request_rate.Spend(1);
+    client.answer = responder_.Begin(client.requests.front());
+  }
+  Answer& answer = *client.answer;
+  slice_.clear();
+  responder_.Read(answer, limits_.turn_replies, slice_);
+  for (const RingEntry& entry : slice_) {
+    if (!MayGoOn(client.byte_rate, client, now_us) || !HasCredit(client)) return Turn::kServed;
+    client.byte_rate.Spend(static_cast<double>(entry.payload->size()) + kReplyBytes);
+    if (!Send(client, entry.seq, entry.payload)) return Turn::kGone;
+    ++counters_.batches;
+    responder_.Sent(answer, entry);
+  }
+  if (!slice_.empty()) return Turn::kServed;
+  if (!HasCredit(client)) return Turn::kServed;
+  Payload end = responder_.EndPayload(answer);
+  if (!Send(client, kEndSeq, end ? std::move(end) : EmptyPayload())) return Turn::kGone;
+  client.requests.pop_front();
+  client.answer.reset();
+  return Turn::kServed;
+}
+
+bool ReplayScheduler::MayGoOn(TokenBucket& rate, Client& client, int64_t now_us) {
+  client.ready_us = rate.ReadyAt(now_us);
+  if (client.ready_us <= now_us) return true;
+  ++counters_.delays;
+  return false;
+}
+
+bool ReplayScheduler::HasCredit(Client& client) {
+  if (client.credit->available()) return true;
+  client.paused = client.credit->PauseUntilHalf();
+  return !client.paused;
+}
+
+bool ReplayScheduler::Send(Client& client, uint64_t seq, Payload payload) {
+  std::shared_ptr<void> charge = ReplayCredit::Charge(client.credit, payload->size());
+  return channel_.Send(client.identity, seq, std::move(payload), std::move(charge));
+}
+
+}  // namespace kvcast::stream

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "src/stream/publish/replay_server.h"
+
+#include <optional>
+#include <utility>
+
+#include "src/base/background.h"
+
+namespace kvcast::stream {
+namespace {
+
+// Requests read before clients are served again.
+constexpr int kRequestsPerTurn = 64;
+
+Frame AsFrame(const std::string& text) {
+  return {reinterpret_cast<const uint8_t*>(text.data()), text.size()};
+}
+
+}  // namespace
+
+ReplayServer::ReplayServer(Socket router, std::shared_ptr<Waker> waker,
+                           const ReplayServerConfig& config, ReplayRing& ring,
+                           PublisherState* state)
+    : config_(config),
+      router_(std::move(router)),
+      waker_(std::move(waker)),
+      // Charges outlive the server, so they hold the waker themselves.
+      scheduler_({.rate = config.rate, .credit = {}}, ring, state, *this,
+                 [held = waker_] { held->Wake(); }),
+      thread_([this] { Run(); }) {}
+
+ReplayServer::~ReplayServer() {
+  stopping_ = true;
+  waker_->Wake();
+  thread_.join();
+}
+
+void ReplayServer::Run() {
+  RunInBackground();
+  while (!stopping_) {
+    WaitForWork();
+    ReceiveRequests();
+    scheduler_.Serve(config_.now_us());
+  }
+}
+
+void ReplayServer::WaitForWork() {
+  zmq_pollitem_t items[] = {{router_.get(), 0, ZMQ_POLLIN, 0},
+                            {nullptr, waker_->descriptor(), ZMQ_POLLIN, 0}};
+  zmq_poll(items, 2, scheduler_.WaitMs(config_.now_us()));
+  if (items[1].revents == 0) return;
+  waker_->Drain();
+  scheduler_.Resume();
+}
+
+void ReplayServer::ReceiveRequests() {
+  for (int i = 0; i < kRequestsPerTurn; ++i) {
+    if (router_.Receive(message_) == RecvResult::kNone) return;
+    const std::optional<Frame> start = ParseReplayRequest(message_.frames());
+    if (start) {
+      scheduler_.AddRequest(message_.frames()[0], *start);
+    } else {
+      scheduler_.CountReject();
+    }
+  }
+}
+
+bool ReplayServer::Send(const std::string& client, uint64_t seq, Payload payload,
+                        std::shared_ptr<void> charge) {
+  // Only the identity frame can fail; the rest of the message then has its route.
+  if (router_.Send(AsFrame(client), /*more=*/true) != SendResult::kSent) return false;
+  const Frame topic = seq == kEndSeq ? Frame() : AsFrame(config_.topic);
+  router_.Send({}, /*more=*/true);
+  if (config_.layout == ReplayLayout::kTopicSeqPayload) router_.Send(topic, /*more=*/true);
+  router_.Send(EncodeSeq(seq), /*more=*/true);
+  return router_.SendShared(std::move(payload), std::move(charge), /*more=*/false) ==
+         SendResult::kSent;
+}
+
+}  // namespace kvcast::stream

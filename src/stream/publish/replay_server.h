@@ -1,0 +1,56 @@
+// ReplayServer: the ROUTER socket of a publisher and the thread that answers replay requests on it.
+// ReplayScheduler decides what is sent.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "kvcast/stream/publisher.h"
+#include "src/stream/net/socket.h"
+#include "src/stream/net/waker.h"
+#include "src/stream/publish/replay_scheduler.h"
+#include "src/stream/publish/reply_channel.h"
+
+namespace kvcast::stream {
+
+struct ReplayServerConfig {
+  std::string topic;
+  ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
+  ReplayRate rate;
+  std::function<int64_t()> now_us;  // monotonic; called on the server's thread
+};
+
+class ReplayServer final : private ReplyChannel {
+ public:
+  // Starts the thread. `router` is bound, with ZMQ_ROUTER_MANDATORY and no high-water mark; `ring`
+  // and `state` (nullptr: no KVX1) must outlive the server. Throws std::system_error if no thread
+  // can start.
+  ReplayServer(Socket router, std::shared_ptr<Waker> waker, const ReplayServerConfig& config,
+               ReplayRing& ring, PublisherState* state = nullptr);
+  // Ends at once: replies that were not sent are lost.
+  ~ReplayServer() override;
+
+  const ReplayCounters& counters() const { return scheduler_.counters(); }
+
+ private:
+  void Run();
+  void WaitForWork();
+  void ReceiveRequests();
+  bool Send(const std::string& client, uint64_t seq, Payload payload,
+            std::shared_ptr<void> charge) override;
+
+  const ReplayServerConfig config_;
+  Socket router_;
+  const std::shared_ptr<Waker> waker_;
+  ReplayScheduler scheduler_;
+  Multipart message_;
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
+
+}  // namespace kvcast::stream

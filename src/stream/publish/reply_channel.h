@@ -1,0 +1,24 @@
+// ReplyChannel: where ReplayScheduler sends its replies. ReplayServer implements it with a ROUTER
+// socket, the simulation with a simulated network.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "src/stream/publish/replay_ring.h"
+
+namespace kvcast::stream {
+
+class ReplyChannel {
+ public:
+  virtual ~ReplyChannel() = default;
+  // Queues one reply for the client of this identity, without waiting; `seq` is kEndSeq for an END.
+  // `charge` is released once the reply has left the process, on any thread. False: the client is
+  // gone.
+  virtual bool Send(const std::string& client, uint64_t seq, Payload payload,
+                    std::shared_ptr<void> charge) = 0;
+};
+
+}  // namespace kvcast::stream
