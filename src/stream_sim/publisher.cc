@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "src/base/check.h"
+#include "src/residency/extension.h"
 
 namespace kvcast::sim {
 namespace {
@@ -53,8 +54,9 @@ void SimPublisher::Restart(bool large_ring, bool same_kind) {
   engine_ = std::make_unique<Engine>(seed_, number_, life());
   topic_in_replies_ = random_.Percent(70);
   tells_state_ = extended_;
-  stamps_ = 0;
+  stamps_ = unsent_ = 0;
   pending_ = {};
+  replays_.clear();
   quiet_since_ms_ = agenda_.now_ms();
   scheduler_.reset();
   config_ = DrawConfig(large_ring);
@@ -62,9 +64,9 @@ void SimPublisher::Restart(bool large_ring, bool same_kind) {
       std::make_unique<stream::PublisherCore>(config_, [this] { return agenda_.now_ms() * 1000; });
   if (extended_) core_->KeepState({Mix(random_.Next()), static_cast<uint64_t>(life())});
   credit_ = std::make_shared<bool>(false);
-  scheduler_ =
-      std::make_unique<stream::ReplayScheduler>(DrawLimits(), core_->ring(), core_->state(),
-                                                channel_, [credit = credit_] { *credit = true; });
+  stream::ReplyChannel& replies = *this;
+  scheduler_ = std::make_unique<stream::ReplayScheduler>(
+      DrawLimits(), core_->ring(), core_->state(), replies, [credit = credit_] { *credit = true; });
 }
 
 PublisherConfig SimPublisher::DrawConfig(bool large_ring) {
@@ -235,12 +237,41 @@ std::vector<RingEntry> SimPublisher::TakeUnsent() {
   }
   for (const RingEntry& entry : entries) {
     if (lives_.back().IsRefused(entry.seq)) record_.Fail("Honest", "a refused batch is sent");
+    CheckSkipped(unsent_, entry.seq, "not sent");
+    unsent_ = entry.seq + 1;
   }
+  CheckSkipped(unsent_, next_seq(), "not sent");
+  unsent_ = next_seq();
   return entries;
 }
 
+// Only refused batches, and those that left the ring before, are left out.
+void SimPublisher::CheckSkipped(uint64_t begin, uint64_t end, const char* where) {
+  for (uint64_t seq = begin; seq < end; ++seq) {
+    if (lives_.back().IsRefused(seq) || seq < core_->ring().first_held()) continue;
+    record_.Fail("Prompt", "batch " + std::to_string(seq) + " is " + where);
+  }
+}
+
 void SimPublisher::Ask(const std::string& client, Frame start) {
+  const auto asked = residency::ParseRequest(start);
+  const bool replay = asked && extended_ ? asked->verb == residency::Verb::kReplay
+                                         : start.size() == sizeof(uint64_t);
+  const uint64_t first = asked && extended_ ? asked->argument : stream::ParseStart(start);
+  if (replay) replays_[client] = {first, next_seq()};
   scheduler_->AddRequest({reinterpret_cast<const uint8_t*>(client.data()), client.size()}, start);
+}
+
+bool SimPublisher::Send(const std::string& client, uint64_t seq, Payload payload,
+                        std::shared_ptr<void> charge) {
+  if (const auto replay = replays_.find(client); replay != replays_.end()) {
+    auto& [next, end] = replay->second;
+    const bool ends = seq == stream::kEndSeq;
+    CheckSkipped(next, ends ? end : seq, "left out of an answer");
+    next = seq + 1;
+    if (ends) replays_.erase(replay);
+  }
+  return channel_.Send(client, seq, std::move(payload), std::move(charge));
 }
 
 int64_t SimPublisher::Serve() {

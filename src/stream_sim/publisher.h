@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -34,7 +35,7 @@ struct Origin {
 };
 Origin OriginOf(double ts);
 
-class SimPublisher {
+class SimPublisher final : private stream::ReplyChannel {
  public:
   // All must outlive it.
   SimPublisher(uint64_t seed, int number, const Agenda& agenda, stream::ReplyChannel& channel,
@@ -82,6 +83,12 @@ class SimPublisher {
     int64_t since_ms = 0;
   };
 
+  // A request for batches, being answered.
+  struct Replay {
+    uint64_t next = 0;  // the first number that the answer has not passed
+    uint64_t end = 0;   // what was published when it was asked for
+  };
+
   PublisherConfig DrawConfig(bool large_ring);
   stream::ReplayLimits DrawLimits();
   double NextStamp();
@@ -94,6 +101,10 @@ class SimPublisher {
   void NumberPending();
   void CheckNumbers();
   void CheckHeartbeat();
+  // The batches of [begin, end) are left out of what is sent.
+  void CheckSkipped(uint64_t begin, uint64_t end, const char* where);
+  bool Send(const std::string& client, uint64_t seq, Payload payload,
+            std::shared_ptr<void> charge) override;
 
   const uint64_t seed_;
   const int number_;
@@ -109,8 +120,10 @@ class SimPublisher {
   bool tells_state_ = false;
   PublisherConfig config_;
   uint64_t stamps_ = 0;
+  uint64_t unsent_ = 0;  // the first number that TakeUnsent has not passed
   uint64_t overruns_ = 0;
   Pending pending_;
+  std::map<std::string, Replay> replays_;  // by client
   std::optional<int64_t> quiet_since_ms_;  // the first tick since the latest number
   std::unique_ptr<Engine> engine_;
   std::shared_ptr<bool> credit_;  // replies that are under way hold it
