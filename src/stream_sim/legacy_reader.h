@@ -13,6 +13,13 @@
 
 namespace kvcast::sim {
 
+// The answer that is being read.
+struct LegacyAnswer {
+  uint64_t asked_at = 0;
+  std::optional<uint64_t> at;  // number of the parts
+  residency::SnapshotReader reader;
+};
+
 class LegacyReader {
  public:
   static constexpr const char* kName = "reader";
@@ -27,16 +34,11 @@ class LegacyReader {
   void OnReply(uint64_t seq, const Payload& payload);
 
  private:
-  struct Answer {
-    uint64_t asked_at = 0;
-    std::optional<uint64_t> at;  // number of the parts
-    residency::SnapshotReader reader;
-  };
   void OnEnd(const Payload& payload);
 
   const SimPublisher& publisher_;
   Record& record_;
-  std::optional<Answer> answer_;
+  std::optional<LegacyAnswer> answer_;
   EventBatch batch_;
 };
 

@@ -18,7 +18,6 @@ constexpr int64_t kHeartbeatTimeoutMs = 3000;
 Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
            Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record)
     : agenda_(agenda),
-      turns_(turns),
       record_(record),
       random_(seed, 0x11000 + static_cast<uint64_t>(number)),
       publisher_(seed, number, agenda, *this, record),

@@ -112,7 +112,6 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   void ScheduleTimer();
 
   Agenda& agenda_;
-  stream::Turns& turns_;
   Record& record_;
   std::function<void()> on_turns_;
   Random random_;

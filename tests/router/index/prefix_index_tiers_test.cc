@@ -48,7 +48,6 @@ TEST(PrefixIndexTiers, PlaceholderStoresOfConnectorsTeachNothing) {
 }
 
 TEST(PrefixIndexTiers, MediumNamesMapToTiers) {
-  using TierOf;
   EXPECT_EQ(TierOf(std::nullopt), Tier::kGpu);
   EXPECT_EQ(TierOf("GPU"), Tier::kGpu);
   EXPECT_EQ(TierOf("CPU"), Tier::kCpu);

@@ -293,7 +293,7 @@ TEST(PromptSampleOfAnIndex, AFullCacheOfLongPromptsIsDiagnosed) {
         event.token_ids.emplace(count * kUnit, static_cast<TokenId>(prompt));
         batch.events.emplace_back(std::move(event));
       }
-      EXPECT_TRUE(index.Apply(testing::kWorker, batch).empty());
+      EXPECT_TRUE(index.Apply(testing::kWorker, batch).left_out.empty());
       if (prompt < kPrompts) continue;
       const ReuseDiagnosis found = index.Diagnose(testing::kWorker);
       ASSERT_TRUE(found.enough_data()) << prompt << ": " << found.tested;
