@@ -192,7 +192,7 @@ TEST(CudaCopyBench, EveryQuestionIsAnswered) {
                                       HasSubstr("D2H"))));
   EXPECT_THAT(answers, Contains(StartsWith("7 cuMemCreate: made in")));
   EXPECT_THAT(answers, Contains(AllOf(StartsWith("10 D2H 64 x 64 KiB: one batch "),
-                                      HasSubstr("a graph bound anew "))));
+                                      HasSubstr("a rebound graph "))));
   EXPECT_THAT(driver.faults, IsEmpty());
   EXPECT_THAT(driver.host_memory, IsEmpty());
   EXPECT_THAT(driver.reservations, IsEmpty());
