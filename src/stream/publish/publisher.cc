@@ -85,10 +85,10 @@ Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& e
 
 }  // namespace
 
-// Parts in the order in which they start; they stop in reverse.
+// Parts stop in reverse order.
 class Publisher::Impl {
  public:
-  explicit Impl(const PublisherConfig& c) : config(c), core(c, c.now_us ? c.now_us : SteadyUs) {}
+  explicit Impl(const PublisherConfig& c) : config(c), core(c, c.now_us) {}
   ~Impl() {
     heartbeats.reset();
     if (loop == nullptr) return;
@@ -104,9 +104,10 @@ class Publisher::Impl {
   const PublisherConfig config;
   std::string endpoint;
   std::string replay_endpoint;
+  // With the core's first members in one cache line.
+  alignas(64) std::shared_ptr<stream::SendLoop> loop;
   stream::PublisherCore core;
   std::unique_ptr<stream::LiveSender> live;
-  std::shared_ptr<stream::SendLoop> loop;
   std::unique_ptr<stream::ReplayServer> replay;
   std::unique_ptr<stream::HeartbeatThread> heartbeats;
 };

@@ -16,21 +16,21 @@ double Seconds(int64_t us) { return static_cast<double>(us) * 1e-6; }
 }  // namespace
 
 PublisherCore::PublisherCore(const PublisherConfig& config, std::function<int64_t()> now_us)
-    : config_(config),
-      now_us_(std::move(now_us)),
+    : now_us_(std::move(now_us)),
+      data_parallel_rank_(config.data_parallel_rank),
       ring_(config.ring_batches, config.ring_bytes, config.dialect),
+      config_(config),
       pending_(config.flush_ms),
-      silent_since_us_(now_us_()) {}
+      silent_since_us_(NowUs()) {}
 
 void PublisherCore::KeepState(const Epoch& epoch) {
-  state_ =
-      std::make_unique<PublisherState>(epoch, ring_, config_.dialect, config_.data_parallel_rank);
+  state_ = std::make_unique<PublisherState>(epoch, ring_, config_.dialect, data_parallel_rank_);
 }
 
-void PublisherCore::NoteTime(double ts) { clock_offset_s_ = ts - Seconds(now_us_()); }
+void PublisherCore::NoteTime(double ts) { clock_offset_s_ = ts - Seconds(NowUs()); }
 
 Result<Seq> PublisherCore::PublishBatch(EventBatch&& batch) {
-  if (!batch.data_parallel_rank) batch.data_parallel_rank = config_.data_parallel_rank;
+  if (!batch.data_parallel_rank) batch.data_parallel_rank = data_parallel_rank_;
   NoteTime(batch.ts);
   if (Status status = wire::CheckEncodable(batch); !status.ok()) {
     Refuse(&batch);
@@ -49,8 +49,7 @@ void PublisherCore::Refuse(const EventBatch* batch) {
   ring_.AppendRefused(std::move(known));
 }
 
-Result<Seq> PublisherCore::Publish(EventBatch&& batch) {
-  if (!has_pending_.load(std::memory_order_acquire)) return PublishBatch(std::move(batch));
+Result<Seq> PublisherCore::PublishPending(EventBatch&& batch) {
   MutexLock lock(pending_mutex_);
   pending_.MoveTo(batch);
   Result<Seq> seq = PublishBatch(std::move(batch));
@@ -60,7 +59,7 @@ Result<Seq> PublisherCore::Publish(EventBatch&& batch) {
 
 void PublisherCore::Add(std::vector<Event> events, double ts) {
   MutexLock lock(pending_mutex_);
-  pending_.Add(std::move(events), ts, now_us_() / 1000);
+  pending_.Add(std::move(events), ts, NowUs() / 1000);
   has_pending_.store(!pending_.empty(), std::memory_order_release);
 }
 
@@ -90,14 +89,14 @@ Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload) {
 void PublisherCore::FlushIfDue() {
   MutexLock lock(pending_mutex_);
   // A batch that is refused is counted, and its number is a gap.
-  if (pending_.Due(now_us_() / 1000)) (void)FlushLocked();
+  if (pending_.Due(NowUs() / 1000)) (void)FlushLocked();
 }
 
 void PublisherCore::PublishHeartbeat() {
   EventBatch batch;
-  batch.ts = clock_offset_s_ + Seconds(now_us_());
+  batch.ts = clock_offset_s_ + Seconds(NowUs());
   if (std::isnan(batch.ts)) return;
-  batch.data_parallel_rank = config_.data_parallel_rank;
+  batch.data_parallel_rank = data_parallel_rank_;
   ring_.Append(std::move(batch));
   ++heartbeats_;
 }
@@ -105,7 +104,7 @@ void PublisherCore::PublishHeartbeat() {
 void PublisherCore::Tick() {
   FlushIfDue();
   if (state_ != nullptr) state_->CatchUp();
-  const int64_t now_us = now_us_();
+  const int64_t now_us = NowUs();
   const uint64_t next_seq = ring_.next_seq();
   if (next_seq != std::exchange(ticked_seq_, next_seq)) silent_since_us_ = now_us;
   if (config_.heartbeat_ms == 0 || now_us - silent_since_us_ < config_.heartbeat_ms * 1000) return;
