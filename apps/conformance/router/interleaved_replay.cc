@@ -27,7 +27,7 @@ class FleetMember : public PolicyIndex {
 
   std::vector<size_t> Apply(const EventBatch& batch) override {
     fleet_.alone[self_]->Apply(batch);
-    return fleet_.shared.Apply(Id(self_), batch);
+    return fleet_.shared.Apply(Id(self_), batch).left_out;
   }
   Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override;
   IndexCounters counters() const override { return fleet_.shared.counters(Id(self_)); }

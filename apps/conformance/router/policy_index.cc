@@ -21,7 +21,7 @@ class OneWorkerIndex : public PolicyIndex {
     return index_.AddWorker(kWorker, registration);
   }
   std::vector<size_t> Apply(const EventBatch& batch) override {
-    return index_.Apply(kWorker, batch);
+    return index_.Apply(kWorker, batch).left_out;
   }
   Promise Match(std::span<const BlockHash> chain, int64_t unit, int64_t prompt_tokens) override {
     const auto matches = index_.Match(chain, unit, prompt_tokens, {}, policy_);
