@@ -1,9 +1,10 @@
 // ExactnessAudit: does the index say what the engine's own lookup said?
 //
 // An engine reports each admission with its own hit length and the count of batches it had
-// published before the lookup. The audit keeps an index of its own per engine, feeds it exactly
-// that many batches, and asks it for the same prompt. Lag cannot blur the comparison: what differs
-// is wrong.
+// published before the lookup. The audit keeps an index of its own per engine and feeds it exactly
+// that many batches, as the router service decoded and applied them. It asks that index for the
+// same prompt, by the names that a query of the service uses. Lag cannot blur the comparison: what
+// differs is wrong.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/demo/prompt_namer.h"
 #include "kvcast/core/event.h"
 #include "kvcast/core/ids.h"
 #include "kvcast/router/prefix_index.h"
@@ -28,9 +30,7 @@ struct AuditedAdmission {
   int64_t loaded_tokens = 0;  // behind them, from host memory
   int64_t total_tokens = 0;   // prompt, and what was sampled before a preemption
   uint64_t published = 0;
-  std::shared_ptr<const std::vector<BlockHash>> chain;
-  // Instead of the chain, of an engine whose hashes cannot be computed; nullptr: the chain.
-  std::shared_ptr<const std::vector<ContentKey>> contents;
+  PromptNames names;  // without a chain where the engine's hashes cannot be computed
 };
 
 struct AuditTotals {
@@ -41,7 +41,7 @@ struct AuditTotals {
   std::string first_difference;
 };
 
-// Thread-safe: batches come from the subscriber's thread, admissions from the demo's.
+// Thread-safe: batches come from the service's threads, admissions from the demo's.
 class ExactnessAudit {
  public:
   ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t unit);
@@ -56,6 +56,7 @@ class ExactnessAudit {
  private:
   struct Worker {
     PrefixIndex index;
+    bool in_order = true;                                   // each batch came once, by number
     uint64_t applied = 0;                                   // batches in the index
     std::deque<std::shared_ptr<const EventBatch>> batches;  // from number `applied` on
     std::deque<AuditedAdmission> admissions;                // published counts never fall
@@ -65,6 +66,7 @@ class ExactnessAudit {
   void Compare(Worker& worker, const AuditedAdmission& admission) KV_REQUIRES(mutex_);
 
   const int64_t unit_;
+  const int64_t lookahead_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
   std::string first_difference_ KV_GUARDED_BY(mutex_);

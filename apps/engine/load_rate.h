@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "apps/engine/engine_options.h"
 #include "kvcast/core/status.h"
@@ -13,8 +14,11 @@ namespace kvcast::tools {
 // copying thread; the median of a few, some 50 ms. Not ok: no memory.
 Result<double> MeasureLoadBandwidth(size_t block_bytes);
 
-// Sets load_rate to what was measured, if the options name no rate and have host memory. A window
-// group's share ends with its window, so a token costs what the other groups hold of it.
+// Bytes that a load of one token copies. A window group's share ends with its window, so it is what
+// the other groups hold of a token. Not ok: there is no such model.
+Result<double> LoadedBytesPerToken(const std::string& model);
+
+// Sets load_rate to what was measured, if the options name no rate and have host memory.
 Status ResolveLoadRate(CacheOptions& options);
 
 }  // namespace kvcast::tools

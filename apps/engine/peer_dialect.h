@@ -48,13 +48,4 @@ class PeerWriter {
 // nullptr: of_engine().
 std::unique_ptr<PeerWriter> MakePeerWriter(const PeerDialect& dialect, const CacheConfig& cache);
 
-// The payloads of one publisher, in order.
-class PeerReader {
- public:
-  virtual ~PeerReader() = default;
-  // False: it is no batch, or an event of it could not be read.
-  virtual bool Read(std::span<const uint8_t> payload, EventBatch& batch) = 0;
-};
-std::unique_ptr<PeerReader> MakePeerReader(const PeerDialect& dialect, const CacheConfig& cache);
-
 }  // namespace kvcast::tools

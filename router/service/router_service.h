@@ -13,6 +13,7 @@
 #include "kvcast/core/status.h"
 #include "kvcast/stream/subscriber.h"
 #include "router/service/http/http_server.h"
+#include "router/service/ingest/fleet.h"
 #include "router/service/ingest/source.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/routing_desk.h"
@@ -25,6 +26,8 @@ struct RouterOptions {
   SubscriberConfig subscriber;
   RoutingConfig routing;
   RelayConfig relay;
+  // Sees each batch of each worker after it was applied; see FleetObserver. Empty: none.
+  std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
   // Listen beyond loopback, where anybody can read prompts and register workers: there is neither
   // encryption nor authentication.
   bool allow_remote = false;
@@ -32,6 +35,15 @@ struct RouterOptions {
   std::function<double()> now;
   // Evenly from [0, 1), for decisions with a temperature; empty: seeded by the system.
   std::function<double()> random;
+};
+
+// What the service knows of a worker's stream.
+struct WorkerReport {
+  std::string name;
+  SourceStatus stream;
+  SourceState state = SourceState::kConnecting;  // see Source::State
+  SchemeVerdict scheme;
+  SourceCounters counters;
 };
 
 // Own threads: the subscriber's, the HTTP server's and its handlers'.
@@ -48,6 +60,8 @@ class RouterService {
   // As POST /v1/route and /v1/feedback, without HTTP. Thread-safe.
   Result<RouteDecision> Route(const Query& query);
   Status TakeFeedback(const Feedback& feedback);
+  // In order of registration. Thread-safe.
+  std::vector<WorkerReport> workers() const;
   // Answers what has begun, then ends all threads. May be called twice.
   void Stop();
 

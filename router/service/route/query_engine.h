@@ -26,8 +26,9 @@ class QueryEngine {
  public:
   using StatusOf = std::function<SourceStatus(WorkerId)>;
   // `now`: seconds since the epoch, on a clock that agrees with the workers'; empty: event ages are
-  // not given.
-  QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now = {});
+  // not given. `policy`: with another one than kExact no answer is exact.
+  QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now = {},
+              MatchPolicy policy = MatchPolicy::kExact);
 
   // One answer per worker asked for, in order of the sources. Not ok: an unknown worker name.
   Result<std::vector<QueryAnswer>> Answer(const Query& query, const SourceList& sources) const;
@@ -80,6 +81,7 @@ class QueryEngine {
   const PrefixIndex& index_;
   StatusOf status_of_;
   std::function<double()> now_;
+  const MatchPolicy policy_;
 };
 
 }  // namespace kvcast::router
