@@ -13,7 +13,7 @@ constexpr WorkerId kOnlyWorker{0};  // each audited worker has its own index
 }  // namespace
 
 ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t unit)
-    : unit_(unit) {
+    : unit_(unit), lookahead_(config.hash_lookahead_tokens) {
   for (size_t i = 0; i < workers; ++i) {
     workers_.push_back(std::make_unique<Worker>());
     KV_CHECK(workers_.back()->index.AddWorker(kOnlyWorker, config).ok());
@@ -23,9 +23,10 @@ ExactnessAudit::ExactnessAudit(size_t workers, const WorkerConfig& config, int64
 void ExactnessAudit::OnBatch(size_t worker, uint64_t seq, std::shared_ptr<const EventBatch> batch) {
   const MutexLock lock(mutex_);
   Worker& state = *workers_[worker];
-  // After a loss the numbers do not match, and the admissions of the worker stay pending. Pending
+  // After a loss or a repetition, the later admissions of the worker stay pending. Pending
   // admissions never count as equal.
-  if (seq != state.applied + state.batches.size()) return;
+  state.in_order = state.in_order && seq == state.applied + state.batches.size();
+  if (!state.in_order) return;
   state.batches.push_back(std::move(batch));
   Advance(state);
 }
@@ -54,12 +55,10 @@ void ExactnessAudit::Advance(Worker& worker) {
 void ExactnessAudit::Compare(Worker& worker, const AuditedAdmission& admission) {
   int64_t on_gpu = -1;
   int64_t with_cpu = -1;
-  PromptBlocks prompt = {.unit = unit_, .prompt_tokens = admission.total_tokens};
-  if (admission.contents) {
-    prompt.contents = *admission.contents;
-  } else {
-    prompt.hashes = *admission.chain;
-  }
+  PromptBlocks prompt = {
+      .unit = unit_, .prompt_tokens = admission.total_tokens, .lookahead = lookahead_};
+  if (admission.names.contents) prompt.contents = *admission.names.contents;
+  if (admission.names.chain) prompt.hashes = *admission.names.chain;
   const auto matches = worker.index.Match(prompt);
   if (!matches.empty()) {
     on_gpu = matches.front().gpu_tokens;

@@ -1,9 +1,9 @@
 // ExactnessAudit: checks that the index and the engine's own lookup agree.
 //
 // An engine reports each admission with its own hit length and the number of batches that it had
-// published before the lookup. The audit keeps one index per engine, applies exactly that many
-// batches, and matches the same prompt. Lag has no influence on the comparison: every difference is
-// an error.
+// published before the lookup. The audit keeps one index per engine, and applies exactly that many
+// of the batches that the router service decoded. It matches the same prompt, by the names that a
+// query of the service uses. Lag has no influence on the comparison: every difference is an error.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "apps/demo/prompt_namer.h"
 #include "kvcast/core/event.h"
 #include "kvcast/core/ids.h"
 #include "kvcast/router/prefix_index.h"
@@ -28,10 +29,7 @@ struct AuditedAdmission {
   int64_t loaded_tokens = 0;  // after the hit, from host memory
   int64_t total_tokens = 0;   // the prompt, and the tokens sampled before a preemption
   uint64_t published = 0;
-  std::shared_ptr<const std::vector<BlockHash>> chain;
-  // The content keys of the prompt, for an engine whose hashes cannot be computed; nullptr: use the
-  // chain.
-  std::shared_ptr<const std::vector<ContentKey>> contents;
+  PromptNames names;  // without a chain if the engine's hashes cannot be computed
 };
 
 struct AuditTotals {
@@ -42,7 +40,7 @@ struct AuditTotals {
   std::string first_difference;
 };
 
-// Thread-safe: the subscriber's thread adds batches, and the demo's thread adds admissions.
+// Thread-safe: the threads of the service add batches, and the thread of the demo adds admissions.
 class ExactnessAudit {
  public:
   ExactnessAudit(size_t workers, const WorkerConfig& config, int64_t unit);
@@ -57,6 +55,7 @@ class ExactnessAudit {
  private:
   struct Worker {
     PrefixIndex index;
+    bool in_order = true;                                   // each batch came once, by number
     uint64_t applied = 0;                                   // batches in the index
     std::deque<std::shared_ptr<const EventBatch>> batches;  // the first has the number `applied`
     std::deque<AuditedAdmission> admissions;  // ordered: the published counts never fall
@@ -66,6 +65,7 @@ class ExactnessAudit {
   void Compare(Worker& worker, const AuditedAdmission& admission) KV_REQUIRES(mutex_);
 
   const int64_t unit_;
+  const int64_t lookahead_;
   mutable Mutex mutex_;
   std::vector<std::unique_ptr<Worker>> workers_ KV_GUARDED_BY(mutex_);
   std::string first_difference_ KV_GUARDED_BY(mutex_);

@@ -80,6 +80,10 @@ void PrintExactness(FILE* out, const RunResult& run) {
       "over, %lld under\n",
       Print(run.live.equal), Print(run.live.compared), Print(run.live.over_tokens),
       Print(run.live.under_tokens));
+  std::fprintf(out,
+               "answers    of the service, exact when given, no batch since = hit when admitted: "
+               "%lld of %lld\n",
+               Print(run.answers.equal), Print(run.answers.compared));
   std::fprintf(out, "stream     %llu batches, %.1f MB, %llu lost\n",
                static_cast<unsigned long long>(run.batches),
                static_cast<double>(run.event_bytes) / 1e6,

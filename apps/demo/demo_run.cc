@@ -6,14 +6,13 @@
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "apps/demo/demo_fleet.h"
-#include "apps/demo/demo_router.h"
+#include "apps/demo/demo_service.h"
+#include "apps/demo/prompt_namer.h"
 #include "apps/engine/engine_setup.h"
 #include "apps/support/progress.h"
 #include "apps/support/stop.h"
-#include "router/service/config_json.h"
 #include "router/service/router_service.h"
 
 namespace kvcast::tools {
@@ -25,6 +24,7 @@ using nlohmann::json;
 constexpr double kStallSeconds = 30;  // the run fails if no engine sends a message for so long
 constexpr double kStopDeadlineSeconds = 10;
 constexpr double kAuditStallSeconds = 10;
+constexpr double kFollowSeconds = 20;  // until the service is synced with every engine
 
 std::vector<std::string> EngineArguments(const DemoOptions& options, double speed,
                                          const PeerDialect& dialect) {
@@ -76,19 +76,28 @@ std::vector<std::vector<std::string>> FleetArguments(const DemoOptions& options,
   return arguments;
 }
 
+std::string RequestId(int64_t number) { return "request " + std::to_string(number); }
+
+// What the service answered for a request.
+struct Routed {
+  double at_s = 0;
+  int64_t promised_tokens = 0;
+  uint64_t next_seq = 0;
+  bool exact = false;
+};
+
 class RoutedRun {
  public:
   RoutedRun(const DemoOptions& options, const std::vector<TraceRequest>& trace,
-            RoutingPolicy policy, double speed, const CacheConfig& cache)
+            RoutingPolicy policy, double speed, const CacheConfig& cache, PromptNamer namer)
       : options_(options),
         trace_(trace),
         speed_(speed),
         cache_(cache),
         audit_(static_cast<size_t>(options.engines),
                MakeWorkerConfig(options.cache, cache, "audited"), cache.hash_block_size),
-        predicted_(trace.size(), 0),
-        routed_at_(trace.size(), 0),
-        names_(trace.size()) {
+        namer_(std::move(namer)),
+        routed_(trace.size()) {
     result_.policy = policy;
   }
 
@@ -99,14 +108,15 @@ class RoutedRun {
   Status RouteAll(Progress& progress);
   Status AwaitAll(Progress& progress);
   Status AwaitAudit();
-  Status StartService(const CacheConfig& cache);
+  Status StartService(const std::vector<PeerDialect>& dialects);
+  Status AwaitFollowed();
   Status ServeUntilStopped();
-  std::optional<size_t> AskService(size_t number, const std::vector<TokenId>& prompt);
-  void Tell(router::Feedback::Event event, int64_t number, int64_t reused = 0);
+  void Tell(router::Feedback feedback, int64_t number);
   Status Listen(double seconds);
-  void RouteOne(size_t number);
+  Status RouteOne(size_t number);
   void OnMessage(const ControlMessage& message);
   void OnAdmitted(size_t engine, const json& report);
+  void OnFirstAdmission(size_t engine, const json& report);
   void OnTotals(size_t engine, const json& report);
   double now() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
   size_t EngineIndex(const std::string& name) const;
@@ -119,13 +129,12 @@ class RoutedRun {
   double last_message_s_ = 0;
   ExactnessAudit audit_;
   std::unique_ptr<EngineFleet> fleet_;
-  std::unique_ptr<DemoRouter> router_;  // destroyed before audit_: its thread feeds the audit
-  std::unique_ptr<router::RouterService> service_;  // only with options_.serve
-  std::vector<int64_t> predicted_;
-  std::vector<double> routed_at_;
+  std::unique_ptr<router::RouterService>
+      service_;  // destroyed before audit_: its threads feed the audit
+  PromptNamer namer_;
+  std::vector<Routed> routed_;  // by request
   double first_token_sum_s_ = 0;
   int64_t first_tokens_ = 0;
-  std::vector<PromptNames> names_;
   int64_t done_ = 0;
   RunResult result_;
 };
@@ -140,17 +149,15 @@ Result<RunResult> RoutedRun::Run() {
     result_.engines.push_back(
         {.name = fleet_->engines()[i].name, .dialect = (*dialects)[i % dialects->size()]});
   }
-  auto router = DemoRouter::Create(options_, fleet_->engines(), *dialects, result_.policy, audit_);
-  if (!router.ok()) return router.status();
-  router_ = std::move(router).value();
-
-  if (const Status started = StartService(cache_); !started.ok()) return started;
+  if (const Status started = StartService(*dialects); !started.ok()) return started;
   Progress progress(RoutingPolicyTitle(result_.policy), static_cast<int64_t>(trace_.size()));
-  Status status = RouteAll(progress);
+  Status status = AwaitFollowed();
+  if (status.ok()) status = RouteAll(progress);
   if (status.ok()) status = AwaitAll(progress);
   if (status.ok()) status = AwaitAudit();
+  if (status.ok()) status = AwaitFollowed();
   progress.Finish();
-  if (status.ok() && service_) status = ServeUntilStopped();
+  if (status.ok() && !options_.serve.empty()) status = ServeUntilStopped();
   if (!status.ok()) return status;
   TakeResults();
   fleet_->Stop(kStopDeadlineSeconds, [this](const ControlMessage& message) { OnMessage(message); });
@@ -165,8 +172,10 @@ void RoutedRun::TakeResults() {
   for (size_t i = 0; i < result_.engines.size(); ++i) {
     result_.engines[i].audit = audit_.totals(i);
   }
-  result_.lost_batches = router_->lost_batches();
-  result_.schemes = router_->schemes();
+  for (const router::WorkerReport& worker : service_->workers()) {
+    result_.lost_batches += worker.stream.lost;
+    result_.schemes.push_back(worker.scheme);
+  }
 }
 
 Status RoutedRun::RouteAll(Progress& progress) {
@@ -176,7 +185,7 @@ Status RoutedRun::RouteAll(Progress& progress) {
     do {
       if (const Status status = Listen(std::max(due - now(), 0.0)); !status.ok()) return status;
     } while (now() < due);
-    RouteOne(i);
+    if (const Status status = RouteOne(i); !status.ok()) return status;
     progress.Update(done_);
   }
   return {};
@@ -204,7 +213,8 @@ Status RoutedRun::AwaitAudit() {
     pending = left;
     if (now() - last_change > kAuditStallSeconds) {
       return {StatusCode::kUnavailable,
-              std::to_string(pending) + " admissions could not be checked: events are missing"};
+              std::to_string(pending) +
+                  " admissions could not be checked: batches are missing or repeated"};
     }
   }
   return {};
@@ -225,31 +235,35 @@ Status RoutedRun::Listen(double seconds) {
   return {};
 }
 
-Status RoutedRun::StartService(const CacheConfig& cache) {
-  if (options_.serve.empty()) return {};
-  router::RouterOptions service;
-  if (Status status = router::ParseHttpAddress(options_.serve, service.http); !status.ok()) {
-    return status;
-  }
-  const CacheOptions& options = options_.cache;
-  service.routing.weights.load_token =
-      options.load_rate > 0 ? options.prefill_rate / options.load_rate : 0.0;
-  for (size_t i = 0; i < fleet_->engines().size(); ++i) {
-    const EngineEndpoints& engine = fleet_->engines()[i];
-    router::RouterSource source;
-    source.worker = MakeWorkerConfig(options, cache, engine.name);
-    RegisterPeer(result_.engines[i].dialect, cache, source);
-    source.endpoint = engine.endpoint;
-    source.replay_endpoint = engine.replay_endpoint;
-    source.model = options.model;
-    service.sources.push_back(std::move(source));
-  }
-  auto started = router::RouterService::Start(service);
+Status RoutedRun::StartService(const std::vector<PeerDialect>& dialects) {
+  auto service = MakeServiceOptions(options_, cache_, fleet_->engines(), dialects, speed_);
+  if (!service.ok()) return service.status();
+  service->routing.policy = result_.policy;
+  service->on_applied = [this](const router::FleetWorker& worker,
+                               const router::AppliedBatch& applied) {
+    audit_.OnBatch(EngineIndex(worker.config.worker.name), applied.seq.value,
+                   std::make_shared<const EventBatch>(applied.batch));
+  };
+  auto started = router::RouterService::Start(*service);
   if (!started.ok()) return started.status();
   service_ = std::move(started).value();
-  std::fprintf(stderr, "kvcast demo: dashboard on http://%s:%d\n", service.http.address.c_str(),
+  if (options_.serve.empty()) return {};
+  std::fprintf(stderr, "kvcast demo: dashboard on http://%s:%d\n", service->http.address.c_str(),
                service_->http_port());
   return {};
+}
+
+// Until the service is synced with every engine.
+Status RoutedRun::AwaitFollowed() {
+  const double deadline = now() + kFollowSeconds;
+  while (true) {
+    Status followed;
+    for (const router::WorkerReport& worker : service_->workers()) {
+      if (followed.ok()) followed = CheckFollowed(worker);
+    }
+    if (followed.ok() || now() > deadline) return followed;
+    if (const Status status = Listen(0.01); !status.ok()) return status;
+  }
 }
 
 Status RoutedRun::ServeUntilStopped() {
@@ -259,38 +273,29 @@ Status RoutedRun::ServeUntilStopped() {
   return status;
 }
 
-// nullopt: there is no service, or the service refuses.
-std::optional<size_t> RoutedRun::AskService(size_t number, const std::vector<TokenId>& prompt) {
-  if (!service_) return std::nullopt;
+void RoutedRun::Tell(router::Feedback feedback, int64_t number) {
+  feedback.request_id = RequestId(number);
+  // The booking may have expired.
+  (void)service_->TakeFeedback(feedback);
+}
+
+Status RoutedRun::RouteOne(size_t number) {
   router::Query query;
-  query.tokens = prompt;
-  query.prompt_tokens = std::ssize(prompt);
-  query.request_id = "request " + std::to_string(number);
+  query.tokens = PromptTokens(trace_[number], options_.cache.vocabulary);
+  query.prompt_tokens = std::ssize(query.tokens);
+  query.request_id = RequestId(static_cast<int64_t>(number));
   const auto decision = service_->Route(query);
-  if (!decision.ok()) return std::nullopt;
-  const size_t engine = EngineIndex(decision->candidates[decision->chosen].answer.name);
-  return engine < result_.engines.size() ? std::optional(engine) : std::nullopt;
-}
-
-void RoutedRun::Tell(router::Feedback::Event event, int64_t number, int64_t reused) {
-  if (!service_) return;
-  // An error is ignored: the booking may have expired.
-  (void)service_->TakeFeedback(
-      {.event = event, .request_id = "request " + std::to_string(number), .reused_tokens = reused});
-}
-
-void RoutedRun::RouteOne(size_t number) {
-  const std::vector<TokenId> prompt = PromptTokens(trace_[number], options_.cache.vocabulary);
-  const auto decision = router_->Route(static_cast<int64_t>(number), prompt, now() * speed_,
-                                       AskService(number, prompt));
-  predicted_[number] = decision.predicted_tokens;
-  routed_at_[number] = now();
-  names_[number] = decision.names;
+  if (!decision.ok()) return decision.status();
+  const router::QueryAnswer& answer = decision->candidates[decision->chosen].answer;
+  routed_[number] = {.at_s = now(),
+                     .promised_tokens = answer.match.gpu_tokens,
+                     .next_seq = answer.next_seq,
+                     .exact = answer.exact};
   const json header = {
       {"type", "request"}, {"number", number}, {"output", trace_[number].output_length}};
   // CheckAlive detects an engine that has exited.
-  (void)fleet_->control().Send(fleet_->engines()[decision.engine].name, header.dump(),
-                               PackTokens(prompt));
+  (void)fleet_->control().Send(answer.name, header.dump(), PackTokens(query.tokens));
+  return {};
 }
 
 void RoutedRun::OnMessage(const ControlMessage& message) {
@@ -304,57 +309,63 @@ void RoutedRun::OnMessage(const ControlMessage& message) {
   if (number < 0 || number >= static_cast<int64_t>(trace_.size())) return;
   if (type == "admitted") return OnAdmitted(engine, report);
   if (type == "first_token") {
-    first_token_sum_s_ += (now() - routed_at_[static_cast<size_t>(number)]) * speed_;
+    first_token_sum_s_ += (now() - routed_[static_cast<size_t>(number)].at_s) * speed_;
     ++first_tokens_;
-    Tell(router::Feedback::Event::kFirstToken, number);
-    return router_->OnFirstToken(number);
+    return Tell({.event = router::Feedback::Event::kFirstToken}, number);
   }
   if (type != "finished" && type != "refused") return;
-  Tell(router::Feedback::Event::kFinished, number);
-  router_->OnFinished(number);
+  Tell({.event = router::Feedback::Event::kFinished}, number);
   ++done_;
   if (type == "refused") ++result_.refused;
 }
 
 void RoutedRun::OnAdmitted(size_t engine, const json& report) {
   const auto number = report.value("number", int64_t{0});
+  const auto sampled = report.value("sampled", int64_t{0});
+  if (report.value("first", true)) OnFirstAdmission(engine, report);
+  // A request that was preempted comes back with the tokens that it had sampled.
+  auto tokens = PromptTokens(trace_[static_cast<size_t>(number)], options_.cache.vocabulary);
+  for (int64_t k = 0; k < sampled; ++k) {
+    tokens.push_back(OutputToken(number, k, options_.cache.vocabulary));
+  }
+  const bool with_chain = result_.engines[engine].dialect.of_engine();
+  audit_.OnAdmission(engine, {.request = number,
+                              .hit_tokens = report.value("hit", int64_t{0}),
+                              .loaded_tokens = report.value("loaded", int64_t{0}),
+                              .total_tokens = report.value("prompt", int64_t{0}) + sampled,
+                              .published = report.value("published", uint64_t{0}),
+                              .names = namer_.Of(tokens, with_chain)});
+}
+
+void RoutedRun::OnFirstAdmission(size_t engine, const json& report) {
+  const auto number = report.value("number", int64_t{0});
   const auto hit = report.value("hit", int64_t{0});
   const auto loaded = report.value("loaded", int64_t{0});
   const auto prompt = report.value("prompt", int64_t{0});
-  const auto sampled = report.value("sampled", int64_t{0});
-  PromptNames names = names_[static_cast<size_t>(number)];
-  if (report.value("first", true)) {
-    Tell(router::Feedback::Event::kAdmitted, number, hit);
-    ++result_.requests;
-    result_.prompt_tokens += prompt;
-    result_.reused_tokens += hit;
-    result_.loaded_tokens += loaded;
-    EngineResult& totals = result_.engines[engine];
-    ++totals.requests;
-    totals.prompt_tokens += prompt;
-    totals.reused_tokens += hit;
-    totals.loaded_tokens += loaded;
-    const int64_t error = predicted_[static_cast<size_t>(number)] - hit;
-    ++result_.live.compared;
-    result_.live.equal += error == 0 ? 1 : 0;
-    result_.live.over_tokens += std::max<int64_t>(error, 0);
-    result_.live.under_tokens += std::max<int64_t>(-error, 0);
-  } else {
-    // The request was preempted, and its prompt includes the tokens sampled before.
-    auto tokens = PromptTokens(trace_[static_cast<size_t>(number)], options_.cache.vocabulary);
-    for (int64_t k = 0; k < sampled; ++k) {
-      tokens.push_back(OutputToken(number, k, options_.cache.vocabulary));
-    }
-    names = router_->NamesOf(tokens);
-  }
-  const bool by_content = !result_.engines[engine].dialect.of_engine();
-  audit_.OnAdmission(engine, {.request = number,
-                              .hit_tokens = hit,
-                              .loaded_tokens = loaded,
-                              .total_tokens = prompt + sampled,
-                              .published = report.value("published", uint64_t{0}),
-                              .chain = names.chain,
-                              .contents = by_content ? names.contents : nullptr});
+  const auto published = report.value("published", uint64_t{0});
+  ++result_.requests;
+  result_.prompt_tokens += prompt;
+  result_.reused_tokens += hit;
+  result_.loaded_tokens += loaded;
+  EngineResult& totals = result_.engines[engine];
+  ++totals.requests;
+  totals.prompt_tokens += prompt;
+  totals.reused_tokens += hit;
+  totals.loaded_tokens += loaded;
+  const Routed& routed = routed_[static_cast<size_t>(number)];
+  const int64_t error = routed.promised_tokens - hit;
+  ++result_.live.compared;
+  result_.live.equal += error == 0 ? 1 : 0;
+  result_.live.over_tokens += std::max<int64_t>(error, 0);
+  result_.live.under_tokens += std::max<int64_t>(-error, 0);
+  // A request that waited while the engine evicted blocks does not refute the answer. The service
+  // would doubt the engine's state and replace it by a snapshot, and the audit counts batches.
+  if (routed.next_seq != published) return;
+  Tell({.event = router::Feedback::Event::kAdmitted, .reused_tokens = hit, .next_seq = published},
+       number);
+  if (!routed.exact) return;
+  ++result_.answers.compared;
+  result_.answers.equal += error == 0 ? 1 : 0;
 }
 
 void RoutedRun::OnTotals(size_t engine, const json& report) {
@@ -378,7 +389,7 @@ size_t RoutedRun::EngineIndex(const std::string& name) const {
 
 const char* RoutingPolicyName(RoutingPolicy policy) {
   switch (policy) {
-    case RoutingPolicy::kKvcast:
+    case RoutingPolicy::kExact:
       return "kvcast";
     case RoutingPolicy::kFullOnly:
       return "full_only";
@@ -390,7 +401,7 @@ const char* RoutingPolicyName(RoutingPolicy policy) {
 
 const char* RoutingPolicyTitle(RoutingPolicy policy) {
   switch (policy) {
-    case RoutingPolicy::kKvcast:
+    case RoutingPolicy::kExact:
       return "kvcast (all groups)";
     case RoutingPolicy::kFullOnly:
       return "full-attention blocks only";
@@ -404,7 +415,9 @@ Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceR
                             RoutingPolicy policy, double speed) {
   auto cache = MakeCacheConfig(options.cache);
   if (!cache.ok()) return cache.status();
-  RoutedRun run(options, trace, policy, speed, *cache);
+  auto namer = PromptNamer::Create(options.cache, *cache);
+  if (!namer.ok()) return namer.status();
+  RoutedRun run(options, trace, policy, speed, *cache, std::move(namer).value());
   return run.Run();
 }
 

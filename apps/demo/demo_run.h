@@ -1,4 +1,4 @@
-// One routed run of the demo: engine processes, a router, a trace and one routing policy.
+// One routed run of the demo: engine processes, a router service, a trace and one routing policy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,14 +12,11 @@
 #include "apps/support/trace.h"
 #include "kvcast/core/status.h"
 #include "kvcast/router/scheme_detector.h"
+#include "router/service/route/routing_desk.h"
 
 namespace kvcast::tools {
 
-enum class RoutingPolicy : uint8_t {
-  kKvcast,    // exact reusable prefix over all groups, and load
-  kFullOnly,  // an index of full-attention blocks only, and load: the rule of other routers
-  kRoundRobin,
-};
+using router::RoutingPolicy;
 const char* RoutingPolicyName(RoutingPolicy policy);   // "kvcast", "full_only", "round_robin"
 const char* RoutingPolicyTitle(RoutingPolicy policy);  // for people
 
@@ -44,8 +41,15 @@ struct LiveError {
   int64_t under_tokens = 0;
 };
 
+// The service's answers that it called exact, against what the engine found at admission. Compared
+// are those after which the engine published nothing until its lookup.
+struct AnswerError {
+  int64_t compared = 0;
+  int64_t equal = 0;
+};
+
 struct RunResult {
-  RoutingPolicy policy = RoutingPolicy::kKvcast;
+  RoutingPolicy policy = RoutingPolicy::kExact;
   std::vector<EngineResult> engines;
   int64_t requests = 0;
   int64_t prompt_tokens = 0;
@@ -56,6 +60,7 @@ struct RunResult {
   int64_t refused = 0;
   AuditTotals audit;
   LiveError live;
+  AnswerError answers;
   uint64_t batches = 0;
   uint64_t event_bytes = 0;
   uint64_t lost_batches = 0;
@@ -67,9 +72,9 @@ struct RunResult {
   int64_t recomputed_tokens() const { return prompt_tokens - reused_tokens - loaded_tokens; }
 };
 
-// Starts the engines, routes the whole trace by arrival time, waits for the last answer and stops
-// the engines. Not ok: an engine died, the run was interrupted, or no engine sent a message for too
-// long.
+// Starts the engines and the service, routes the whole trace by arrival time, waits for the last
+// answer and stops the engines. Not ok: an engine died, the run was interrupted, no engine sent a
+// message for too long, or the service lost track of an engine.
 Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
                             RoutingPolicy policy, double speed);
 

@@ -59,19 +59,26 @@ Result<double> MeasureLoadBandwidth(size_t block_bytes) {
   return rates[kRounds / 2];
 }
 
+Result<double> LoadedBytesPerToken(const std::string& model) {
+  const auto preset = FindModelPreset(model);
+  if (!preset.ok()) return preset.status();
+  double bytes = 0;
+  for (const GroupSpec& group : preset->groups) {
+    if (group.kind == SpecKind::kSlidingWindow) continue;
+    bytes += static_cast<double>(preset->block_bytes) / static_cast<double>(group.block_size);
+  }
+  return bytes;
+}
+
 Status ResolveLoadRate(CacheOptions& options) {
   if (options.load_rate > 0 || options.cpu_blocks == 0) return {};
   const auto preset = FindModelPreset(options.model);
   if (!preset.ok()) return preset.status();
   const auto bandwidth = MeasureLoadBandwidth(preset->block_bytes);
   if (!bandwidth.ok()) return bandwidth.status();
-  double bytes_per_token = 0;
-  for (const GroupSpec& group : preset->groups) {
-    if (group.kind == SpecKind::kSlidingWindow) continue;
-    bytes_per_token +=
-        static_cast<double>(preset->block_bytes) / static_cast<double>(group.block_size);
-  }
-  options.load_rate = *bandwidth / bytes_per_token;
+  const auto bytes_per_token = LoadedBytesPerToken(options.model);
+  if (!bytes_per_token.ok()) return bytes_per_token.status();
+  options.load_rate = *bandwidth / *bytes_per_token;
   return {};
 }
 

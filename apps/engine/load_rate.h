@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <string>
 
 #include "apps/engine/engine_options.h"
 #include "kvcast/core/status.h"
@@ -14,9 +15,11 @@ namespace kvcast::tools {
 // about 50 ms. Not ok: no memory.
 Result<double> MeasureLoadBandwidth(size_t block_bytes);
 
-// Sets load_rate to the measured rate, if the options have host memory and no rate. The cost of a
-// token is the bytes that all groups except window groups hold of it: the share of a window group
-// ends with its window.
+// The bytes that a load of one token copies: the bytes that all groups except window groups hold of
+// it. The share of a window group ends with its window. Not ok: there is no such model.
+Result<double> LoadedBytesPerToken(const std::string& model);
+
+// Sets load_rate to the measured rate, if the options have host memory and no rate.
 Status ResolveLoadRate(CacheOptions& options);
 
 }  // namespace kvcast::tools

@@ -61,45 +61,6 @@ class MooncakePeerWriter : public PeerWriter {
   router::MooncakeWriter writer_{router::MooncakeWriterConfig()};
 };
 
-class TrtllmPeerReader : public PeerReader {
- public:
-  explicit TrtllmPeerReader(const router::TrtllmConfig& config)
-      : events_(router::TrtllmEvents::Create(config).value()) {}
-  bool Read(std::span<const uint8_t> payload, EventBatch& batch) override {
-    auto read = events_.Decode({reinterpret_cast<const char*>(payload.data()), payload.size()});
-    if (!read.ok()) return false;
-    batch = std::move(read).value();
-    const router::TrtllmCounters counters = events_.counters();
-    return counters.bad_events + counters.gaps + counters.partial_blocks == 0;
-  }
-
- private:
-  router::TrtllmEvents events_;
-};
-
-class MooncakePeerReader : public PeerReader {
- public:
-  bool Read(std::span<const uint8_t> payload, EventBatch& batch) override {
-    auto read = events_.Decode(payload);
-    if (!read.ok()) return false;
-    batch = std::move(read).value();
-    const router::MooncakeCounters counters = events_.counters();
-    return counters.bad_events + counters.opaque + counters.others == 0;
-  }
-
- private:
-  router::MooncakeEvents events_{router::MooncakeConfig()};
-};
-
-class EnginePeerReader : public PeerReader {
- public:
-  bool Read(std::span<const uint8_t> payload, EventBatch& batch) override {
-    DecodeCounts counts;
-    return DecodeBatch(payload, WireLimits(), {.merge_removes = true}, batch, counts).ok() &&
-           counts.rejected_total() == 0;
-  }
-};
-
 }  // namespace
 
 std::string_view PeerDialect::name() const {
@@ -171,18 +132,6 @@ std::unique_ptr<PeerWriter> MakePeerWriter(const PeerDialect& dialect, const Cac
       return std::make_unique<TrtllmPeerWriter>(TrtllmConfigOf(cache));
     case EventFormat::kMooncake:
       return std::make_unique<MooncakePeerWriter>();
-  }
-  return nullptr;
-}
-
-std::unique_ptr<PeerReader> MakePeerReader(const PeerDialect& dialect, const CacheConfig& cache) {
-  switch (dialect.format) {
-    case EventFormat::kEngine:
-      return std::make_unique<EnginePeerReader>();
-    case EventFormat::kTrtllm:
-      return std::make_unique<TrtllmPeerReader>(TrtllmConfigOf(cache));
-    case EventFormat::kMooncake:
-      return std::make_unique<MooncakePeerReader>();
   }
   return nullptr;
 }

@@ -48,13 +48,4 @@ class PeerWriter {
 // nullptr: the dialect is of_engine().
 std::unique_ptr<PeerWriter> MakePeerWriter(const PeerDialect& dialect, const CacheConfig& cache);
 
-// Decodes one publisher's payloads, in order.
-class PeerReader {
- public:
-  virtual ~PeerReader() = default;
-  // False: the payload is no batch, or one of its events could not be decoded.
-  virtual bool Read(std::span<const uint8_t> payload, EventBatch& batch) = 0;
-};
-std::unique_ptr<PeerReader> MakePeerReader(const PeerDialect& dialect, const CacheConfig& cache);
-
 }  // namespace kvcast::tools

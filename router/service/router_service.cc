@@ -98,11 +98,12 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   FleetObserver observer;
   RoutingDesk* const desk = core_.desk.get();
   Relay* const relay = core_.relay.get();
-  observer.on_applied = [this, desk, relay](const FleetWorker& worker,
-                                            const AppliedBatch& applied) {
+  observer.on_applied = [this, desk, relay, also = options.on_applied](
+                            const FleetWorker& worker, const AppliedBatch& applied) {
     desk->OnBatch(worker.id, applied.batch);
     core_.observations.Note(worker, applied);
     if (relay != nullptr && !IsRelayedAsItIs(worker.config)) RelayDecoded(*relay, worker, applied);
+    if (also) also(worker, applied);
   };
   if (relay != nullptr) {
     observer.on_payload = [relay](const FleetWorker& worker, Seq seq,
@@ -175,8 +176,10 @@ Status RouterService::Impl::Start(const RouterOptions& options) {
     core_.relay = std::move(relay).value();
   }
   if (Status status = Follow(options); !status.ok()) return status;
+  const bool full_only = options.routing.policy == RoutingPolicy::kFullOnly;
   core_.queries = std::make_unique<QueryEngine>(
-      core_.index, [this](WorkerId worker) { return core_.fleet->stream(worker); }, core_.now);
+      core_.index, [this](WorkerId worker) { return core_.fleet->stream(worker); }, core_.now,
+      full_only ? MatchPolicy::kFullOnly : MatchPolicy::kExact);
   return Serve(options);
 }
 
@@ -211,6 +214,19 @@ Result<RouteDecision> RouterService::Route(const Query& query) {
 }
 Status RouterService::TakeFeedback(const Feedback& feedback) {
   return impl_->core().Take(feedback).status();
+}
+std::vector<WorkerReport> RouterService::workers() const {
+  std::vector<WorkerReport> reports;
+  Fleet& fleet = *impl_->core().fleet;
+  for (const FleetView view = fleet.view(); const auto& worker : view->workers) {
+    const SourceStatus stream = fleet.stream(worker->id);
+    reports.push_back({.name = worker->config.worker.name,
+                       .stream = stream,
+                       .state = worker->source->State(stream.state),
+                       .scheme = worker->source->verdict(),
+                       .counters = worker->source->counters()});
+  }
+  return reports;
 }
 std::string RouterService::relay_endpoint() const { return impl_->relay_endpoint(); }
 void RouterService::Stop() { impl_->Stop(); }

@@ -12,6 +12,7 @@
 
 #include "kvcast/core/status.h"
 #include "kvcast/stream/subscriber.h"
+#include "router/service/ingest/fleet.h"
 #include "router/service/ingest/source.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/routing_desk.h"
@@ -25,15 +26,26 @@ struct RouterOptions {
   SubscriberConfig subscriber;
   RoutingConfig routing;
   RelayConfig relay;
+  // Called with each batch of each worker after it was applied; see FleetObserver. Empty: none.
+  std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
   // Allows listeners beyond loopback. Any client that can reach them can read prompts and register
-  // workers: there is no
-  // authentication, and no encryption unless HTTP has a certificate.
+  // workers: there is no authentication,
+  // and no encryption unless HTTP has a certificate.
   bool allow_remote = false;
   // Returns seconds since the epoch, for the age of events; empty: the system's clock.
   std::function<double()> now;
   // Returns evenly distributed numbers from [0, 1), for decisions with a temperature; empty: a
   // generator seeded by the system.
   std::function<double()> random;
+};
+
+// The state of one worker's stream.
+struct WorkerReport {
+  std::string name;
+  SourceStatus stream;
+  SourceState state = SourceState::kConnecting;  // see Source::State
+  SchemeVerdict scheme;
+  SourceCounters counters;
 };
 
 // Owns the threads of the subscriber, of the HTTP server and of its handlers.
@@ -50,6 +62,8 @@ class RouterService {
   // Like POST /v1/route and /v1/feedback, without HTTP. Thread-safe.
   Result<RouteDecision> Route(const Query& query);
   Status TakeFeedback(const Feedback& feedback);
+  // The workers in order of registration. Thread-safe.
+  std::vector<WorkerReport> workers() const;
   // Completes the requests under way, then ends all threads. May be called twice.
   void Stop();
 

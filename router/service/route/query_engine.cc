@@ -205,8 +205,9 @@ class QueryEngine::PromptNames {
   size_t hashed_tokens_ = 0;
 };
 
-QueryEngine::QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now)
-    : index_(index), status_of_(std::move(status_of)), now_(std::move(now)) {}
+QueryEngine::QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now,
+                         MatchPolicy policy)
+    : index_(index), status_of_(std::move(status_of)), now_(std::move(now)), policy_(policy) {}
 
 Result<std::vector<Source*>> QueryEngine::Select(const std::vector<std::string>& names,
                                                  const SourceList& sources) {
@@ -251,6 +252,8 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
     }
   } else if (query.by_tokens && IsContradicted(source, answer.scheme)) {
     answer.reason = "contradiction: the hashes of the stream do not match its tokens";
+  } else if (policy_ != MatchPolicy::kExact) {
+    answer.reason = "policy: the service predicts by another rule than the engine's";
   } else {
     answer.reason = source.rule_doubt();
   }
@@ -389,7 +392,7 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     if (prompt.prompt_tokens == 0) {
       prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.unit + 1;
     }
-    for (WorkerMatch& match : index_.Match(prompt, workers)) {
+    for (WorkerMatch& match : index_.Match(prompt, workers, policy_)) {
       matched[match.worker] = {std::move(match), cohort.unit, chain, over_budget};
     }
   }

@@ -28,7 +28,9 @@ class QueryEngine {
   using StatusOf = std::function<SourceStatus(WorkerId)>;
   // `now` returns seconds since the epoch, on a clock that agrees with the workers' clocks. Empty:
   // the answers have no event age.
-  QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now = {});
+  // `policy`: with a policy other than kExact, no answer is exact.
+  QueryEngine(const PrefixIndex& index, StatusOf status_of, std::function<double()> now = {},
+              MatchPolicy policy = MatchPolicy::kExact);
 
   // Returns one answer per requested worker, in the order of the sources. Not ok: a worker name is
   // unknown.
@@ -85,6 +87,7 @@ class QueryEngine {
   const PrefixIndex& index_;
   StatusOf status_of_;
   std::function<double()> now_;
+  const MatchPolicy policy_;
 };
 
 }  // namespace kvcast::router

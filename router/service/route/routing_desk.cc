@@ -201,6 +201,18 @@ size_t RoutingDesk::Choose(const Query& query, const std::vector<RouteCandidate>
   return std::min(static_cast<size_t>(it - upto.begin()), candidates.size() - 1);
 }
 
+size_t RoutingDesk::NextInTurn(const std::vector<RouteCandidate>& candidates) {
+  std::vector<Candidate> eligible;
+  for (const RouteCandidate& candidate : candidates) {
+    if (candidate.eligible) eligible.push_back({.worker = candidate.answer.match.worker});
+  }
+  const auto next = round_robin_.Next(eligible);
+  const auto it = std::ranges::find_if(candidates, [&next](const RouteCandidate& candidate) {
+    return candidate.answer.match.worker == next;
+  });
+  return static_cast<size_t>(it - candidates.begin());
+}
+
 Result<RouteDecision> RoutingDesk::Decide(const Query& asked, std::vector<QueryAnswer> answers,
                                           int64_t now_ms) {
   if (answers.empty()) return Status(StatusCode::kUnavailable, "there is no worker");
@@ -223,8 +235,13 @@ Result<RouteDecision> RoutingDesk::Decide(const Query& asked, std::vector<QueryA
   const bool any = std::any_of(decision.candidates.begin(), decision.candidates.end(),
                                [](const RouteCandidate& candidate) { return candidate.eligible; });
   for (RouteCandidate& candidate : decision.candidates) candidate.eligible |= !any;
-  decision.chosen = Choose(query, decision.candidates);
-  decision.reason = ReasonOf(query, decision.candidates, decision.chosen);
+  if (config_.policy == RoutingPolicy::kRoundRobin) {
+    decision.chosen = NextInTurn(decision.candidates);
+    decision.reason = "round robin";
+  } else {
+    decision.chosen = Choose(query, decision.candidates);
+    decision.reason = ReasonOf(query, decision.candidates, decision.chosen);
+  }
   decision.request_id =
       asked.request_id.empty() ? "kvcast-" + std::to_string(next_request_++) : asked.request_id;
   if (asked.book) Book(query, decision, now_ms);

@@ -45,7 +45,16 @@
 
 namespace kvcast::router {
 
+// The rule by which a worker is chosen. The last two are baselines: tests and `kvcast demo` compare
+// the first one with them.
+enum class RoutingPolicy : uint8_t {
+  kExact,       // least cost; the promise is what the engine's own lookup returns
+  kFullOnly,    // least cost; the promise is that of MatchPolicy::kFullOnly
+  kRoundRobin,  // one worker after the other
+};
+
 struct RoutingConfig {
+  RoutingPolicy policy = RoutingPolicy::kExact;
   CostWeights weights{.decode_block = 0.1, .affinity_token = 0.9};
   double expected_token = 0.5;
   double temperature = 0;
@@ -124,6 +133,7 @@ class RoutingDesk {
   RoutingDesk(const RoutingConfig& config, std::function<double()> random)
       : config_(config), random_(std::move(random)), speculative_(config.speculative) {}
 
+  RoutingPolicy policy() const { return config_.policy; }
   // kUnavailable: there is no worker to choose from. Times are those of a monotonic clock.
   Result<RouteDecision> Decide(const Query& query, std::vector<QueryAnswer> answers,
                                int64_t now_ms);
@@ -166,6 +176,7 @@ class RoutingDesk {
   RouteCandidate Weigh(const Query& query, QueryAnswer answer, int64_t now_ms) KV_REQUIRES(mutex_);
   size_t Choose(const Query& query, const std::vector<RouteCandidate>& candidates)
       KV_REQUIRES(mutex_);
+  size_t NextInTurn(const std::vector<RouteCandidate>& candidates) KV_REQUIRES(mutex_);
   void Book(const Query& query, const RouteDecision& decision, int64_t now_ms) KV_REQUIRES(mutex_);
   void BeginDecoding(Booking& booking) KV_REQUIRES(mutex_);
   void Release(const std::string& request_id) KV_REQUIRES(mutex_);
@@ -178,6 +189,7 @@ class RoutingDesk {
   std::unordered_map<WorkerId, WorkerLoad> loads_ KV_GUARDED_BY(mutex_);
   std::unordered_map<std::string, Booking> bookings_ KV_GUARDED_BY(mutex_);
   std::deque<std::pair<std::string, int64_t>> order_ KV_GUARDED_BY(mutex_);  // id, expiry
+  RoundRobin round_robin_ KV_GUARDED_BY(mutex_);
   RoutingCounters counters_ KV_GUARDED_BY(mutex_);
   uint64_t next_request_ KV_GUARDED_BY(mutex_) = 1;
 };

@@ -107,6 +107,8 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
     reuse.Note(worker->id, kind,
                {.promised_tokens = told.promised_tokens, .reused_tokens = told.reused_tokens});
   }
+  // A promise by another rule than the engine's refutes nothing.
+  if (desk->policy() == RoutingPolicy::kFullOnly) return false;
   const bool refuted =
       worker->source->NoteReuse(told.promised_tokens, told.reused_tokens, told.comparable);
   if (refuted) fleet->Contradict(worker->id);

@@ -31,7 +31,8 @@ AuditedAdmission AuditedHit(int64_t hit, uint64_t published) {
           .hit_tokens = hit,
           .total_tokens = 40,
           .published = published,
-          .chain = std::make_shared<const std::vector<BlockHash>>(chain)};
+          .names = {.contents = nullptr,
+                    .chain = std::make_shared<const std::vector<BlockHash>>(chain)}};
 }
 
 TEST(ExactnessAudit, EvaluatesAfterExactlyTheBatchesPublishedBeforeTheLookup) {
@@ -73,6 +74,17 @@ TEST(ExactnessAudit, LostBatchLeavesItsAdmissionsPending) {
   audit.OnAdmission(0, AuditedHit(16, 2));
   EXPECT_EQ(audit.pending(), 1);
   EXPECT_EQ(audit.totals().compared, 0);
+}
+
+TEST(ExactnessAudit, RepeatedBatchLeavesLaterAdmissionsPending) {
+  ExactnessAudit audit(1, OneFullGroup(), 16);
+  audit.OnBatch(0, 0, StoreOf(1));
+  audit.OnBatch(0, 0, StoreOf(1));
+  audit.OnBatch(0, 1, StoreOf(2));
+  audit.OnAdmission(0, AuditedHit(16, 1));
+  audit.OnAdmission(0, AuditedHit(32, 2));
+  EXPECT_EQ(audit.totals().compared, 1);
+  EXPECT_EQ(audit.pending(), 1);
 }
 
 }  // namespace

@@ -20,6 +20,7 @@ using kvcast::testing::Full;
 using kvcast::testing::Hashes;
 using kvcast::testing::Registered;
 using kvcast::testing::StoreFull;
+using kvcast::testing::Window;
 
 std::vector<TokenId> PromptOf(int64_t tokens) {
   std::vector<TokenId> prompt(static_cast<size_t>(tokens));
@@ -107,6 +108,32 @@ TEST_F(QueryEngineTest, NamedWorkersAnswerInOrderOfTheSources) {
   query.workers = {"nobody"};
   const QueryEngine engine(index, [](WorkerId) { return SourceStatus(); });
   EXPECT_EQ(engine.Answer(query, sources).status().message(), "workers: unknown worker nobody");
+}
+
+TEST_F(QueryEngineTest, BaselinePromisesByItsRuleAndProvesNothing) {
+  RouterSource config;
+  config.worker = Registered({Full(16), Window(32)});
+  config.worker.name = "hybrid";
+  sources.push_back(Source::Create(WorkerId(0), config, index).value());
+  std::vector<uint8_t> payload;
+  ASSERT_TRUE(EncodeBatch(Batch(StoreFull(Hashes(1, 4), 0, 16)), kDefaultDialect, payload).ok());
+  sources.back()->OnBatch(payload);
+  const auto synced = [](WorkerId) {
+    SourceStatus status;
+    status.state = SourceState::kSynced;
+    return status;
+  };
+  Query query;
+  query.by_tokens = false;
+  query.hashes = Hashes(1, 4);
+  const QueryAnswer exact = QueryEngine(index, synced).Answer(query, sources).value()[0];
+  EXPECT_EQ(exact.match.gpu_tokens, 0);
+  EXPECT_TRUE(exact.exact) << exact.reason;
+  const QueryEngine full_only(index, synced, {}, MatchPolicy::kFullOnly);
+  const QueryAnswer answer = full_only.Answer(query, sources).value()[0];
+  EXPECT_EQ(answer.match.gpu_tokens, 64);
+  EXPECT_FALSE(answer.exact);
+  EXPECT_EQ(answer.reason, "policy: the service promises by another rule than the engine's");
 }
 
 TEST_F(QueryEngineTest, WhatCountsAsAppliedIsInTheAnswer) {

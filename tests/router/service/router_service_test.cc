@@ -13,6 +13,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
@@ -403,6 +404,48 @@ TEST_F(RouterServiceTest, StopMayBeCalledTwice) {
   service->Stop();
   service->Stop();
   EXPECT_FALSE(Client().Get("/healthz"));
+}
+
+TEST_F(RouterServiceTest, ObserverSeesEachBatchWithItsWorker) {
+  const auto a = StartPublisher();
+  const auto b = StartPublisher();
+  std::mutex mutex;
+  std::map<std::string, std::vector<uint64_t>> seen;
+  RouterOptions options;
+  options.sources = {Following("a", *a), Following("b", *b)};
+  options.on_applied = [&](const FleetWorker& worker, const AppliedBatch& applied) {
+    const std::lock_guard<std::mutex> lock(mutex);
+    if (!applied.batch.events.empty()) seen[worker.config.worker.name].push_back(applied.seq.value);
+  };
+  service = RouterService::Start(options).value();
+  const auto chain = ChainOf(Prompt(64));
+  for (const BlockHash& hash : chain) ASSERT_TRUE(a->Publish(Batch(StoreFull({hash}, 0))).ok());
+  ASSERT_TRUE(b->Publish(Batch(StoreFull(chain, 0))).ok());
+  AskUntil({{"tokens", Prompt(100)}}, [](const Json& answer) {
+    return answer.at(0).at("next_seq") == 4 && answer.at(1).at("next_seq") == 1;
+  });
+  const std::vector<WorkerReport> workers = service->workers();
+  service->Stop();
+  EXPECT_EQ(seen["a"], (std::vector<uint64_t>{0, 1, 2, 3}));
+  EXPECT_EQ(seen["b"], (std::vector<uint64_t>{0}));
+  ASSERT_EQ(workers.size(), 2u);
+  EXPECT_EQ(workers[0].name, "a");
+  EXPECT_EQ(workers[0].state, SourceState::kSynced);
+  EXPECT_EQ(workers[0].stream.next_seq, 4u);
+  EXPECT_EQ(workers[1].name, "b");
+}
+
+TEST_F(RouterServiceTest, PromisesByAnotherRuleRefuteNothing) {
+  const auto publisher = StartPublisher();
+  RouterOptions options;
+  options.sources = {Following("a", *publisher)};
+  options.routing.policy = RoutingPolicy::kFullOnly;
+  service = RouterService::Start(options).value();
+  const Json wrong = {{"worker", "a"}, {"promised_tokens", 100}, {"cached_tokens", 0}};
+  for (int i = 0; i < 2 * ReuseFeedback::kMinAnswers; ++i) {
+    EXPECT_EQ(Client().Post("/v1/feedback", wrong.dump(), "application/json")->body,
+              "{\"refuted\":false,\"status\":\"ok\"}\n");
+  }
 }
 
 TEST_F(RouterServiceTest, TakesFeedbackOfKnownWorkers) {

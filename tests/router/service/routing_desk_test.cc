@@ -233,6 +233,19 @@ TEST_F(RoutingDeskTest, TemperatureDrawsByCost) {
   EXPECT_EQ(Chosen(Decide(desk, one_connects, query)), "w0");
 }
 
+TEST_F(RoutingDeskTest, RoundRobinTakesWorkersInTurnAndBooksThem) {
+  config.policy = RoutingPolicy::kRoundRobin;
+  RoutingDesk in_turn(config, [] { return 0.0; });
+  const std::vector<QueryAnswer> answers = {
+      Worker(2, 0), Worker(0, 900), Worker(3, 900, 0, SourceState::kConnecting), Worker(1, 0)};
+  for (const char* name : {"w0", "w1", "w2", "w0"}) {
+    const RouteDecision decision = Decide(in_turn, answers);
+    EXPECT_EQ(Chosen(decision), name);
+    EXPECT_EQ(decision.reason, "round robin");
+  }
+  EXPECT_EQ(in_turn.counters().bookings, 4u);
+}
+
 TEST_F(RoutingDeskTest, NobodyToChooseIsUnavailable) {
   EXPECT_EQ(desk.Decide(Prompt(), {}, 0).status().code(), StatusCode::kUnavailable);
 }

@@ -1,0 +1,29 @@
+// The router service of a demo run, with the engines registered as users register theirs.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <vector>
+
+#include "apps/demo/demo_fleet.h"
+#include "apps/demo/demo_options.h"
+#include "apps/engine/peer_dialect.h"
+#include "kvcast/core/status.h"
+#include "kvcast/spec/cache_spec.h"
+#include "router/service/router_service.h"
+
+namespace kvcast::tools {
+
+// Options of a service that follows the engines; engines[i] speaks dialects[i % size]. `cache`: of
+// MakeCacheConfig(options.cache). `speed`: seconds of the trace a second. Not ok: options.serve is
+// no address, or the model is unknown.
+Result<router::RouterOptions> MakeServiceOptions(const DemoOptions& options,
+                                                 const CacheConfig& cache,
+                                                 const std::vector<EngineEndpoints>& engines,
+                                                 const std::vector<PeerDialect>& dialects,
+                                                 double speed);
+
+// Not ok: the service does not know the worker's state, or it could not read an event; the message
+// names the worker.
+Status CheckFollowed(const router::WorkerReport& worker);
+
+}  // namespace kvcast::tools
