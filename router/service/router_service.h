@@ -29,8 +29,7 @@ struct RouterOptions {
   // Called with each batch of each worker after it was applied; see FleetObserver. Empty: none.
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
   // Allows listeners beyond loopback. Any client that can reach them can read prompts and register
-  // workers: there is no authentication,
-  // and no encryption unless HTTP has a certificate.
+  // workers: there is no authentication, and no encryption unless HTTP has a certificate.
   bool allow_remote = false;
   // Returns seconds since the epoch, for the age of events; empty: the system's clock.
   std::function<double()> now;
