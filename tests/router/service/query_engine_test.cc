@@ -133,7 +133,7 @@ TEST_F(QueryEngineTest, BaselinePromisesByItsRuleAndProvesNothing) {
   const QueryAnswer answer = full_only.Answer(query, sources).value()[0];
   EXPECT_EQ(answer.match.gpu_tokens, 64);
   EXPECT_FALSE(answer.exact);
-  EXPECT_EQ(answer.reason, "policy: the service promises by another rule than the engine's");
+  EXPECT_EQ(answer.reason, "policy: the service predicts by another rule than the engine's");
 }
 
 TEST_F(QueryEngineTest, WhatCountsAsAppliedIsInTheAnswer) {
