@@ -78,7 +78,7 @@ std::vector<std::vector<std::string>> FleetArguments(const DemoOptions& options,
 
 std::string RequestId(int64_t number) { return "request " + std::to_string(number); }
 
-// What the service answered for a request.
+// The service's answer for a request.
 struct Routed {
   double at_s = 0;
   int64_t promised_tokens = 0;

@@ -157,7 +157,7 @@ void PromptSample::Trim(const Store& store) {
 // Not the last, which may be growing.
 size_t PromptSample::Victim(uint64_t held) {
   const auto last = prompts_.end() - 1;
-  // What is older than the cache is not in it any more.
+  // A prompt that grew before the oldest block of the cache was stored is not in the cache.
   const bool is_old = stored_ - prompts_.front().grown_at() > held;
   if (prompts_.size() <= kEnoughPrompts && !is_old) {
     const auto longest = std::max_element(

@@ -31,7 +31,8 @@ class SampledPrompt {
   }
   // Of a path that begins behind the first `before` units. REQUIRES: before <= units().
   Agreement Compare(size_t before, std::span<const ContentKey> path) const;
-  // Takes what it does not know from a path that does not differ. Whether there was anything.
+  // Appends the units of `path` that the prompt lacks. True: there were such units. REQUIRES:
+  // `path` does not differ from the prompt.
   bool Extend(size_t before, std::span<const ContentKey> path);
   // The first units, for a prompt that goes on in another way.
   SampledPrompt Branch(size_t units) const;

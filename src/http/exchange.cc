@@ -1,4 +1,5 @@
-// Requests and replies of one connection: what comes is read, routed, answered and sent.
+// Requests and replies of one connection: the server reads a request, routes it, and sends the
+// reply.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
@@ -22,7 +23,7 @@ const char* MethodName(HttpRoute::Method method) {
   return kNames[static_cast<size_t>(method)];
 }
 
-// Handlers are ours; what one throws all the same (memory) must not end the process.
+// Handlers throw nothing but std::bad_alloc. It must not end the process.
 HttpReply Handle(const HttpRoute& route, const HttpRequest& request) {
   try {
     return route.handler(request);
@@ -58,14 +59,14 @@ void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,
     if (connection->ended && connection->lingering) return Close(connection);
     return Read(connection);
   }
-  if (connection->ended) return Close(connection);  // nobody waits for an answer to a part
+  if (connection->ended) return Close(connection);  // an incomplete request gets no answer
   const auto room = connection->in.prepare(bytes.size());
   std::copy(bytes.begin(), bytes.end(), static_cast<char*>(room.data()));
   connection->in.commit(bytes.size());
   Advance(connection);
 }
 
-// Reads the next request out of what is here; until it is whole, waits for more.
+// Reads the next request from the received bytes. If it is incomplete, waits for more bytes.
 void HttpServer::Impl::Advance(const Shared& connection) {
   using State = RequestReader::State;
   if (!connection->began && connection->in.size() > 0) {
@@ -87,7 +88,7 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
   using State = RequestReader::State;
   const size_t now = connection.in.size() + connection.reader.held_bytes() + connection.out.size();
   const State state = connection.reader.state();
-  // Where a reply is under way, what is here of the next request waits for its end.
+  // While a reply is sent, the received bytes of the next request wait.
   const bool replies = connection.closing || connection.pieces || !connection.out.empty();
   const bool unfinished =
       !replies && now > kSmallBytes && (state == State::kHead || state == State::kBody);
@@ -113,7 +114,7 @@ bool HttpServer::Impl::FindRoom(const Shared& connection) {
   return true;
 }
 
-// What a page of another site makes a browser send has an Origin, or a Host that is not ours.
+// A request that a page of another site makes a browser send has an Origin, or a foreign Host.
 std::optional<HttpReply> HttpServer::Impl::Refusal(const HttpRequest& request) const {
   const std::string_view host = request.Header("host");
   if (local_only_ && !host.empty() && !IsLoopbackHost(host)) {
@@ -193,7 +194,7 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
     Finished finished{"", piece && pieces->keep_alive, {}};
     if (piece) finished.bytes = pieces->chunks ? RenderChunk(*piece) : *piece;
     if (piece && !piece->empty()) finished.pieces = std::move(pieces);
-    pieces.reset();  // what it holds is free before the client knows that it is over
+    pieces.reset();  // freed before the client gets the end of the reply
     Finish(connection, std::move(finished));
   });
 }

@@ -198,7 +198,8 @@ void HttpServer::Impl::Sweep() {
   }
 }
 
-// Keeps what has begun, up to the deadline, and what was answered with the end of its connection.
+// Keeps, up to the deadline, the connections with a request under way, and those that close after
+// their reply.
 void HttpServer::Impl::Drain() {
   Error ignored;
   acceptor_.close(ignored);

@@ -23,8 +23,8 @@ struct HttpReply {
   std::string body;
   std::string content_type = "application/json";
   std::vector<std::pair<std::string, std::string>> headers;  // besides those of every reply
-  // Not empty: what goes on behind `body`, piece by piece, each asked for when the one before has
-  // been sent. An empty piece is the end.
+  // Not empty: makes the pieces that follow `body`. The server asks for a piece when the piece
+  // before has been sent. An empty piece ends the reply.
   std::function<std::string()> next_piece;
 };
 
@@ -46,8 +46,8 @@ struct HttpRequest {
 
 struct HttpRoute {
   enum class Method : uint8_t { kGet, kPost, kDelete };
-  // Who waits for whom: routes of kObserver (state, metrics, dumps) share one thread and never hold
-  // one that queries need; those of kHealth share one that nothing else holds.
+  // The threads of a route. Routes of kObserver (state, metrics, dumps) share one thread, and use
+  // no thread of queries. Routes of kHealth share one thread that no other route uses.
   enum class Lane : uint8_t { kQuery, kObserver, kHealth };
   static constexpr size_t kSmallBody = 64 << 10;
   Method method = Method::kGet;

@@ -70,7 +70,7 @@ class HttpStream {
     }
   }
 
-  // Says that nothing more is sent. What is read after that is of no worth.
+  // Ends the sending side. The caller must ignore bytes that it reads after this call.
   template <typename Handler>  // ()
   void AsyncEnd(Handler handler) {
     if (!tls_) {

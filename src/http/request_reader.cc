@@ -177,7 +177,7 @@ RequestReader::State RequestReader::Read(beast::flat_buffer& input) {
   }
   if (!had_head && parser_->is_header_done()) awaits_continue_ = parser_->awaits_continue;
   if (parser_->is_done()) return state_ = State::kComplete;
-  // What the parser leaves of a body is a line of a chunk, or trailers.
+  // The bytes of a body that the parser has not consumed are a line of a chunk, or trailers.
   if (parser_->is_header_done() && input.size() > limits_.max_head_bytes) {
     return Fail(431, "body: a chunk's line, or trailers, longer than " +
                          std::to_string(limits_.max_head_bytes) + " bytes");

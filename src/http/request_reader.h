@@ -39,7 +39,7 @@ class RequestReader {
   const HttpReply& error() const { return error_; }
   // REQUIRES: kComplete. The next request may be read then.
   HttpRequest Take();
-  // Frees what is held; the connection is to end.
+  // Frees all held bytes. The caller must close the connection.
   void Drop();
 
  private:

@@ -38,10 +38,10 @@ class HttpServer::Impl {
   using Error = HttpStream::Error;
   using Pool = boost::asio::thread_pool;
 
-  // What is still to come of a reply in pieces.
+  // The remaining pieces of a reply.
   struct Pieces {
     std::function<std::string()> next;
-    Pool* pool = nullptr;  // where it is made
+    Pool* pool = nullptr;  // the pool that makes the pieces
     bool chunks = true;
     bool keep_alive = false;
   };
@@ -55,16 +55,16 @@ class HttpServer::Impl {
     std::string out;
     size_t sent = 0;          // of out
     size_t held = 0;          // as counted in the server's sum
-    int64_t deadline_ms = 0;  // of what it is in the middle of
+    int64_t deadline_ms = 0;  // of the current read, write or request
     bool handshaking = false;
     bool began = false;                   // a request's first byte is here
     bool busy = false;                    // a handler has its request
     bool reading = false;                 // a read is under way
     bool writing = false;                 // a write is under way
-    bool closing = false;                 // after what is in out
-    bool lingering = false;               // all is said; what still comes is thrown away
+    bool closing = false;                 // once `out` has been sent
+    bool lingering = false;               // the reply was sent; received bytes are discarded
     bool ended = false;                   // the client sends nothing more
-    bool closed = false;                  // and no longer among the server's
+    bool closed = false;                  // and not in the server's list
     bool unfinished = false;              // in Impl::unfinished_
     std::shared_ptr<Pieces> pieces;       // nullptr: out is all of the reply
     int64_t pieces_until_ms = 0;          // 0: no reply in pieces

@@ -1,4 +1,4 @@
-// Agenda: the clock of a simulated world and what is to happen when.
+// Agenda: the clock of a simulated world, and its future events by time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

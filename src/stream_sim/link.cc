@@ -94,7 +94,7 @@ void Link::Establish(uint64_t connection) {
   Wake();
 }
 
-// Whoever connects to a bound endpoint and is no publisher.
+// A program that is no publisher connects to a bound endpoint.
 void Link::VisitByStranger(uint64_t connection) {
   if (connection != connection_) return;
   ++record_.reached["strangers at a bound endpoint"];
@@ -233,7 +233,7 @@ bool Link::Send(const std::string& client, uint64_t seq, Payload payload,
     BreakReplies();
     return false;
   }
-  // What the pipe of a legacy server does not take is gone.
+  // A legacy server loses the replies that do not fit into its pipe.
   const int64_t cut = publisher_.extended() ? 0 : Amount(FaultKind::kCutReplies);
   if (seq != stream::kEndSeq && cut > 0 && ++replies_sent_ > cut && random_.Percent(80)) {
     ++record_.reached["replies cut by the server"];
@@ -276,7 +276,7 @@ void Link::SendReply(ReplyMessage reply) {
   agenda_.At(arrival, arrive);
 }
 
-// What was sent before still arrives, nothing else does.
+// Replies that were sent before still arrive; later replies do not.
 void Link::BreakReplies() {
   const int64_t arrival = std::max(Passable(agenda_.now_ms() + Latency()), last_reply_ms_);
   agenda_.At(arrival, [this, request = request_] {
@@ -314,7 +314,7 @@ void Link::Work() {
   ScheduleTimer();
 }
 
-// The pump has handled what it received before.
+// The pump has handled all messages that it received before.
 void Link::CheckPump() {
   follower_.Check(follower_ms());
   if (given_) follower_.CheckTaken(follower_ms(), *given_);
@@ -390,9 +390,9 @@ void Link::Restart(int64_t batches, bool large_ring) {
   ++record_.reached["restarts"];
 }
 
-// What is under way still arrives, and the follower does not see the end until later.
+// Messages under way still arrive. The follower sees the end of the connection later.
 void Link::RestartSilently(int64_t amount) {
-  // Without an epoch nobody could tell.
+  // Without an epoch no follower can detect this restart.
   if (!follower_.status(follower_ms()).extended) return Restart(amount);
   subscribed_ = false;
   publisher_.Restart(/*large_ring=*/false, /*same_kind=*/true);

@@ -1,10 +1,10 @@
-// Link: the network between one publisher and its follower, as ZeroMQ over TCP would have it, and
-// worse where faults say so.
+// Link: the network between one publisher and its follower. It behaves as ZeroMQ over TCP, and
+// worse during faults.
 //
-// The live connection delivers in order; it dies with the publisher's life, when it is cut, or
-// after three seconds of silence, and what is under way then is lost. It reconnects by itself, into
-// the same queue. A request goes to whatever life is there when it arrives; its replies are dropped
-// once it is closed. The loop that reads from here is the subscriber's own.
+// The live connection delivers in order. It ends when the publisher ends, when it is cut, or after
+// three seconds of silence. Messages under way are lost then. It reconnects by itself, into the
+// same queue. A request goes to the publisher that runs when the request arrives. Replies are
+// dropped once the request is closed. The subscriber's own loop reads from the link.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -145,7 +145,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   std::deque<ReplyMessage> replies_;
   bool reply_cut_ = false;
 
-  // What a Receive returned.
+  // The message that the last Receive returned.
   RingEntry received_;
   stream::SeqFrame received_seq_{};
   std::array<Frame, 4> received_frames_;

@@ -86,7 +86,7 @@ class SimPublisher final : private stream::ReplyChannel {
   // A request for batches, being answered.
   struct Replay {
     uint64_t next = 0;  // the first number that the answer has not passed
-    uint64_t end = 0;   // what was published when it was asked for
+    uint64_t end = 0;   // the next number when the request arrived
   };
 
   PublisherConfig DrawConfig(bool large_ring);
@@ -101,7 +101,7 @@ class SimPublisher final : private stream::ReplyChannel {
   void NumberPending();
   void CheckNumbers();
   void CheckHeartbeat();
-  // The batches of [begin, end) are left out of what is sent.
+  // Checks that the publisher may omit the batches of [begin, end).
   void CheckSkipped(uint64_t begin, uint64_t end, const char* where);
   bool Send(const std::string& client, uint64_t seq, Payload payload,
             std::shared_ptr<void> charge) override;

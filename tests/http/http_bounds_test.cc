@@ -1,5 +1,5 @@
-// What one client costs the others: time that is linear in its bytes, memory up to a bound, and no
-// thread that a health check needs.
+// One client costs the server time that is linear in its bytes and memory up to a bound. It never
+// holds the thread of health checks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -49,7 +49,7 @@ int64_t ThreadNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-constexpr size_t kSocketRead = 64 << 10;  // what a socket gives at once
+constexpr size_t kSocketRead = 64 << 10;  // bytes that one read returns at most
 
 // CPU time of the fastest of several runs, of bytes that come `together`.
 int64_t ReadNs(const std::string& text, size_t together = kSocketRead) {
@@ -224,8 +224,8 @@ TEST_F(HttpBoundsTest, ObserversHoldUpNoQuery) {
   release = true;
 }
 
-// Uploads that lack a byte hold what they may hold until they time out. Those that come later are
-// answered all the same; the largest goes.
+// Uploads that lack a byte hold memory until they time out. The server answers later requests, and
+// closes the largest upload if the bound is exceeded.
 TEST_F(HttpBoundsTest, UploadsThatDoNotEndAreNotInTheWayOfOthers) {
   constexpr size_t kBytes = 200000;
   constexpr uint64_t kUploads = 17;

@@ -313,7 +313,7 @@ TEST(HttpServer, StopAnswersWhatHasBegun) {
   stopping.join();
 }
 
-// What was begun before Stop may still come whole.
+// A request that began before Stop may still be completed.
 TEST(HttpServer, StopWaitsForARequestThatHasBegun) {
   const auto server = StartEcho();
   RawHttp half(server->port());

@@ -17,7 +17,7 @@ namespace {
 
 using Texts = std::vector<std::string>;
 
-// A network that writes down what it is asked for. Everything in it has arrived.
+// A network that records the requests. All its messages have arrived.
 class ScriptedTransport final : public SourceTransport {
  public:
   bool OpenLive() override {

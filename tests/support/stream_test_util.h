@@ -45,7 +45,7 @@ class RecordingSink {
   std::vector<std::string> deliveries_;
 };
 
-// Follows a source and records what it delivers.
+// Follows a source and records its batches.
 Status AddSource(Subscriber& subscriber, RecordingSink& sink, const SourceConfig& source);
 
 // "0.<begin>" ... "0.<end - 1>".

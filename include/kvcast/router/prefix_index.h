@@ -193,7 +193,7 @@ struct IndexCounters {
   uint64_t forgotten_names = 0;
 };
 
-// What one batch did to a worker.
+// The effect of one batch on a worker.
 struct ApplyResult {
   // Positions in the batch of the events that were left out, because they only repeat blocks that
   // the index has (IndexCounters::reannounced_blocks).

@@ -570,8 +570,8 @@ void Source::Doubt(SourceReason reason) {
   audit_.reset();
 }
 
-// A batch that is applied here may end in SkipTo, which calls this again: the loop that runs goes
-// on with what is held then. A call for each batch would need as much stack as batches can be held.
+// Apply may call SkipTo, and SkipTo calls ApplyHeld. Then the outer loop continues with the batches
+// that are held at that time. Recursion would need stack for each held batch.
 void Source::ApplyHeld() {
   if (std::exchange(applies_held_, true)) return;
   while (!blocked()) {

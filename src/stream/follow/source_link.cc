@@ -75,8 +75,8 @@ Status SourceLink::CheckReplayEndpoint() const {
   return trial->Connect(config_.replay_endpoint);
 }
 
-// Replaces the live connection, and what it still holds. On failure the old one stays, if it is
-// not closed already.
+// Replaces the live connection and its queued messages. On failure the old connection stays, unless
+// it is closed already.
 Status SourceLink::ConnectLive() {
   Result<Socket> sub = MakeLiveSocket(
       context_, config_.endpoint,
@@ -124,7 +124,7 @@ Result<std::array<Poller::Watch, 2>> SourceLink::WatchBoth(const Socket& socket,
   return std::array{std::move(first).value(), std::move(second).value()};
 }
 
-// What the connection still brings waits for its end, and must not wake us.
+// Messages that the connection still delivers wait for its end. They must not wake the thread.
 void SourceLink::EndLive() {
   live_watches_ = {};
   if (config_.bind) sub_.Close();
@@ -144,8 +144,8 @@ std::optional<Frames> SourceLink::Receive(Socket& socket) {
   return message_.frames();
 }
 
-// A socket whose connection ended because of what it brought does not connect again; and a request
-// that was on its way is lost in any case.
+// A socket does not reconnect after a connection that ended because of a received frame. A request
+// that was under way is lost in any case.
 bool SourceLink::TakeReplyCut() {
   bool cut = false;
   while (replay_monitor_.is_open() && ReceiveMonitorEvent(replay_monitor_)) cut = true;

@@ -43,7 +43,7 @@ class SourceLink final : private SourceTransport {
   // Once, by the thread that waits on the poller, and before the first Work: from here on the
   // poller knows the link.
   void Start();
-  // Handles a bounded number of waiting messages and what is due. Never waits.
+  // Handles a bounded number of waiting messages, and all due timers. Never waits.
   void Work(int64_t now_ms) {
     ready_ = false;
     pump_.Work(now_ms);

@@ -68,7 +68,8 @@ class PublisherCore {
   void NoteTime(double ts);
   void PublishHeartbeat();
 
-  // What each Publish touches lies together: the engine's thread finds its caches cold.
+  // The members that each Publish uses lie together, because the caches of the engine's thread are
+  // cold.
   const std::function<int64_t()> now_us_;
   // Written under pending_mutex_: set before Add returns, cleared after the pending events have
   // their number. A Publish that reads false needs no lock.

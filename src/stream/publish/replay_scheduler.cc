@@ -9,7 +9,7 @@ namespace {
 
 // Longer start frames can only be numbers.
 constexpr size_t kMaxStartBytes = 64;
-// What a reply costs beside its payload.
+// The bytes that a reply is charged in addition to its payload.
 constexpr double kReplyBytes = 64;
 
 const Payload& EmptyPayload() {

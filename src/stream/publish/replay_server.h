@@ -1,5 +1,5 @@
 // ReplayServer: the ROUTER socket of a publisher and the thread that answers replay requests on it.
-// ReplayScheduler decides what is sent.
+// ReplayScheduler chooses the replies.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

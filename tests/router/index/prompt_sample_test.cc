@@ -1,5 +1,5 @@
-// A worker's sample of prompts: what it notes of a prompt, which prompts it chooses and how many
-// stay, and its bounds.
+// A worker's sample notes the blocks of chosen prompts, chooses prompts, drops prompts, and keeps
+// its bounds.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/sample/prompt_sample.h"
 
@@ -88,7 +88,7 @@ class PromptSampleTest : public ::testing::Test {
   uint64_t held_ = 0;
 };
 
-// ---- What is noted of a prompt.
+// ---- The notes of a prompt.
 
 TEST_F(PromptSampleTest, FollowsAPromptOverItsStores) {
   Store({1}, 0, 4);
@@ -167,7 +167,7 @@ TEST_F(PromptSampleTest, ABranchIsAPromptOfItsOwn) {
   EXPECT_EQ(sample_.prompts()[0].units(), 100u);
 }
 
-// What one prompt stored behind the branch is not of the other.
+// Blocks that one prompt stored after the branch do not belong to the other prompt.
 TEST_F(PromptSampleTest, ABranchHasNothingFromBehindIt) {
   Store({0}, 0, 100);
   Store({7, 70}, 70, 5, 1);
@@ -396,7 +396,7 @@ TEST_F(PromptSampleTest, SmallCachesPayAFixedMinimum) {
   }
 }
 
-// The keys, and what is beside them.
+// The keys, and the bits of the groups.
 TEST_F(PromptSampleTest, AUnitTakesTenBytes) {
   for (uint64_t prompt = 0; prompt < 3 * kPool / kLong; ++prompt) {
     StoreInPool(kPool, {prompt}, 0, kLong);

@@ -259,7 +259,7 @@ TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {
   EXPECT_EQ(status.message().substr(0, 8), "engine: ");
 }
 
-// What each route costs at most, and whom it can hold up.
+// Each route has a bound for its body, and a lane.
 TEST_F(RouterServiceTest, RoutesHaveLanesAndBounds) {
   ServiceCore core;
   std::vector<HttpRoute> routes = OwnRoutes(core, {});
