@@ -31,8 +31,8 @@ class SampledPrompt {
   }
   // Of a path that begins behind the first `before` units. REQUIRES: before <= units().
   Agreement Compare(size_t before, std::span<const ContentKey> path) const;
-  // Appends the units of `path` that the prompt lacks. True: there were such units. REQUIRES:
-  // `path` does not differ from the prompt.
+  // Takes from `path` the units that the prompt lacks, and the keys of units that it cannot name.
+  // True: there were some. REQUIRES: `path` does not differ from the prompt.
   bool Extend(size_t before, std::span<const ContentKey> path);
   // The first units, for a prompt that goes on in another way.
   SampledPrompt Branch(size_t units) const;

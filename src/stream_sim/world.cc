@@ -25,8 +25,8 @@ constexpr int64_t kQuarantinesEndMs = kEndMs + 2 * stream::Quarantine::kMaxMs;
 // After this long without trouble nothing may be believed that is no longer so.
 constexpr int64_t kDetectionMs = 12000;
 constexpr int64_t kTickMs = 1000;
-// The longest interval between two looks of a publisher for silence. It is no divisor of a second,
-// so that heartbeats have arrived when a world ends.
+// The longest pause between two looks of a publisher for silence. A look falls into each second, so
+// that its heartbeat arrives before a world ends.
 constexpr int64_t kMaxLookMs = 300;
 constexpr int64_t kQuietMs = 100;
 constexpr uint64_t kMaxEvents = 400000;
