@@ -48,6 +48,22 @@ Result<std::vector<std::string>> RecordingPaths(const std::vector<std::string>& 
   return files;
 }
 
+Result<std::vector<std::string>> ExpandFolders(
+    const std::vector<std::string>& paths,
+    const std::function<Status(const std::string& folder, std::vector<std::string>& files)>&
+        add_folder) {
+  std::vector<std::string> files;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!fs::is_directory(path, error)) {
+      files.push_back(path);
+    } else if (Status status = add_folder(path, files); !status.ok()) {
+      return status;
+    }
+  }
+  return files;
+}
+
 bool HasExtension(std::string_view path, std::string_view extension) {
   if (path.ends_with(".gz")) path.remove_suffix(3);
   return path.ends_with(extension);

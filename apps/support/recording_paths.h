@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,13 @@ namespace kvcast::tools {
 Result<std::vector<std::string>> RecordingPaths(const std::vector<std::string>& paths,
                                                 bool (*is_recording)(const std::string& path),
                                                 std::string_view kind);
+
+// Returns `paths` with each folder replaced by the files that `add_folder` appends for it. The
+// first error of `add_folder` is returned.
+Result<std::vector<std::string>> ExpandFolders(
+    const std::vector<std::string>& paths,
+    const std::function<Status(const std::string& folder, std::vector<std::string>& files)>&
+        add_folder);
 
 // True: the name ends with `extension`, plain or compressed (".gz").
 bool HasExtension(std::string_view path, std::string_view extension);

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Measures the structure of the source tree and checks its bounds.
+"""The folders of the source tree: no cycle of includes between them, and a bound on their size.
 
 usage: folders.py SOURCE_DIR
-Prints the largest folder, file, function and class, and fails on a cycle of folders or a bound.
+Prints the largest folder, and each problem.
 SPDX-License-Identifier: Apache-2.0
 """
 import collections

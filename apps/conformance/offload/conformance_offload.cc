@@ -13,6 +13,7 @@
 #include "apps/conformance/offload/offload_run_replay.h"
 #include "apps/conformance/offload/simple_offload_replay.h"
 #include "apps/support/file.h"
+#include "apps/support/recording_paths.h"
 
 namespace kvcast::tools {
 
@@ -41,19 +42,6 @@ Status AddFolder(const std::string& folder, std::vector<std::string>& files) {
   if (files.size() == before) return {StatusCode::kNotFound, folder + ": holds no recording"};
   std::sort(files.begin() + static_cast<ptrdiff_t>(before), files.end());
   return Status();
-}
-
-Result<std::vector<std::string>> RecordingPaths(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (!fs::is_directory(path, error)) {
-      files.push_back(path);
-    } else if (Status status = AddFolder(path, files); !status.ok()) {
-      return status;
-    }
-  }
-  return files;
 }
 
 bool IsConfig(const Json& record) { return record.value("record", "") == "config"; }
@@ -123,7 +111,7 @@ Status CheckFile(const std::string& path, bool compatible, ConformanceReport& re
 
 Status RunOffloadConformance(const std::vector<std::string>& paths, ConformanceReport& report,
                              bool compatible) {
-  const auto files = RecordingPaths(paths);
+  const auto files = ExpandFolders(paths, AddFolder);
   if (!files.ok()) return files.status();
   for (const std::string& file : *files) {
     if (Status status = CheckFile(file, compatible, report); !status.ok()) return status;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "apps/support/file.h"
+#include "apps/support/recording_paths.h"
 
 namespace kvcast::tools {
 namespace {
@@ -63,16 +64,7 @@ Result<Scenario> ReadScenario(const std::string& path) {
 }
 
 Result<std::vector<std::string>> ScenarioPaths(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (!fs::is_directory(path, error)) {
-      files.push_back(path);
-    } else if (Status status = AddFolder(path, files); !status.ok()) {
-      return status;
-    }
-  }
-  return files;
+  return ExpandFolders(paths, AddFolder);
 }
 
 }  // namespace kvcast::tools
