@@ -16,6 +16,7 @@
 #include "router/service/api/own_api.h"
 #include "router/service/api/static_files.h"
 #include "router/service/route/service_core.h"
+#include "src/base/steady_us.h"
 #include "src/http/loopback.h"
 
 namespace kvcast::router {
@@ -23,12 +24,6 @@ namespace {
 
 double SystemSeconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-int64_t SteadyMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
 }
 
 // The desk calls the function under its lock, so the generator needs no lock of its own.

@@ -1,4 +1,4 @@
-// SteadyUs: microseconds of the process's steady clock, the default of every injected clock.
+// SteadyUs, SteadyMs: the process's steady clock, the default of every injected clock.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,5 +11,7 @@ inline int64_t SteadyUs() {
   const auto now = std::chrono::steady_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
 }
+
+inline int64_t SteadyMs() { return SteadyUs() / 1000; }
 
 }  // namespace kvcast

@@ -6,6 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "src/base/steady_us.h"
 #include "src/http/loopback.h"
 #include "src/http/reply_text.h"
 #include "src/http/server_impl.h"
@@ -71,7 +72,7 @@ void HttpServer::Impl::Advance(const Shared& connection) {
   using State = RequestReader::State;
   if (!connection->began && connection->in.size() > 0) {
     connection->began = true;
-    connection->deadline_ms = NowMs() + options_.request_timeout_ms;
+    connection->deadline_ms = SteadyMs() + options_.request_timeout_ms;
   }
   const State state = connection->reader.Read(connection->in);
   if (connection->in.size() == 0) connection->in.shrink_to_fit();
@@ -182,7 +183,7 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
 }
 
 void HttpServer::Impl::PostNextPiece(const Shared& connection) {
-  if (NowMs() >= connection->pieces_until_ms) {
+  if (SteadyMs() >= connection->pieces_until_ms) {
     ++timed_out_;
     return Close(connection);
   }
@@ -209,7 +210,7 @@ void HttpServer::Impl::Finish(Shared connection, Finished finished) {
 void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
   NoteQuiet(*connection);
   if (finished.pieces && connection->pieces_until_ms == 0) {
-    connection->pieces_until_ms = NowMs() + options_.pieces_timeout_ms;
+    connection->pieces_until_ms = SteadyMs() + options_.pieces_timeout_ms;
   }
   connection->pieces = std::move(finished.pieces);
   connection->out += finished.bytes;
@@ -256,7 +257,7 @@ void HttpServer::Impl::Write(const Shared& connection) {
 }
 
 int64_t HttpServer::Impl::WriteDeadline(const Connection& connection) const {
-  const int64_t deadline_ms = NowMs() + options_.write_timeout_ms;
+  const int64_t deadline_ms = SteadyMs() + options_.write_timeout_ms;
   return connection.pieces_until_ms == 0 ? deadline_ms
                                          : std::min(deadline_ms, connection.pieces_until_ms);
 }
@@ -269,12 +270,12 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
   connection->pieces_until_ms = 0;
   if (connection->closing) return Linger(connection);
   if (connection->reader.state() == RequestReader::State::kBody) {  // after "100 Continue"
-    connection->deadline_ms = NowMs() + options_.request_timeout_ms;
+    connection->deadline_ms = SteadyMs() + options_.request_timeout_ms;
     return Read(connection);
   }
   connection->began = false;
   if (drain_until_ms_ != 0) return Close(connection);
-  connection->deadline_ms = NowMs() + options_.idle_timeout_ms;
+  connection->deadline_ms = SteadyMs() + options_.idle_timeout_ms;
   return connection->in.size() > 0 ? Advance(connection) : Read(connection);
 }
 
@@ -284,7 +285,7 @@ void HttpServer::Impl::Linger(const Shared& connection) {
   connection->began = false;
   connection->in = {};
   CountHeld(*connection);
-  connection->deadline_ms = NowMs() + kLingerMs;
+  connection->deadline_ms = SteadyMs() + kLingerMs;
   connection->stream.AsyncEnd([this, connection] {
     if (connection->closed) return;
     return connection->ended ? Close(connection) : Read(connection);

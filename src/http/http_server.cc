@@ -9,6 +9,7 @@
 #include <chrono>
 #include <utility>
 
+#include "src/base/steady_us.h"
 #include "src/http/loopback.h"
 #include "src/http/server_impl.h"
 
@@ -47,12 +48,6 @@ HttpServer::Impl::Connection::Connection(uint64_t number, HttpStream::Socket soc
       stream(std::move(socket), server.tls_ ? &*server.tls_ : nullptr, server.scratch_),
       reader(server.options_.limits,
              [&server](const HttpRequest& head) { return server.BodyBound(head); }) {}
-
-int64_t HttpServer::Impl::NowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
   if (options_.threads < 1 || options_.port < 0 || options_.port > 65535) {
@@ -133,7 +128,7 @@ void HttpServer::Impl::Admit(tcp::socket socket) {
   }
   CloseInChildren(socket.native_handle());
   const auto connection = std::make_shared<Connection>(next_id_++, std::move(socket), *this);
-  connection->deadline_ms = NowMs() + options_.idle_timeout_ms;
+  connection->deadline_ms = SteadyMs() + options_.idle_timeout_ms;
   connection->quiet = quiet_.insert(quiet_.end(), connection->id);
   connections_.emplace(connection->id, connection);
   ++open_;
@@ -142,12 +137,12 @@ void HttpServer::Impl::Admit(tcp::socket socket) {
 
 void HttpServer::Impl::Handshake(const Shared& connection) {
   connection->handshaking = true;
-  connection->deadline_ms = NowMs() + options_.request_timeout_ms;
+  connection->deadline_ms = SteadyMs() + options_.request_timeout_ms;
   connection->stream.AsyncHandshake([this, connection](const Error& error) {
     if (connection->closed) return;
     if (error) return Close(connection);
     connection->handshaking = false;
-    connection->deadline_ms = NowMs() + options_.idle_timeout_ms;
+    connection->deadline_ms = SteadyMs() + options_.idle_timeout_ms;
     Read(connection);
   });
 }
@@ -183,7 +178,7 @@ void HttpServer::Impl::SweepLater() {
 }
 
 void HttpServer::Impl::Sweep() {
-  const int64_t now_ms = NowMs();
+  const int64_t now_ms = SteadyMs();
   std::vector<Shared> late;
   for (const auto& [id, connection] : connections_) {
     if (!connection->busy && now_ms >= connection->deadline_ms) late.push_back(connection);
@@ -203,7 +198,7 @@ void HttpServer::Impl::Sweep() {
 void HttpServer::Impl::Drain() {
   Error ignored;
   acceptor_.close(ignored);
-  const int64_t now_ms = NowMs();
+  const int64_t now_ms = SteadyMs();
   if (drain_until_ms_ == 0) drain_until_ms_ = now_ms + options_.drain_timeout_ms;
   std::vector<Shared> ends;
   for (const auto& [id, connection] : connections_) {

@@ -113,8 +113,6 @@ class HttpServer::Impl {
   int64_t WriteDeadline(const Connection& connection) const;
   void Linger(const Shared& connection);
 
-  static int64_t NowMs();
-
   const HttpOptions options_;
   const bool local_only_;
   const size_t max_connections_;

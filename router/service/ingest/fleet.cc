@@ -2,16 +2,11 @@
 #include "router/service/ingest/fleet.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
-namespace kvcast::router {
+#include "src/base/steady_us.h"
 
-static int64_t SteadyNowMs() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
+namespace kvcast::router {
 
 SourceList FleetList::Sources(std::string_view model, std::string_view routing_group) const {
   SourceList sources;
@@ -78,7 +73,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
   };
   FeedConfig feeds;
   feeds.stale_ms = config.stale_ms;
-  feeds.now_ms = config.now_ms ? config.now_ms : SteadyNowMs;
+  feeds.now_ms = config.now_ms ? config.now_ms : SteadyMs;
   fleet->feeds_ = std::make_unique<EventFeeds>(std::move(feeds), std::move(feed_sink));
   return fleet;
 }
