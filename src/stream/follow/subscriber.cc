@@ -18,8 +18,6 @@ namespace {
 
 using stream::SourceLink;
 
-int64_t SteadyMs() { return SteadyUs() / 1000; }
-
 using Links = std::vector<std::unique_ptr<SourceLink>>;
 
 void EraseWorker(Links& links, WorkerId worker) {
