@@ -82,7 +82,7 @@ MUTATIONS = [
      "  if (batch.seq < next_) return OnLiveOverlap(batch);\n",
      "  if (batch.seq < next_) {\n    sink_->Apply(Seq(batch.seq), batch.payload);\n    return;\n  }\n"),
     ("keep what the old connection brought", SOURCE,
-     """  // May be of an epoch that is over; if it is not, a replay brings it again.
+     """  // The held batches may belong to an ended epoch. If they do not, a replay returns them again.
   hold_back_.Clear();
 """, ""),
     ("do not renew the connection", SOURCE, "  connected_ = false;\n  network_.RenewLive();\n", "  OnConnected(now_ms_);\n"),

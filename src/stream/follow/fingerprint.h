@@ -1,7 +1,7 @@
-// FingerprintWindow: remembers the payloads of the last batches by hash, so that a number seen
-// again can be told apart: the same batch, or another one of a restarted publisher.
+// FingerprintWindow: the payload hashes of the last batches. If a sequence number arrives again,
+// they show whether it is the same batch, or another batch of a restarted publisher.
 //
-// Payloads carry a float time, so equal bytes mean the same batch.
+// A payload contains the time of its batch as a float, so equal bytes mean the same batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

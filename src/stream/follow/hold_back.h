@@ -1,5 +1,5 @@
-// HoldBack: batches that came before their turn, by sequence number. Bounded by count and bytes;
-// when full, the ones nearest to their turn stay.
+// HoldBack: batches that arrived before their turn, by sequence number. Bounded by count and bytes.
+// When it is full, it keeps the batches with the lowest numbers.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,19 +22,19 @@ class HoldBack {
   HoldBack(size_t max_batches, size_t max_bytes)
       : max_batches_(max_batches), max_bytes_(max_bytes) {}
 
-  // Copies the payload. False: full of lower numbers. A number that is held already stays as it is,
-  // but for one that is held without proof. `unproven`: it came in an answer whose end, with the
-  // publisher's epoch, is not here yet.
+  // Copies the payload. False: the store is full of lower numbers. If the number is held already,
+  // the held batch stays. Exception: a proven batch replaces an unproven one. `unproven`: the batch
+  // belongs to an answer whose end, with the publisher's epoch, has not arrived yet.
   bool Add(const Batch& batch, bool unproven = false);
-  // What is held without proof is of the epoch of the rest.
+  // Marks the unproven batches as proven: they belong to the epoch of the other batches.
   void Prove();
-  // Forgets what is held without proof: it may be of another epoch than the rest.
+  // Drops the unproven batches: they may belong to another epoch than the other batches.
   void DropUnproven();
-  // Borrowed until the next call that changes anything.
+  // The payload of this number. Valid until the next call of a non-const function.
   std::optional<Frame> Find(uint64_t seq) const;
   // The lowest held number.
   std::optional<uint64_t> first_seq() const;
-  // Takes the batch of this number, and forgets all before it.
+  // Removes and returns the batch of this number. Drops all batches before it.
   std::optional<Held> Take(uint64_t seq);
   void Clear();
 
@@ -57,7 +57,7 @@ class HoldBack {
   const size_t max_bytes_;
   Slots held_;
   size_t bytes_ = 0;
-  size_t unproven_ = 0;  // of held_
+  size_t unproven_ = 0;  // number of unproven batches in held_
 };
 
 }  // namespace kvcast::stream

@@ -1,6 +1,6 @@
-// Quarantine: where a source goes whose state is found wrong again and again although it was
-// replaced. Its answers do not count until it has been right for a while.
-// Not thread-safe.
+// Quarantine: decides when a source is quarantined. A source is quarantined if its state was found
+// to be wrong repeatedly, although the state was replaced. Its answers do not count until the state
+// was correct for some time. Not thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,13 +14,14 @@ namespace kvcast::stream {
 class Quarantine {
  public:
   static constexpr int kMaxStrikes = 3;
-  // A strike counts for this long.
+  // All failures are forgotten this long after the latest one.
   static constexpr int64_t kStrikeMs = 600000;
-  // Without a strike, for the first time; then twice as long each time.
+  // Time without a failure that ends the first quarantine. Each further quarantine takes twice as
+  // long, at most kMaxMs.
   static constexpr int64_t kMinMs = 20000;
   static constexpr int64_t kMaxMs = 600000;
 
-  // The state was wrong, or cannot be had.
+  // Records an audit failure: the state was wrong, or no state could be received.
   void Strike(SourceReason why, int64_t now_ms) {
     if (!active_ && now_ms - struck_ms_ >= kStrikeMs) Reset();
     struck_ms_ = now_ms;
@@ -29,16 +30,17 @@ class Quarantine {
     active_ = true;
     ++times_;
   }
-  // The state is right, or nobody can tell. Nothing changes before until_ms().
+  // Records a passed audit: the state is correct, or it cannot be verified. No effect before
+  // until_ms().
   void Pardon(int64_t now_ms) {
     if (strikes_ == 0 || now_ms < until_ms()) return;
-    // The first strike from now on brings it back.
+    // The next failure starts the quarantine again.
     strikes_ = active_ ? kMaxStrikes - 1 : 0;
     if (strikes_ == 0) times_ = 0;
     active_ = false;
     struck_ms_ = now_ms;
   }
-  // It is another publisher.
+  // Forgets all failures: the publisher is another one.
   void Reset() { *this = Quarantine(); }
 
   bool active() const { return active_; }
@@ -50,7 +52,7 @@ class Quarantine {
  private:
   bool active_ = false;
   int strikes_ = 0;
-  int times_ = 0;  // since it was last free of strikes
+  int times_ = 0;  // quarantines since the last time without failures
   int64_t struck_ms_ = 0;
   SourceReason why_ = SourceReason::kNone;
 };

@@ -32,9 +32,9 @@ void Source::OnConnected(int64_t now_ms) {
   CloseRequest();
   NoteSign();
   epoch_at_connect_ = last_epoch_;
-  // Another publisher may be another kind.
+  // The publisher of this connection may or may not support KVX1.
   asked_ = false;
-  // May be of an epoch that is over; if it is not, a replay brings it again.
+  // The held batches may belong to an ended epoch. If they do not, a replay returns them again.
   hold_back_.Clear();
   live_next_ = std::min(live_next_, next_);
   seen_next_ = next_;
@@ -45,7 +45,8 @@ void Source::OnConnected(int64_t now_ms) {
     ++status_.reconnects;
     if (next_ > 0) Unprove(SourceReason::kReconnected);
   }
-  // With the first look at the publisher, even if nothing seems to be missing.
+  // A request is made even if no batch seems to be missing, because it is the first look at this
+  // publisher.
   if (can_replay_) OpenRequest(limits_.extension ? Ask::kStatus : Ask::kReplay);
   NoteState();
 }
@@ -56,15 +57,15 @@ void Source::OnDisconnected() {
   NoteState();
 }
 
-// A new publisher was found by its replies. What the live connection still holds may be of the one
-// before.
+// Replies showed a new publisher. The messages that the live connection still holds may belong to
+// the previous publisher.
 void Source::BeginEpochAnew() {
   BeginEpoch();
   connected_ = false;
   network_.RenewLive();
 }
 
-// A new publisher was found by its first live batch here.
+// A live batch showed a new publisher. It is the first batch of that publisher here.
 void Source::BeginEpochWith(const Batch& batch) {
   if (extended_) return BeginEpochAnew();
   BeginEpoch();
@@ -86,8 +87,8 @@ void Source::HandleLive(const Batch& batch) {
   live_next_ = batch.seq + 1;
   seen_next_ = std::max(seen_next_, live_next_);
   if (recheck_) {
-    // Replies that are on their way are of the same epoch as those before them, so they come first,
-    // and then this batch by replay.
+    // Open replies belong to the same epoch as the replies before them, so they are applied first.
+    // A later replay then returns this batch.
     if (request_.open()) return;
     recheck_ = false;
     Unprove(SourceReason::kUnproven);
@@ -101,9 +102,10 @@ void Source::HandleLive(const Batch& batch) {
   Settle();
 }
 
-// One connection delivers in order, so a number that is not above the last one was published again:
-// by a new publisher, unless the very same batch was sent twice. Number 0 has no such excuse: a
-// restarted engine may well begin with the same bytes.
+// A connection delivers in order. So a number that is not above the last one was published again:
+// by a new publisher, or because the same batch was sent twice. Sequence 0 with the same bytes may
+// be a restart, because a restarted engine may begin with the same bytes. So sequence 0 is never a
+// duplicate.
 void Source::OnLiveStepBack(const Batch& batch) {
   const FingerprintWindow::Match match = CompareWithKnown(batch);
   if (match == FingerprintWindow::Match::kSame && batch.seq != 0) {
@@ -111,7 +113,7 @@ void Source::OnLiveStepBack(const Batch& batch) {
     return;
   }
   if (match == FingerprintWindow::Match::kUnknown && batch.seq != 0 && can_replay_) {
-    // Whoever sent it will tell.
+    // Undecidable here: the replay will identify the publisher.
     if (batch.seq >= next_) hold_back_.Add(batch);
     prove_ = true;
     return Settle();
@@ -119,19 +121,19 @@ void Source::OnLiveStepBack(const Batch& batch) {
   BeginEpochWith(batch);
 }
 
-// Replay was ahead of the live stream.
+// The replay was ahead of the live stream.
 void Source::OnLiveOverlap(const Batch& batch) {
   const FingerprintWindow::Match match = applied_payloads_.Compare(batch);
   if (match == FingerprintWindow::Match::kOther) return BeginEpochWith(batch);
   live_next_ = batch.seq + 1;
   ++status_.duplicates;
   if (match == FingerprintWindow::Match::kSame) return;
-  // Too long ago to remember: an old duplicate, or a new publisher that has come this far. It is
-  // asked before the first batch that would be applied.
+  // The window does not hold this number. The batch is an old duplicate, or a new publisher has
+  // reached this number. The publisher is asked before the next new batch is applied.
   recheck_ = true;
 }
 
-// With the batch of this number that was applied or is held.
+// Compares with the batch of this number that was applied or is held.
 FingerprintWindow::Match Source::CompareWithKnown(const Batch& batch) const {
   const std::optional<Frame> held = hold_back_.Find(batch.seq);
   if (!held) return applied_payloads_.Compare(batch);
@@ -158,7 +160,8 @@ void Source::OnReply(const Reply& reply, int64_t now_ms) {
   NoteState();
 }
 
-// What cut the answer off may be a reply that never can come, so the next request waits longer.
+// The reply that ended the connection may never be able to arrive, so each cut doubles the pause
+// before the next request.
 void Source::OnReplyCut(int64_t now_ms) {
   now_ms_ = now_ms;
   if (!request_.open() || request_.end || std::exchange(request_.cut, true)) return;
@@ -182,10 +185,11 @@ void Source::OnReplayBatch(const Batch& batch) {
   seen_next_ = std::max(seen_next_, batch.seq + 1);
   const bool proven = request_.proven && !unproven_;
   if (request_.extended) {
-    // Its status, at the end, says which epoch this is.
+    // The status at the end of the answer contains the epoch.
     if (!proven && !unproven_) Unprove(SourceReason::kUnproven);
   } else if (!proven || (oldest_held && batch.seq > next_)) {
-    // The overlap that would prove the publisher, or the hole, has left the ring.
+    // The ring does not hold the overlap that would prove the publisher, or it does not hold the
+    // batches of the hole.
     SkipTo(std::min(batch.seq, hold_back_.first_seq().value_or(batch.seq)),
            ResetReason::kLostBatches);
     request_.proven = true;
@@ -215,17 +219,17 @@ void Source::OnReplyEnd(Frame payload) {
   std::optional<PublisherStatus> status;
   if (ended.extended && !payload.empty()) {
     Result<PublisherStatus> parsed = residency::ParseStatus(payload);
-    if (!parsed.ok()) return OnBadMessage();  // no answer; it times out
+    if (!parsed.ok()) return OnBadMessage();  // not an answer: the request times out
     status = std::move(parsed).value();
   }
-  if (status) hold_back_.Prove();  // of the status' epoch; if that is another one, all goes
+  if (status) hold_back_.Prove();  // they have the epoch of the status
   if (ended.ask == Ask::kSnapshot) return OnSnapshotEnd(status, ended.resume);
   if (asks_for_repair()) return OnRepairEnd(status, ended.resume);
   if (ended.ask == Ask::kReplay) cuts_ = 0;
   CloseRequest();
   if (ended.extended && !status && extended_) {
-    // What spoke KVX1 before is gone; what answers now does not, and may not be what the live
-    // connection was made to.
+    // The previous publisher supported KVX1, and the publisher of this answer does not. The live
+    // connection may belong to the previous publisher.
     extended_ = false;
     asked_ = true;
     return BeginEpochAnew();
@@ -241,11 +245,11 @@ void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
     return;
   }
   if (!TakeStatus(*status, /*proven=*/false)) return;
-  // What was published before the connection came up is not on its way.
+  // The live connection does not deliver batches that were published before it was established.
   if (first_look) seen_next_ = std::max(seen_next_, status->next_seq);
   if (has_hole() && next_ < status->first_held) Replace(SourceReason::kLostBatches);
   Settle();
-  // A replay that overlaps what was applied will tell whose epoch this is.
+  // A replay that overlaps the applied batches shows which epoch they belong to.
   if (!request_.open() && !epoch_) return OpenRequest(Ask::kReplay);
   if (!request_.open() && !wants_request()) NoteJoined();
   if (joined_) Audit(*status);
@@ -266,7 +270,7 @@ void Source::OnReplayEnd(const Request& ended, const std::optional<PublisherStat
 void Source::OnPlainReplayEnd(const Request& ended) {
   NoteJoined();
   if (ended.wants_overlap && !ended.answered && (unproven_ || ring_seen_)) {
-    // The newest batch of the ring is below one that was applied: it is the ring of a new epoch.
+    // The newest batch of the ring is below an applied batch, so the ring belongs to a new epoch.
     return BeginEpochAnew();
   }
   if (unproven_) SkipTo(hold_back_.first_seq().value_or(next_), ResetReason::kLostBatches);
@@ -274,7 +278,7 @@ void Source::OnPlainReplayEnd(const Request& ended) {
   Settle();
 }
 
-// What any status tells. False: it is one of a new epoch, which was begun.
+// Handles the fields of any status. False: the status belongs to a new epoch, which was begun here.
 bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
   extended_ = true;
   last_epoch_ = status.epoch;
@@ -284,7 +288,7 @@ bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
     return false;
   }
   if (epoch_ || proven || !applied_) {
-    // Batches that were held before could be of a publisher before this one.
+    // Held batches may belong to the previous publisher.
     if (!epoch_ && !applied_) hold_back_.Clear();
     epoch_ = status.epoch;
     knows_state_ = status.has_digests;
@@ -295,13 +299,14 @@ bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
   return true;
 }
 
-// A publisher that was there before the live connection was made, and still is, is the one at its
-// other end. Otherwise that could be one before it, whose last batches are still on their way.
+// If the publisher had this epoch before the live connection was established, and still has it,
+// this publisher is the peer of the live connection. Otherwise the peer may be the previous
+// publisher, whose last batches may still be on their way.
 bool Source::IsOfConnection(const PublisherStatus& status) const {
   return epoch_at_connect_ == status.epoch;
 }
 
-// The newest batches may still be on their way.
+// The newest batches may still be on their way, so they count as missing only after kSettleMs.
 void Source::ExpectUpTo(uint64_t seq) {
   if (seq <= seen_next_ || told_due_ms_ != kNever) return;
   told_next_ = seq;
@@ -328,7 +333,7 @@ void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
                       status->next_seq >= next_;
   if (!status->has_digests) return GiveUpSnapshots();
   if (!usable || !sink_->CommitSnapshot(*status)) return FailSnapshot();
-  request_.ask = Ask::kNone;  // committed, not to be dropped
+  request_.ask = Ask::kNone;  // committed: CloseRequest would drop it
   network_.CloseRequest();
   ++status_.snapshots;
   if (!epoch_) applied_payloads_.Clear();
@@ -338,7 +343,7 @@ void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
   NoteReplaced();
 }
 
-// The state is the publisher's.
+// Called when the state equals the publisher's state.
 void Source::NoteReplaced() {
   applied_ = true;
   incomplete_ = doubtful_ = unproven_ = replace_ = false;
@@ -364,7 +369,7 @@ void Source::FailSnapshot() {
   Settle();
 }
 
-// The publisher has lost its own state for the rest of its life: missing batches stay missing.
+// The publisher gives no snapshots in the rest of its epoch, so missing batches stay missing.
 void Source::GiveUpSnapshots() {
   ++status_.snapshot_failures;
   CloseRequest();
@@ -375,8 +380,8 @@ void Source::GiveUpSnapshots() {
   Settle();
 }
 
-// The answer is of a state that is not behind ours, because nothing was applied since it was asked
-// for. What lies between is held, or on its way.
+// The state in the answer is not older than the local state, because no batch was applied since the
+// request. The batches between the two states are held or on their way.
 void Source::OnRepairEnd(const std::optional<PublisherStatus>& status,
                          std::optional<uint64_t> resume) {
   if (!status) {
@@ -395,19 +400,19 @@ void Source::OnRepairEnd(const std::optional<PublisherStatus>& status,
   Settle();
 }
 
-// The state is as far as the answer.
+// Called when the state is at the sequence number of the answer.
 void Source::GoOnWithRepair() {
   const PublisherStatus status = *request_.end;
   if (request_.ask == Ask::kBuckets) {
     repair_buckets_ = sink_->DifferingBuckets(status);
     CloseRequest();
-    // Where nothing can be found, or everything is wrong, the whole state is asked for.
+    // If no bucket differs, or every bucket, the whole state is requested.
     const bool some = repair_buckets_ != 0 && ~repair_buckets_ != 0;
     repair_ = some ? Repair::kFetch : Repair::kNone;
     return Settle();
   }
   if (!sink_->CommitSnapshot(status)) return FailRepair();
-  request_ = {};  // committed, not to be dropped
+  request_ = {};  // committed: CloseRequest would drop it
   network_.CloseRequest();
   ++status_.repairs;
   NoteReplaced();
@@ -463,7 +468,7 @@ void Source::Strike(SourceReason why) {
   if (!was_active && quarantine_.active()) ++status_.quarantines;
 }
 
-// A quarter more or less.
+// Returns `ms` plus or minus up to 25 %.
 int64_t Source::Jittered(int64_t ms) {
   if (jitter_ == 0) return ms;
   jitter_ = jitter_ * 6364136223846793005 + 1442695040888963407;
@@ -474,7 +479,7 @@ void Source::OnTimer(int64_t now_ms) {
   now_ms_ = now_ms;
   if (!unheard_due_ms_) unheard_due_ms_ = now_ms + kUnheardMs;
   unheard_ = unheard_ || (!was_connected_ && now_ms >= *unheard_due_ms_);
-  // Nobody can tell whether it is right.
+  // Without digests the state cannot be verified, so the quarantine ends by time.
   if (quarantine_.active() && !can_compare()) quarantine_.Pardon(now_ms);
   if (now_ms >= told_due_ms_) {
     told_due_ms_ = kNever;
@@ -495,7 +500,8 @@ void Source::OnTimer(int64_t now_ms) {
       OpenRequest(extended_ ? Ask::kStatus : Ask::kReplay);
     }
   }
-  // Last: what was given up just now may have been the only doubt.
+  // Silence is checked last: a request that was given up above may have been the only reason for
+  // another state. A silent source must not become synced by that.
   if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;
   NoteState();
 }
@@ -507,7 +513,8 @@ void Source::OnRequestTimeout() {
   TrySkippingHole();
   CloseRequest();
   const bool given_up = over.cut && cuts_ >= kMaxTries;
-  // There is a batch that cannot come: the state lacks it, and its number is not known.
+  // A batch exists that cannot be delivered. It is missing from the state, and its number is not
+  // known.
   if (given_up && over.ask == Ask::kReplay && !has_hole() && (unproven_ || !incomplete_)) {
     extended_ ? Replace(SourceReason::kLostBatches)
               : SkipTo(hold_back_.first_seq().value_or(next_), ResetReason::kLostBatches);
@@ -546,8 +553,8 @@ void Source::Apply(const Batch& batch) {
   joined_ = true;
   next_ = batch.seq + 1;
   ++status_.batches;
-  // What lacks batches may well be contradicted by those that come; and engines of others are known
-  // to remove what they never stored.
+  // Unknown removes are evidence only if no batch is missing and the publisher supports KVX1: other
+  // engines send removes without stores.
   if (result == BatchResult::kImpossible && extended_ && !incomplete_)
     Doubt(SourceReason::kContradicted);
   if (result == BatchResult::kComplete) incomplete_ = false;
@@ -591,7 +598,7 @@ void Source::TrySkippingHole() {
   SkipTo(hold_back_.first_seq().value_or(seen_next_), ResetReason::kLostBatches);
 }
 
-// The state is to be replaced by a snapshot, if there can be one.
+// The state must be replaced. If no snapshot can be requested, the state is forgotten.
 void Source::Replace(SourceReason reason) {
   why_ = reason;
   audit_.reset();
@@ -609,15 +616,15 @@ void Source::Unprove(SourceReason reason) {
   why_ = reason;
 }
 
-// Goes on with what there is. A hole that cannot be filled any more is left behind.
+// Continues with the batches that are available. A hole that cannot be filled is skipped.
 void Source::Forget(ResetReason reason) {
-  // An answer without its end may be of another epoch: its batches are nothing to go on with.
+  // Batches of an answer without its end may belong to another epoch.
   hold_back_.DropUnproven();
   const bool skip = reason == ResetReason::kLostBatches || !connected_ || !can_replay_;
   SkipTo(skip ? hold_back_.first_seq().value_or(std::max(next_, seen_next_)) : next_, reason);
 }
 
-// Gives up what lies before `seq`. REQUIRES: seq >= next_.
+// Gives up the batches before `seq`. REQUIRES: seq >= next_.
 void Source::SkipTo(uint64_t seq, ResetReason reason) {
   KV_CHECK(seq >= next_);
   hold_back_.DropUnproven();
@@ -664,7 +671,8 @@ void Source::BeginEpoch() {
   told_due_ms_ = kNever;
 }
 
-// Goes on until nothing is open: by a request, or without one by giving up.
+// Makes the next request that the state needs. If no request is possible, gives up the missing
+// batches.
 void Source::Settle() {
   if (request_.end && request_.end->next_seq == next_) return GoOnWithRepair();
   if (request_.open() && !(replace_ && request_.ask != replacement())) return;
@@ -684,13 +692,13 @@ void Source::Settle() {
   if (can_replay_ && limits_.extension && !asked_) OpenRequest(Ask::kStatus);
 }
 
-// What is asked for where the state is to be replaced.
+// The request that replaces or repairs the state.
 Source::Ask Source::replacement() const {
   if (repair_ == Repair::kCompare) return Ask::kBuckets;
   return repair_ == Repair::kFetch ? Ask::kRepair : Ask::kSnapshot;
 }
 
-// Requests that bring nothing are made at growing intervals.
+// Requests without progress are made at growing intervals.
 bool Source::MayAskAgain() {
   if (std::exchange(asked_from_, next_) != next_) fruitless_ = 0;
   if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;
@@ -760,9 +768,9 @@ void Source::NoteJoined() {
   probe_due_ms_ = now_ms_ + (std::exchange(settled_, true) ? limits_.probe_interval_ms : kSettleMs);
 }
 
-// The publisher was asked how it is, and has answered or will not. It is asked again an interval
-// later, whether or not there was a state to audit: what waits for its retry must not be probed all
-// the while.
+// A status request was answered or given up. The next probe and audit are due one interval later,
+// even if there was no state to audit. Otherwise a source that waits for its retry would be probed
+// continuously.
 void Source::NoteLooked() {
   probe_due_ms_ = now_ms_ + limits_.probe_interval_ms;
   audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);

@@ -1,17 +1,22 @@
-// Source: what one publisher's stream means. Decides which batches to apply, when to ask for a
-// replay or a snapshot, and when what was learned must be forgotten. No sockets, no clock: plain
-// calls in, plain calls out.
+// Source: the protocol state machine for the stream of one publisher. It decides which batches to
+// apply, when to request a replay or a snapshot, and when to forget the state. It has no sockets
+// and no clock: calls come in, and calls go out.
 //
-// Terms. An epoch is one life of the publisher. A hole is a number that was not applied below one
-// that was seen. The publisher is unproven where it may be another one than before: nothing is
-// applied until a replayed batch equals one that was applied, or a status names the same epoch. The
-// state is to be replaced where it may be wrong: nothing is applied until a snapshot has come, or
-// the state was forgotten. Publishers that speak KVX1 are extended ones.
+// Terms:
+//   epoch      The time between one start of the publisher and its end.
+//   hole       A sequence number that was not applied, below a number that was seen.
+//   unproven   The publisher may be another one than before. No batch is applied until a replayed
+//              batch equals an applied batch, or a status contains the same epoch.
+//   replace    The state may be wrong. No batch is applied until a snapshot was committed or the
+//              state was forgotten.
+//   extended   The publisher supports KVX1.
 //
-// A state whose digest differs is repaired: live batches are held back, the digests of all buckets
-// are asked for, the state is brought to their number and compared with them, and what differs is
-// asked for, and put in the place of what is held at the number of that answer. Where this does not
-// lead to equal digests the state is replaced as a whole.
+// A state whose digest differs is repaired in these steps:
+//   1. Live batches are held back, and the digests of all buckets are requested.
+//   2. When the state is at the sequence number of the answer, its buckets are compared.
+//   3. The buckets that differ are requested.
+//   4. When the state is at the sequence number of that answer, these buckets are replaced.
+// If the digests are not equal after that, the whole state is replaced.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -35,10 +40,11 @@ struct SourceLimits {
   size_t hold_back_bytes = 64u << 20;
   int64_t replay_timeout_ms = 2000;
   int64_t probe_interval_ms = 2000;   // 0: never
-  int64_t stale_ms = 3000;            // of silence
-  int64_t audit_interval_ms = 10000;  // between digests of an extended publisher; 0: never
-  bool extension = false;  // the sink takes snapshots: ask whether the publisher has them
-  // Of the source: spreads its audits and retries. 0: they come when they are due.
+  int64_t stale_ms = 3000;            // maximum silence
+  int64_t audit_interval_ms = 10000;  // between two digests of a KVX1 publisher; 0: never
+  bool extension = false;             // the sink takes snapshots: ask the publisher for KVX1
+  // Differs between sources, and spreads their audits and retries. 0: audits and retries are made
+  // exactly when they are due.
   uint64_t jitter_seed = 0;
 };
 
@@ -46,63 +52,66 @@ struct SourceLimits {
 class Source {
  public:
   static constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-  // Before any time, and still a time to reckon with.
+  // Sentinel for "due now". Half of the minimum, so that adding an interval cannot overflow.
   static constexpr int64_t kAtOnce = std::numeric_limits<int64_t>::min() / 2;
-  // Replays without progress after which a hole is given up; snapshots after which the state is
-  // forgotten.
+  // Number of replays without progress after which a hole is given up. Number of failed snapshots
+  // after which the state is forgotten.
   static constexpr int kMaxTries = 3;
-  // A batch that was published while the subscription was on its way is in neither the first replay
-  // nor the live stream: a second look this much later finds it.
+  // A batch that is published while the subscription is on its way is neither in the first replay
+  // nor in the live stream. A second probe, this many ms later, finds it.
   static constexpr int64_t kSettleMs = 100;
-  // Between requests that bring nothing, growing.
+  // Range of the pause between requests without progress. The pause doubles each time.
   static constexpr int64_t kMinRetryMs = 100;
   static constexpr int64_t kMaxRetryMs = 5000;
-  // Between a snapshot, come or given up, and the next one.
+  // Pause after a snapshot was committed or given up, before the next snapshot.
   static constexpr int64_t kSnapshotPauseMs = 5000;
 
   // `sink` and `network` must outlive the source.
   Source(const SourceLimits& limits, bool can_replay, ReplicaSink& sink, SourceNetwork& network);
-  // From now on the sink is not called; batches count as applied.
+  // After this call the sink is not called. Batches still count as applied.
   void Mute();
 
-  // A live connection is up: the first one, or a new one. Messages of the one before are over.
+  // A live connection was established: the first one, or a new one. Messages of the previous
+  // connection must not be fed after this call.
   void OnConnected(int64_t now_ms);
-  // It is down. What it brought before may still be fed; replies are ignored until OnConnected,
-  // they could be those of another publisher.
+  // The live connection was lost. Messages that it received before may still be fed. Replies are
+  // ignored until OnConnected, because they may belong to another publisher.
   void OnDisconnected();
-  // Messages in the order in which they were received.
+  // Messages must be fed in the order of their arrival.
   void OnLive(const Batch& batch, int64_t now_ms);
   void OnReply(const Reply& reply, int64_t now_ms);
-  // The turn that take_turn did not give has come.
+  // SourceNetwork::TakeTurn returned false before, and the turn is free for this source.
   void OnTurn(int64_t now_ms);
-  // The connection that brings the replies has ended. What it brought before may still be fed.
+  // The connection of the open request has ended. Replies that it received before may still be fed.
   void OnReplyCut(int64_t now_ms);
   void OnBadMessage() { ++status_.bad_messages; }
-  // The state is impossible, says somebody who knows: it is replaced or forgotten.
+  // The caller found that the state is impossible. The state is replaced or forgotten.
   void OnContradiction(int64_t now_ms);
-  // To be called at deadline_ms(), or any time; the first call is the beginning.
+  // Must be called at deadline_ms(), and may be called at any time. The first call starts the time
+  // kUnheardMs.
   void OnTimer(int64_t now_ms);
 
   int64_t deadline_ms() const;
   SourceStatus status(int64_t now_ms) const;
-  // Whether its weight stays as it is.
+  // True: the weight does not change with time.
   bool is_sure() const { return sure_; }
   const HoldBack& hold_back() const { return hold_back_; }
 
  private:
   enum class Ask : uint8_t { kNone, kStatus, kReplay, kSnapshot, kBuckets, kRepair };
-  // What comes next of a repair; kNone: the state is not to be repaired but replaced.
+  // The next step of a repair. kNone: the state is not repaired but replaced completely.
   enum class Repair : uint8_t { kNone, kCompare, kFetch };
   struct Request {
     Ask ask = Ask::kNone;
-    bool waiting = false;  // for its turn; nothing was sent
+    bool waiting = false;  // it waits for its turn; no request was sent
     bool extended = false;
-    bool answered = false;           // a batch came
-    bool cut = false;                // what has not come will not
-    bool wants_overlap = false;      // starts at a batch that was applied before
-    bool proven = true;              // its batches are known to be of our epoch
-    std::optional<uint64_t> resume;  // number of the snapshot's parts
-    // Of a repair, which goes on when the state is as far.
+    bool answered = false;           // a batch arrived
+    bool cut = false;                // the connection ended: no further replies arrive
+    bool wants_overlap = false;      // starts at an applied batch
+    bool proven = true;              // its batches belong to the current epoch
+    std::optional<uint64_t> resume;  // sequence number of the snapshot's parts
+    // Repairs only: the status at the end of the answer. The repair continues when the state is at
+    // the sequence number of this status.
     std::optional<residency::PublisherStatus> end;
     int64_t deadline_ms = 0;
 
@@ -164,8 +173,8 @@ class Source {
     return can_replay_ && connected_ && (replace_ || unproven_ || has_hole());
   }
   bool has_hole() const { return next_ < seen_next_; }
-  // A publisher without digests has no snapshots for the rest of its life: missing batches stay
-  // missing, and a state that may be wrong is forgotten.
+  // A publisher without digests gives no snapshots in the rest of its epoch. Missing batches then
+  // stay missing, and a suspect state is forgotten.
   bool wants_snapshot() const { return extended_ && (doubtful_ || (incomplete_ && knows_state_)); }
   bool catches_up() const { return request_.end && next_ < request_.end->next_seq; }
   bool blocked() const {
@@ -188,54 +197,55 @@ class Source {
   ReplicaSink* sink_;
   SourceNetwork& network_;
 
-  uint64_t next_ = 0;        // first number not applied
-  uint64_t live_next_ = 0;   // above the highest number seen live
-  uint64_t seen_next_ = 0;   // above the highest number seen at all
-  bool joined_ = false;      // this epoch's first batch is known
-  bool applied_ = false;     // there is a state: something was applied since the last reset
-  bool incomplete_ = false;  // the state lacks batches of this epoch
-  bool doubtful_ = false;    // the state lacks events that could not be read, or is contradicted
+  uint64_t next_ = 0;        // the first number that was not applied
+  uint64_t live_next_ = 0;   // one above the highest number seen live
+  uint64_t seen_next_ = 0;   // one above the highest number seen at all
+  bool joined_ = false;      // the first batch of this epoch is known
+  bool applied_ = false;     // there is a state: data was applied since the last reset
+  bool incomplete_ = false;  // batches of this epoch are missing from the state
+  bool doubtful_ = false;    // the state is suspect: it lacks events, or is contradicted
   bool unproven_ = false;
   bool replace_ = false;
   Repair repair_ = Repair::kNone;
-  uint64_t repair_buckets_ = 0;  // of kFetch
-  bool recheck_ = false;         // becomes unproven with the next live batch
-  bool prove_ = false;           // becomes unproven when the open request has ended
-  bool ring_seen_ = false;       // the publisher has answered with a batch: its ring holds some
+  uint64_t repair_buckets_ = 0;  // kFetch: the buckets to request
+  bool recheck_ = false;         // the next new live batch sets unproven_
+  bool prove_ = false;           // the end of the open request sets unproven_
+  bool ring_seen_ = false;       // the publisher replied with a batch: its ring is not empty
   bool stale_ = false;
   bool connected_ = false;
   bool was_connected_ = false;
-  bool unheard_ = false;  // no first connection until unheard_due_ms_
+  bool unheard_ = false;  // no first connection before unheard_due_ms_
   std::optional<int64_t> unheard_due_ms_;
-  bool settled_ = false;     // the second look at this connection's publisher was scheduled
-  bool extended_ = false;    // the publisher has answered with a status
-  bool knows_state_ = true;  // an extended one: its latest status had digests
-  bool asked_ = false;       // whether it is extended is known
+  bool settled_ = false;     // the second probe of this connection was scheduled
+  bool extended_ = false;    // the publisher replied with a status
+  bool knows_state_ = true;  // KVX1: the latest status had digests
+  bool asked_ = false;       // it is known whether the publisher supports KVX1
   std::optional<residency::Epoch> epoch_;
-  std::optional<residency::Epoch> last_epoch_;        // in any status
-  std::optional<residency::Epoch> epoch_at_connect_;  // the last one before the live connection
-  std::optional<residency::PublisherStatus> audit_;   // to be compared once the state is that far
-  SourceReason why_ = SourceReason::kNone;            // of the latest doubt
-  int tries_ = 0;                                     // to fill the hole at tried_at_
+  std::optional<residency::Epoch> last_epoch_;        // in the latest status
+  std::optional<residency::Epoch> epoch_at_connect_;  // last_epoch_ at the latest OnConnected
+  std::optional<residency::PublisherStatus> audit_;   // to compare when the state is at its number
+  SourceReason why_ = SourceReason::kNone;            // the latest reason to suspect the state
+  int tries_ = 0;                                     // attempts to fill the hole at tried_at_
   uint64_t tried_at_ = 0;
-  int cuts_ = 0;                    // answers cut off in a row, next_ where it was
-  int fruitless_ = 0;               // requests in a row that left next_ where it was
-  uint64_t asked_from_ = 0;         // next_ at the last one
-  int64_t retry_due_ms_ = kAtOnce;  // not before
+  int cuts_ = 0;                    // consecutive answers that were cut off, without progress
+  int fruitless_ = 0;               // consecutive requests without progress of next_
+  uint64_t asked_from_ = 0;         // next_ at the latest of them
+  int64_t retry_due_ms_ = kAtOnce;  // no such request before this time
   int snapshot_tries_ = 0;
   int64_t now_ms_ = 0;
   int64_t probe_due_ms_ = kAtOnce;
   int64_t audit_due_ms_ = kAtOnce;
-  int64_t snapshot_due_ms_ = kAtOnce;  // not before
+  int64_t snapshot_due_ms_ = kAtOnce;  // no such request before this time
   uint64_t jitter_;
-  // What a status has told is above seen_next_: due to come live by then.
+  // A status announced the batches below told_next_, which is above seen_next_. Batches that have
+  // not arrived live at told_due_ms_ are missing.
   uint64_t told_next_ = 0;
   int64_t told_due_ms_ = kNever;
-  int64_t last_sign_ms_ = 0;  // of life
+  int64_t last_sign_ms_ = 0;  // when the latest message or connection came
   int64_t unsure_since_ms_ = 0;
   bool sure_ = false;
   Request request_;
-  bool applies_held_ = false;  // ApplyHeld runs
+  bool applies_held_ = false;  // ApplyHeld is running
   Quarantine quarantine_;
   HoldBack hold_back_;
   FingerprintWindow applied_payloads_;

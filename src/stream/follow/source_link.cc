@@ -15,7 +15,7 @@ constexpr int kFailedHandshakes = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                                   ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
                                   ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
-// Other sources of this process, and other processes, have others.
+// Sources of this process and of other processes get different seeds.
 uint64_t NextJitterSeed() {
   static std::atomic<uint64_t> next{std::random_device()()};
   return (next++ + 1) * 0x9E3779B97F4A7C15;
@@ -54,8 +54,8 @@ Result<std::unique_ptr<SourceLink>> SourceLink::Open(
   return link;
 }
 
-// Publishers bind ipc and inproc endpoints themselves, and a port that the system chooses would be
-// known to none of them.
+// Publishers bind ipc and inproc endpoints themselves. No publisher would know a port that the
+// system chooses.
 Status SourceLink::CheckLiveEndpoint() const {
   if (!config_.bind) return Status();
   const std::string& endpoint = config_.endpoint;
@@ -67,7 +67,7 @@ Status SourceLink::CheckLiveEndpoint() const {
   return Status();
 }
 
-// Tried once at the start, so that a bad endpoint is an error then and not a timeout later.
+// Connects once at the start. A bad endpoint is then an error of Open, not a later timeout.
 Status SourceLink::CheckReplayEndpoint() const {
   if (config_.replay_endpoint.empty()) return Status();
   Result<Socket> trial = MakeReplaySocket(context_, config_.replay_endpoint, max_frame_bytes_);
@@ -86,13 +86,13 @@ Status SourceLink::ConnectLive() {
   if (!monitor.ok()) return monitor.status();
   Status made = config_.bind ? sub->Bind(config_.endpoint) : sub->Connect(config_.endpoint);
   if (!made.ok()) {
-    sub->Close();  // before its monitor
+    sub->Close();  // must be closed before its monitor
     return made;
   }
   if (started_) {
     auto watches = WatchBoth(*sub, *monitor);
     if (!watches.ok()) {
-      sub->Close();  // before its monitor
+      sub->Close();  // must be closed before its monitor
       return watches.status();
     }
     live_watches_ = std::move(watches).value();
@@ -124,7 +124,8 @@ Result<std::array<Poller::Watch, 2>> SourceLink::WatchBoth(const Socket& socket,
   return std::array{std::move(first).value(), std::move(second).value()};
 }
 
-// Messages that the connection still delivers wait for its end. They must not wake the thread.
+// Messages that the connection still delivers stay queued until it is closed. They must not wake
+// the thread.
 void SourceLink::EndLive() {
   live_watches_ = {};
   if (config_.bind) sub_.Close();
@@ -144,8 +145,8 @@ std::optional<Frames> SourceLink::Receive(Socket& socket) {
   return message_.frames();
 }
 
-// A socket does not reconnect after a connection that ended because of a received frame. A request
-// that was under way is lost in any case.
+// A socket does not reconnect if a received frame ended its connection. An open request is lost in
+// any case.
 bool SourceLink::TakeReplyCut() {
   bool cut = false;
   while (replay_monitor_.is_open() && ReceiveMonitorEvent(replay_monitor_)) cut = true;
@@ -158,7 +159,7 @@ void SourceLink::CloseRequest() {
   replay_monitor_.Close();
 }
 
-// If the socket cannot be had, the request times out and is tried again.
+// If no socket can be created, the request times out and is made again.
 void SourceLink::OpenRequest(Frame start) {
   CloseRequest();
   Result<Socket> dealer = MakeReplaySocket(context_, config_.replay_endpoint, max_frame_bytes_);
@@ -166,7 +167,7 @@ void SourceLink::OpenRequest(Frame start) {
   Result<Socket> monitor = dealer->Monitor(ZMQ_EVENT_DISCONNECTED);
   if (!monitor.ok() || !dealer->Connect(config_.replay_endpoint).ok()) return;
   auto watches = WatchBoth(*dealer, *monitor);
-  if (!watches.ok()) return dealer->Close();  // before its monitor
+  if (!watches.ok()) return dealer->Close();  // must be closed before its monitor
   replay_watches_ = std::move(watches).value();
   replay_ = std::move(dealer).value();
   replay_monitor_ = std::move(monitor).value();

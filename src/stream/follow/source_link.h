@@ -16,11 +16,11 @@
 
 namespace kvcast::stream {
 
-// Opened on any thread, then used by one.
+// Open may be called on any thread. All other functions must be called on one thread.
 class SourceLink final : private SourceTransport {
  public:
-  // Subscribes, and connects or binds. `poller` and `turns` must outlive the link; `turns` is used
-  // once it works.
+  // Subscribes, and connects or binds. `poller` and `turns` must outlive the link. `turns` is not
+  // used before the first Work.
   static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
                                                   const SubscriberConfig& config,
                                                   std::shared_ptr<Context> context,
@@ -30,7 +30,7 @@ class SourceLink final : private SourceTransport {
   SourceLink& operator=(const SourceLink&) = delete;
 
   WorkerId worker() const { return config_.worker; }
-  // When to call Work, if the clock is not set back.
+  // The time of the next Work, if the clock is not set back.
   int64_t deadline_ms() const { return ready_ ? Source::kAtOnce : pump_.deadline_ms(); }
   bool is_due(int64_t now_ms) const { return pump_.renewal_scheduled() || now_ms >= deadline_ms(); }
   bool is_sure() const { return pump_.source().is_sure(); }
@@ -40,16 +40,16 @@ class SourceLink final : private SourceTransport {
     return status;
   }
 
-  // Once, by the thread that waits on the poller, and before the first Work: from here on the
-  // poller knows the link.
+  // Must be called once, before the first Work, by the thread that waits on the poller. Registers
+  // the sockets with the poller.
   void Start();
-  // Handles a bounded number of waiting messages, and all due timers. Never waits.
+  // Handles a bounded number of waiting messages, and all due timers. Never blocks.
   void Work(int64_t now_ms) {
     ready_ = false;
     pump_.Work(now_ms);
   }
   void Contradict(int64_t now_ms) { pump_.Contradict(now_ms); }
-  // The sink is not called any more.
+  // After this call the sink is not called.
   void Mute() { pump_.Mute(); }
 
  private:
@@ -79,13 +79,13 @@ class SourceLink final : private SourceTransport {
   const std::shared_ptr<ReplicaSink> sink_;
   bool started_ = false;
   bool connected_at_once_ = false;  // inproc: no monitor events, and never a reconnect
-  bool ready_ = true;               // a socket may have something
+  bool ready_ = true;               // a socket may have a message
   Multipart message_;
-  Socket monitor_;  // of sub_, and closed after it
+  Socket monitor_;  // monitor of sub_; must be closed after sub_
   Socket sub_;
   Socket replay_monitor_;
-  Socket replay_;  // one DEALER per request, so that late replies to another one cannot mix in
-  // Behind the sockets that they watch.
+  Socket replay_;  // one DEALER per request: late replies to other requests cannot mix in
+  // Declared after the sockets that they watch, so that they are destroyed first.
   std::array<Poller::Watch, 2> live_watches_;
   std::array<Poller::Watch, 2> replay_watches_;
   SourcePump pump_;

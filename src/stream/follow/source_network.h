@@ -1,4 +1,4 @@
-// SourceNetwork: what a Source wants done on the network. SourcePump implements it.
+// SourceNetwork: the network operations that a Source requests. SourcePump implements it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -6,20 +6,20 @@
 
 namespace kvcast::stream {
 
-// Called from inside the On... functions of a Source; must not call back.
+// The On... functions of a Source call these functions. An implementation must not call the Source.
 class SourceNetwork {
  public:
   virtual ~SourceNetwork() = default;
-  // False: replays and snapshots of other sources come first. Source::OnTurn will be called, unless
-  // CloseRequest is called before.
+  // False: replays and snapshots of other sources come first. Source::OnTurn must be called later,
+  // unless CloseRequest is called before.
   virtual bool TakeTurn() = 0;
-  // Sends a request; `start` is its last frame. Replies to an earlier request must not be fed any
-  // more.
+  // Sends a request; `start` is its last frame. Replies to an earlier request must not be fed after
+  // this call.
   virtual void Request(Frame start) = 0;
-  // No replies are wanted any more. The turn is given back.
+  // Replies to the open request must not be fed after this call. The turn is given back.
   virtual void CloseRequest() = 0;
-  // Drop the live connection and make a new one. The old one may still hold messages of an epoch
-  // that is over; they must not be fed any more.
+  // Drops the live connection and makes a new one. The old connection may still hold messages of an
+  // ended epoch. They must not be fed after this call.
   virtual void RenewLive() = 0;
 };
 

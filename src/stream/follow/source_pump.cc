@@ -48,7 +48,7 @@ void SourcePump::OpenLive(int64_t now_ms) {
     disconnected_ = peer_ = stranger_ = false;
     return;
   }
-  // A thread of libzmq releases a bound endpoint, soon.
+  // A thread of libzmq releases a bound endpoint a short time after the close.
   renew_due_ms_ = now_ms + (config_.bound ? kRenewalPauseMs : kRetryMs);
 }
 
@@ -72,8 +72,8 @@ void SourcePump::Work(int64_t now_ms) {
   source_.OnTimer(now_ms);
 }
 
-// Called between receiving a message and handling it, so that an event is known before any message
-// that came after it.
+// Runs between receiving a message and handling it. An event is then known before any message that
+// arrived after it.
 void SourcePump::DrainEvents(int64_t now_ms) {
   while (!renewal_scheduled()) {
     const std::optional<LiveEvent> event = transport_.NextLiveEvent();
@@ -91,7 +91,7 @@ void SourcePump::OnLiveEvent(LiveEvent event, int64_t now_ms) {
       if (!std::exchange(stranger_, false)) NoteDisconnected();
       return;
     case LiveEvent::kConnected:
-      // A second publisher has come to the bound endpoint.
+      // A second publisher has connected to the bound endpoint.
       if (config_.bound && std::exchange(peer_, true)) NoteDisconnected();
       // The queue may hold messages of both connections.
       if (disconnected_) return ScheduleRenewal();
@@ -130,7 +130,8 @@ void SourcePump::DrainReplies(int64_t now_ms) {
     const uint64_t request = requests_;
     const std::optional<Frames> frames = transport_.ReceiveReply();
     if (!frames) {
-      // After the last reply, because the source counts a cut against what the request brought.
+      // Checked after the last reply, because replies that are applied reset the source's count of
+      // cuts.
       if (transport_.TakeReplyCut()) source_.OnReplyCut(now_ms);
       return;
     }

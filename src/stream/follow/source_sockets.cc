@@ -6,11 +6,11 @@
 namespace kvcast::stream {
 namespace {
 
-// Seconds, but for the probes: a peer that is gone without closing its connection is found after
-// three. The kernel asks. ZeroMQ's heartbeats take a connection for dead that is not read because
-// its queue is full, and libzmq ends the process when one is due on a connection that broke
-// meanwhile, or when the queue is read after another connection has come in its place (libzmq issue
-// 3937).
+// TCP keep-alive: times in seconds, and a number of probes. A peer that disappears without closing
+// its connection is found after 3 s. ZeroMQ's heartbeats are not used, for two reasons. They treat
+// a connection as lost if it is not read because its queue is full. And libzmq ends the process if
+// a heartbeat is due on a connection that broke meanwhile, or if the queue is read after another
+// connection has replaced that one (libzmq issue 3937).
 constexpr int kKeepaliveIdle = 1;
 constexpr int kKeepaliveInterval = 1;
 constexpr int kKeepaliveProbes = 2;

@@ -1,4 +1,4 @@
-// The two sockets over which a source is followed, with the options that this takes.
+// The two sockets of a followed source, and their options.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,12 +16,12 @@ struct LiveSocketOptions {
   int64_t max_frame_bytes = 0;
 };
 
-// A SUB, neither connected nor bound yet. It connects again by itself; what its connections brought
-// then comes in any order.
+// A SUB socket that is neither connected nor bound yet. It reconnects by itself. Messages of
+// different connections may then be received in any order.
 Result<Socket> MakeLiveSocket(std::shared_ptr<Context> context, const std::string& endpoint,
                               const LiveSocketOptions& options);
 
-// A DEALER for one request, not connected yet.
+// A DEALER socket for one request, not connected yet.
 Result<Socket> MakeReplaySocket(std::shared_ptr<Context> context, const std::string& endpoint,
                                 int64_t max_frame_bytes);
 

@@ -1,4 +1,4 @@
-// What a Source says of itself.
+// The status functions of Source.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 

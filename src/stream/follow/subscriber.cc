@@ -24,7 +24,7 @@ void EraseWorker(Links& links, WorkerId worker) {
   std::erase_if(links, [worker](const auto& link) { return link->worker() == worker; });
 }
 
-// A status is not longer: 3 tiers of 64 groups, without buckets.
+// The largest status without buckets has 3 tiers of 64 groups, and fits.
 constexpr int64_t kMinMaxFrameBytes = 8 << 10;
 
 Status CheckConfig(const SubscriberConfig& config) {
@@ -130,7 +130,7 @@ class Subscriber::Impl {
         turns_(config.max_replays) {}
   ~Impl();
 
-  // Once, before anything else.
+  // Must be called once, before the other functions.
   Status Start();
   Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
   void Remove(WorkerId worker);
@@ -148,27 +148,28 @@ class Subscriber::Impl {
 
   const SubscriberConfig config_;
   const std::function<int64_t()> now_ms_;
-  // The shared one, because inproc publishers of this process are in it.
+  // The shared context, because inproc publishers of this process use it.
   const std::shared_ptr<stream::Context> context_;
   const std::shared_ptr<stream::Waker> waker_;
   const std::unique_ptr<stream::Poller> poller_;  // outlives the links
 
-  stream::Turns turns_;  // the thread's; outlives the links
+  stream::Turns turns_;  // used by the thread only; outlives the links
 
   mutable Mutex mutex_;
   CondVar removed_;
-  std::map<WorkerId, SourceStatus> statuses_ KV_GUARDED_BY(mutex_);  // followed, or about to be
+  std::map<WorkerId, SourceStatus> statuses_
+      KV_GUARDED_BY(mutex_);  // sources that are followed or being added
   Links to_add_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerId> to_remove_ KV_GUARDED_BY(mutex_);
   std::vector<WorkerId> to_contradict_ KV_GUARDED_BY(mutex_);
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
 
-  // Owned by the thread.
+  // Used by the thread only.
   Links links_;
   bool woken_ = false;
   stream::Poller::Watch waker_watch_;
 
-  std::thread thread_;  // last: it uses the rest
+  std::thread thread_;  // last: the thread uses the other members
 };
 
 Subscriber::Impl::~Impl() {
@@ -229,7 +230,7 @@ void Subscriber::Impl::Contradict(WorkerId worker) {
   waker_->Wake();
 }
 
-// Outside the lock: sinks are called.
+// Contradict calls sinks, so the lock is not held.
 void Subscriber::Impl::TakeContradictions(int64_t now_ms) {
   std::vector<WorkerId> workers;
   {
@@ -291,7 +292,7 @@ void Subscriber::Impl::Work() {
   for (const auto& link : links_) {
     const bool due = link->is_due(now_ms);
     if (due) link->Work(now_ms);
-    // The weight of an unsure source changes by itself.
+    // If a source is not sure, its weight changes with time.
     if (due || !link->is_sure()) NoteStatus(*link, now_ms);
   }
 }

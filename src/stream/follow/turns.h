@@ -1,5 +1,4 @@
-// Turns: a few places that many want, given in the order in which they were asked for.
-// Not thread-safe.
+// Turns: a limited number of places, given to callers in the order of their requests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,20 +11,21 @@ namespace kvcast::stream {
 
 class Turns {
  public:
-  // Who asks: any address, not followed.
+  // Identifies a caller: any address. The address is not dereferenced.
   using Who = const void*;
 
   // REQUIRES: places > 0.
   explicit Turns(size_t places) : places_(places) {}
 
-  // REQUIRES: `who` neither has a place nor waits. False: `who` waits until Has.
+  // REQUIRES: the caller has no place and does not wait. False: the caller waits until Has returns
+  // true.
   bool Take(Who who) {
     waiting_.push_back(who);
     Admit();
     return Has(who);
   }
   bool Has(Who who) const { return std::ranges::find(taken_, who) != taken_.end(); }
-  // Gives the place up, or waits no more.
+  // Gives the caller's place back, or ends its wait.
   void Leave(Who who) {
     std::erase(taken_, who);
     std::erase(waiting_, who);

@@ -22,7 +22,7 @@ Status BadEndpoint(std::string_view endpoint, std::string_view why) {
                 "endpoint " + std::string(endpoint) + ": " + std::string(why));
 }
 
-// The text after the last colon, so that IPv6 addresses work. "*" means any port, like 0.
+// Parses the text after the last colon, so that IPv6 addresses work. "*" means any port, like 0.
 std::optional<int64_t> ParsePort(std::string_view text) {
   if (text == "*") return 0;
   int64_t port = 0;
@@ -45,7 +45,7 @@ Result<std::string> TcpEndpointForRank(std::string_view endpoint, int64_t rank) 
 // datagram socket only looks up the route.
 std::string AddressOfDefaultRoute() {
   constexpr char kLoopback[] = "127.0.0.1";
-  constexpr char kElsewhere[] = "192.0.2.1";  // of a network that is kept for documentation
+  constexpr char kElsewhere[] = "192.0.2.1";  // in a network that is reserved for documentation
   constexpr uint16_t kAnyPort = 9;
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return kLoopback;
