@@ -6,7 +6,8 @@
 namespace kvcast::stream {
 namespace {
 
-constexpr std::chrono::seconds kDeadline(10);
+// A passing test does not reach it, however busy the machine is.
+constexpr std::chrono::seconds kDeadline(60);
 
 }  // namespace
 

@@ -34,7 +34,7 @@ class RecordingSink {
   // The sink of one worker. The recording must outlive it.
   std::shared_ptr<ReplicaSink> Of(WorkerId worker);
   std::vector<std::string> deliveries() const;
-  // False if fewer deliveries have arrived after ten seconds.
+  // False if fewer deliveries have arrived after a minute.
   bool WaitFor(size_t deliveries) const;
 
  private:
