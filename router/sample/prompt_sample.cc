@@ -8,7 +8,7 @@
 namespace kvcast::router {
 
 void PromptSample::Follow(const Store& store, const ContentKeys& keys) {
-  // Paths of another unit name other prefixes.
+  // With another unit, the keys name other prefixes.
   if (store.unit != unit_) {
     const bool may_choose = may_choose_;
     Clear();
@@ -18,7 +18,8 @@ void PromptSample::Follow(const Store& store, const ContentKeys& keys) {
   if (unit_ <= 0 || store.event.block_size % unit_ != 0) return;
   const std::optional<size_t> before = UnitsBefore(store);
   if (!before) return;
-  // Memory that comes and goes between what stays would leave holes.
+  // The path is reused: temporary memory that is allocated between lasting allocations would
+  // fragment the heap.
   static thread_local StorePath path;
   ReadStorePath(store.event, store.start, store.content, unit_, store.lookahead, keys, path);
   if (path.keys.empty()) {
@@ -63,7 +64,7 @@ void PromptSample::NotePath(const Store& store, const StorePath& path, size_t be
   }
 }
 
-// Of all sampled prompts that have the begin of the path.
+// Compares the path with all sampled prompts that contain the units before the path.
 PromptSample::Going PromptSample::NoteShared(const Store& store, const StorePath& path,
                                              size_t before) {
   Going going;
@@ -142,7 +143,7 @@ size_t PromptSample::Bytes() const {
 bool PromptSample::IsOver(const Store& store) const {
   if (prompts_.size() > kMaxPrompts) return true;
   const uint64_t room = std::max<uint64_t>(store.index_bytes / kShare, kMinBytes);
-  // A prompt that is longer than others does not drive them out while it grows.
+  // While a long prompt grows, it must not displace the other prompts.
   const size_t of_filter = std::min(prompts_.back().units(), filter_.size() * sizeof(uint64_t));
   const size_t last = prompts_.back().Bytes() + of_filter;
   return Bytes() - last + std::min<uint64_t>(last, room / kEnoughPrompts) > room;
@@ -154,7 +155,7 @@ void PromptSample::Trim(const Store& store) {
   }
 }
 
-// Not the last, which may be growing.
+// Returns the index of the prompt to remove. It is never the last prompt, which may be growing.
 size_t PromptSample::Victim(uint64_t held) {
   const auto last = prompts_.end() - 1;
   // A prompt that grew before the oldest block of the cache was stored is not in the cache.
@@ -165,7 +166,9 @@ size_t PromptSample::Victim(uint64_t held) {
         [](const auto& one, const auto& other) { return one.units() < other.units(); });
     return static_cast<size_t>(longest - prompts_.begin());
   }
-  // The prefix that requests share is stored once: without it their own blocks lead nowhere.
+  // A prefix that several requests share is stored once. Without it, the later blocks of these
+  // requests cannot be assigned to a prompt. So a prompt that was asked for again since the last
+  // check stays.
   for (auto left = last - prompts_.begin(); left > 0; --left) {
     if (!prompts_.front().TakeAskedForLately()) break;
     std::rotate(prompts_.begin(), prompts_.begin() + 1, last);

@@ -1,16 +1,17 @@
 // PromptSample: some of the prompts that a worker stores, as paths of content keys.
 //
-// A prompt is chosen at its first block, or where it leaves another sampled prompt, and followed to
-// its end. A prompt is chosen each time that the worker stored an n-th of the blocks that it holds,
-// for n sampled prompts. The sample therefore turns over as the cache does. The prompt that grew
-// longest ago makes room for a new one.
+// A prompt is chosen at its first block, or at the unit where it diverges from another sampled
+// prompt. It is followed to its end. With n sampled prompts, a new prompt is chosen each time the
+// worker has stored 1/n of the number of blocks that it holds. So the sample is replaced in the
+// same time as the cache. The prompt that has not grown for the longest time is removed for a new
+// prompt.
 //
-// Memory: a unit takes 9 to 10 bytes: its key, a bit for each group, a byte of the filter, spare
-// room. The sample takes 1 / kShare of what the index takes for the worker's blocks. That is 4 %: a
-// unit for 24 blocks that four workers hold (10 bytes each), or for 7 that no other worker holds
-// (34 bytes each, `kvcast bench memory`). Workers with few blocks take kMinBytes. Of the prompt
-// that grows, no more than a fifth of this counts: one of kMaxUnits takes 80 KB beside it, and
-// leaves when another one grows.
+// Memory: one unit takes 9 to 10 bytes: its key, one bit for each group, one byte of the filter,
+// and spare capacity. The sample takes 1 / kShare of the index memory for the worker's blocks. That
+// is 4 %: one unit for 24 blocks that four workers hold (10 bytes each), or for 7 blocks that no
+// other worker holds (34 bytes each, `kvcast bench memory`). The sample of a worker with few blocks
+// may take kMinBytes. At most one fifth of the limit counts for the growing prompt: a prompt of
+// kMaxUnits takes 80 KB in addition, and is removed when another prompt grows.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -29,18 +30,19 @@
 
 namespace kvcast::router {
 
-// Of one worker's GPU. Thread-compatible.
+// The sample for one worker's GPU. Thread-compatible.
 class PromptSample {
  public:
   static constexpr size_t kMaxPrompts = 64;
-  // The sample turns over once with the cache if it has so many, and slower if it has fewer. Where
-  // it would have fewer, short prompts stay.
+  // With this number of prompts, the sample is replaced once in the time in which the cache is
+  // replaced. With fewer prompts, it is replaced more slowly. If memory allows fewer prompts, the
+  // longest prompt is removed, so that short prompts stay.
   static constexpr size_t kEnoughPrompts = static_cast<size_t>(kMinTestedPrompts) + 1;
   static constexpr size_t kMinBytes = size_t{20} << 10;
   static constexpr uint64_t kShare = 25;
-  // A longer prompt is cut.
+  // A longer prompt is cut at this number of units.
   static constexpr size_t kMaxUnits = 8192;
-  // Groups of a higher index are not followed.
+  // Groups whose index is not below this number are not followed.
   static constexpr uint8_t kMaxGroups = 32;
 
   struct Store {
@@ -48,24 +50,24 @@ class PromptSample {
     const SpanStart& start;
     const StoreContent& content;
     uint8_t group;
-    uint64_t held;         // blocks of all groups, with those of the store
-    uint64_t index_bytes;  // that the index takes for the worker, about
+    uint64_t held;         // blocks of all groups, including those of the store
+    uint64_t index_bytes;  // approximate memory of the index for the worker
     int64_t unit;          // tokens per hash
-    int64_t lookahead;     // of the names
+    int64_t lookahead;     // lookahead of the names
   };
-  // The stores until the next call are of one batch. One prompt of it is chosen at most: the stores
-  // of a prompt by all groups come together.
+  // Must be called before the stores of a batch. At most one prompt per batch is chosen, because
+  // the stores of a prompt by all groups arrive together.
   void BeginBatch() { may_choose_ = wait_ <= 0; }
-  // A store on the GPU that was applied.
+  // Must be called for each applied store on the GPU.
   void NoteStore(const Store& store, const ContentKeys& keys) {
     if (Wants(store)) Follow(store, keys);
     stored_ += store.event.block_hashes.size();
     wait_ -= static_cast<int64_t>(store.event.block_hashes.size());
   }
-  // The GPU's cache is empty, or another engine's.
+  // Must be called if the GPU's cache is empty, or belongs to another engine.
   void Clear() { *this = PromptSample(); }
 
-  // The one that grew last is the last.
+  // The prompts. The prompt that grew last is at the end.
   std::span<const SampledPrompt> prompts() const { return prompts_; }
   int64_t unit() const { return unit_; }
   size_t Bytes() const;
@@ -87,19 +89,19 @@ class PromptSample {
     return (filter_[bit / 64] >> bit % 64 & 1) != 0;
   }
   void Follow(const Store& store, const ContentKeys& keys);
-  // How a path goes along the sampled prompts.
+  // The relation of a path to the sampled prompts.
   struct Going {
-    std::optional<size_t> along;   // the prompt that it is a part of, or goes on behind
-    std::optional<size_t> leaves;  // the prompt that it leaves last
-    size_t shared = 0;             // first units of that prompt that it shares
+    std::optional<size_t> along;   // the prompt that contains the path, or that the path continues
+    std::optional<size_t> leaves;  // the prompt that the path leaves last
+    size_t shared = 0;             // number of first units that the path shares with `leaves`
   };
   void NotePath(const Store& store, const StorePath& path, size_t before, const ContentKeys& keys);
   Going NoteShared(const Store& store, const StorePath& path, size_t before);
   void NoteBlocks(const Store& store, size_t before);
-  // The prompt, at its new position.
+  // Returns the prompt at its new position.
   SampledPrompt& Grow(size_t which, size_t before, const StorePath& path);
   void Choose(const Store& store, SampledPrompt prompt, const ContentKeys& keys);
-  // Tokens before the store's span in units; nullopt: no sampled prompt has them.
+  // The number of units before the span of the store. nullopt: no sampled prompt has these units.
   std::optional<size_t> UnitsBefore(const Store& store) const;
   void Trim(const Store& store);
   bool IsOver(const Store& store) const;
@@ -107,10 +109,10 @@ class PromptSample {
   void AddToFilter(std::span<const ContentKey> contents);
 
   std::vector<SampledPrompt> prompts_;
-  std::vector<uint64_t> filter_;  // of the contents; or empty
-  size_t filtered_ = 0;           // contents that were added since it was made
-  uint64_t stored_ = 0;           // blocks, so far
-  int64_t wait_ = 0;              // blocks to be stored before a prompt is chosen
+  std::vector<uint64_t> filter_;  // one bit for each content; may be empty
+  size_t filtered_ = 0;           // contents that were added since the filter was made
+  uint64_t stored_ = 0;           // number of blocks stored so far
+  int64_t wait_ = 0;              // number of blocks to store before a prompt is chosen
   bool may_choose_ = true;
   int64_t unit_ = 0;
 };

@@ -7,7 +7,8 @@
 namespace kvcast::router {
 namespace {
 
-// Blocks of a decode come one by one: each would copy the prompt.
+// During decode, blocks arrive one by one. Without spare capacity, each block would copy the
+// prompt.
 template <typename T>
 void ReserveFor(size_t size, std::vector<T>& list) {
   if (size > list.capacity()) list.reserve(std::max(size, list.size() + list.size() / 8));

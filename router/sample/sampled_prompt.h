@@ -1,5 +1,5 @@
-// SampledPrompt: one prompt that a worker stores, as the content keys of its prefixes in steps of
-// the hash unit, and the groups that stored a block which ends there.
+// SampledPrompt: one prompt that a worker stores. For each unit (the hash block size) it has the
+// content key of the prefix that ends there, and the groups that stored a block that ends there.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,60 +12,63 @@
 
 namespace kvcast::router {
 
-// Thread-compatible value. It takes 8 bytes a unit, and a bit a unit for each group up to the
-// highest that stored; an eighth of both is spare.
+// Thread-compatible value. It takes 8 bytes per unit, and one bit per unit for each group up to the
+// highest group that stored. An eighth of both is spare capacity.
 class SampledPrompt {
  public:
-  // How far a path goes along a prompt.
+  // The common part of a path and a prompt.
   struct Agreement {
-    size_t units = 0;      // of the path, up to the last prefix that both know
-    bool differs = false;  // both go on, in two ways
+    size_t units = 0;      // units of the path, up to the last prefix that both know
+    bool differs = false;  // after it, the path and the prompt differ
   };
 
   size_t units() const { return keys_.size(); }
-  // By unit; kUnnamed where not known.
+  // By unit. kUnnamed: the key is not known.
   std::span<const ContentKey> keys() const { return keys_; }
-  // Whether the key names its first `units` units.
+  // True: the key names the first `units` units of the prompt.
   bool HasPrefix(size_t units, ContentKey key) const {
     return units > 0 && units <= keys_.size() && keys_[units - 1] == key;
   }
-  // Of a path that begins behind the first `before` units. REQUIRES: before <= units().
+  // Compares with a path that begins after the first `before` units. REQUIRES: before <= units().
   Agreement Compare(size_t before, std::span<const ContentKey> path) const;
-  // Takes from `path` the units that the prompt lacks, and the keys of units that it cannot name.
-  // True: there were some. REQUIRES: `path` does not differ from the prompt.
+  // Adds the units of `path` that the prompt does not have, and the keys of units whose key is not
+  // known. True: at least one was added. REQUIRES: `path` does not differ from the prompt.
   bool Extend(size_t before, std::span<const ContentKey> path);
-  // The first units, for a prompt that goes on in another way.
+  // Returns a copy of the first `units` units, for a prompt that diverges there.
   SampledPrompt Branch(size_t units) const;
 
-  // The group stored a block that ends with the unit. Whether it did before, too.
+  // Records that the group stored a block that ends with the unit. True: the group had stored one
+  // before.
   bool NoteStored(size_t unit, uint8_t group);
   bool WasStored(size_t unit, size_t group) const {
     return group < groups_ && unit < keys_.size() &&
            (stored_[unit / 64 * groups_ + group] >> unit % 64 & 1) != 0;
   }
 
-  // The worker was asked again for so many first units.
+  // Records that the worker was asked again for the first `units` units.
   void NoteAskedFor(size_t units) {
     if (units > asked_for_) asked_for_ = units;
     asked_for_lately_ = true;
   }
   size_t asked_for() const { return asked_for_; }  // 0: not asked for again
-  // Whether it was asked for since the last call.
+  // True: the prompt was asked for since the last call.
   bool TakeAskedForLately() {
     const bool lately = asked_for_lately_;
     asked_for_lately_ = false;
     return lately;
   }
 
-  // The blocks that were stored behind its end are not known.
+  // Records that blocks were stored after the end of the prompt, and that they are not known.
   void Cut() { cut_ = true; }
   bool cut() const { return cut_; }
 
-  // When it was chosen or grew, in blocks that the worker stored.
+  // The time when the prompt was chosen or grew, as the number of blocks that the worker had
+  // stored.
   void SetGrownAt(uint64_t stored) { grown_at_ = stored; }
   uint64_t grown_at() const { return grown_at_; }
 
-  // The tokens of the first unit without salt and adapter, and the salt and adapter.
+  // The key of the first unit's tokens without salt and adapter, and the key of the salt and
+  // adapter.
   void SetStart(ContentKey tokens, ContentKey scope) {
     tokens_ = tokens;
     scope_ = scope;
@@ -81,7 +84,7 @@ class SampledPrompt {
   void SetGroups(size_t groups);
 
   std::vector<ContentKey> keys_;
-  std::vector<uint64_t> stored_;  // by 64 units and group: units, by bit
+  std::vector<uint64_t> stored_;  // one word for each 64 units and group; one bit per unit
   size_t groups_ = 0;
   size_t asked_for_ = 0;
   uint64_t grown_at_ = 0;

@@ -13,12 +13,12 @@ struct Reader {
   const ContentKeys& keys;
   size_t unit;
   size_t block;
-  bool readable;  // content inside blocks follows from the tokens
+  bool readable;  // keys inside blocks can be computed from the tokens
 
   ContentKey Begin() const { return start.at_root ? keys.Root(ScopeOf(event)) : start.parent; }
   std::span<const TokenId> Tokens() const { return *event.token_ids; }
 
-  // Every block of the span has a name, until one is not known.
+  // Every block of the span has a name. The path ends at the first block whose name is not known.
   void ReadDense(StorePath& path) const {
     const size_t stride = block / unit;
     const size_t blocks = content.contents.size();
@@ -35,7 +35,8 @@ struct Reader {
       const auto of_block = std::span(path.keys).subspan(i * stride, stride);
       if (readable && stride > 1) {
         keys.ExtendBy(before, Tokens().subspan(i * block, block), unit, of_block);
-        // With images in it the block is named otherwise, and its inner prefixes are not known.
+        // If the block contains images, its name is another one, and the keys of its inner prefixes
+        // are not known.
         if (of_block.back() != name) std::ranges::fill(of_block, kUnnamed);
         before = name;
       }
@@ -44,7 +45,7 @@ struct Reader {
     }
   }
 
-  // Where the named blocks of the span are, its tokens say.
+  // The keys of the tokens show where the named blocks are in the span.
   void ReadSparse(StorePath& path) const {
     if (!readable) return;
     path.keys.resize(Tokens().size() / unit);

@@ -1,4 +1,4 @@
-// StorePath: what a store tells of a prompt, in steps of the hash unit.
+// StorePath: the part of a prompt that a store describes, in units of the hash block size.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,15 +17,16 @@ namespace kvcast::router {
 ContentScope ScopeOf(const BlockStored& event);
 
 struct StorePath {
-  // By unit of the span: the prefix that ends there; kUnnamed where not known. Empty: the store
-  // does not tell where its blocks are.
+  // For each unit of the span: the key of the prefix that ends there; kUnnamed: not known. Empty:
+  // the store does not show where its blocks are.
   std::vector<ContentKey> keys;
-  // Units of the span with which a stored block ends.
+  // The units of the span at which a stored block ends.
   std::vector<uint32_t> ends;
   bool whole = true;  // the path has all blocks of the span
 };
 
-// `lookahead`: of the names. REQUIRES: unit > 0, and it divides the block size.
+// `lookahead`: the lookahead of the names, in tokens. REQUIRES: unit > 0, and it divides the block
+// size.
 void ReadStorePath(const BlockStored& event, const SpanStart& start, const StoreContent& content,
                    int64_t unit, int64_t lookahead, const ContentKeys& keys, StorePath& path);
 

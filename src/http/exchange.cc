@@ -15,7 +15,8 @@ namespace kvcast {
 namespace {
 
 constexpr int64_t kLingerMs = 1000;
-// A request that holds less is not refused for want of room, so that health checks go through.
+// A request that holds fewer bytes is not refused because of max_held_bytes, so that health checks
+// are answered.
 constexpr size_t kSmallBytes = 4 << 10;
 constexpr char kContinue[] = "HTTP/1.1 100 Continue\r\n\r\n";
 
@@ -24,7 +25,7 @@ const char* MethodName(HttpRoute::Method method) {
   return kNames[static_cast<size_t>(method)];
 }
 
-// Handlers throw nothing but std::bad_alloc. It must not end the process.
+// Handlers throw only std::bad_alloc. The exception must not end the process.
 HttpReply Handle(const HttpRoute& route, const HttpRequest& request) {
   try {
     return route.handler(request);
@@ -33,7 +34,7 @@ HttpReply Handle(const HttpRoute& route, const HttpRequest& request) {
   }
 }
 
-// nullopt: the reply cannot be ended, and the client must see that it is not whole.
+// nullopt: the reply cannot be completed, and the client must see that it is incomplete.
 std::optional<std::string> NextPiece(const std::function<std::string()>& next) {
   try {
     return next();
@@ -100,7 +101,7 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
   connection.held = now;
 }
 
-// False: the connection's own request had to go.
+// False: the request of this connection was refused.
 bool HttpServer::Impl::FindRoom(const Shared& connection) {
   while (held_ > options_.max_held_bytes) {
     Shared largest = connection;
@@ -115,7 +116,8 @@ bool HttpServer::Impl::FindRoom(const Shared& connection) {
   return true;
 }
 
-// A request that a page of another site makes a browser send has an Origin, or a foreign Host.
+// If a page of another site makes a browser send a request, the request has an Origin header or a
+// foreign Host header.
 std::optional<HttpReply> HttpServer::Impl::Refusal(const HttpRequest& request) const {
   const std::string_view host = request.Header("host");
   if (local_only_ && !host.empty() && !IsLoopbackHost(host)) {
@@ -279,7 +281,8 @@ void HttpServer::Impl::OnSent(const Shared& connection) {
   return connection->in.size() > 0 ? Advance(connection) : Read(connection);
 }
 
-// A close with bytes of the client unread would reset the connection, and the answer could be lost.
+// If the server closed the connection while received bytes are unread, TCP would reset the
+// connection, and the client could lose the answer.
 void HttpServer::Impl::Linger(const Shared& connection) {
   connection->lingering = true;
   connection->began = false;

@@ -23,7 +23,7 @@ constexpr int kTickMs = 250;
 constexpr int kBacklog = 4096;
 constexpr size_t kReservedFiles = 256;
 
-// Files that this process may open, less a reserve for sockets of other parts.
+// The number of files that this process may open, minus a reserve for the sockets of other parts.
 size_t OpenFilesForConnections() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return kReservedFiles;
@@ -31,7 +31,7 @@ size_t OpenFilesForConnections() {
   return files > 2 * kReservedFiles ? files - kReservedFiles : std::max<size_t>(files / 2, 1);
 }
 
-// Asio 1.74 leaves sockets to the programs that this one starts.
+// Asio 1.74 does not set this flag, so programs that this process starts would inherit its sockets.
 void CloseInChildren(int socket) { fcntl(socket, F_SETFD, FD_CLOEXEC); }
 
 Status Invalid(const std::string& text) { return {StatusCode::kInvalidArgument, "http: " + text}; }
@@ -108,7 +108,8 @@ Status HttpServer::Impl::Listen() {
                 "http: cannot listen on " + address + ":" + std::to_string(options_.port));
 }
 
-// One at a time: those that are connected do not wait for a flood.
+// Accepts one connection at a time, so that open connections do not wait while many clients
+// connect.
 void HttpServer::Impl::Accept() {
   acceptor_.async_accept([this](const Error& error, tcp::socket socket) {
     if (!acceptor_.is_open()) return;
@@ -193,8 +194,8 @@ void HttpServer::Impl::Sweep() {
   }
 }
 
-// Keeps, up to the deadline, the connections with a request under way, and those that close after
-// their reply.
+// Until the deadline, keeps the connections with a request in progress and the connections that
+// close after their reply.
 void HttpServer::Impl::Drain() {
   Error ignored;
   acceptor_.close(ignored);
@@ -215,7 +216,7 @@ void HttpServer::Impl::Stop() {
     asio::post(io_, [this] { Drain(); });
     loop_.join();
   }
-  // After the loop, which drops what these may still finish.
+  // The pools end after the loop. The loop drops the replies that the pools still finish.
   for (auto* pool : {&query_pool_, &observer_pool_, &health_pool_}) {
     if (*pool) (*pool)->join();
   }

@@ -1,6 +1,7 @@
 // HttpServer: fixed routes over HTTP/1.1, with or without TLS. One thread owns all sockets and
-// waits for none, so that idle and slow clients cost a file descriptor and nothing else; handlers
-// run on pool threads. It has no authentication: meant for loopback or behind a proxy.
+// never blocks on a socket, so that an idle or slow client costs only a file descriptor. Handlers
+// run on pool threads. The server has no authentication: it must be used on loopback or behind a
+// proxy.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,25 +23,26 @@ struct HttpReply {
   int status = 200;
   std::string body;
   std::string content_type = "application/json";
-  std::vector<std::pair<std::string, std::string>> headers;  // besides those of every reply
-  // Not empty: makes the pieces that follow `body`. The server asks for a piece when the piece
-  // before has been sent. An empty piece ends the reply.
+  // in addition to the headers of every reply
+  std::vector<std::pair<std::string, std::string>> headers;
+  // Not empty: returns the pieces that follow `body`. The server calls it when the previous piece
+  // has been sent. An empty piece ends the reply.
   std::function<std::string()> next_piece;
 };
 
-// {"error": "<text>"} with this status.
+// Returns a reply with this status and the body {"error": "<text>"}.
 HttpReply HttpError(int status, const std::string& text);
 
 struct HttpRequest {
   std::string method;                          // as sent: "GET", "POST", ...
   std::string path;                            // decoded, without the query
-  std::map<std::string, std::string> query;    // decoded; the last of equal names
+  std::map<std::string, std::string> query;    // decoded; the last value of equal names
   std::map<std::string, std::string> headers;  // names in lower case
   std::string body;
   bool keep_alive = true;
   bool takes_chunks = true;  // HTTP/1.1
 
-  // Empty: not sent.
+  // The value of the header. Empty: the request does not have it.
   std::string_view Header(const std::string& lower_case_name) const;
 };
 
@@ -52,10 +54,10 @@ struct HttpRoute {
   static constexpr size_t kSmallBody = 64 << 10;
   Method method = Method::kGet;
   std::string path;
-  // Runs on a pool thread, several at a time.
+  // Runs on a pool thread. Several calls may run at the same time.
   std::function<HttpReply(const HttpRequest& request)> handler;
   Lane lane = Lane::kQuery;
-  size_t max_body_bytes = kSmallBody;  // longer: 413, before it is read
+  size_t max_body_bytes = kSmallBody;  // a longer body gets 413 before it is read
 };
 
 struct HttpLimits {
@@ -65,46 +67,48 @@ struct HttpLimits {
 
 struct HttpOptions {
   std::string address = "127.0.0.1";  // on loopback, only requests to a loopback host are answered
-  int port = 0;                       // 0: any free one
-  // PEM files: the certificate with its chain, and its key. Both or none; none: no TLS.
+  int port = 0;                       // 0: any free port
+  // PEM files: the certificate with its chain, and its key. Both or neither must be set. Neither:
+  // no TLS.
   std::string tls_certificate;
   std::string tls_key;
   HttpLimits limits;
-  int threads = 4;  // of handlers of lane kQuery
-  // Connections beyond leave no trace but a count; the one that has been quiet longest goes first.
-  // Never more than the process may open files.
+  int threads = 4;  // number of threads for handlers of lane kQuery
+  // Maximum number of connections, at most the number of files that the process may open. Beyond
+  // it, the connection that has been quiet the longest is closed. Only a counter records that.
   size_t max_connections = 16384;
-  // Of all requests and replies that are held. Over it the largest unfinished request gets 503, or,
-  // where there is none, the one that came last.
+  // Maximum number of bytes of all held requests and replies. If it is exceeded, the largest
+  // unfinished request gets 503; if there is none, the latest request gets 503.
   size_t max_held_bytes = 256u << 20;
   int64_t request_timeout_ms = 10000;  // from a request's first byte to its last; then 408
-  int64_t write_timeout_ms = 10000;    // without progress
-  int64_t pieces_timeout_ms = 60000;   // of a reply in pieces, to its last byte
-  int64_t idle_timeout_ms = 60000;     // between requests
-  int64_t drain_timeout_ms = 5000;     // of Stop, for requests that have begun
+  int64_t write_timeout_ms = 10000;    // maximum time without progress
+  int64_t pieces_timeout_ms = 60000;   // maximum time of a reply in pieces, to its last byte
+  int64_t idle_timeout_ms = 60000;     // maximum time between requests
+  int64_t drain_timeout_ms = 5000;     // time that Stop gives to requests that have begun
 };
 
 struct HttpCounters {
-  uint64_t connections = 0;  // open now
+  uint64_t connections = 0;  // open connections
   uint64_t accepted = 0;
   uint64_t evicted = 0;        // closed to make room
   uint64_t timed_out = 0;      // requests and replies that took too long
-  uint64_t refused_bytes = 0;  // requests that had to go for max_held_bytes
-  uint64_t held_bytes = 0;     // now
+  uint64_t refused_bytes = 0;  // requests that were refused because of max_held_bytes
+  uint64_t held_bytes = 0;     // bytes that are held at the moment
 };
 
 class HttpServer {
  public:
-  // Serving when it returns. kUnavailable: the address is in use or not of this host.
-  // kInvalidArgument: options out of range, or certificate and key cannot be used.
+  // The server accepts requests when Start returns. kUnavailable: the address is in use, or does
+  // not belong to this host. kInvalidArgument: options are out of range, or the certificate and key
+  // cannot be used.
   static Result<std::unique_ptr<HttpServer>> Start(const HttpOptions& options,
                                                    std::vector<HttpRoute> routes);
   ~HttpServer();
 
   int port() const;
   HttpCounters counters() const;
-  // Takes no new connections, answers requests that have begun. May be called twice, by one thread
-  // at a time.
+  // Accepts no new connections, and answers the requests that have begun. May be called twice, by
+  // one thread at a time.
   void Stop();
 
  private:

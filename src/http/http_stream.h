@@ -1,5 +1,5 @@
-// HttpStream: a connection's bytes, with or without TLS. Handlers keep it alive; they run on the
-// thread of its io_context.
+// HttpStream: reads and writes the bytes of a connection, with or without TLS. Handlers must keep
+// the stream alive. They run on the thread of its io_context.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@
 #include <boost/asio/ssl/stream.hpp>
 #include <memory>
 #include <string_view>
-#include <utility>  // Boost.Asio 1.74 lacks it
+#include <utility>  // Boost.Asio 1.74 does not include it
 #include <vector>
 
 namespace kvcast {
@@ -21,8 +21,8 @@ class HttpStream {
   using Socket = boost::asio::ip::tcp::socket;
   using Scratch = std::array<char, 64 << 10>;
 
-  // `scratch` is that of all connections: an idle one holds no memory for what may come.
-  // `context`: nullptr is without TLS.
+  // All connections share `scratch`, so that an idle connection holds no memory for received bytes.
+  // `context` nullptr: no TLS.
   HttpStream(Socket socket, boost::asio::ssl::context* context, Scratch& scratch)
       : socket_(std::move(socket)), scratch_(scratch) {
     Error ignored;
@@ -38,7 +38,7 @@ class HttpStream {
     tls_->stream.async_handshake(boost::asio::ssl::stream_base::server, std::move(handler));
   }
 
-  // One at a time. The bytes are the handler's only while it runs.
+  // Only one read may be in progress. The bytes are valid only during the handler's call.
   template <typename Handler>  // (Error, std::string_view)
   void AsyncRead(Handler handler) {
     if (tls_ && !tls_->ended) {
@@ -59,7 +59,7 @@ class HttpStream {
                        });
   }
 
-  // One at a time; may send less.
+  // Only one write may be in progress. It may send fewer bytes.
   template <typename Handler>  // (Error, size_t)
   void AsyncWrite(std::string_view bytes, Handler handler) {
     const boost::asio::const_buffer buffer(bytes.data(), bytes.size());

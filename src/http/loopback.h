@@ -1,4 +1,4 @@
-// Addresses that only this machine reaches.
+// Addresses that only this machine can reach.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,10 +7,11 @@
 namespace kvcast {
 
 bool IsLoopbackAddress(std::string_view address);
-// Of ZeroMQ: what binds it is heard on this machine alone.
+// For a ZeroMQ endpoint. True: if a socket binds it, only this machine can connect.
 bool IsLoopbackEndpoint(std::string_view endpoint);
-// "localhost:80", "127.0.0.1", "[::1]:80": a Host header that only this machine's own pages have.
-// A page elsewhere whose name was made to point here ("DNS rebinding") has another one.
+// True for "localhost:80", "127.0.0.1" or "[::1]:80": Host headers that only pages of this machine
+// cause. If the name of a foreign page resolves to this machine ("DNS rebinding"), the header
+// contains that name.
 bool IsLoopbackHost(std::string_view host);
 
 }  // namespace kvcast

@@ -1,4 +1,4 @@
-// Replies as the bytes that are sent.
+// Renders replies as the bytes that are sent.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,6 +14,6 @@ namespace kvcast {
 // reply.
 std::string RenderReply(const HttpReply& reply, bool keep_alive, bool head_only = false,
                         bool takes_chunks = true);
-std::string RenderChunk(std::string_view piece);  // of an empty piece: the end
+std::string RenderChunk(std::string_view piece);  // an empty piece ends the reply
 
 }  // namespace kvcast

@@ -29,7 +29,7 @@ bool IsControl(char c) { return static_cast<unsigned char>(c) < ' ' || c == '\x7
 
 }  // namespace
 
-// The checks here are those that Beast leaves out.
+// Adds the checks that Beast does not make.
 class RequestReader::Parser final : public http::basic_parser<true> {
  public:
   Parser(const HttpLimits& limits, const BodyBound& body_bound)
@@ -41,7 +41,7 @@ class RequestReader::Parser final : public http::basic_parser<true> {
 
   HttpRequest request;
   bool awaits_continue = false;
-  int status = 0;  // of the refusal; 0: none
+  int status = 0;  // status of the refusal; 0: none
   std::string refusal;
 
   void Explain(const error_code& error, size_t max_head_bytes) {
@@ -115,7 +115,7 @@ class RequestReader::Parser final : public http::basic_parser<true> {
     return body.size();
   }
   void on_chunk_header_impl(uint64_t, Text extension, error_code& error) override {
-    // Beast takes any byte in a quoted extension, line ends too.
+    // Beast accepts any byte in a quoted extension, even line ends.
     if (std::ranges::any_of(extension, IsControl)) error = http::error::bad_chunk_extension;
   }
   size_t on_chunk_body_impl(uint64_t, Text body, error_code&) override {
@@ -152,7 +152,7 @@ HttpRequest RequestReader::Take() {
   return request;
 }
 
-// Empty lines before a request are left over from sloppy clients.
+// Some clients send empty lines after a request.
 static void SkipEmptyLines(beast::flat_buffer& input) {
   const std::string_view text(static_cast<const char*>(input.data().data()), input.size());
   size_t at = 0;

@@ -1,4 +1,4 @@
-// RequestReader: requests out of bytes, by Boost.Beast's parser, within bounds.
+// RequestReader: reads requests from bytes with the parser of Boost.Beast, within limits.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,31 +13,32 @@
 
 namespace kvcast {
 
-// One connection's requests, one after the other. Bodies have a Content-Length or are chunked. What
-// two readers could take for different requests is refused, where Beast reads it also. Costs time
-// that is linear in the bytes. Thread-compatible.
+// Reads the requests of one connection, one after the other. A body must have a Content-Length or
+// be chunked. Input that two parsers could read as different requests is refused, even if Beast
+// accepts it. The time is linear in the number of bytes. Thread-compatible.
 class RequestReader {
  public:
-  // The most bytes of the body that this request, whose head is complete, may have.
+  // Returns the maximum body size, in bytes, of this request. The head of the request is complete.
   using BodyBound = std::function<size_t(const HttpRequest& head)>;
 
   explicit RequestReader(const HttpLimits& limits, BodyBound body_bound = {});
   ~RequestReader();
 
   enum class State : uint8_t {
-    kHead,      // more is needed, the head is not complete
-    kBody,      // more is needed
-    kComplete,  // Take() it
-    kBad,       // error() is the answer, and nothing behind it can be understood
+    kHead,      // the head is not complete; more bytes are needed
+    kBody,      // the body is not complete; more bytes are needed
+    kComplete,  // the request is complete; call Take()
+    kBad,       // error() is the answer; later bytes cannot be parsed
   };
-  // Takes what belongs to this request from the front of `input`.
+  // Removes the bytes of this request from the front of `input`.
   State Read(boost::beast::flat_buffer& input);
   State state() const { return state_; }
-  size_t held_bytes() const;  // of the body
-  // The client waits for "100 Continue" before it sends the body. Asked once a request.
+  size_t held_bytes() const;  // bytes of the body
+  // True: the client waits for "100 Continue" before it sends the body. The function returns true
+  // once per request.
   bool TakeAwaitsContinue() { return std::exchange(awaits_continue_, false); }
   const HttpReply& error() const { return error_; }
-  // REQUIRES: kComplete. The next request may be read then.
+  // Returns the request. The next request may be read after that. REQUIRES: kComplete.
   HttpRequest Take();
   // Frees all held bytes. The caller must close the connection.
   void Drop();
@@ -50,7 +51,7 @@ class RequestReader {
   const HttpLimits limits_;
   const BodyBound body_bound_;
   State state_ = State::kHead;
-  std::unique_ptr<Parser> parser_;  // nullptr: nothing of the request is here
+  std::unique_ptr<Parser> parser_;  // nullptr: no byte of the request has arrived
   HttpReply error_;
   bool awaits_continue_ = false;
 };

@@ -10,7 +10,7 @@
 namespace kvcast {
 namespace {
 
-// nullopt: a broken escape.
+// nullopt: an escape is invalid.
 std::optional<std::string> PercentDecoded(std::string_view text, bool plus_is_blank) {
   std::string decoded;
   for (size_t i = 0; i < text.size(); ++i) {

@@ -8,7 +8,7 @@
 
 namespace kvcast {
 
-// Fills path and query. False: a broken escape.
+// Sets the path and the query of the request. False: an escape is invalid.
 bool ReadTarget(std::string_view target, HttpRequest& request);
 
 }  // namespace kvcast

@@ -1,4 +1,5 @@
-// The server behind HttpServer. All members are of the loop's thread, unless they say otherwise.
+// The implementation of HttpServer. Only the loop's thread uses the members, unless a comment
+// states otherwise.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -53,22 +54,22 @@ class HttpServer::Impl {
     RequestReader reader;
     boost::beast::flat_buffer in;
     std::string out;
-    size_t sent = 0;          // of out
-    size_t held = 0;          // as counted in the server's sum
-    int64_t deadline_ms = 0;  // of the current read, write or request
+    size_t sent = 0;          // bytes of `out` that were sent
+    size_t held = 0;          // bytes of this connection in Impl::held_
+    int64_t deadline_ms = 0;  // deadline of the current read, write or request
     bool handshaking = false;
-    bool began = false;                   // a request's first byte is here
-    bool busy = false;                    // a handler has its request
+    bool began = false;                   // the first byte of a request has arrived
+    bool busy = false;                    // a handler processes its request
     bool reading = false;                 // a read is under way
     bool writing = false;                 // a write is under way
-    bool closing = false;                 // once `out` has been sent
+    bool closing = false;                 // it closes after `out` has been sent
     bool lingering = false;               // the reply was sent; received bytes are discarded
-    bool ended = false;                   // the client sends nothing more
-    bool closed = false;                  // and not in the server's list
+    bool ended = false;                   // the client sends no more bytes
+    bool closed = false;                  // closed and not in Impl::connections_
     bool unfinished = false;              // in Impl::unfinished_
-    std::shared_ptr<Pieces> pieces;       // nullptr: out is all of the reply
+    std::shared_ptr<Pieces> pieces;       // nullptr: `out` is the whole reply
     int64_t pieces_until_ms = 0;          // 0: no reply in pieces
-    std::list<uint64_t>::iterator quiet;  // in Impl::quiet_; not if busy
+    std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if not busy
   };
   using Shared = std::shared_ptr<Connection>;
   struct Finished {
@@ -77,7 +78,7 @@ class HttpServer::Impl {
     std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
   };
 
-  // http_server.cc: connections come and go.
+  // http_server.cc: connections are opened and closed.
   Status Listen();
   Status LoadCertificate();
   void Accept();
@@ -89,7 +90,7 @@ class HttpServer::Impl {
   void Sweep();
   void Drain();
 
-  // exchange.cc: requests and replies of one.
+  // exchange.cc: requests and replies of one connection.
   void Read(const Shared& connection);
   void OnRead(const Shared& connection, const Error& error, std::string_view bytes);
   void Advance(const Shared& connection);
@@ -116,22 +117,24 @@ class HttpServer::Impl {
   const HttpOptions options_;
   const bool local_only_;
   const size_t max_connections_;
-  std::map<std::string, std::vector<HttpRoute>> routes_;  // by path; fixed once started
-  int port_ = 0;                                          // fixed once started
+  std::map<std::string, std::vector<HttpRoute>> routes_;  // by path; constant after Start
+  int port_ = 0;                                          // constant after Start
   HttpStream::Scratch scratch_;
   std::optional<boost::asio::ssl::context> tls_;
   boost::asio::io_context io_{1};
   boost::asio::ip::tcp::acceptor acceptor_{io_};
   boost::asio::steady_timer sweep_{io_};
   std::unordered_map<uint64_t, Shared> connections_;
-  std::list<uint64_t>
-      quiet_;  // connections whose handler does not run, longest without a reply first
-  // Requests under way that hold much: bytes and connection, of equal ones the youngest first.
+  // Connections without a running handler. The connection that got no reply for the longest time is
+  // first.
+  std::list<uint64_t> quiet_;
+  // Unfinished requests that hold more than kSmallBytes: bytes and inverted connection id. Of equal
+  // sizes, the youngest request comes first.
   std::set<std::pair<size_t, uint64_t>> unfinished_;
   uint64_t next_id_ = 0;
-  bool accept_paused_ = false;  // up to the next sweep
+  bool accept_paused_ = false;  // until the next sweep
   int64_t drain_until_ms_ = 0;  // 0: not stopping
-  // Any thread.
+  // Used by any thread.
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> open_{0};
   std::atomic<uint64_t> accepted_{0};

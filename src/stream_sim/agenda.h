@@ -1,4 +1,4 @@
-// Agenda: the clock of a simulated world, and its future events by time.
+// Agenda: the clock of a simulated world, and its future events in the order of their time.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,5 +1,6 @@
-// Engine: the cache of one life of a publisher, as far as its events tell: blocks of a few groups
-// and tiers come in chains, get second copies, and go.
+// Engine: a random model of the prefix cache in one life of a publisher. It produces events: chains
+// of blocks in a few groups and tiers are stored, get second copies, and are removed. A life is the
+// time between one start of the publisher and its end.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,10 +15,10 @@ namespace kvcast::sim {
 
 class Engine {
  public:
-  // Some hashes are the life's own, some are shared by all lives and publishers.
+  // Some hashes are used only in this life, and some are shared by all lives and publishers.
   Engine(uint64_t seed, int publisher, int life);
 
-  // What happens in one step; now and then nothing.
+  // The events of one step; sometimes none.
   std::vector<Event> Step();
   Event Clear();
 

@@ -1,5 +1,5 @@
-// Faults of a simulated run: drawn from the seed before it begins, so that a run can be repeated
-// with fewer of them.
+// The faults of a simulated run. They are drawn from the seed before the run starts, so that the
+// run can be repeated with fewer faults.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,32 +10,32 @@
 namespace kvcast::sim {
 
 enum class FaultKind : uint8_t {
-  // For a while; `amount` is percent of messages.
+  // Faults with a duration. `amount`: percentage of the messages.
   kDropLive,
   kDuplicateLive,
   kReorderLive,
-  kTruncateLive,  // cut, so that it cannot be decoded
+  kTruncateLive,  // the batch is cut and cannot be decoded
   kDropReplies,
-  kScrambleReplies,  // swapped, doubled
-  // For a while; `amount` is milliseconds.
+  kScrambleReplies,  // reordered and duplicated
+  // Faults with a duration. `amount`: milliseconds.
   kDelayLive,
   kSlowReplies,
-  kPausePublisher,  // stopped, not dead
+  kPausePublisher,  // the process is stopped, but does not end
   kPauseFollower,
-  kPartition,     // nothing arrives, nobody notices
-  kCutReplies,    // a legacy server drops what goes over `amount` replies at once
-  kBreakReplies,  // the connection that brings them ends; `amount` is percent of replies
-  // At once.
+  kPartition,     // no message arrives, and neither end is notified
+  kCutReplies,    // a legacy server drops replies after the first `amount` of an answer
+  kBreakReplies,  // the connection of the replies ends; `amount`: percentage of replies
+  // Faults without a duration.
   kDisconnect,
-  kRestart,        // `amount` batches are published before anybody can connect
-  kSilentRestart,  // and the old connection seems to live on for `amount` * 20 ms
+  kRestart,        // `amount` batches are published before a client can connect
+  kSilentRestart,  // a restart; the old connection seems to stay open for `amount` * 20 ms
   kBurst,          // `amount` batches
-  kBurn,           // `amount` steps are refused: their numbers are spent
+  kBurn,           // `amount` steps are refused: their sequence numbers are used
   kClear,          // the engine resets its prefix cache
-  kClockJump,      // `amount` ms, of the follower's clock
-  kDamage,         // `amount` entries of the index go wrong (publishers with digests)
-  kContradict,     // somebody who knows says that the state is impossible
-  kOversize,       // a batch that no connection survives
+  kClockJump,      // the follower's clock jumps by `amount` ms
+  kDamage,         // `amount` entries of the index are changed (publishers with digests)
+  kContradict,     // a caller reports that the state is impossible
+  kOversize,       // a batch that ends every connection over which it is sent
   kAskSnapshot,    // another reader sends the legacy `snapshot` request
 };
 inline constexpr int kFaultKinds = 24;
@@ -51,7 +51,7 @@ struct Fault {
 
 std::string ToString(const Fault& fault);
 
-// In order of time, the last one over before `end_ms`.
+// Ordered by time. The last fault ends before `end_ms`.
 std::vector<Fault> DrawFaults(uint64_t seed, int publishers, int64_t end_ms);
 
 }  // namespace kvcast::sim

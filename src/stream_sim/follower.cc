@@ -107,7 +107,8 @@ bool Follower::CommitSnapshot(const PublisherStatus& status) {
   if (repairs_ && next_ != status.next_seq) Fail("Ordered", "a repair of another moment");
   life_ = life;
   next_ = status.next_seq;
-  // Of a snapshot as of a repair: it is what the publisher's batches up to its number define.
+  // After a snapshot or a repair, the state must be the state that the publisher's batches up to
+  // its sequence number define.
   if (SumOf(index_.Digests(worker_)) != publisher_.oracle(life).sum(next_)) {
     Fail("Honest", repairs_ ? "a repair that does not repair" : "a snapshot of something else");
   }
@@ -119,7 +120,8 @@ bool Follower::CommitSnapshot(const PublisherStatus& status) {
   return true;
 }
 
-// The oracle must name the same ones, where it still stands at the number.
+// The oracle must give the same buckets. It can be asked only while it is at the sequence number of
+// the status.
 uint64_t Follower::DifferingBuckets(const PublisherStatus& status) {
   const uint64_t differing = replica_.DifferingBuckets(status);
   if (next_ != status.next_seq || life_ != static_cast<int>(status.epoch.low)) {
@@ -181,7 +183,7 @@ void Follower::Check(int64_t now_ms) {
     window_requests_ = status.replays;
     window_replayed_ = status.replayed;
   }
-  // A server that gives a batch a request is asked again at once.
+  // A server that returns few batches per request is asked again immediately.
   const uint64_t brought = status.replayed - window_replayed_;
   if (status.replays - window_requests_ > kMaxRequestsPerSecond + brought) {
     Fail("Bounded", "requests");
@@ -261,7 +263,7 @@ void Follower::CheckConverged(int64_t now_ms) {
 }
 
 void Follower::Damage(Random& random, int64_t entries) {
-  // In order, because the index has none of its own that is the same in every process.
+  // Sorted, because the order of the index is not the same in every process.
   std::set<std::tuple<Tier, uint8_t, uint64_t>> held;
   index_.ForEachResidency(worker_, [&](Tier tier, uint8_t group, const BlockHash& hash, uint32_t) {
     held.emplace(tier, group, hash.integer());

@@ -1,5 +1,5 @@
-// Follower: the subscriber's side of one publisher: the real decoder, source machine, index and
-// snapshot join, with the guarantees checked at every call.
+// Follower: the subscriber side of one publisher. It uses the real decoder, source state machine,
+// index and snapshot handling, and checks the guarantees at every call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,35 +18,39 @@ namespace kvcast::sim {
 
 class Follower final : public ReplicaSink {
  public:
-  // `publisher` is looked at by the checks only. All must outlive it.
+  // Only the checks read `publisher`. All reference arguments must outlive the follower.
   Follower(WorkerId worker, const stream::SourceLimits& limits, bool can_replay,
            const SimPublisher& publisher, PrefixIndex& index, Record& record);
 
-  // Once, before any check.
+  // Must be called once, before the first check.
   void Watch(const stream::Source& source) { source_ = &source; }
   SourceStatus status(int64_t now_ms) const { return source_->status(now_ms); }
 
-  // After every call into the source.
+  // Must be called after every call into the source.
   void Check(int64_t now_ms);
-  // What must hold if nothing has gone wrong for `kDetectionMs`.
+  // Checks a guarantee that holds if there was no fault for `kDetectionMs`: if the source is
+  // synced, it is at least at `next_seq` of `life`.
   void CheckDetected(int64_t now_ms, int life, uint64_t next_seq);
-  // The source is given something of the publisher, or a connection to it.
+  // NoteHeard: the source gets a message of the publisher, or a connection to it.
   void NoteHeard(int64_t now_ms) { heard_ms_ = now_ms; }
   void NoteConnected() { silent_since_connect_ = true; }
   void NoteLive() { silent_since_connect_ = false; }
-  // A live batch of this number was given to the source: it is applied, held or known to be
-  // missing.
+  // Checks the source after it got the live batch of this number: the batch must be applied, held,
+  // or known to be missing.
   void CheckTaken(int64_t now_ms, uint64_t seq);
-  // Timers have run: who heard nothing for long does not say synced.
+  // Must be called after the timers have run. If the source received no message for stale_ms, it
+  // must not be synced.
   void CheckSilence(int64_t now_ms);
-  // All that is held, entry by entry; if by its digest nothing has changed, only now and then.
+  // Compares all held entries with the oracle. If the digest has not changed since the last
+  // comparison, only every eighth call compares, unless `always`.
   void CheckContent(int64_t now_ms, bool always = false);
-  // Nothing has gone wrong for long: everything is as the publisher says. Without replay what was
-  // lost stays lost, and the end of it is never known; of a publisher that said nothing since the
-  // connection came back nothing is known at all.
+  // Checks the source after a long time without faults: its state must equal the state of the
+  // publisher. There are two exceptions without replay. Lost batches stay lost, and a loss at the
+  // end of the stream is never detected. If the publisher was silent since the connection was
+  // re-established, the state of the publisher is not known.
   void CheckConverged(int64_t now_ms);
 
-  // Changes what is held behind the source's back.
+  // Changes held entries without the knowledge of the source.
   void Damage(Random& random, int64_t entries);
   bool can_replay() const { return can_replay_; }
   void CountReached(int64_t now_ms) const;
@@ -74,19 +78,20 @@ class Follower final : public ReplicaSink {
   Record& record_;
   router::Replica replica_;
   EventBatch batch_;
-  // Whose state is held: nullopt: nobody's, nothing was applied since it was reset.
+  // The life whose state is held. nullopt: no batch was applied since the last reset.
   std::optional<int> life_;
-  uint64_t next_ = 0;  // of the life
+  uint64_t next_ = 0;  // next sequence number of the life
   int64_t heard_ms_ = 0;
   bool silent_since_connect_ = true;
-  bool repairs_ = false;  // what is being filled is a repair, not a snapshot
+  bool repairs_ = false;  // the hidden state is a repair, not a snapshot
   bool damaged_ = false;
-  bool was_damaged_ = false;  // ever; remembered digests outlive the damage
-  HoldingsSum visible_;       // after the last check
-  HoldingsSum compared_;      // when the content was last compared
-  int unchanged_ = 0;         // looks at the content since then
+  // At any time: recorded digests may contain the damage after it was repaired.
+  bool was_damaged_ = false;
+  HoldingsSum visible_;   // the sum at the last check
+  HoldingsSum compared_;  // the sum at the last comparison of the content
+  int unchanged_ = 0;     // calls of CheckContent since then
   SourceState last_state_ = SourceState::kConnecting;
-  int64_t window_ms_ = 0;  // one second in which requests are counted
+  int64_t window_ms_ = 0;  // start of the second in which requests are counted
   uint64_t window_requests_ = 0;
   uint64_t window_replayed_ = 0;
   const stream::Source* source_ = nullptr;

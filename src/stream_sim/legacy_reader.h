@@ -1,5 +1,5 @@
-// LegacyReader: a reader of other make that sends the legacy `snapshot` request. It gets the state
-// of one moment, or nothing.
+// LegacyReader: a reader of another vendor that sends the legacy `snapshot` request. It gets the
+// state of one moment, or no state.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@ namespace kvcast::sim {
 // The answer that is being read.
 struct LegacyAnswer {
   uint64_t asked_at = 0;
-  std::optional<uint64_t> at;  // number of the parts
+  std::optional<uint64_t> at;  // sequence number of the parts
   residency::SnapshotReader reader;
 };
 
@@ -29,7 +29,7 @@ class LegacyReader {
 
   bool waits() const { return answer_.has_value(); }
   void Ask() { answer_.emplace().asked_at = publisher_.next_seq(); }
-  // The publisher that was asked is gone.
+  // Must be called when the publisher that got the request has ended.
   void Reset() { answer_.reset(); }
   void OnReply(uint64_t seq, const Payload& payload);
 

@@ -10,7 +10,7 @@
 namespace kvcast::sim {
 namespace {
 
-// ZeroMQ's heartbeat gives a silent connection up after this long.
+// A connection ends after this time of silence.
 constexpr int64_t kHeartbeatTimeoutMs = 3000;
 
 }  // namespace
@@ -40,7 +40,7 @@ int64_t Link::Amount(FaultKind kind) {
   return agenda_.now_ms() < active.until_ms ? active.amount : 0;
 }
 
-// TCP holds back what a partition stops.
+// TCP holds messages back until the partition ends.
 int64_t Link::Passable(int64_t ms) const { return std::max(ms, partitioned_until_ms_); }
 
 bool Link::OpenLive() {
@@ -78,7 +78,7 @@ void Link::TryConnect(uint64_t connection) {
     agenda_.At(now + random_.Between(20, 100), [this, connection] { TryConnect(connection); });
     return;
   }
-  // The subscription may take a little longer than the handshake.
+  // The subscription may arrive a little later than the handshake.
   agenda_.At(now + random_.Between(0, 6), [this, connection] {
     if (connection == connection_) subscribed_ = true;
   });
@@ -94,7 +94,7 @@ void Link::Establish(uint64_t connection) {
   Wake();
 }
 
-// A program that is no publisher connects to a bound endpoint.
+// A peer that is not a publisher connects to a bound endpoint.
 void Link::VisitByStranger(uint64_t connection) {
   if (connection != connection_) return;
   ++record_.reached["strangers at a bound endpoint"];
@@ -103,7 +103,7 @@ void Link::VisitByStranger(uint64_t connection) {
   Wake();
 }
 
-// Both ends lose the connection, and it is made again.
+// Both ends lose the connection. Then it is established again.
 void Link::Break() {
   if (bound_ && !watched_) return;
   if (established_) {
@@ -190,7 +190,7 @@ void Link::OpenRequest(Frame start) {
   });
 }
 
-// A request waits for a publisher to be there; it dies with the life that has it.
+// A request waits until the publisher is up. It is lost if the life that received it ends.
 void Link::Ask(uint64_t request, const std::vector<uint8_t>& start) {
   if (!request_open_ || request != request_) return;
   const int64_t now = agenda_.now_ms();
@@ -209,7 +209,8 @@ void Link::WakeServer(int64_t in_ms) {
   agenda_.At(due, [this] { Serve(); });
 }
 
-// Replies that were read or dropped have given their charges back.
+// Replies that were read or dropped have refunded their charges, so a paused client may have
+// credit.
 void Link::WakeServerForCredit() {
   if (publisher_.has_credit()) WakeServer(0);
 }
@@ -233,7 +234,7 @@ bool Link::Send(const std::string& client, uint64_t seq, Payload payload,
     BreakReplies();
     return false;
   }
-  // A legacy server loses the replies that do not fit into its pipe.
+  // A legacy server drops the replies that do not fit into its pipe.
   const int64_t cut = publisher_.extended() ? 0 : Amount(FaultKind::kCutReplies);
   if (seq != stream::kEndSeq && cut > 0 && ++replies_sent_ > cut && random_.Percent(80)) {
     ++record_.reached["replies cut by the server"];
@@ -243,7 +244,7 @@ bool Link::Send(const std::string& client, uint64_t seq, Payload payload,
   return true;
 }
 
-// Whether the connection lives on after this reply.
+// True: the connection stays open after this reply.
 bool Link::SurvivesReply(uint64_t seq) {
   const bool oversize = !asks_snapshot_ && oversize_.contains({publisher_.life(), seq});
   if (oversize) ++record_.reached["replies of a batch that no connection survives"];
@@ -321,7 +322,8 @@ void Link::CheckPump() {
   given_.reset();
 }
 
-// A pump that leaves something without being woken for it comes back by itself.
+// If the pump leaves messages without a pending wake-up, it must have scheduled its next turn
+// itself.
 void Link::CheckNothingIsLeft() {
   const bool comes_back = pump_.deadline_ms() <= follower_ms();
   if (watched_ && live_.announces()) return Wake();
@@ -401,7 +403,7 @@ void Link::RestartSilently(int64_t amount) {
   publisher_up_ms_ = agenda_.now_ms() + random_.Between(1, 100);
   ++record_.reached["restarts that were not seen at once"];
   if (bound_ && established_) {
-    // The new life connects while the connection of the old one seems to live on.
+    // The new life connects while the connection of the old life still seems to be open.
     agenda_.At(publisher_up_ms_, [this, connection = connection_] {
       if (connection == connection_) subscribed_ = true;
       Establish(connection);
@@ -443,7 +445,7 @@ void Link::Apply(const Fault& fault) {
       clock_offset_ms_ += fault.amount;
       return Wake();
     case FaultKind::kDamage:
-      // Only digests can find it.
+      // Only digests can detect the damage.
       if (follower_.status(follower_ms()).extended && publisher_.tells_state())
         follower_.Damage(random_, fault.amount);
       return;

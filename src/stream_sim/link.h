@@ -1,10 +1,11 @@
-// Link: the network between one publisher and its follower. It behaves as ZeroMQ over TCP, and
+// Link: the network between one publisher and its follower. It behaves like ZeroMQ over TCP, and
 // worse during faults.
 //
-// The live connection delivers in order. It ends when the publisher ends, when it is cut, or after
-// three seconds of silence. Messages under way are lost then. It reconnects by itself, into the
-// same queue. A request goes to the publisher that runs when the request arrives. Replies are
-// dropped once the request is closed. The subscriber's own loop reads from the link.
+// The live connection delivers in order. It ends when the publisher ends, when a fault cuts it, or
+// after three seconds of silence. Messages under way are then lost. The socket reconnects by
+// itself, and the new connection uses the same queue. A request goes to the publisher that runs
+// when the request arrives. After the request is closed, its replies are dropped. SourcePump, the
+// loop of the subscriber, reads from the link.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -43,18 +44,19 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   int64_t follower_ms() const { return agenda_.now_ms() + clock_offset_ms_; }
 
   void Start() { OpenLive(); }
-  // A turn that this follower waited for may have come.
+  // Must be called after turns were given back, because this follower may have waited for a turn.
   void LookAtTurns();
-  // To be called when turns were given back.
+  // `on_turns` is called when turns were given back.
   void set_on_turns(std::function<void()> on_turns) { on_turns_ = std::move(on_turns); }
-  // One step of the publisher's engine; one round of its thread for heartbeats.
+  // PublishStep: one step of the publisher's engine. TickPublisher: one tick of its heartbeat
+  // thread.
   void PublishStep();
   void TickPublisher();
   void Apply(const Fault& fault);
-  // The publisher begins a new life and publishes this many batches before it can be reached.
+  // Starts a new life of the publisher. It publishes `batches` batches before clients can connect.
   void Restart(int64_t batches, bool large_ring = false);
   bool publisher_paused() const { return agenda_.now_ms() < publisher_paused_until_ms_; }
-  // No fault is at work, nor was one since then.
+  // The end of the last fault. Since then, no fault was active.
   int64_t healthy_since_ms() const { return trouble_until_ms_; }
 
  private:
@@ -65,14 +67,14 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   struct ReplyMessage {
     uint64_t request = 0;
     RingEntry entry;
-    std::shared_ptr<void> charge;  // given back when the follower has read it
+    std::shared_ptr<void> charge;  // refunded when the follower has read the reply
   };
 
   Window& window(FaultKind kind) { return windows_[static_cast<size_t>(kind)]; }
   int64_t Amount(FaultKind kind);
   bool Strikes(FaultKind kind) { return random_.Percent(Amount(kind)); }
   void RestartSilently(int64_t amount);
-  // A fault is at work, or was a moment ago.
+  // True: a fault is active, or was active in the last second.
   bool in_trouble() const { return agenda_.now_ms() < trouble_until_ms_ + 1000; }
   int64_t Latency() { return random_.Between(0, 3); }
   int64_t Passable(int64_t ms) const;
@@ -104,7 +106,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
             std::shared_ptr<void> charge) override;
   bool SurvivesReply(uint64_t seq);
   void SendReply(ReplyMessage reply);
-  // The follower's thread has something to do.
+  // Schedules the next turn of the follower's thread.
   void Wake();
   void Work();
   void CheckPump();
@@ -126,26 +128,26 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   int64_t clock_offset_ms_ = 0;
 
   const bool bound_;              // the publisher connects to the follower
-  uint64_t connection_ = 0;       // the latest one
-  bool subscribed_ = false;       // the publisher knows of it
-  bool established_ = false;      // and the follower
-  bool watched_ = false;          // the follower reads from it
-  int64_t endpoint_free_ms_ = 0;  // bound: when it can be bound again
+  uint64_t connection_ = 0;       // number of the latest connection
+  bool subscribed_ = false;       // the publisher has received the subscription
+  bool established_ = false;      // the follower knows the connection
+  bool watched_ = false;          // the follower reads from the connection
+  int64_t endpoint_free_ms_ = 0;  // bound: when the endpoint can be bound again
   int64_t last_arrival_ms_ = 0;
   LiveQueue live_;
   std::optional<uint64_t> given_;  // the live batch that the pump handles now
 
-  uint64_t request_ = 0;  // the open one
+  uint64_t request_ = 0;  // number of the latest request
   bool request_open_ = false;
   bool asks_snapshot_ = false;
   int64_t replies_sent_ = 0;
   int64_t server_due_ms_ = stream::Source::kNever;
-  std::set<std::pair<int, uint64_t>> oversize_;  // (life, number)
+  std::set<std::pair<int, uint64_t>> oversize_;  // (life, sequence number)
   int64_t last_reply_ms_ = 0;
   std::deque<ReplyMessage> replies_;
   bool reply_cut_ = false;
 
-  // The message that the last Receive returned.
+  // The message that the last ReceiveLive or ReceiveReply returned.
   RingEntry received_;
   stream::SeqFrame received_seq_{};
   std::array<Frame, 4> received_frames_;

@@ -1,9 +1,9 @@
-// LiveQueue: the events and messages that a simulated live socket has received and its reader has
-// not read.
+// LiveQueue: the events and messages that a simulated live socket has received, and that its reader
+// has not read yet.
 //
-// A network thread works beside the reader: an arrival becomes visible during any call, in the
-// order of arrival. Like a ZeroMQ descriptor, the queue announces an arrival once; a call takes the
-// announcement away.
+// The network thread and the reader run at the same time, so an arrival may become visible during
+// any call, in the order of arrival. Like a ZeroMQ descriptor, the queue announces an arrival once,
+// and the next call clears the announcement.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -33,16 +33,16 @@ class LiveQueue {
   std::optional<stream::LiveEvent> NextEvent() { return Next(events_); }
   std::optional<stream::RingEntry> NextMessage() { return Next(messages_); }
 
-  // Something arrived that was not announced yet.
+  // True: an arrival is not visible yet, or was announced since the latest call.
   bool announces() const { return !hidden_.empty() || events_.announced || messages_.announced; }
-  // Something is left that no announcement will bring to the reader.
+  // True: an item is unread that no announcement covers.
   bool has_unannounced() const { return events_.lies_unread() || messages_.lies_unread(); }
 
  private:
   template <typename Item>
   struct Visible {
     std::deque<Item> items;
-    bool announced = false;  // since the latest call
+    bool announced = false;  // an item became visible since the latest call
     bool lies_unread() const { return !items.empty() && !announced; }
   };
 

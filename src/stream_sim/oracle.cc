@@ -8,12 +8,12 @@
 namespace kvcast::sim {
 namespace {
 
-// The events of a simulation say "GPU" or "CPU".
+// The events of a simulation contain only the media "GPU" and "CPU".
 int TierNumber(const std::optional<std::string>& medium) {
   return medium && *medium == kMediumCpu ? 1 : 0;
 }
 
-// Linear in the digest's sum, so that it can be kept up copy by copy.
+// The result is linear in the sum of the digest, so that the oracle can update it copy by copy.
 unsigned __int128 Weigh(int tier, int group, const DigestSum& digest) {
   const uint64_t place = Mix(static_cast<uint64_t>(tier) * 1000 + static_cast<uint64_t>(group));
   const auto sum = static_cast<unsigned __int128>(digest.high) << 64 | digest.low;

@@ -1,5 +1,5 @@
-// Oracle: what one life of a publisher has said, written down as its definition. Shares no code
-// with mirrors, digests of places or the index.
+// Oracle: the blocks that one life of a publisher holds according to its batches, computed directly
+// from the definition. It shares no code with mirrors, the digests of places or the index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,7 +17,7 @@ namespace kvcast::sim {
 // (tier, group, hash) -> copies; hashes are unsigned integers.
 using Holdings = std::map<std::tuple<int, int, uint64_t>, uint32_t>;
 
-// A sum over all copies that two equal holdings share.
+// A sum over all copies. Equal holdings have equal sums.
 struct HoldingsSum {
   unsigned __int128 mixed = 0;
   uint64_t copies = 0;
@@ -27,12 +27,12 @@ HoldingsSum SumOf(const ResidencyTotals& totals);
 
 class Oracle {
  public:
-  // The next number's batch, published or refused.
+  // Adds the batch of the next sequence number, published or refused.
   void Add(const EventBatch& batch);
 
   uint64_t next_seq() const { return sums_.size() - 1; }
   const Holdings& holdings() const { return holdings_; }
-  // After the batches below `next_seq`. REQUIRES: not above next_seq().
+  // The sum after the batches below `next_seq`. REQUIRES: `next_seq` is not above next_seq().
   const HoldingsSum& sum(uint64_t next_seq) const { return sums_[next_seq]; }
 
  private:

@@ -1,5 +1,5 @@
-// Published: what one life of a publisher must have published, number by number, written down by
-// the simulation. Shares no code with the publisher.
+// Published: the batches that one life of a publisher must have published, by sequence number, as
+// the simulation recorded them. It shares no code with the publisher.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,8 +18,9 @@ class Published {
  public:
   enum class Kind : uint8_t { kBatch, kHeartbeat, kRefused };
 
-  // The next number is spent. `events` of a refused one are in no batch, but the engine holds what
-  // they say. `ts`: of the batch, or what a heartbeat continues.
+  // Records the use of the next sequence number. The events of a refused batch are in no published
+  // batch, but the engine holds their blocks. The time stamp is that of `batch`; a heartbeat
+  // continues the last time stamp.
   void Number(Kind kind, const EventBatch& batch, int64_t now_ms) {
     if (kind == Kind::kHeartbeat && last_ts_) {
       stamps_.push_back({kind, *last_ts_ + static_cast<double>(now_ms - last_ts_ms_) * 1e-3});
@@ -30,20 +31,20 @@ class Published {
     if (kind != Kind::kRefused) visible_end_ = next_seq();
     numbered_ms_ = now_ms;
   }
-  // The publisher was told this time stamp: heartbeats continue it.
+  // The publisher got this time stamp. Heartbeats continue it.
   void NoteTime(double ts, int64_t now_ms) {
     last_ts_ = ts;
     last_ts_ms_ = now_ms;
   }
 
   uint64_t next_seq() const { return oracle_.next_seq(); }
-  // Above the last number that readers of the stream can see.
+  // One above the last sequence number that readers of the stream can see.
   uint64_t visible_end() const { return visible_end_; }
   bool has_time() const { return last_ts_.has_value(); }
   int64_t numbered_ms() const { return numbered_ms_; }
   const Oracle& oracle() const { return oracle_; }
 
-  // Whether a batch with this time stamp has the number.
+  // True: the batch with this time stamp has this sequence number.
   bool Has(uint64_t seq, double ts) const {
     if (seq >= stamps_.size() || stamps_[seq].kind == Kind::kRefused) return false;
     const double off = std::abs(stamps_[seq].ts - ts);
@@ -54,7 +55,7 @@ class Published {
   }
 
  private:
-  // Of the sum that a heartbeat's time is.
+  // Tolerance for rounding: the time of a heartbeat is a sum.
   static constexpr double kRoundingS = 0.1;
   struct Stamp {
     Kind kind;
@@ -62,11 +63,11 @@ class Published {
   };
 
   Oracle oracle_;
-  std::vector<Stamp> stamps_;  // by number
+  std::vector<Stamp> stamps_;  // by sequence number
   uint64_t visible_end_ = 0;
   std::optional<double> last_ts_;
   int64_t last_ts_ms_ = 0;
-  int64_t numbered_ms_ = 0;  // when the latest number was spent
+  int64_t numbered_ms_ = 0;  // when the latest sequence number was used
 };
 
 }  // namespace kvcast::sim

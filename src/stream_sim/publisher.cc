@@ -13,13 +13,15 @@ namespace {
 
 constexpr uint64_t kLives = 1000;
 constexpr uint64_t kStamps = 1000000;
-// Seconds between two stamps: longer than any silence that a heartbeat's time continues.
+// Seconds between two stamps. Longer than any silence over which a heartbeat continues a time
+// stamp.
 constexpr uint64_t kStampS = 10000;
 constexpr std::array kDialects = {Dialect::kVllm8,  Dialect::kVllm9,  Dialect::kVllm10,
                                   Dialect::kVllm11, Dialect::kVllm12, Dialect::kKvcast1};
 constexpr const char* kNotUtf8 = "\xff";
 
-// Says nothing and cannot be written. `known`: what the publisher's state needs of it can.
+// An event without blocks that cannot be encoded. `known`: the fields that the publisher's state
+// needs can be encoded.
 Event Unencodable(bool known) {
   BlockStored event;
   event.token_ids.emplace();
@@ -46,7 +48,7 @@ SimPublisher::SimPublisher(uint64_t seed, int number, const Agenda& agenda,
 }
 
 void SimPublisher::Restart(bool large_ring, bool same_kind) {
-  // Rolling upgrades: mostly a life is of the kind of the one before.
+  // Models rolling upgrades: most lives support KVX1 if and only if the life before did.
   const bool keep = same_kind || (!lives_.empty() && random_.Percent(85));
   if (!keep) extended_ = random_.Percent(60);
   lives_.emplace_back();
@@ -75,7 +77,7 @@ PublisherConfig SimPublisher::DrawConfig(bool large_ring) {
   config.ring_batches =
       static_cast<size_t>(random_.Percent(60) || large_ring ? 100000 : random_.Between(2, 64));
   config.ring_bytes = SIZE_MAX;
-  // vLLM's has no heartbeats.
+  // The publisher of vLLM sends no heartbeats.
   config.heartbeat_ms = extended_ || random_.Percent(20) ? 1000 : 0;
   config.flush_ms = random_.Percent(10) ? 0 : random_.Between(10, 300);
   return config;
@@ -245,7 +247,7 @@ std::vector<RingEntry> SimPublisher::TakeUnsent() {
   return entries;
 }
 
-// Only refused batches, and those that left the ring before, are left out.
+// The publisher may skip only refused batches and batches that left the ring before.
 void SimPublisher::CheckSkipped(uint64_t begin, uint64_t end, const char* where) {
   for (uint64_t seq = begin; seq < end; ++seq) {
     if (lives_.back().IsRefused(seq) || seq < core_->ring().first_held()) continue;

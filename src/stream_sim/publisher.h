@@ -1,5 +1,6 @@
-// SimPublisher: one publisher over its lives: an engine, the publisher's own logic, and what each
-// life must have published. Some speak KVX1; the others answer as vLLM's does.
+// SimPublisher: one publisher over its lives. It has an engine, the real publisher logic, and the
+// record of the batches that each life must have published. Some publishers support KVX1; the
+// others answer like the publisher of vLLM.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -27,7 +28,7 @@ using stream::Frame;
 using stream::Payload;
 using stream::RingEntry;
 
-// Which publisher's life made a batch: a part of the batch's time stamp.
+// The publisher and the life that made a batch. They are a part of the batch's time stamp.
 struct Origin {
   int publisher = 0;
   int life = 0;
@@ -37,56 +38,59 @@ Origin OriginOf(double ts);
 
 class SimPublisher final : private stream::ReplyChannel {
  public:
-  // All must outlive it.
+  // All reference arguments must outlive the publisher.
   SimPublisher(uint64_t seed, int number, const Agenda& agenda, stream::ReplyChannel& channel,
                Record& record);
 
-  // The engine's thread. One step of the engine, in a batch or on the way to one.
+  // The engine's thread: makes one step of the engine. Its events are published in a batch, or
+  // added for the next batch.
   void PublishStep();
-  // One step in a batch; returns its number.
+  // Makes one step, publishes its events in a batch, and returns the sequence number.
   uint64_t PublishBatch();
   void PublishClear();
-  // One step of the engine is refused: its number is spent, and no reader of the stream gets its
-  // events. Some cannot be written for the publisher's state either.
+  // Makes one step that is refused: its sequence number is used, and no reader of the stream gets
+  // its events. In some cases the events cannot be encoded for the publisher's state either.
   void Burn();
-  // The thread of heartbeats.
+  // The heartbeat thread.
   void Tick();
   // The sending thread.
   std::vector<RingEntry> TakeUnsent();
   // The replay thread.
   void Ask(const std::string& client, Frame start);
-  // Serves each client once. Returns the milliseconds until it has something to do; -1: nothing.
+  // Serves each client once. Returns the milliseconds until the next call is needed; -1: no call is
+  // needed.
   int64_t Serve();
-  // A paused client has credit again.
+  // True: a paused client has credit again.
   bool has_credit() const { return *credit_; }
 
-  // Begins a new life, on request with a ring that holds everything.
+  // Starts a new life. `large_ring`: its ring holds all batches. `same_kind`: it supports KVX1 if
+  // and only if the life before did.
   void Restart(bool large_ring = false, bool same_kind = false);
 
   bool extended() const { return extended_; }
-  // Whether it can give snapshots in this life.
+  // True: the publisher can give snapshots in this life.
   bool tells_state() const { return tells_state_; }
   bool topic_in_replies() const { return topic_in_replies_; }
   int life() const { return static_cast<int>(lives_.size()) - 1; }
   uint64_t next_seq() const { return lives_.back().next_seq(); }
-  // Above the last number that anybody can see.
+  // One above the last sequence number that readers of the stream can see.
   uint64_t visible_end() const { return lives_.back().visible_end(); }
   const Published& published(int life) const { return lives_[static_cast<size_t>(life)]; }
   const Oracle& oracle(int life) const { return published(life).oracle(); }
   uint64_t overruns() const { return overruns_; }
 
  private:
-  // Events that the publisher was given without a batch.
+  // Events that the publisher got without a batch.
   struct Pending {
     std::vector<Event> events;
     double ts = 0;
     int64_t since_ms = 0;
   };
 
-  // A request for batches, being answered.
+  // A replay request that is being answered.
   struct Replay {
     uint64_t next = 0;  // the first number that the answer has not passed
-    uint64_t end = 0;   // the next number when the request arrived
+    uint64_t end = 0;   // the next sequence number when the request arrived
   };
 
   PublisherConfig DrawConfig(bool large_ring);
@@ -114,7 +118,7 @@ class SimPublisher final : private stream::ReplyChannel {
   Random random_;
   std::deque<Published> lives_;
 
-  // Of the latest life.
+  // The data of the latest life.
   bool extended_ = false;
   bool topic_in_replies_ = true;
   bool tells_state_ = false;
@@ -124,9 +128,10 @@ class SimPublisher final : private stream::ReplyChannel {
   uint64_t overruns_ = 0;
   Pending pending_;
   std::map<std::string, Replay> replays_;  // by client
-  std::optional<int64_t> quiet_since_ms_;  // the first tick since the latest number
+  std::optional<int64_t> quiet_since_ms_;  // time of the first tick since the latest number
   std::unique_ptr<Engine> engine_;
-  std::shared_ptr<bool> credit_;  // replies that are under way hold it
+  // The replies that are under way share it.
+  std::shared_ptr<bool> credit_;
   std::unique_ptr<stream::PublisherCore> core_;
   std::unique_ptr<stream::ReplayScheduler> scheduler_;
 };

@@ -1,5 +1,5 @@
-// Random: a small generator of which a simulation has many, so that what one draws does not move
-// the others.
+// Random: a small random number generator. A simulation has many generators, so that the draws of
+// one part do not change the draws of the other parts.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// Runs of many seeds.
+// Runs the simulation with many seeds.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,13 +11,13 @@
 namespace kvcast::sim {
 
 struct SeedsResult {
-  uint64_t seeds = 0;  // run
+  uint64_t seeds = 0;  // number of seeds that were run
   uint64_t failed = 0;
-  std::optional<uint64_t> first_failed;  // the lowest that was seen to fail
-  Record total;                          // violations: those of first_failed
+  std::optional<uint64_t> first_failed;  // the lowest failed seed
+  Record total;                          // its violations are those of first_failed
 };
 
-// The seeds first to last on `threads` threads; ends early after `max_failed` failures.
+// Runs the seeds `first` to `last` on `threads` threads. Ends early after `max_failed` failures.
 SeedsResult RunSeeds(uint64_t first, uint64_t last, int threads, uint64_t max_failed = 1);
 
 }  // namespace kvcast::sim

@@ -1,4 +1,4 @@
-// Shrinking: the fewest faults with which a plan still fails.
+// Shrinking: finds a small set of faults with which a plan still fails.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,11 +8,11 @@
 
 namespace kvcast::sim {
 
-// REQUIRES: the plan fails. Drops halves, quarters and single faults as long as the run goes on
-// failing; at most `max_runs` runs.
+// Drops halves, quarters and single faults as long as the run still fails; at most `max_runs` runs.
+// REQUIRES: the plan fails.
 Plan Shrink(const Plan& plan, int max_runs = 300);
 
-// The same for whatever `fails` says.
+// As Shrink, but `fails` decides whether a plan fails.
 Plan ShrinkBy(const Plan& plan, const std::function<bool(const Plan&)>& fails, int max_runs = 300);
 
 }  // namespace kvcast::sim

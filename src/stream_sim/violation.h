@@ -1,4 +1,4 @@
-// Violations of the guarantees that a stream gives, by name, and the paths a run has reached.
+// Violations of the guarantees of a stream, by name, and the rare cases that a run has reached.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,15 +10,15 @@
 namespace kvcast::sim {
 
 struct Violation {
-  std::string
-      guarantee;  // Ordered, Honest, Detecting, Converging, Isolated, Fenced, Bounded, Prompt
+  // Ordered, Honest, Detecting, Converging, Isolated, Fenced, Bounded or Prompt.
+  std::string guarantee;
   std::string what;
 };
 
-// How often something rare happened.
+// How often each rare case occurred.
 using Reached = std::map<std::string, uint64_t>;
 
-// What one run has seen.
+// The result of one run.
 struct Record {
   std::vector<Violation> violations;
   Reached reached;

@@ -13,20 +13,20 @@
 namespace kvcast::sim {
 namespace {
 
-// Faults end, then traffic, then the restart of legacy publishers that have lost batches for good;
-// then all must be well.
+// The phases of a run: first the faults end, then the traffic ends. Then the legacy publishers
+// whose lost batches cannot be recovered restart. At the end all followers must have converged.
 constexpr int64_t kFaultsEndMs = 20000;
 constexpr int64_t kTrafficEndMs = 24000;
 constexpr int64_t kRestartMs = 50000;
 constexpr int64_t kEndMs = 80000;
-// Except what is in quarantine: each is twice as long as the one before, and where clocks jumped,
-// several can have begun.
+// Sources in quarantine get more time. Each quarantine takes twice as long as the one before, and
+// several may have started if clocks jumped.
 constexpr int64_t kQuarantinesEndMs = kEndMs + 2 * stream::Quarantine::kMaxMs;
-// After this long without trouble nothing may be believed that is no longer so.
+// After this time without faults, no source may be synced with an outdated state.
 constexpr int64_t kDetectionMs = 12000;
 constexpr int64_t kTickMs = 1000;
-// The longest pause between two looks of a publisher for silence. A look falls into each second, so
-// that its heartbeat arrives before a world ends.
+// The longest pause between two ticks of a publisher. At least one tick falls into each second, so
+// that the heartbeat of the publisher arrives before a world ends.
 constexpr int64_t kMaxLookMs = 300;
 constexpr int64_t kQuietMs = 100;
 constexpr uint64_t kMaxEvents = 400000;
@@ -134,8 +134,7 @@ class World {
     const int64_t now = agenda_.now_ms();
     for (Station& station : links_) {
       Link& link = *station.link;
-      // Links that nothing happened on are looked at too: nobody else's batches may have changed
-      // them.
+      // Idle links are checked too: the batches of other publishers must not have changed them.
       link.follower().Check(link.follower_ms());
       link.follower().CheckContent(link.follower_ms());
       station.heads.push_back({now, link.publisher().life(), link.publisher().visible_end()});
@@ -156,9 +155,9 @@ class World {
       if (state == SourceState::kSynced) continue;
       const bool has_snapshots = follows_extension(link) && link.publisher().tells_state();
       const bool quarantined = state == SourceState::kQuarantined;
-      // It has to be right for a while.
+      // The quarantine ends after the state was correct for some time.
       if (quarantined && has_snapshots) continue;
-      // Batches that a publisher without snapshots lost stay lost.
+      // If a publisher without snapshots lost batches, they stay lost.
       if (has_snapshots || !(quarantined || state == SourceState::kCleared)) {
         link.follower().CheckConverged(link.follower_ms());
       }

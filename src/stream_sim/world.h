@@ -1,5 +1,5 @@
-// World: publishers, a network and one index that follows them all, in one thread, on a clock that
-// jumps from event to event. Everything that happens follows from the seed and the faults.
+// World: publishers, a network and one index that follows all publishers, in one thread. The clock
+// jumps from event to event. The seed and the faults determine the whole run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,9 +16,9 @@ struct Plan {
   std::vector<Fault> faults;
 };
 
-// What the seed stands for.
+// Returns the plan of the seed.
 Plan DrawPlan(uint64_t seed);
-// Deterministic.
+// Runs the plan. The result is deterministic.
 Record RunPlan(const Plan& plan);
 
 }  // namespace kvcast::sim

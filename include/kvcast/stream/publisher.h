@@ -131,7 +131,7 @@ class Publisher {
   // seconds since the Unix epoch.
   void Add(std::vector<Event> events, double ts);
   // Publishes the events of Add that are still queued. Afterwards all events of Add are in batches
-  // below next_seq(). Errors as Publish.
+  // below next_seq(). Errors: as for Publish.
   Status Flush();
   // Publishes the bytes unchanged, after the events that Add has queued. Error: `payload` is empty
   // (in a replay, an empty payload means its end); the sequence number is used.
@@ -144,7 +144,8 @@ class Publisher {
   // replay.
   const std::string& endpoint() const;
   const std::string& replay_endpoint() const;
-  // The counters. The call first encodes all queued batches, because their bytes count.
+  // The counters. The call first encodes all queued batches, because the counters include their
+  // bytes.
   PublisherCounters counters() const;
 
  private:

@@ -52,13 +52,13 @@ class ReplicaSink {
   // digests and snapshots from publishers with KVX1. The value must not change.
   virtual bool TakesSnapshots() const { return false; }
   // A snapshot is built in a hidden state. BeginSnapshot starts an empty hidden state, and drops an
-  // unfinished one. Batches of stores are added to it. Then it either replaces the state, or is
-  // dropped.
+  // unfinished hidden state. Batches of stores are added to the hidden state. Then it either
+  // replaces the state, or is dropped.
   virtual void BeginSnapshot() {}
   // False: the payload is invalid.
   virtual bool AddToSnapshot(std::span<const uint8_t> /*payload*/) { return false; }
-  // Compares the hidden state with the status. Equal: it replaces the state. False: it differs, and
-  // was dropped.
+  // Compares the hidden state with the status. True: they are equal, and the hidden state has
+  // replaced the state. False: they differ, and the hidden state was dropped.
   virtual bool CommitSnapshot(const PublisherStatus& /*status*/) { return false; }
   virtual void DropSnapshot() {}
   // Compares the status with the state after status.next_seq batches. This may be a recent earlier
@@ -85,7 +85,7 @@ class BatchSink final : public ReplicaSink {
   using OnBatch = std::function<void(Seq, std::span<const uint8_t> payload)>;
   using OnReset = std::function<void(ResetReason)>;
 
-  // Both may be empty.
+  // Both functions may be empty.
   explicit BatchSink(OnBatch on_batch, OnReset on_reset = {})
       : on_batch_(std::move(on_batch)), on_reset_(std::move(on_reset)) {}
   BatchResult Apply(Seq seq, std::span<const uint8_t> payload) override {

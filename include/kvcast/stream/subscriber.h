@@ -176,15 +176,15 @@ class Subscriber {
   // followed already; kUnavailable if the endpoint cannot be bound. The subscriber holds `sink` as
   // long as it follows the source. Several sources may share a sink.
   Status Add(const SourceConfig& source, std::shared_ptr<ReplicaSink> sink);
-  // Stops to follow a source. After the call returns, its sink is not called for this worker. The
+  // Stops following a source. After the call returns, its sink is not called for this worker. The
   // call waits for a sink call in progress; the caller must therefore hold no lock that the sink
   // takes. The sink itself may call Remove.
   void Remove(WorkerId worker);
   // Reports that the state of the source is impossible. The subscriber replaces it with a snapshot,
   // or resets it.
   void Contradict(WorkerId worker);
-  // The current status. The sink has received every batch that the status counts as applied.
-  // Default values: the worker is not followed.
+  // The current status. The sink has received every batch that the status counts as applied. If the
+  // worker is not followed, all fields have their default values.
   SourceStatus status(WorkerId worker) const;
 
  private:

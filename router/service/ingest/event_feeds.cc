@@ -148,7 +148,7 @@ class EventFeeds::Poller {
     }
     return good;
   }
-  // TensorRT-LLM servers accept POST, newer ones GET.
+  // TensorRT-LLM servers accept POST, and newer versions accept GET.
   void Switch() { method_ = method_ == "POST" ? "GET" : "POST"; }
   bool Stopped(int64_t wait_ms) const {
     pollfd wait = {stop_->descriptor(), POLLIN, 0};

@@ -65,7 +65,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
   fleet->subscriber_ = std::move(subscriber).value();
   FeedSink feed_sink;
   feed_sink.apply = [raw = fleet.get()](WorkerId id, Seq seq, std::span<const uint8_t> payload) {
-    // The feeds call only for workers that they have, and those are found.
+    // The feeds call the sink only for workers that they have, so Find succeeds.
     return raw->Apply(*raw->Find(id), seq, payload);
   };
   feed_sink.on_reset = [raw = fleet.get()](WorkerId id, ResetReason reason) {
@@ -78,7 +78,7 @@ Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, Pre
   return fleet;
 }
 
-// The threads first: they read the maps.
+// The threads must end first, because they read the maps.
 Fleet::~Fleet() {
   feeds_.reset();
   subscriber_.reset();
@@ -164,7 +164,8 @@ Status Fleet::AddRank(const RouterSource& config) {
   auto worker = std::make_shared<FleetWorker>(FleetWorker{
       id, config, std::move(source).value(), std::make_shared<LoadRates>(config.load_rates)});
   if (observer_.on_applied) {
-    // The source does not outlive the worker that its observer names.
+    // The observer keeps a raw pointer to the worker. The source calls it only while the worker
+    // exists.
     worker->source->set_observer([this, raw = worker.get()](const AppliedBatch& applied) {
       observer_.on_applied(*raw, applied);
     });

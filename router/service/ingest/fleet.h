@@ -1,4 +1,4 @@
-// Fleet: the workers that are followed, and how more come and some leave while queries run.
+// Fleet: the workers that are followed. Workers can be added and removed while queries run.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -23,22 +23,22 @@ struct FleetWorker {
   WorkerId id;
   RouterSource config;
   std::shared_ptr<Source> source;
-  std::shared_ptr<LoadRates> load_rates;  // outlives the engine's restarts
+  std::shared_ptr<LoadRates> load_rates;  // kept when the engine restarts
 };
 
-// The workers at one time, in order of registration. A query keeps its list to the end; a worker
-// that left meanwhile answers as one that holds nothing.
+// The workers at one time, in order of registration. A query keeps its list to its end. A worker
+// that was removed in the meantime answers like a worker that holds no blocks.
 struct FleetList {
   std::vector<std::shared_ptr<const FleetWorker>> workers;
-  // Those of one model and routing group; empty: of any.
+  // The sources of one model and routing group. Empty: any.
   SourceList Sources(std::string_view model, std::string_view routing_group) const;
-  // nullptr: nobody has that name.
+  // nullptr: no worker has this name.
   std::shared_ptr<const FleetWorker> Find(std::string_view name) const;
 };
 using FleetView = std::shared_ptr<const FleetList>;
 
-// Called on the subscriber's thread or a feed's, but for on_removed. One call for a worker at a
-// time.
+// The functions are called on the subscriber's thread or on the thread of a feed, except
+// on_removed. For each worker, one call runs at a time.
 struct FleetObserver {
   std::function<void(const FleetWorker&, Seq, std::span<const uint8_t> payload)> on_payload;
   std::function<void(const FleetWorker&, const AppliedBatch&)> on_applied;
@@ -46,7 +46,7 @@ struct FleetObserver {
   std::function<void(const FleetWorker&)> on_removed;
 };
 
-// Thread-safe. Ids are never used twice, so that what is late of a worker that left meets nobody.
+// Thread-safe. Worker ids are never reused, so a late call for a removed worker finds no worker.
 class Fleet {
  public:
   // The index must outlive the fleet.
@@ -54,21 +54,23 @@ class Fleet {
                                                FleetObserver observer);
   ~Fleet();
 
-  // Adds each rank of the source, or none. kFailedPrecondition: the name is taken. Other errors
-  // are those of the source. The message names the worker.
+  // Adds all ranks of the source, or none. kFailedPrecondition: a worker has this name already.
+  // Other errors are those of the source. The message names the worker.
   Status Add(const RouterSource& config);
-  // Polls the sources that were added. Until then their events stay with the engines.
+  // Starts to poll the added sources. Before this call, their events stay in the engines.
   void BeginPolls() { feeds_->Begin(); }
-  // When it returns the worker is in no new view and holds nothing. kNotFound: no such name.
+  // After this call, the worker is in no new view, and holds no blocks. kNotFound: no worker has
+  // this name.
   Status Remove(std::string_view name);
 
   FleetView view() const;
   SourceStatus stream(WorkerId worker) const;
   // See Subscriber::Contradict.
   void Contradict(WorkerId worker);
-  // Events of a source that is pushed to. kNotFound: no such name; else see EventFeeds::Push.
+  // Takes events of a source whose events are pushed. kNotFound: no worker has this name. Other
+  // errors: see EventFeeds::Push.
   Status Push(std::string_view name, std::string_view body);
-  // Of a source that is polled or pushed to.
+  // The counters of a source whose events are polled or pushed.
   FeedCounters feed(WorkerId worker) const { return feeds_->counters(worker); }
   SourceState State(const FleetWorker& worker) const {
     return worker.source->State(stream(worker.id).state);
@@ -88,13 +90,13 @@ class Fleet {
 
   PrefixIndex& index_;
   const FleetObserver observer_;
-  Mutex admin_mutex_;  // one Add or Remove at a time; the sink never takes it
+  Mutex admin_mutex_;  // allows one Add or Remove at a time; the sink never takes it
   uint32_t next_id_ KV_GUARDED_BY(admin_mutex_) = 0;
   mutable Mutex view_mutex_;
   FleetView view_ KV_GUARDED_BY(view_mutex_) = std::make_shared<const FleetList>();
   std::unordered_map<WorkerId, std::shared_ptr<const FleetWorker>> by_id_
       KV_GUARDED_BY(view_mutex_);
-  std::unique_ptr<Subscriber> subscriber_;  // last: their threads use the rest
+  std::unique_ptr<Subscriber> subscriber_;  // last: the threads of both use the other members
   std::unique_ptr<EventFeeds> feeds_;
 };
 

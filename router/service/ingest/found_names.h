@@ -1,4 +1,4 @@
-// FoundNames: names of blocks that queries have found out, on their way to the index.
+// FoundNames: names of blocks that queries have computed, on their way to the index.
 //
 // A query that computes an engine's hashes knows which content each hash names. The query must not
 // wait for the index's writer, so it puts the names into this queue. The source's own thread gives

@@ -44,7 +44,7 @@ bool SameName(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, [](char x, char y) { return (x | 0x20) == (y | 0x20); });
 }
 
-// A file descriptor, closed at the end of its life.
+// Owns a file descriptor. The destructor closes it.
 class Descriptor {
  public:
   explicit Descriptor(int fd = -1) : fd_(fd) {}
@@ -180,7 +180,7 @@ HttpAnswerReader::State HttpAnswerReader::ReadChunks() {
     }
     const size_t data = line_end + kFetchLineEnd.size();
     if (*size == 0) {
-      state = State::kComplete;  // trailers have nothing for us
+      state = State::kComplete;  // trailers are not needed
       break;
     }
     if (input_.size() < data + *size + kFetchLineEnd.size()) break;
@@ -197,7 +197,7 @@ HttpAnswerReader::State HttpAnswerReader::ReadChunks() {
 
 namespace {
 
-// One request's connection and deadline.
+// The connection and the deadline of one request.
 class FetchExchange {
  public:
   explicit FetchExchange(const FetchOptions& options)
@@ -207,7 +207,7 @@ class FetchExchange {
   FetchResult Run(const HttpUrl& url);
 
  private:
-  // Empty: it is ready. Else what went wrong.
+  // Waits until the socket is ready. Returns an empty text if it is ready, else the error.
   std::string Await(short events);
   std::string Connect(const HttpUrl& url);
   std::string ConnectTo(const addrinfo& address);

@@ -1,4 +1,4 @@
-// One HTTP/1.1 request as a client: what a source that is polled needs, and no more. No TLS.
+// A minimal HTTP/1.1 client for sources that are polled. It sends one request, without TLS.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -17,19 +17,19 @@ struct HttpUrl {
   std::string port;
   std::string target;  // path and query; "/" if none is given
 };
-// "http://HOST[:PORT][/PATH]", an IPv6 HOST in brackets. kInvalidArgument: anything else, https
-// too.
+// Parses "http://HOST[:PORT][/PATH]". An IPv6 HOST must be in brackets. kInvalidArgument: the text
+// has another form, for example https.
 Result<HttpUrl> ParseHttpUrl(std::string_view text);
 
-// An answer, as its bytes come. The body ends with its Content-Length, its last chunk, or the
-// connection. Thread-compatible.
+// Reads an answer as its bytes arrive. The body ends after Content-Length bytes, with the last
+// chunk, or with the connection. Thread-compatible.
 class HttpAnswerReader {
  public:
   explicit HttpAnswerReader(size_t body_max) : body_max_(body_max) {}
 
   enum class State : uint8_t { kMore, kComplete, kBad };
   State Read(std::string_view bytes);
-  // The connection has ended.
+  // Must be called when the connection has ended.
   State End();
   int status() const { return status_; }
   std::string TakeBody() { return std::move(body_); }
@@ -42,7 +42,7 @@ class HttpAnswerReader {
 
   const size_t body_max_;
   State state_ = State::kMore;
-  std::string input_;  // not taken yet
+  std::string input_;  // received bytes that are not parsed yet
   std::string body_;
   bool in_body_ = false;
   bool chunked_ = false;
@@ -52,26 +52,26 @@ class HttpAnswerReader {
 
 enum class FetchOutcome : uint8_t {
   kAnswered,
-  kUnreached,  // nothing was sent: there is no connection
-  kCut,        // the request may have been handled, and no whole answer came
+  kUnreached,  // no request was sent: there is no connection
+  kCut,        // the request may have been handled, but no complete answer arrived
   kStopped,
 };
 
 struct FetchResult {
   FetchOutcome outcome = FetchOutcome::kUnreached;
-  int status = 0;  // kAnswered
+  int status = 0;  // set for kAnswered
   std::string body;
-  std::string error;  // else
+  std::string error;  // set for the other outcomes
 };
 
 struct FetchOptions {
   std::string_view method = "GET";
   int64_t timeout_ms = 10000;  // of the whole request
   size_t body_max = size_t{64} << 20;
-  int stop_fd = -1;  // readable: give up
+  int stop_fd = -1;  // readable: the request is stopped
 };
 
-// Over a connection of its own.
+// Sends the request over a new connection, and blocks until the outcome is known.
 FetchResult Fetch(const HttpUrl& url, const FetchOptions& options);
 
 }  // namespace kvcast::router

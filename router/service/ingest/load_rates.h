@@ -5,10 +5,10 @@
 //      "bytes", "seconds"              of one load, or of all loads since the last report
 //      "bytes_total", "seconds_total"  of all loads since the engine started}, ...]}
 //
-// Rates are in bytes per second, as connectors and links are measured, because the rate of a tier
-// does not change with the model. kv_bytes_per_token converts bytes to tokens. Counters that are
-// sums over tensor-parallel ranks, for bytes and seconds alike, give the rate of one rank;
-// kv_bytes_per_token must then be that of one rank, too.
+// Rates are in bytes per second, because connectors and links are measured in this unit, and
+// because the rate of a tier does not change with the model. kv_bytes_per_token converts bytes to
+// tokens. Counters that are sums over tensor-parallel ranks, for bytes and seconds alike, give the
+// rate of one rank; kv_bytes_per_token must then be the value of one rank, too.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -58,7 +58,7 @@ Result<LoadRateReport> ParseLoadRateReport(std::string_view body);
 struct TierLoadRate {
   std::optional<double> configured;  // bytes per second
   std::optional<double> measured;    // bytes per second; replaces the configured rate
-  // Of a token, as in LoadCosts; nullopt: the weight of routing_desk.h counts.
+  // Cost of a token, as in LoadCosts. nullopt: the weight of routing_desk.h is used.
   std::optional<double> cost;
   size_t samples = 0;
   std::optional<double> age_seconds;  // age of the last sample

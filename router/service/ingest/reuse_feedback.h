@@ -32,9 +32,9 @@ class ReuseFeedback {
     return true;
   }
   static constexpr size_t kCompared = 10;  // number of last answers that are compared
-  // So many equal differences among them contradict the answers.
+  // Number of equal differences among them that contradicts the answers.
   static constexpr size_t kEqual = 3;
-  // So many answers without a difference end the contradiction.
+  // Number of answers without a difference that ends the contradiction.
   static constexpr int kAgreeing = 100;
 
   // Call for an answer that was exact, or would have been exact without the contradiction.

@@ -13,7 +13,8 @@
 namespace kvcast::router {
 namespace {
 
-// An event of a kind that does not exist yet costs no truth; one that is known and broken may.
+// An event with an unknown tag does not make the state suspect. A known event that could not be
+// decoded does.
 bool LosesTruth(const DecodeCounts& counts) {
   return counts.rejected_total() > counts.rejected[static_cast<size_t>(Reject::kUnknownEvent)];
 }
@@ -49,7 +50,7 @@ Result<HashScheme> AssumedScheme(const RouterSource& source) {
   return HashScheme{algorithm, {none_hash.begin(), none_hash.end()}, EventHashForm::kInt64};
 }
 
-// TensorRT-LLM's lookup is not vLLM's.
+// The lookup of TensorRT-LLM differs from that of vLLM.
 std::string_view RuleDoubtOf(const RouterSource& source) {
   if (source.format != EventFormat::kTrtllm) return {};
   if (source.trtllm.window_sizes.size() > 1) {
@@ -146,7 +147,7 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
   if (config.format == EventFormat::kMooncake) mooncake_.emplace(config.mooncake);
 }
 
-// False: no batch.
+// False: the payload is not a batch.
 bool Source::Decode(std::span<const uint8_t> payload, DecodeCounts& counts) {
   if (mooncake_) return DecodeMooncake(payload, counts);
   if (trtllm_) return DecodeTrtllm(payload, counts);
@@ -189,7 +190,8 @@ bool Source::DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts
   return true;
 }
 
-// False: the batch may be of this rank, and does not say so.
+// Drops the events of other ranks. False: the batch has events but names no rank, so it may belong
+// to this rank.
 bool Source::LeaveOtherRanks() {
   if (!rank_by_tag_ || batch_.data_parallel_rank == rank_) return true;
   const bool untagged = !batch_.data_parallel_rank && !batch_.events.empty();
@@ -199,7 +201,7 @@ bool Source::LeaveOtherRanks() {
   return !untagged;
 }
 
-// The clear of SGLang names no tier, and empties its host memory (HiCache) too.
+// The clear event of SGLang names no tier. It empties the host memory of SGLang (HiCache) too.
 void Source::ClearHostMemoryToo() {
   constexpr std::string_view kHostMedium = "CPU_PINNED";
   bool cleared = false;
@@ -226,8 +228,9 @@ bool HasKeys(const BlockStored& stored) {
          });
 }
 
-// The content that vLLM's connector sends of host memory lacks salts and images: it would name
-// blocks as if they had none. Where no block has any, it is right.
+// The content that vLLM's connector sends for host memory does not contain salts and images. With
+// it, the index would name the blocks as if they had none. If no block has any, the content is
+// correct.
 void Source::LeaveContentOfConnector() {
   if (!may_be_connector_) return;
   for (Event& event : batch_.events) {
@@ -255,10 +258,11 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   NoteWideStores(counts);
   if (counts.component_fields > 0) has_components_ = true;
   const bool doubtful = LosesTruth(counts) || !tagged;
-  // TensorRT-LLM's decoder takes back what a lost event may have removed.
+  // The decoder of TensorRT-LLM removes the blocks that a lost event may have removed.
   if ((!decoded || doubtful) && !trtllm_) inexact_ = true;
   if (!decoded) {
-    // Removes may have been among it: what stays could be promised for ever.
+    // The batch may have contained removes. If the blocks stayed in the index, the index could
+    // promise removed blocks permanently.
     replica_.Reset(/*restart=*/false);
     NoteIndexCounters(index_.counters(id_));
     return BatchResult::kUndecodable;
@@ -288,7 +292,7 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   return trtllm_->lacks_events() ? BatchResult::kIncomplete : BatchResult::kComplete;
 }
 
-// The index keeps this until the worker is restarted.
+// The index keeps the learned rules until the worker is restarted.
 void Source::NoteWideStores(const DecodeCounts& counts) {
   if (counts.wide_stores == 0 || std::exchange(is_wide_, true)) return;
   index_.LearnRules(id_, EngineRules::kV033);
@@ -309,14 +313,14 @@ void Source::NameFound() {
   if (found.empty() || verdict().state != SchemeState::kMatched) return;
   const HashScheme now = scheme();
   for (const FoundNames& names : found) {
-    // The engine may have begun anew since.
+    // The engine may have restarted since the names were computed.
     if (names.scheme != now) continue;
     index_.NameBlocks(id_, std::span(*names.hashes).first(names.units),
                       std::span(*names.contents).first(names.units));
   }
 }
 
-// Whether the batch, or the state that it left, shows that the index lacks nothing.
+// True: the batch, or the state after it, shows that no block is missing from the index.
 bool Source::IsComplete(const IndexCounters& now) const {
   if (gpu_blocks_ > 0 && now.whole_gpu_blocks >= static_cast<uint64_t>(gpu_blocks_)) return true;
   const bool cleared = std::ranges::any_of(batch_.events, [](const Event& event) {
@@ -324,7 +328,7 @@ bool Source::IsComplete(const IndexCounters& now) const {
     return clear != nullptr && TierOf(clear->medium) == Tier::kGpu;
   });
   if (!cleared) return false;
-  // A clear says nothing of other tiers.
+  // A clear of the GPU gives no information about the other tiers.
   MutexLock lock(mutex_);
   return std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {
     return std::any_of(group.tiers.begin() + 1, group.tiers.end(),
@@ -344,7 +348,7 @@ std::optional<int64_t> Source::reuse_contradiction() const {
 }
 
 bool Source::CommitSnapshot(const PublisherStatus& status) {
-  // It is of all ranks.
+  // A snapshot contains the blocks of all ranks.
   if (rank_by_tag_) {
     replica_.DropSnapshot();
     return false;
@@ -392,7 +396,8 @@ void Source::NoteHashForm() {
   }
 }
 
-// Before the batch is applied: its blocks may be the first whose unit is not their size.
+// Must be called before the batch is applied: its blocks may be the first blocks whose size is not
+// the hash block size.
 void Source::NoteScheme() {
   const SchemeVerdict& now = detector_.verdict();
   bool changed;
@@ -407,7 +412,8 @@ void Source::NoteScheme() {
 
 void Source::LearnUnit(int64_t unit) {
   if (index_.LearnHashBlockSize(id_, unit).ok()) return;
-  // Blocks that the new unit does not divide are those of an engine that is gone.
+  // If the new unit does not divide the size of known blocks, these blocks belong to an earlier
+  // engine.
   if (!unit_registered_) {
     index_.RestartWorker(id_);
     is_wide_ = false;

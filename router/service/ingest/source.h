@@ -1,4 +1,4 @@
-// Source: one followed worker between the subscriber and the index.
+// Source: one followed worker. It passes the batches from the subscriber to the index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,49 +31,52 @@
 
 namespace kvcast::router {
 
-// What the payloads of a source hold.
+// The format of the payloads of a source.
 enum class EventFormat : uint8_t {
   kEngine,    // an engine's batches; see kvcast/wire.h
   kMooncake,  // see mooncake_events.h
   kTrtllm,    // see trtllm_events.h
 };
 
-// A worker to follow, as the operator describes it.
+// A worker to follow, as the operator configures it.
 struct RouterSource {
-  // Where its publisher's PUB listens; for kTrtllm also a URL that is polled, or kPushEndpoint.
+  // Endpoint of the publisher's PUB socket. For kTrtllm also a URL that is polled, or
+  // kPushEndpoint.
   std::string endpoint;
-  std::string replay_endpoint;  // its ROUTER; empty: gaps cannot be closed
+  std::string replay_endpoint;  // endpoint of the ROUTER socket; empty: gaps cannot be filled
   std::string topic;            // subscription prefix; empty: all
-  bool bind = false;            // its PUB connects; see SourceConfig
-  // The engine's GPU blocks that can hold prefixes: of vLLM num_gpu_blocks - 1, as it never uses
-  // block 0. A group with more copies proves that removes were missed (checked where there is a
-  // replay endpoint). So many known blocks prove that nothing is missing. 0: not known.
+  bool bind = false;            // the PUB socket connects; see SourceConfig
+  // Number of the engine's GPU blocks that can hold prefixes. For vLLM: num_gpu_blocks - 1, because
+  // vLLM never uses block 0. If a group has more copies, removes were missed (checked only with a
+  // replay endpoint). If this number of blocks is known, no block is missing. 0: unknown.
   int64_t gpu_blocks = 0;
   WorkerConfig worker;  // name (unique, not empty), groups, hash unit, alignment
-  // How the engine hashes; for queries by tokens. Verified; what is not given is found out.
+  // The hash scheme of the engine, for queries by tokens. The router verifies the values, and
+  // detects the values that are not set.
   std::optional<HashAlgorithm> algorithm;
   std::optional<std::string> hash_seed;  // the engine's PYTHONHASHSEED
-  std::vector<uint8_t> none_hash;        // NONE_HASH as raw bytes; where given, instead of a seed
-  // Tried besides it and kWellKnownHashSeeds.
+  std::vector<uint8_t> none_hash;        // NONE_HASH as raw bytes; if set, it replaces the seed
+  // Values that are tried in addition to hash_seed, none_hash and kWellKnownHashSeeds.
   std::vector<std::string> candidate_seeds;
   std::vector<std::vector<uint8_t>> candidate_none_hashes;
-  // What the worker serves and how it is known to others; for selection and display.
+  // The model that the worker serves, and the names of the worker; for selection and display.
   std::string model;
   std::string instance;  // empty: the name
   bool instance_is_number = false;
-  int64_t block_size = 0;  // as the field's API registers it; shown, and not relied on
+  int64_t block_size = 0;  // as the field's API registers it; only displayed
   std::string routing_group = "default";
   int64_t data_parallel_rank = 0;
-  // So many ranks from data_parallel_rank on, each a worker of its own; see ExpandRanks.
+  // Number of ranks, from data_parallel_rank on. Each rank is a worker of its own; see ExpandRanks.
   int64_t data_parallel_size = 1;
-  // The endpoint has batches (TensorRT-LLM: events) of several ranks, under one sequence of
-  // numbers. Those that do not name data_parallel_rank are left out.
+  // True: the endpoint sends the batches (TensorRT-LLM: events) of several ranks with one common
+  // sequence of numbers. Batches that do not name data_parallel_rank are left out.
   bool rank_by_tag = false;
   EventFormat format = EventFormat::kEngine;
   MooncakeConfig mooncake;  // format kMooncake
-  TrtllmConfig trtllm;      // format kTrtllm; its rank is that of rank_by_tag
-  int64_t poll_ms = 50;     // between two polls
-  // Path of each LoRA adapter, by name: vLLM hashes it since 0.31 and announces it nowhere.
+  // Format kTrtllm. With rank_by_tag, its rank is data_parallel_rank.
+  TrtllmConfig trtllm;
+  int64_t poll_ms = 50;  // milliseconds between two polls
+  // Path of each LoRA adapter, by name. vLLM hashes the path since 0.31, but sends it in no event.
   std::map<std::string, std::string> lora_paths;
   LoadRateConfig load_rates;
 };
@@ -81,27 +84,28 @@ struct RouterSource {
 struct SourceCounters {
   DecodeCounts decode;
   uint64_t undecodable_batches = 0;
-  uint64_t restarts = 0;       // of the engine: epochs that ended
-  uint64_t losses = 0;         // resets because batches were lost for good
+  uint64_t restarts = 0;       // restarts of the engine: epochs that ended
+  uint64_t losses = 0;         // resets because lost batches could not be recovered
   uint64_t dropped_names = 0;  // prompts whose names did not fit; see FoundNames
-  // rank_by_tag: of other ranks, and without a rank though they hold events.
+  // With rank_by_tag: batches of other ranks, and batches with events but without a rank.
   uint64_t other_rank_batches = 0;
   uint64_t untagged_batches = 0;
   std::optional<MooncakeCounters> mooncake;
   std::optional<TrtllmCounters> trtllm;
 };
 
-// What came and was applied, on the subscriber's thread; borrowed for the call.
+// An applied batch, on the subscriber's thread. It is borrowed for the call.
 struct AppliedBatch {
   Seq seq;
   const EventBatch& batch;
-  std::span<const size_t> left_out;  // positions of events that only repeat what is there
+  // Positions of events that were not applied, because they only repeat the known state.
+  std::span<const size_t> left_out;
 };
 
-// One source for each data-parallel rank from data_parallel_rank on: NAME-dp0, NAME-dp1, ... of one
-// instance. Their ports are those of EndpointForRank, or with rank_by_tag the same. Ranks on
-// several nodes are a source for each node. A source of one rank is left as it is.
-// kInvalidArgument: an endpoint has no port for the rank.
+// Returns one source for each data-parallel rank from data_parallel_rank on: NAME-dp0, NAME-dp1,
+// ... of one instance. The ports are those of EndpointForRank; with rank_by_tag all ranks have the
+// same port. If the ranks run on several nodes, each node needs a source of its own. A source with
+// one rank is returned unchanged. kInvalidArgument: an endpoint has no port for the rank.
 Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source);
 
 class Source {
@@ -114,12 +118,12 @@ class Source {
   const std::string& name() const { return name_; }
   const std::string& model() const { return model_; }
 
-  // Sees what is applied. Set before the first batch.
+  // The observer gets each applied batch. It must be set before the first batch.
   void set_observer(std::function<void(const AppliedBatch&)> observer) {
     observer_ = std::move(observer);
   }
 
-  // The subscriber's thread; see ReplicaSink.
+  // Called on the subscriber's thread; see ReplicaSink.
   BatchResult OnBatch(std::span<const uint8_t> payload, Seq seq = Seq());
   void OnReset(ResetReason reason);
   void BeginSnapshot() { replica_.BeginSnapshot(); }
@@ -134,36 +138,38 @@ class Source {
     return replica_.DifferingBuckets(status);
   }
 
-  // Thread-safe from here on.
-  // What the engine really had of what was promised for a request. True: this and the answers
-  // before it refute the source's state. `comparable`: nothing but reuse_contradiction() can have
-  // spoken against the answer, and no batch lay between it and the engine's lookup.
+  // The functions below are thread-safe.
+  // Takes the number of tokens that the engine reused of the promised tokens of a request. True:
+  // this report and the reports before it refute the state of the source. `comparable`: only
+  // reuse_contradiction() can make the answer inexact, and no batch was applied between the answer
+  // and the engine's lookup.
   bool NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable);
   // See ReuseFeedback::contradiction.
   std::optional<int64_t> reuse_contradiction() const;
-  // GPU blocks that can hold prefixes, as told; 0: not told.
+  // RouterSource::gpu_blocks; 0: unknown.
   int64_t gpu_blocks() const { return gpu_blocks_; }
-  // What the stores have, or as long as that is not known what is registered, by default vLLM's own
-  // scheme. The form of hash is taken from the first store; integers until then.
+  // The hash scheme of the stores. Until it is detected: the configured scheme, by default that of
+  // vLLM. The form of the hashes is that of the stores; before the first store, integers.
   HashScheme scheme() const;
   SchemeVerdict verdict() const;
   SchemeCounters scheme_counters() const;
-  // Why the engine's own lookup may say something else, although its blocks are known. Empty: it
-  // does not.
+  // The reason why the engine's own lookup may have another result although its blocks are known.
+  // Empty: there is no such reason.
   std::string_view rule_doubt() const;
-  // What queries have found out of the worker's blocks. Named beside the next batch.
+  // Takes names of the worker's blocks that queries have computed. The index gets them with the
+  // next batch.
   void OfferNames(FoundNames names) { found_names_.Offer(std::move(names)); }
-  // The path of an adapter; empty: not told.
+  // The path of an adapter; empty: not configured.
   std::string lora_path(const std::string& name) const;
   SourceCounters counters() const;
   std::vector<GroupTally> group_tallies() const;
   // The worker's own time stamp on the last batch that was applied, seconds since the epoch;
   // nullopt: none yet, or the format has none.
   std::optional<double> last_batch_ts() const;
-  // Those of the index after the last batch, snapshot or reset.
+  // The counters of the index after the last batch, snapshot or reset.
   IndexCounters index_counters() const;
-  // The stream's state; kSuspect if batches or events came that could not be decoded, because the
-  // index may then hold what the engine does not.
+  // The state of the stream. Exception: kSuspect instead of kSynced if a batch or event could not
+  // be decoded, because the index may then hold blocks that the engine does not hold.
   SourceState State(SourceState stream) const;
 
  private:
@@ -190,23 +196,25 @@ class Source {
   Replica replica_;
   const int64_t gpu_blocks_;
   const bool unit_registered_;
-  const HashScheme assumed_;  // until the scheme is known
+  const HashScheme assumed_;  // used until the scheme is known
   const std::map<std::string, std::string> lora_paths_;
   const bool rank_by_tag_;
   const int64_t rank_;
   const std::string_view rule_doubt_;
-  const bool may_be_connector_;  // vLLM's, which describes host memory without extra keys
+  // True: the source may be vLLM's connector, which describes host memory without extra keys.
+  const bool may_be_connector_;
   std::function<void(const AppliedBatch&)> observer_;
   FoundNamesQueue found_names_;
-  // The subscriber's thread.
+  // Used on the subscriber's thread.
   EventBatch batch_;
-  bool began_ = false;       // the engine's present life: a batch or a snapshot of it was applied
-  bool has_keys_ = false;    // a store of it had extra keys
-  bool is_hicache_ = false;  // it has stored in SGLang's host memory
-  bool is_wide_ = false;     // the index knows that its stores have lookahead
+  // A batch or a snapshot of the engine's current epoch was applied.
+  bool began_ = false;
+  bool has_keys_ = false;    // a store of the engine had extra keys
+  bool is_hicache_ = false;  // the engine has stored blocks in SGLang's host memory
+  bool is_wide_ = false;     // the index knows that the engine's stores have lookahead
   SchemeDetector detector_;
-  std::optional<MooncakeEvents> mooncake_;  // if that is the format
-  std::optional<TrtllmEvents> trtllm_;      // if that is the format
+  std::optional<MooncakeEvents> mooncake_;  // set for kMooncake
+  std::optional<TrtllmEvents> trtllm_;      // set for kTrtllm
   std::atomic<EventHashForm> form_{EventHashForm::kInt64};
   std::atomic<bool> inexact_{false};
   std::atomic<bool> has_components_{false};  // see DecodeCounts::component_fields

@@ -17,9 +17,9 @@ namespace kvcast::router {
 using Json = nlohmann::json;
 
 inline constexpr size_t kMaxTextBytes = 1024;    // names, salts, endpoints
-inline constexpr size_t kMaxHexHashBytes = 256;  // of a hash; its hex text has twice as many digits
+inline constexpr size_t kMaxHexHashBytes = 256;  // bytes of a hash; its hex text has twice as many
 
-// Not ok: the body is not JSON, is no object, or is nested deeper than `max_depth`.
+// Not ok: the body is not JSON, is not an object, or is nested deeper than `max_depth`.
 Result<Json> ParseObject(std::string_view body, int max_depth);
 
 Status BadField(std::string text);  // kInvalidArgument

@@ -10,8 +10,8 @@
 namespace kvcast::router {
 namespace {
 
-// Reads from the left. What it passes over is the parser's to check: up to the array the text stays
-// as it is, so that a body that is broken before it is still broken.
+// Reads the text from the left. It does not validate the text that it skips; the JSON parser does
+// that. The text before the array is kept unchanged, so that the parser finds an error in it.
 class Scanner {
  public:
   explicit Scanner(std::string_view text) : at_(text.data()), end_(at_ + text.size()) {}
@@ -27,7 +27,7 @@ class Scanner {
     ++at_;
     return true;
   }
-  // A name without escapes, and the colon behind it.
+  // Reads a name without escapes, and the colon after it.
   std::optional<std::string_view> Name() {
     if (!Take('"')) return std::nullopt;
     const char* const begin = at_;
@@ -74,7 +74,7 @@ class Scanner {
     return true;
   }
 
-  // Any value, by its brackets and strings alone.
+  // Skips any value. It looks only at brackets and strings.
   bool SkipValue() {
     int depth = 0;
     do {
@@ -116,7 +116,7 @@ struct Cut {
   std::string rest;
 };
 
-// `read(scanner)` takes an element.
+// `read(scanner)` reads one element. False: the element has another form.
 template <typename Read>
 std::optional<Cut> CutArray(std::string_view body, std::span<const std::string_view> members,
                             size_t most, Read read) {

@@ -38,17 +38,19 @@ std::optional<Batch> ParseLive(Frames frames);
 enum class ReplyKind : uint8_t { kMalformed, kBatch, kEnd };
 struct Reply {
   ReplyKind kind = ReplyKind::kMalformed;
-  // kBatch: the batch. kEnd: kEndSeq and what the END carries, in KVX1 answers a status.
+  // kBatch: the batch. kEnd: kEndSeq and the payload of END. In KVX1 answers the payload is a
+  // status.
   Batch batch;
 };
-// A reply as a DEALER receives it, either layout by frame count. The end marker is known by its
-// sequence number or by its empty payload.
+// Parses a reply as a DEALER socket receives it. The frame count determines the layout. An end
+// marker has the sequence number kEndSeq or an empty payload.
 Reply ParseReply(Frames frames);
 
-// The last frame of a request, as a ROUTER receives it: mostly a start number. nullopt: not a
-// request, it gets no answer.
+// The last frame of a request, as a ROUTER socket receives it. It is mostly a start number.
+// nullopt: the message is not a request, and gets no answer.
 std::optional<Frame> ParseReplayRequest(Frames frames);
-// The start number. Values past 64 bits become UINT64_MAX, which no batch has.
+// The start number. A value of more than 64 bits becomes UINT64_MAX, which is the number of no
+// batch.
 uint64_t ParseStart(Frame start);
 
 }  // namespace kvcast::stream

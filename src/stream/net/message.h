@@ -13,7 +13,7 @@
 
 namespace kvcast::stream {
 
-// A received frame. Stays valid, without copying, as long as this object.
+// A received frame. Its bytes are not copied, and stay valid as long as this object exists.
 class Message {
  public:
   Message() { zmq_msg_init(&message_); }
@@ -31,13 +31,13 @@ class Message {
   zmq_msg_t message_;
 };
 
-// The frames of one message. No valid message has more than kMaxFrames - 1 frames; of a longer one
-// only kMaxFrames are kept, so that it is still seen to be too long.
+// The frames of one message. A valid message has at most kMaxFrames - 1 frames. Of a longer message
+// only kMaxFrames frames are kept, which is enough to detect that it is too long.
 class Multipart {
  public:
   static constexpr size_t kMaxFrames = 6;
 
-  // Borrowed until the next Receive into this object.
+  // Valid until the next Receive into this object.
   Frames frames() const { return {views_.data(), count_}; }
 
  private:

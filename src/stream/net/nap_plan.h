@@ -1,4 +1,4 @@
-// NapPlan: how long a thread that looks for work rests before it looks again.
+// NapPlan: the time that a polling thread rests before it polls again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,13 +8,14 @@
 
 namespace kvcast::stream {
 
-// Looking costs whoever makes work nothing, unlike being woken. Naps grow while nothing is found,
-// and end in a sleep, so that a silent process costs nothing either.
+// A producer of work pays nothing for polling, but it pays for a wake-up. Naps grow while no work
+// is found. Then the thread sleeps until it is woken, so a silent process costs nothing either.
 class NapPlan {
  public:
   static constexpr std::chrono::microseconds kShortest{100};
-  static constexpr std::chrono::microseconds kLongest{500};  // what work waits for at most
-  static constexpr std::chrono::milliseconds kAwake{250};    // after the last work
+  static constexpr std::chrono::microseconds kLongest{500};  // maximum time that work waits
+  // time after the last work before a sleep
+  static constexpr std::chrono::milliseconds kAwake{250};
 
   // nullopt: sleep until woken.
   std::optional<std::chrono::microseconds> Next(bool found) {

@@ -8,7 +8,7 @@
 
 namespace kvcast::stream {
 
-// The ring and the sockets that still send it share it. The last owner frees it.
+// The ring and the sockets that still send the payload share it. The last owner frees it.
 using Payload = std::shared_ptr<const std::vector<uint8_t>>;
 
 }  // namespace kvcast::stream

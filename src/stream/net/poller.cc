@@ -14,7 +14,7 @@
 namespace kvcast::stream {
 namespace {
 
-// The others come first the next time.
+// If more descriptors are ready, the next wait returns the others first.
 constexpr size_t kEventsPerWait = 64;
 
 Status Failure(const char* what) {

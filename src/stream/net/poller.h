@@ -1,5 +1,5 @@
-// Poller: waits for any number of ZeroMQ sockets, at the cost of those that are ready. zmq_poll
-// makes a system call for each socket each time.
+// Poller: waits for any number of ZeroMQ sockets. Its cost depends only on the number of ready
+// sockets, while zmq_poll makes a system call for every socket in every call.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -12,10 +12,11 @@
 
 namespace kvcast::stream {
 
-// Thread-safe, but for Wait, which one thread calls.
+// Thread-safe, except Wait, which only one thread may call.
 class Poller {
  public:
-  // Ends the watching when it is destroyed, which must be before what it watches is closed.
+  // A registration of a descriptor or socket. Its destructor ends the registration, and must run
+  // before the descriptor or socket is closed.
   class Watch {
    public:
     Watch() = default;
@@ -33,21 +34,24 @@ class Poller {
     int descriptor_ = -1;
   };
 
-  // Fails when no descriptor is left.
+  // Error: no file descriptor is available.
   static Result<std::unique_ptr<Poller>> Create();
   ~Poller();
   Poller(const Poller&) = delete;
   Poller& operator=(const Poller&) = delete;
 
-  // Lets Wait set `*ready` while the descriptor is readable. `ready` and the poller must outlive
-  // the watch. Fails when the system can watch no more.
+  // Wait sets `*ready` while the descriptor is readable. `ready` and the poller must outlive the
+  // watch. Error: the system cannot watch another descriptor.
   Result<Watch> Add(int descriptor, bool* ready) const;
-  // Lets Wait set `*ready` when a message may have come. The socket must then be received from
-  // until it has none: it says so once, and other calls on it may take its word away. So what was
-  // not emptied since such a call, or since Add, counts as ready.
+  // Wait sets `*ready` when a message may have arrived. The descriptor of a ZeroMQ socket is
+  // edge-triggered: it signals a message once, and any other call on the socket may clear the
+  // signal. So the caller must receive from the socket until no message is left. After Add, and
+  // after any other call on the socket, the caller must treat the socket as ready until it has
+  // received all messages.
   Result<Watch> Add(const Socket& socket, bool* ready) const;
 
-  // Waits for one of them, -1: for ever. Does not set any flag to false.
+  // Waits until at least one descriptor is ready, or for `timeout_ms`. -1: without a time limit. It
+  // does not set any flag to false.
   void Wait(int64_t timeout_ms) const;
 
  private:

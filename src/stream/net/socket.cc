@@ -20,11 +20,13 @@ namespace {
 
 // Below this many bytes a copy is cheaper than the bookkeeping of a shared buffer.
 constexpr size_t kMinSharedBytes = 2048;
-// A followed source has up to six. Descriptors are scarcer.
+// A followed source has up to six sockets. The limit of file descriptors is reached before this
+// one.
 constexpr int kMaxSockets = 16384;
 
-// With the first socket of a context libzmq starts its threads, and ends the process if those find
-// no descriptors. Other threads may still take them: this only makes it unlikely.
+// libzmq starts its threads with the first socket of a context, and ends the process if these
+// threads get no descriptors. The check makes this unlikely, but cannot exclude it: other threads
+// may take the descriptors after the check.
 constexpr size_t kSpareDescriptors = 16;
 
 bool HasSpareDescriptors() {
@@ -53,7 +55,7 @@ SendResult SendMessage(void* socket, zmq_msg_t* message, bool more) {
   return SendResult::kSent;
 }
 
-// What keeps a buffer alive while ZeroMQ reads it.
+// Owns a buffer while ZeroMQ reads from it.
 struct SharedBuffer {
   Payload payload;
   std::shared_ptr<void> owner;
@@ -76,7 +78,8 @@ Context::~Context() {
 
 std::shared_ptr<Context> Context::Create() { return std::shared_ptr<Context>(new Context); }
 
-// ZMQ_THREAD_SCHED_POLICY would do it, but libzmq aborts where the policy is refused.
+// The option ZMQ_THREAD_SCHED_POLICY is not used, because libzmq aborts if the system refuses the
+// policy.
 std::shared_ptr<Context> Context::CreateInBackground() {
   std::shared_ptr<Context> context = Create();
   std::thread starter([&context] {
@@ -118,7 +121,7 @@ Socket& Socket::operator=(Socket&& other) noexcept {
 
 void Socket::Close() {
   if (socket_ != nullptr) {
-    // At once; the socket itself ends some time later, on another thread.
+    // The monitor ends immediately. The socket ends some time after zmq_close, on another thread.
     if (monitored_) zmq_socket_monitor(socket_, nullptr, 0);
     KV_CHECK(zmq_close(socket_) == 0);
   }
@@ -185,8 +188,9 @@ SendResult Socket::Send(Frame bytes, bool more) {
 SendResult Socket::SendShared(Payload payload, std::shared_ptr<void> owner, bool more) {
   if (owner == nullptr && payload->size() < kMinSharedBytes) return Send(*payload, more);
   auto* buffer = new SharedBuffer{std::move(payload), std::move(owner)};
-  // The C API does not know const; ZeroMQ does not write into a message that it sends. An empty
-  // vector may have no address, but a message without one would never be released.
+  // The cast is needed because the C API does not know const. ZeroMQ does not write into a message
+  // that it sends. An empty vector may have no address, and a message without an address would
+  // never be released.
   static uint8_t nothing;
   auto* data = const_cast<uint8_t*>(buffer->payload->data());
   zmq_msg_t message;

@@ -1,6 +1,7 @@
-// Socket and Context: ZeroMQ handles with an owner, failures as Status.
+// Socket and Context: owners of ZeroMQ handles. Errors are returned as Status.
 //
-// A socket belongs to one thread at a time; handing it over needs a lock or a thread start.
+// Only one thread may use a socket at a time. To pass it to another thread, a lock or a thread
+// start is needed.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,24 +15,26 @@
 
 namespace kvcast::stream {
 
-// Destruction waits until the sockets made from it are flushed within their linger times.
+// A ZeroMQ context. The destructor waits until all sockets of the context have sent their messages,
+// or until their linger times have passed.
 class Context {
  public:
-  // One of its own, with its own I/O thread.
+  // A new context with its own I/O thread.
   static std::shared_ptr<Context> Create();
-  // The same, with I/O threads in the background (see background.h). Throws std::system_error if no
-  // thread can start.
+  // As Create, but the I/O threads run in the background (see background.h). Throws
+  // std::system_error if no thread can start.
   static std::shared_ptr<Context> CreateInBackground();
-  // One such for all who ask. Lives as long as somebody holds it.
+  // The shared context of this process that is created as by CreateInBackground. It exists as long
+  // as a caller holds it.
   static std::shared_ptr<Context> SharedInBackground();
-  // The one of this process: inproc endpoints meet only inside one context. Lives as long as
-  // somebody holds it.
+  // The shared context of this process. It is needed because inproc endpoints connect only within
+  // one context. It exists as long as a caller holds it.
   static std::shared_ptr<Context> Shared();
 
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
-  // False: there were no descriptors for it. No socket can be made from it.
+  // False: no file descriptor was available for the context. No socket can be created in it.
   bool ok() const { return context_ != nullptr; }
   void* get() const { return context_; }
 
@@ -45,7 +48,7 @@ enum class RecvResult : uint8_t { kMessage, kNone };
 
 class Socket {
  public:
-  // `type` is a ZMQ_ socket type. Fails only when the process has too few descriptors left.
+  // `type` is a ZMQ_ socket type. Error: the process has too few file descriptors left.
   static Result<Socket> Create(std::shared_ptr<Context> context, int type);
   Socket() = default;
   Socket(Socket&& other) noexcept;
@@ -56,29 +59,29 @@ class Socket {
   void* get() const { return socket_; }
   void Close();
 
-  // REQUIRES: an option and value that libzmq knows; anything else is our own mistake.
+  // REQUIRES: libzmq knows the option and accepts the value. Otherwise the process aborts.
   void SetOption(int option, int value);
   void SetOption(int option, int64_t value);
   void Subscribe(std::string_view prefix);
 
   Status Bind(const std::string& endpoint);
   Status Connect(const std::string& endpoint);
-  // Readable when there may be something to receive; see Poller.
+  // This descriptor is readable when a message may have arrived; see Poller.
   int descriptor() const;
-  // As bound or connected, wildcards and port 0 resolved.
+  // The bound or connected endpoint, with wildcards and port 0 resolved.
   std::string last_endpoint() const;
 
   // Copies the bytes.
   SendResult Send(Frame bytes, bool more);
-  // Sends the bytes of `payload` without copying if that repays; `owner`, if given, is released
-  // when ZeroMQ needs the bytes no more, on any thread.
+  // Sends the bytes of `payload`, without a copy if that is cheaper. When ZeroMQ does not need the
+  // bytes any more, `owner` is released, on any thread. `owner` may be nullptr.
   SendResult SendShared(Payload payload, std::shared_ptr<void> owner, bool more);
-  // Never waits.
+  // Never blocks.
   RecvResult Receive(Multipart& message);
 
-  // A PAIR socket that gets the ZMQ_EVENT_ `events` of this one. It must be closed after this one:
-  // libzmq's thread would wait for ever to tell one that is gone, and all that the thread serves
-  // with it.
+  // Returns a PAIR socket that receives the ZMQ_EVENT_ `events` of this socket. It must be closed
+  // after this socket. Otherwise libzmq's I/O thread would block without end when it sends an event
+  // to the closed monitor, and so would all sockets that this thread serves.
   Result<Socket> Monitor(int events);
 
  private:

@@ -20,7 +20,7 @@ Result<std::shared_ptr<Waker>> Waker::Create() {
 
 Waker::~Waker() { close(descriptor_); }
 
-// Both may fail only with EAGAIN: the counter is already set, or already zero.
+// The write and the read can fail only with EAGAIN: the counter is already set, or already zero.
 void Waker::Wake() {
   const uint64_t one = 1;
   [[maybe_unused]] const ssize_t written = write(descriptor_, &one, sizeof(one));

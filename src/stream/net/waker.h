@@ -1,4 +1,4 @@
-// Waker: lets any thread end the poll of another one. Thread-safe.
+// Waker: any thread can use it to end the poll of another thread. Thread-safe.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,8 @@ namespace kvcast::stream {
 
 class Waker {
  public:
-  // Shared: those who wake may outlive the one who polls. Fails when no descriptor is left.
+  // Returns a shared object, because the waking threads may outlive the polling thread. Error: no
+  // file descriptor is available.
   static Result<std::shared_ptr<Waker>> Create();
   ~Waker();
   Waker(const Waker&) = delete;

@@ -1,5 +1,5 @@
-// EncodeQueue: batches that have their sequence number and not yet their bytes, in order; refused
-// ones among them.
+// EncodeQueue: batches that have a sequence number but are not encoded yet, in the order of the
+// numbers. They include refused batches.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,21 +10,22 @@
 
 namespace kvcast::stream {
 
-// The use of a sequence number.
+// A batch that uses a sequence number.
 struct NumberedBatch {
   EventBatch batch;
-  // The publisher alone reads it.
+  // True: the batch was refused. Only the publisher's own reader gets it.
   bool refused = false;
-  // Of a refused one: whether `batch` holds its events.
+  // For a refused batch: true if `batch` contains its events.
   bool known = true;
 };
 
-// Its slots are there from the start: adding a batch moves it and allocates nothing.
+// The constructor allocates all slots. Push moves the batch and allocates no memory.
 // Thread-compatible.
 class EncodeQueue {
  public:
   static constexpr size_t kMaxBatches = 256;
-  // Events, hashes and tokens: full when passed, so one batch may be larger.
+  // Limit for the number of events, hashes and tokens. The queue is full when the limit is
+  // exceeded, so a single batch may be larger.
   static constexpr size_t kMaxItems = 1 << 20;
 
   EncodeQueue() : slots_(kMaxBatches) {}
@@ -33,7 +34,7 @@ class EncodeQueue {
   bool full() const { return size_ == kMaxBatches || items_ > kMaxItems; }
   // REQUIRES: !full().
   void Push(NumberedBatch numbered);
-  // The oldest. REQUIRES: !empty().
+  // Removes and returns the oldest batch. REQUIRES: !empty().
   NumberedBatch Pop();
 
  private:

@@ -1,5 +1,5 @@
-// HeartbeatThread: the thread that calls a publisher's PublisherCore::Tick in time and tells the
-// sending thread.
+// HeartbeatThread: the thread of a publisher that calls PublisherCore::Tick every kTickMs. It
+// notifies the sending thread if a tick has published a batch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,13 +13,13 @@ namespace kvcast::stream {
 
 class HeartbeatThread {
  public:
-  // Both must outlive it. Throws std::system_error if no thread can start.
+  // Both arguments must outlive this object. Throws std::system_error if the thread cannot start.
   HeartbeatThread(PublisherCore& core, SendLoop& loop);
   ~HeartbeatThread();
 
  private:
   void Run();
-  // False: stop.
+  // Waits for the next tick. False: the thread must stop.
   bool Wait();
 
   PublisherCore& core_;

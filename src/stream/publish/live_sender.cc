@@ -6,7 +6,8 @@
 namespace kvcast::stream {
 namespace {
 
-// Batches sent before others have their turn.
+// Maximum number of batches per call of Send, so that the other senders of the thread get their
+// turn.
 constexpr size_t kTurnBatches = 256;
 
 }  // namespace

@@ -1,4 +1,4 @@
-// LiveSender: a publisher's PUB socket and what of its ring is to go there.
+// LiveSender: sends the unsent batches of a publisher's ring over its PUB socket.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,16 +11,18 @@
 
 namespace kvcast::stream {
 
-// A PUB socket never waits: it drops for a subscriber that is behind by its high-water mark, which
-// that subscriber sees as a gap. One thread at a time.
+// A PUB socket never blocks. If a subscriber is behind by the high-water mark, the socket drops
+// messages for this subscriber, and the subscriber sees a gap. Only one thread may use a LiveSender
+// at a time.
 class LiveSender {
  public:
   enum class Sent : uint8_t { kNothing, kAll, kSome };
 
-  // `ring` must outlive it.
+  // `ring` must outlive the sender.
   LiveSender(Socket pub, std::string topic, ReplayRing& ring);
 
-  // Hands unsent batches to the socket, not without end.
+  // Passes unsent batches to the socket, a bounded number per call. kSome: the bound was reached,
+  // so unsent batches may be left.
   Sent Send();
 
  private:

@@ -1,5 +1,5 @@
-// PendingEvents: events that wait for the next batch, or for their own if none comes in time. Has
-// no clock: callers say what time it is.
+// PendingEvents: events that wait for the next batch. If no batch follows in time, they get a batch
+// of their own. The class reads no clock: times are arguments.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,7 +18,7 @@ class PendingEvents {
   // `flush_ms` 0: never due.
   explicit PendingEvents(int64_t flush_ms) : flush_ms_(flush_ms) {}
 
-  // `ts`: of a batch of their own.
+  // `ts`: time stamp of the batch if the events get a batch of their own.
   void Add(std::vector<Event> events, double ts, int64_t now_ms) {
     if (events.empty()) return;
     if (events_.empty()) since_ms_ = now_ms;
@@ -29,7 +29,7 @@ class PendingEvents {
   bool Due(int64_t now_ms) const {
     return flush_ms_ > 0 && !empty() && now_ms - since_ms_ >= flush_ms_;
   }
-  // They come before those of the batch.
+  // Moves the pending events into `batch`, before the batch's own events.
   void MoveTo(EventBatch& batch) {
     std::move(batch.events.begin(), batch.events.end(), std::back_inserter(events_));
     batch.events = std::exchange(events_, {});

@@ -20,9 +20,11 @@ namespace {
 using stream::Context;
 using stream::Socket;
 
-// How long destruction waits for subscribers to take what was sent.
+// Linger time of the PUB socket in milliseconds: the longest time that the destructor waits until
+// the subscribers have received the sent messages.
 constexpr int kFlushMs = 1000;
-// A replay request is a few bytes; a client that sends more than this in a frame is cut off.
+// A replay request has a few bytes. If a client sends a larger frame than this, its connection is
+// closed.
 constexpr int64_t kMaxRequestFrameBytes = 64 << 10;
 
 Status CheckConfig(const PublisherConfig& config) {
@@ -43,8 +45,8 @@ Epoch RandomEpoch() {
   return {word(), word()};
 }
 
-// A context of its own makes destruction wait for exactly this publisher's messages and frees its
-// ports before it returns.
+// With a context of its own, the destructor of the publisher waits for exactly the messages of this
+// publisher, and frees its ports before it returns.
 std::shared_ptr<Context> ContextFor(const std::string& endpoint, const std::string& replay,
                                     bool shares_threads) {
   const bool inproc = endpoint.starts_with("inproc://") || replay.starts_with("inproc://");
@@ -71,8 +73,9 @@ Result<Socket> OpenPub(const PublisherConfig& config, std::shared_ptr<Context> c
   return pub;
 }
 
-// A mandatory ROUTER without a high-water mark never drops silently; ReplayCredit is the bound.
-// Replies in flight do not hold up destruction: a client that does not read would.
+// A mandatory ROUTER without a high-water mark never drops replies silently; ReplayCredit bounds
+// their memory. The linger time is 0, because otherwise a client that does not read would delay the
+// destructor.
 Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& endpoint) {
   Result<Socket> router = OpenSocket(std::move(context), ZMQ_ROUTER, endpoint, /*send_hwm=*/0,
                                      /*linger_ms=*/0);
@@ -85,7 +88,7 @@ Result<Socket> OpenRouter(std::shared_ptr<Context> context, const std::string& e
 
 }  // namespace
 
-// Parts stop in reverse order.
+// The members stop in reverse order of their declaration.
 class Publisher::Impl {
  public:
   explicit Impl(const PublisherConfig& c) : config(c), core(c, c.now_us) {}
@@ -104,7 +107,7 @@ class Publisher::Impl {
   const PublisherConfig config;
   std::string endpoint;
   std::string replay_endpoint;
-  // With the core's first members in one cache line.
+  // In one cache line with the first members of `core`.
   alignas(64) std::shared_ptr<stream::SendLoop> loop;
   stream::PublisherCore core;
   std::unique_ptr<stream::LiveSender> live;

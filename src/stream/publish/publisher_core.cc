@@ -77,7 +77,7 @@ Status PublisherCore::FlushLocked() {
 
 Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload) {
   MutexLock lock(pending_mutex_);
-  (void)FlushLocked();  // a refused one is counted, and its number is a gap
+  (void)FlushLocked();  // a refused batch is counted, and its number is a gap
   if (payload.empty()) {
     Refuse(nullptr);
     return Status(StatusCode::kInvalidArgument, "an empty payload is the end marker of a replay");
@@ -88,7 +88,7 @@ Result<Seq> PublisherCore::PublishPayload(std::span<const uint8_t> payload) {
 
 void PublisherCore::FlushIfDue() {
   MutexLock lock(pending_mutex_);
-  // A batch that is refused is counted, and its number is a gap.
+  // A refused batch is counted, and its number is a gap.
   if (pending_.Due(NowUs() / 1000)) (void)FlushLocked();
 }
 

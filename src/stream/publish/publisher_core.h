@@ -1,6 +1,6 @@
-// PublisherCore: what a publisher does with batches, events and silence: numbers, refused batches,
-// pending events, heartbeats, the ring and the state for KVX1. No socket, no thread, and the clock
-// is given: Publisher and the simulation run it.
+// PublisherCore: the logic of a publisher: sequence numbers, refused batches, pending events,
+// heartbeats, the ring and the state for KVX1. It has no socket and no thread, and the clock is an
+// argument. Publisher and the simulation use the same core.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -22,18 +22,19 @@
 
 namespace kvcast::stream {
 
-// Publish, PublishPayload, Add and Flush: one thread at a time. Tick: one thread at a time, which
-// may be another one. Everything else: any thread.
+// Publish, PublishPayload, Add and Flush must be called by one thread at a time. Tick must be
+// called by one thread at a time, which may be another thread. All other methods are thread-safe.
 class PublisherCore {
  public:
-  // `now_us`: monotonic microseconds, called on the threads of all of the above; empty: SteadyUs.
+  // `now_us`: monotonic microseconds. It is called on all threads that call the methods above.
+  // Empty: SteadyUs.
   PublisherCore(const PublisherConfig& config, std::function<int64_t()> now_us);
 
-  // Before the first batch: the state for KVX1 answers is kept from here on.
+  // Starts to keep the state for KVX1 answers. Must be called before the first batch.
   void KeepState(const Epoch& epoch);
 
-  // As those of Publisher. Inline, because code that is not in the cache is what Publish costs
-  // most.
+  // As the methods of Publisher. Publish is inline, because code that is not in the cache is its
+  // largest cost.
   Result<Seq> Publish(EventBatch&& batch) {
     if (has_pending_.load(std::memory_order_acquire)) return PublishPending(std::move(batch));
     return PublishBatch(std::move(batch));
@@ -43,7 +44,7 @@ class PublisherCore {
   Result<Seq> PublishPayload(std::span<const uint8_t> payload);
 
   // Publishes pending events that are due, lets the state catch up, and publishes a heartbeat after
-  // `heartbeat_ms` without a batch. To be called every kTickMs.
+  // `heartbeat_ms` without a batch. Must be called every kTickMs.
   void Tick();
   static constexpr int64_t kTickMs = 20;
   bool needs_ticks() const {
@@ -59,9 +60,10 @@ class PublisherCore {
 
  private:
   Result<Seq> PublishBatch(EventBatch&& batch);
-  // Behind the events that wait, in one batch.
+  // Publishes the pending events and, after them, the events of `batch`, in one batch.
   Result<Seq> PublishPending(EventBatch&& batch);
-  // No subscriber can get this number; the state keeps the batch's events where it can.
+  // Uses a sequence number that no subscriber can receive. The state gets the batch's events if
+  // they can be encoded. nullptr: the events are not known.
   void Refuse(const EventBatch* batch);
   Status FlushLocked() KV_REQUIRES(pending_mutex_);
   void FlushIfDue();
@@ -71,10 +73,11 @@ class PublisherCore {
   // The members that each Publish uses lie together, because the caches of the engine's thread are
   // cold.
   const std::function<int64_t()> now_us_;
-  // Written under pending_mutex_: set before Add returns, cleared after the pending events have
-  // their number. A Publish that reads false needs no lock.
+  // Written under pending_mutex_. Add sets it before it returns. It is cleared after the pending
+  // events have their sequence number. A Publish that reads false needs no lock.
   std::atomic<bool> has_pending_{false};
-  // The batches' time less the clock's, in seconds; NaN before the first batch.
+  // The time stamp of the latest batch minus the clock at that moment, in seconds. NaN before the
+  // first batch.
   std::atomic<double> clock_offset_s_{std::numeric_limits<double>::quiet_NaN()};
   const int64_t data_parallel_rank_;
   ReplayRing ring_;
@@ -84,11 +87,12 @@ class PublisherCore {
   std::atomic<uint64_t> encode_errors_{0};
   std::atomic<uint64_t> heartbeats_{0};
 
-  // Held while pending events get their number: no batch that is published later comes before it.
+  // Held while the pending events get their sequence number, so that no later batch gets a lower
+  // number.
   Mutex pending_mutex_;
   PendingEvents pending_ KV_GUARDED_BY(pending_mutex_);
 
-  // Of Tick: the ring's next number, and when that was first seen.
+  // Used by Tick only: the ring's next sequence number, and the time of the first tick that saw it.
   uint64_t ticked_seq_ = 0;
   int64_t silent_since_us_;
 };

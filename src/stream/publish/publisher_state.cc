@@ -6,7 +6,7 @@
 namespace kvcast::stream {
 namespace {
 
-// Batches read from the ring at a time.
+// Number of batches that one call reads from the ring.
 constexpr size_t kReadBatches = 256;
 
 }  // namespace

@@ -1,6 +1,7 @@
-// PublisherState: what a publisher knows of itself beside its ring: its epoch, and by reading its
-// own batches what its engine holds, with digests. It is never behind the producer's call: whoever
-// asks, or a thread for that, lets it catch up with the ring.
+// PublisherState: the data of a publisher for KVX1 answers: its epoch, and the blocks that its
+// engine holds according to its batches, with digests. It reads the publisher's own batches from
+// the ring. The call of the producer does not update it: the thread that asks for the state, or the
+// thread that calls CatchUp, reads the new batches from the ring.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -15,21 +16,22 @@
 namespace kvcast::stream {
 
 struct StateSnapshot {
-  residency::PublisherStatus status;  // of the moment of the snapshot
-  std::vector<Payload> parts;         // none if it has no digests
+  residency::PublisherStatus status;  // the status at the moment of the snapshot
+  std::vector<Payload> parts;         // empty if the status has no digests
 };
 
-// Thread-safe. A snapshot holds up those who want to catch up, never the producer.
+// Thread-safe. A snapshot blocks the other calls, but never the producer.
 class PublisherState {
  public:
-  // `ring` must outlive it, and is read by nobody else; nothing was appended to it yet.
+  // `ring` must outlive the state. The state must be the only caller of ReplayRing::ReadOn, and no
+  // batch was appended to the ring yet.
   PublisherState(const residency::Epoch& epoch, ReplayRing& ring, Dialect dialect,
                  int64_t data_parallel_rank);
 
-  // Reads what the ring has got since.
+  // Reads the batches that were appended to the ring since the last call.
   void CatchUp();
-  // After catching up. A state that was overrun by the ring, or met a batch that it cannot read,
-  // has no digests from then on.
+  // Status and Snapshot first catch up with the ring. If the ring dropped batches before they were
+  // read, or if a batch could not be decoded, the status has no digests from then on.
   residency::PublisherStatus Status(bool buckets);
   StateSnapshot Snapshot(const residency::BucketMask& buckets);
 
@@ -48,7 +50,7 @@ class PublisherState {
   residency::Mirror mirror_ KV_GUARDED_BY(mutex_);
   uint64_t next_ KV_GUARDED_BY(mutex_) = 0;
   bool lost_ KV_GUARDED_BY(mutex_) = false;
-  double ts_ KV_GUARDED_BY(mutex_) = 0;  // of the latest batch
+  double ts_ KV_GUARDED_BY(mutex_) = 0;  // time stamp of the latest batch
   EventBatch batch_ KV_GUARDED_BY(mutex_);
   std::vector<RingEntry> slice_ KV_GUARDED_BY(mutex_);
 };

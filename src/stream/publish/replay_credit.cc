@@ -19,7 +19,8 @@ std::shared_ptr<void> ReplayCredit::Charge(std::shared_ptr<ReplayCredit> credit,
 }
 
 bool ReplayCredit::PauseUntilHalf() {
-  // Sequentially consistent: either the last refund sees the pause, or this sees the refund.
+  // The operations are sequentially consistent: either the last refund sees the pause, or this
+  // function sees the refund.
   paused_ = true;
   return !(half_free() && paused_.exchange(false));
 }

@@ -1,7 +1,8 @@
-// ReplayCredit: what one replay client has not read yet, and when it may be sent more.
+// ReplayCredit: counts the replies that one replay client has not read yet, and decides whether the
+// client may be sent more.
 //
-// The ROUTER socket itself has no high-water mark (it would drop silently), so this is the bound on
-// the memory that a client which does not read can hold.
+// The ROUTER socket has no high-water mark, because with one it would drop replies silently. So
+// this class bounds the memory of the replies to a client that does not read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,20 +19,22 @@ struct CreditLimits {
   size_t bytes = 8u << 20;
 };
 
-// Replies are charged by the replay thread and refunded on whatever thread ZeroMQ releases them.
+// The replay thread charges the replies. A reply is refunded on the thread on which ZeroMQ releases
+// it.
 class ReplayCredit {
  public:
   // `wake` is called on the thread of the refund that ends a pause.
   ReplayCredit(const CreditLimits& limits, std::function<void()> wake)
       : limits_(limits), wake_(std::move(wake)) {}
 
-  // Keeps the charge of one reply until it is destroyed.
+  // Charges one reply. The charge is refunded when the returned object is destroyed.
   static std::shared_ptr<void> Charge(std::shared_ptr<ReplayCredit> credit, size_t bytes);
 
-  // Whether one more reply may be sent, of any size.
+  // True: one more reply of any size may be sent.
   bool available() const { return replies_ < limits_.replies && bytes_ < limits_.bytes; }
   bool idle() const { return replies_ == 0; }
-  // Asks for a wake-up when half of the bound is free. False: it already is.
+  // Requests a call of `wake` when half of the limits is free. False: half is free already, and
+  // `wake` is not called.
   bool PauseUntilHalf();
 
  private:

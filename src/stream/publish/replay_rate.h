@@ -1,4 +1,5 @@
-// ReplayRate: how much a replay client may ask for and be sent. TokenBucket: one such limit.
+// ReplayRate: limits for the requests of one replay client and for the bytes of its replies.
+// TokenBucket: enforces one limit.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,9 +9,9 @@
 
 namespace kvcast::stream {
 
-// Per second; 0: no limit.
+// Limits per second; 0: no limit.
 struct ReplayRate {
-  // What may come at once after a pause, in seconds of the rate.
+  // Burst limits after a pause, in seconds of the rate.
   static constexpr double kRequestBurstS = 4;
   static constexpr double kByteBurstS = 1;
 
@@ -18,7 +19,7 @@ struct ReplayRate {
   double bytes = 0;
 };
 
-// Full at first. Not thread-safe.
+// The bucket is full at first. Not thread-safe.
 class TokenBucket {
  public:
   static constexpr double kPauseS = 0.05;
@@ -27,10 +28,12 @@ class TokenBucket {
     tokens_ = burst_;
   }
 
-  // May leave a debt, so that what is larger than the bucket passes, too.
+  // Removes tokens. The number of tokens may become negative, so that an amount larger than the
+  // bucket can pass too.
   void Spend(double tokens) { tokens_ -= tokens; }
-  // Microseconds of any monotonic clock, from which on something may be spent; not above `now_us`
-  // if it may be at once. After an empty bucket that is when it repays.
+  // Returns the time from which tokens may be spent, in microseconds of any monotonic clock. If
+  // tokens may be spent immediately, the result is not above `now_us`. If the bucket is empty, the
+  // result is the time when it has the tokens of kPauseS, so that the wait is worthwhile.
   int64_t ReadyAt(int64_t now_us) {
     if (per_s_ <= 0) return now_us;
     const double passed_s = static_cast<double>(std::max<int64_t>(now_us - since_us_, 0)) * 1e-6;

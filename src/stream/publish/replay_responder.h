@@ -1,4 +1,5 @@
-// ReplayResponder: what a publisher answers to a request, reply by reply. No sockets, no thread.
+// ReplayResponder: the replies of a publisher to a request, one by one. It has no sockets and no
+// thread.
 //
 //   start number      the held batches from it on, END
 //   "snapshot"        the state as stores, each reply with the resume number, END
@@ -20,9 +21,9 @@
 
 namespace kvcast::stream {
 
-// How far a request is answered.
+// The progress of the answer to one request.
 struct Answer {
-  uint64_t next = 0;  // batches of the ring
+  uint64_t next = 0;  // the batches [next, end) of the ring are left to send
   uint64_t end = 0;
   std::optional<StateSnapshot> snapshot;
   size_t parts_sent = 0;
@@ -32,16 +33,17 @@ struct Answer {
 // Thread-compatible.
 class ReplayResponder {
  public:
-  // `state` nullptr: a publisher without KVX1. Both must outlive it.
+  // `state` nullptr: the publisher has no KVX1. Both arguments must outlive the responder.
   ReplayResponder(ReplayRing& ring, PublisherState* state) : ring_(ring), state_(state) {}
 
-  // `start`: the request's last frame.
+  // `start`: the last frame of the request.
   Answer Begin(Frame start);
-  // Appends up to `limit` > 0 replies that follow; none: only END is left. They count as sent once
-  // they are passed to Sent, in order; those that are not come again.
+  // Appends the next replies to `out`, at most `limit` > 0. If there are none, only END is left. A
+  // reply counts as sent when it is passed to Sent, in order. Later calls of Read return the other
+  // replies again.
   void Read(const Answer& answer, size_t limit, std::vector<RingEntry>& out) const;
   void Sent(Answer& answer, const RingEntry& reply) const;
-  // What END carries; nullptr: nothing.
+  // The payload of END; nullptr: no payload.
   Payload EndPayload(const Answer& answer) const;
 
  private:

@@ -1,13 +1,14 @@
 // ReplayRing: the last published batches by sequence number, for replay and for sending.
 //
-// Bounded by count and by bytes; the oldest batch goes first, the newest always stays. It is also
-// the send queue: one consumer takes what has not been sent yet, and what left the ring before that
-// is counted. A batch that comes as events is encoded by whoever reads the ring first, mostly the
-// sending thread; its producer encodes only when more wait than the queue holds.
+// The ring is bounded by count and by bytes. If a bound is exceeded, the oldest batch is dropped;
+// the newest batch always stays. The ring is also the send queue: one consumer takes the batches
+// that are not sent yet. The ring counts the batches that it dropped before they were sent. A batch
+// that is appended as events is encoded by the first thread that reads the ring, mostly the sending
+// thread. The producer encodes only if the queue of batches that are not encoded is full.
 //
-// A number may be that of a refused batch: it is neither sent nor replayed, so that readers of the
-// stream see a gap that nothing fills. Only the publisher's own reader (ReadOn) gets it, if its
-// events are known.
+// A sequence number may belong to a refused batch. A refused batch is neither sent nor replayed, so
+// that readers of the stream see a gap that cannot be filled. Only the publisher's own reader
+// (ReadOn) gets the batch, if its events are known.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -31,45 +32,47 @@ struct RingEntry {
 };
 
 struct RingCounters {
-  uint64_t batches = 0;  // ever appended, refused ones included: also the next sequence number
-  uint64_t bytes = 0;    // of them, encoded, without refused ones
+  uint64_t batches = 0;  // appended batches, with refused batches; also the next sequence number
+  uint64_t bytes = 0;    // encoded bytes of the batches, without refused batches
   uint64_t unsent_dropped = 0;
 };
 
-// Thread-safe. No call waits for more than a short copy and the encoding of what was appended
-// before it.
+// Thread-safe. A call waits at most for a short copy and for the encoding of the batches that were
+// appended before it.
 class ReplayRing {
  public:
   // REQUIRES: max_batches > 0.
   ReplayRing(size_t max_batches, size_t max_bytes, Dialect dialect = kDefaultDialect);
 
-  // Gives the batch the next sequence number. REQUIRES: CheckEncodable(batch).ok().
+  // Appends the batch, and returns its sequence number. REQUIRES: CheckEncodable(batch).ok().
   uint64_t Append(EventBatch batch);
   uint64_t Append(Payload payload);
-  // Spends the next sequence number. `known`: what the refused batch said, for ReadOn; nullopt: it
-  // cannot be written. REQUIRES: CheckEncodable(*known).ok().
+  // Uses the next sequence number for a refused batch. `known`: the events of the batch, for
+  // ReadOn; nullopt: they cannot be encoded. REQUIRES: CheckEncodable(*known).ok().
   uint64_t AppendRefused(std::optional<EventBatch> known);
 
-  // Appends to `out` up to `limit` held batches from the first held one >= start on, below `end`.
+  // Appends to `out` the held batches of [start, end), at most `limit`.
   void Read(uint64_t start, uint64_t end, size_t limit, std::vector<RingEntry>& out);
 
-  // Appends to `out` up to `limit` unsent batches and takes them as sent. False: there is none.
+  // Appends to `out` up to `limit` unsent batches, and marks them as sent. False: no batch is
+  // unsent.
   bool TakeUnsent(size_t limit, std::vector<RingEntry>& out);
-  // From the next batch on, what leaves the ring before ReadOn gave it is kept for it, up to the
-  // ring's bytes again; beyond that, all of that is dropped.
+  // From the next batch on, batches that leave the ring before ReadOn has returned them are kept
+  // for ReadOn. They may take as many bytes as the ring, in addition to the ring. If they take
+  // more, all of them are dropped.
   void KeepForReader();
-  // Appends to `out` up to `limit` batches that come next for the reader, refused ones included.
-  // Numbers whose batch is not known are left out.
+  // Appends to `out` the next batches for the reader, at most `limit`, including refused batches.
+  // Numbers whose batch is not known are skipped.
   void ReadOn(size_t limit, std::vector<RingEntry>& out);
 
   uint64_t next_seq() const;
-  // The oldest number that is held; next_seq() if none is.
+  // The lowest held number; next_seq() if no batch is held.
   uint64_t first_held();
   RingCounters counters();
 
  private:
   struct Held {
-    Payload payload;  // nullptr: not known
+    Payload payload;  // nullptr: the batch is not known
     bool refused = false;
     size_t bytes() const { return payload ? payload->size() : 0; }
   };
@@ -77,17 +80,18 @@ class ReplayRing {
   uint64_t Append(NumberedBatch numbered);
   uint64_t first_seq() const KV_REQUIRES(mutex_) { return end_seq_ - held_.size(); }
   bool over_bounds() const KV_REQUIRES(mutex_);
-  // Encodes what was appended so far, one by one: a producer may be waiting to do one itself.
+  // Encodes the batches that were appended before the call. It takes the lock for one batch at a
+  // time, because a producer may wait for the lock to encode a batch itself.
   void EncodeWaiting();
   uint64_t end_seq() const;
-  // False: none waited.
+  // Encodes the oldest batch that is not encoded. False: there was none.
   bool EncodeOldest();
   bool EncodeOldestLocked() KV_REQUIRES(encoding_);
   void Hold(Held held) KV_REQUIRES(encoding_, mutex_);
   void DropOldest() KV_REQUIRES(encoding_, mutex_);
   void KeepUnread(uint64_t seq, const Payload& payload) KV_REQUIRES(mutex_);
-  // Up to `limit` batches of [start, end), without refused ones unless `with_refused`. Returns the
-  // number to go on with.
+  // Appends to `out` up to `limit` batches of [start, end). Refused batches are skipped unless
+  // `with_refused`. Returns the number with which the caller must continue.
   uint64_t CopyFrom(uint64_t start, uint64_t end, size_t limit, bool with_refused,
                     std::vector<RingEntry>& out) const KV_REQUIRES(mutex_);
 
@@ -95,13 +99,13 @@ class ReplayRing {
   const size_t max_bytes_;
   const Dialect dialect_;
 
-  Mutex encoding_;  // before mutex_: keeps what is encoded in order
+  Mutex encoding_;  // locked before mutex_; keeps encoded batches in order
   size_t payload_size_hint_ KV_GUARDED_BY(encoding_) = 0;
-  std::vector<Payload> dropped_ KV_GUARDED_BY(encoding_);  // to be freed without mutex_
+  std::vector<Payload> dropped_ KV_GUARDED_BY(encoding_);  // freed while mutex_ is not held
 
   mutable Mutex mutex_;
   uint64_t next_seq_ KV_GUARDED_BY(mutex_) = 0;
-  EncodeQueue waiting_ KV_GUARDED_BY(mutex_);    // up to next_seq
+  EncodeQueue waiting_ KV_GUARDED_BY(mutex_);    // numbers up to next_seq_
   std::deque<Held> held_ KV_GUARDED_BY(mutex_);  // [first_seq, end_seq)
   uint64_t end_seq_ KV_GUARDED_BY(mutex_) = 0;
   uint64_t next_unsent_ KV_GUARDED_BY(mutex_) = 0;
@@ -110,7 +114,8 @@ class ReplayRing {
   uint64_t unsent_dropped_ KV_GUARDED_BY(mutex_) = 0;
   bool has_reader_ KV_GUARDED_BY(mutex_) = false;
   uint64_t next_unread_ KV_GUARDED_BY(mutex_) = 0;
-  std::deque<RingEntry> left_unread_ KV_GUARDED_BY(mutex_);  // they have left the ring
+  // Batches that left the ring before ReadOn returned them.
+  std::deque<RingEntry> left_unread_ KV_GUARDED_BY(mutex_);
   size_t left_unread_bytes_ KV_GUARDED_BY(mutex_) = 0;
 };
 

@@ -7,9 +7,9 @@
 namespace kvcast::stream {
 namespace {
 
-// Longer start frames can only be numbers.
+// A longer start frame can only be a number.
 constexpr size_t kMaxStartBytes = 64;
-// The bytes that a reply is charged in addition to its payload.
+// Bytes that each reply is charged in addition to its payload.
 constexpr double kReplyBytes = 64;
 
 const Payload& EmptyPayload() {
@@ -31,7 +31,7 @@ void ReplayScheduler::AddRequest(Frame client, Frame start) {
     ++counters_.dropped;
     return;
   }
-  // Snapshots are large, so an answer is made when its turn has come.
+  // Snapshots are large, so an answer is created only when the request is served.
   const SeqFrame number = EncodeSeq(ParseStart(start));
   if (start.size() > kMaxStartBytes) start = number;
   asking.requests.emplace_back(start.begin(), start.end());
@@ -75,7 +75,7 @@ int64_t ReplayScheduler::WaitMs(int64_t now_us) const {
 }
 
 void ReplayScheduler::Serve(int64_t now_us) {
-  // Served clients move to the back, so the count is taken first.
+  // Served clients move to the back of the list, so the number of clients is read before the loop.
   size_t turns = clients_.size();
   for (auto client = clients_.begin(); turns > 0; --turns) {
     const auto current = client++;

@@ -1,11 +1,11 @@
-// ReplayScheduler: which replay client is sent which replies next. No socket, no thread, no clock:
-// ReplayServer and the simulation run it.
+// ReplayScheduler: decides which replay client gets which replies next. It has no socket, no thread
+// and no clock. ReplayServer and the simulation use the same scheduler.
 //
-// Each client gets at most `turn_replies` at a time, so that none waits for another. A client that
-// does not read is paused at its credit (see replay_credit.h) and continues when it reads; batches
-// that left the ring meanwhile are missing from its replies. A client that asks for more than its
-// rate is paused, too. Neither is told: an END in the place of an answer would say that nothing is
-// held.
+// Each client gets at most `turn_replies` replies per turn, so that no client waits long for
+// another client. A client that does not read is paused when its credit is used up (see
+// replay_credit.h), and continues when it reads. Batches that left the ring in the meantime are
+// missing from its replies. A client that exceeds its rate is paused too. A paused client is not
+// notified: an END in place of an answer would mean that the ring holds no batches.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -44,24 +44,27 @@ struct ReplayLimits {
 // Thread-compatible; counters() may be read from any thread.
 class ReplayScheduler {
  public:
-  static constexpr size_t kMaxClients = 64;            // beyond: the longest stalled one is dropped
-  static constexpr size_t kMaxRequestsPerClient = 16;  // waiting; beyond: the new one is dropped
+  // Maximum number of clients. For a further client, another one is dropped: a client without
+  // requests if there is one, else the client that was served least recently.
+  static constexpr size_t kMaxClients = 64;
+  // Maximum number of waiting requests per client. Further requests are dropped.
+  static constexpr size_t kMaxRequestsPerClient = 16;
 
   // `ring`, `state` (nullptr: no KVX1) and `channel` must outlive the scheduler. `wake` is called
-  // on any thread, as long as a charge lives, when a paused client has credit again: Resume is to
-  // be called then.
+  // on any thread when a paused client has credit again. The caller must then call Resume. `wake`
+  // may be called as long as a charge exists.
   ReplayScheduler(const ReplayLimits& limits, ReplayRing& ring, PublisherState* state,
                   ReplyChannel& channel, std::function<void()> wake);
 
-  // `start`: the request's last frame.
+  // `start`: the last frame of the request.
   void AddRequest(Frame client, Frame start);
-  // A request that cannot be parsed gets no answer.
+  // Counts a request that cannot be parsed. It gets no answer.
   void CountReject() { ++counters_.rejects; }
-  // Clients that were paused for credit are tried again.
+  // Ends the pauses of the clients that had no credit. Serve then tries them again.
   void Resume();
   // Gives each client that can be served one turn. `now_us`: any monotonic time.
   void Serve(int64_t now_us);
-  // Milliseconds until Serve has something to do; -1: not before AddRequest or Resume.
+  // Milliseconds until the next call of Serve is needed; -1: not before AddRequest or Resume.
   int64_t WaitMs(int64_t now_us) const;
 
   const ReplayCounters& counters() const { return counters_; }
@@ -72,10 +75,10 @@ class ReplayScheduler {
     std::shared_ptr<ReplayCredit> credit;
     TokenBucket request_rate;
     TokenBucket byte_rate;
-    std::deque<std::vector<uint8_t>> requests = {};  // their start frames; served front first
-    std::optional<Answer> answer = std::nullopt;     // to the one in front
+    std::deque<std::vector<uint8_t>> requests = {};  // start frames; the front is served first
+    std::optional<Answer> answer = std::nullopt;     // answer to requests.front()
     bool paused = false;
-    int64_t ready_us = 0;  // not served before
+    int64_t ready_us = 0;  // the client is not served before this time
 
     bool waiting() const { return !paused && !requests.empty(); }
     bool runnable(int64_t now_us) const { return waiting() && now_us >= ready_us; }
@@ -95,7 +98,7 @@ class ReplayScheduler {
   ReplyChannel& channel_;
   const std::function<void()> wake_;
   ReplayResponder responder_;
-  Clients clients_;  // the one that was served last is at the back
+  Clients clients_;  // the client that was served last is at the back
   std::vector<RingEntry> slice_;
   ReplayCounters counters_;
 };

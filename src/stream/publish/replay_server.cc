@@ -9,7 +9,7 @@
 namespace kvcast::stream {
 namespace {
 
-// Requests read before clients are served again.
+// Maximum number of requests that are read before clients are served again.
 constexpr int kRequestsPerTurn = 64;
 
 Frame AsFrame(const std::string& text) {
@@ -24,7 +24,7 @@ ReplayServer::ReplayServer(Socket router, std::shared_ptr<Waker> waker,
     : config_(config),
       router_(std::move(router)),
       waker_(std::move(waker)),
-      // Charges outlive the server, so they hold the waker themselves.
+      // Charges may outlive the server, so this function owns a reference to the waker.
       scheduler_({.rate = config.rate, .credit = {}}, ring, state, *this,
                  [held = waker_] { held->Wake(); }),
       thread_([this] { Run(); }) {}
@@ -67,7 +67,8 @@ void ReplayServer::ReceiveRequests() {
 
 bool ReplayServer::Send(const std::string& client, uint64_t seq, Payload payload,
                         std::shared_ptr<void> charge) {
-  // Only the identity frame can fail; the rest of the message then has its route.
+  // Only the identity frame can fail. If it is accepted, the other frames of the message have a
+  // route.
   if (router_.Send(AsFrame(client), /*more=*/true) != SendResult::kSent) return false;
   const Frame topic = seq == kEndSeq ? Frame() : AsFrame(config_.topic);
   router_.Send({}, /*more=*/true);

@@ -27,12 +27,12 @@ struct ReplayServerConfig {
 
 class ReplayServer final : private ReplyChannel {
  public:
-  // Starts the thread. `router` is bound, with ZMQ_ROUTER_MANDATORY and no high-water mark; `ring`
-  // and `state` (nullptr: no KVX1) must outlive the server. Throws std::system_error if no thread
-  // can start.
+  // Starts the thread. `router` must be bound, with ZMQ_ROUTER_MANDATORY and no high-water mark.
+  // `ring` and `state` (nullptr: no KVX1) must outlive the server. Throws std::system_error if the
+  // thread cannot start.
   ReplayServer(Socket router, std::shared_ptr<Waker> waker, const ReplayServerConfig& config,
                ReplayRing& ring, PublisherState* state = nullptr);
-  // Ends at once: replies that were not sent are lost.
+  // Stops immediately: replies that were not sent are lost.
   ~ReplayServer() override;
 
   const ReplayCounters& counters() const { return scheduler_.counters(); }

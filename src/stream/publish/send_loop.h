@@ -1,7 +1,7 @@
-// SendLoop: the thread that sends what publishers publish.
+// SendLoop: the thread that sends the batches of one or more publishers.
 //
-// It looks at the ring of each in turn and naps in between. To be woken by each batch would cost
-// the engine's thread more than all the rest of Publish.
+// It polls the rings of the publishers in turn, and naps between two passes. A wake-up for each
+// batch would cost the engine's thread more than the rest of Publish.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,33 +20,34 @@ namespace kvcast::stream {
 // Thread-safe.
 class SendLoop {
  public:
-  // Starts the thread. Throws std::system_error if none can start.
+  // Starts the thread. Throws std::system_error if the thread cannot start.
   SendLoop();
   ~SendLoop();
-  // The one of this process: it ends with the last who holds it.
+  // The shared loop of this process. It ends when its last owner releases it.
   static std::shared_ptr<SendLoop> Shared();
 
-  // From now on until Remove, `sender` is the loop's.
+  // After this call, until Remove, only the loop may use `sender`.
   void Add(LiveSender& sender);
-  // When it returns, the loop has done with it. What is unsent stays so.
+  // After this call returns, the loop does not use `sender`. Unsent batches stay unsent.
   void Remove(LiveSender& sender);
-  // To be called after something was appended to a ring. Waits for nobody, and costs next to
-  // nothing unless the loop has had no work for some time (NapPlan).
+  // Must be called after a batch was appended to a ring. It does not wait for the loop. It costs
+  // almost nothing, unless the loop had no work for some time (see NapPlan) and must be woken.
   void Notice() {
     if (asleep_.load(std::memory_order_relaxed)) Wake();
   }
 
  private:
   void Run();
-  // The senders of the next pass; false: stop.
+  // Sets `pass` to the senders of the next pass. False: the loop must stop.
   bool BeginPass(std::vector<LiveSender*>& pass);
   void EndPass();
   void Nap(std::chrono::microseconds nap);
   void Sleep();
   void Wake();
 
-  // Set before the pass that is the last one before sleeping: what that pass does not see was
-  // appended after it looked, under the ring's lock, by one who then sees the flag.
+  // Set before the last pass before the thread sleeps. If this pass does not see a batch, the batch
+  // was appended after the pass had locked the ring. The producer locked the ring after that, so it
+  // sees the flag, and wakes the thread.
   std::atomic<bool> asleep_{false};
 
   Mutex mutex_;
