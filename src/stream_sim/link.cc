@@ -216,7 +216,7 @@ void Link::WakeServerForCredit() {
 }
 
 void Link::Serve() {
-  server_due_ms_ = stream::Source::kNever;
+  server_due_ms_ = stream::kNever;
   if (publisher_paused()) return WakeServer(0);
   const int64_t wait_ms = publisher_.Serve();
   if (wait_ms < 0) return WakeServerForCredit();
@@ -373,7 +373,7 @@ std::optional<stream::Frames> Link::ReceiveReply() {
 
 void Link::ScheduleTimer() {
   const int64_t deadline = pump_.deadline_ms();
-  if (deadline == stream::Source::kNever) return;
+  if (deadline == stream::kNever) return;
   const int64_t due = std::max(deadline - clock_offset_ms_, agenda_.now_ms() + 1);
   if (timer_ms_ > agenda_.now_ms() && timer_ms_ <= due) return;
   timer_ms_ = due;

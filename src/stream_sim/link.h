@@ -141,7 +141,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   bool request_open_ = false;
   bool asks_snapshot_ = false;
   int64_t replies_sent_ = 0;
-  int64_t server_due_ms_ = stream::Source::kNever;
+  int64_t server_due_ms_ = stream::kNever;
   std::set<std::pair<int, uint64_t>> oversize_;  // (life, sequence number)
   int64_t last_reply_ms_ = 0;
   std::deque<ReplyMessage> replies_;
@@ -153,7 +153,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   std::array<Frame, 4> received_frames_;
 
   bool woken_ = false;
-  int64_t timer_ms_ = stream::Source::kNever;
+  int64_t timer_ms_ = stream::kNever;
   Follower follower_;
   stream::SourcePump pump_;
 };

@@ -6,6 +6,12 @@ SPDX-License-Identifier: Apache-2.0
 """
 
 SOURCE = "src/stream/follow/source.cc"
+SOURCE_H = "src/stream/follow/source.h"
+REPLIES = "src/stream/follow/source_replies.cc"
+COPY = "src/stream/follow/source_replica.cc"
+REQUESTS = "src/stream/follow/source_requests.cc"
+PACER = "src/stream/follow/request_pacer.h"
+PUBLISHER_FACTS = "src/stream/follow/known_publisher.h"
 PUMP = "src/stream/follow/source_pump.cc"
 CORE = "src/stream/publish/publisher_core.cc"
 SCHEDULER = "src/stream/publish/replay_scheduler.cc"
@@ -45,72 +51,76 @@ HTTP_TESTS = "http_test --gtest_filter="
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
 
 MUTATIONS = [
-    ("skip the overlap check", SOURCE,
+    ("skip the overlap check", REPLIES,
      """    case FingerprintWindow::Match::kOther:
       return BeginEpochAnew();
 """,
      """    case FingerprintWindow::Match::kOther:
-      unproven_ = false;
+      publisher_.proof.Give();
       request_.proven = true;
       return ApplyHeld();
 """),
-    ("trust END", SOURCE,
-     "  if (++tries_ < kMaxTries) return;\n  tries_ = 0;\n",
-     "  next_ = hold_back_.first_seq().value_or(seen_next_);\n  if (++tries_ < kMaxTries) return;\n  tries_ = 0;\n"),
-    ("apply the overlap of a replay again", SOURCE,
+    ("trust END", COPY,
+     "  if (!pacer_.GiveUpHole(position_.next())) return;\n",
+     "  position_.Advance(hold_back_.first_seq().value_or(position_.seen_next()));\n"
+     "  if (!pacer_.GiveUpHole(position_.next())) return;\n"),
+    ("apply the overlap of a replay again", REPLIES,
      """    case FingerprintWindow::Match::kSame:
-      unproven_ = false;
+      publisher_.proof.Give();
 """,
      """    case FingerprintWindow::Match::kSame:
       sink_->Apply(Seq(batch.seq), batch.payload);
-      unproven_ = false;
+      publisher_.proof.Give();
 """),
     ("forget the group in a key", INDEX,
      """  const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
   const PlaceId place = OpenPlace(""",
      """  const uint8_t group = 0;
   const PlaceId place = OpenPlace("""),
-    ("miss the fence", SOURCE,
-     """  if (applied_) {
+    ("miss the fence", COPY,
+     """  if (replica_.applied()) {
     ++status_.resets;
     sink_->Reset(ResetReason::kRestart);
   }
 """, ""),
     ("trust a new connection", SOURCE,
-     "    if (next_ > 0) Unprove(SourceReason::kReconnected);\n", ""),
+     "    if (position_.next() > 0) Unprove(SourceReason::kReconnected);\n", ""),
     ("apply what is behind", SOURCE,
-     "  if (batch.seq < next_) return OnLiveOverlap(batch);\n",
-     "  if (batch.seq < next_) {\n    sink_->Apply(Seq(batch.seq), batch.payload);\n    return;\n  }\n"),
+     "  if (batch.seq < position_.next()) return OnLiveOverlap(batch);\n",
+     "  if (batch.seq < position_.next()) {\n    sink_->Apply(Seq(batch.seq), batch.payload);\n    return;\n  }\n"),
     ("keep what the old connection brought", SOURCE,
      """  // The held batches may belong to an ended epoch. If they do not, a replay returns them again.
   hold_back_.Clear();
 """, ""),
-    ("do not renew the connection", SOURCE, "  connected_ = false;\n  network_.RenewLive();\n", "  OnConnected(now_ms_);\n"),
-    ("ignore the epoch of a status", SOURCE,
-     "  const bool other = epoch_ ? *epoch_ != status.epoch : next_ > 0 && status.next_seq < next_;\n",
+    ("do not renew the connection", COPY, "  connection_.Lose();\n  network_.RenewLive();\n", "  OnConnected(now_ms_);\n"),
+    ("ignore the epoch of a status", REPLIES,
+     "  const bool other = publisher_.Replaces(status, position_.next());\n",
      "  const bool other = false;\n"),
-    ("believe a connection that is older than the publisher", SOURCE,
-     "  return epoch_at_connect_ == status.epoch;\n",
-     "  return epoch_at_connect_ || !status.places.empty() || true;\n", SOURCE_TESTS),
-    ("ignore the epoch of a snapshot", SOURCE,
-     "  if (epoch_ ? *epoch_ != status->epoch : !IsOfConnection(*status)) return BeginEpochAnew();\n", ""),
+    ("believe a connection that is older than the publisher", PUBLISHER_FACTS,
+     "    return epoch_at_connect == status.epoch;\n",
+     "    return epoch_at_connect || !status.places.empty() || true;\n", SOURCE_TESTS),
+    ("ignore the epoch of a snapshot", REPLIES,
+     """  if (publisher_.epoch ? *publisher_.epoch != status->epoch
+                       : !publisher_.IsPeerOfConnection(*status))
+    return BeginEpochAnew();
+""", ""),
     ("take a snapshot without comparing", REPLICA,
      "  if (!reader_.Finish(declared).ok() || index_.HiddenDigests(worker_) != declared) return false;\n",
      ""),
     ("add a snapshot to the one before", REPLICA,
      "  index_.BeginHidden(worker_);\n  reader_.Restart();\n", "  index_.BeginHidden(worker_);\n"),
-    ("go on after an undecodable batch", SOURCE,
+    ("go on after an undecodable batch", COPY,
      "  if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);\n", ""),
     ("ignore a clear", INDEX,
      "  ClearTier(worker, TierOf(event.medium));\n", "  (void)TierOf(event.medium);\n"),
-    ("lose batches without forgetting", SOURCE,
-     """    status_.lost += seq - next_;
+    ("lose batches without forgetting", COPY,
+     """    status_.lost += lost;
     ++status_.resets;
     sink_->Reset(reason);
-""", "    status_.lost += seq - next_;\n"),
-    ("say synced with batches missing", SOURCE, "  if (seq > 0) incomplete_ = true;\n", ""),
-    ("never probe", SOURCE,
-     "    const bool probe = probes() && now_ms >= probe_due_ms_;\n",
+""", "    status_.lost += lost;\n"),
+    ("say synced with batches missing", COPY, "  if (seq > 0) replica_.NoteMissing();\n", ""),
+    ("never probe", REQUESTS,
+     "    const bool probe = probes() && now_ms >= looks_.probe_due_ms();\n",
      "    const bool probe = false;\n"),
     ("never compare digests", REPLICA,
      "  return then.totals == status.Totals() ? DigestVerdict::kEqual : DigestVerdict::kDiffers;",
@@ -121,8 +131,8 @@ MUTATIONS = [
     ("hold back without bound", "src/stream/follow/hold_back.h",
      "    return held_.size() < max_batches_ && bytes <= max_bytes_ - bytes_;",
      "    return held_.size() < SIZE_MAX || bytes < max_batches_ + max_bytes_;"),
-    ("never find a source silent", SOURCE,
-     "  if (hears_silence() && now_ms >= last_sign_ms_ + limits_.stale_ms) stale_ = true;\n", ""),
+    ("never find a source silent", REQUESTS,
+     "  if (hears_silence()) connection_.CheckSilence(now_ms, limits_.stale_ms);\n", ""),
     ("let a run take closed blocks behind the sweep", "router/index/run_store.cc",
      "  DropClosed(number);\n", "", "router_index_test"),
     ("remember where a removal was beyond a store", "router/index/prefix_index.cc",
@@ -158,10 +168,10 @@ MUTATIONS = [
     ("take every batch for the remembered one", "src/stream/follow/fingerprint.cc",
      "  return entry.hash == Hash(batch.payload) ? Match::kSame : Match::kOther;",
      "  return Match::kSame;"),
-    ("do not advance over a snapshot", SOURCE,
-     "  next_ = status_.first_seq = status->next_seq;\n", "  status_.first_seq = status->next_seq;\n"),
+    ("do not advance over a snapshot", REPLIES,
+     "  position_.Advance(status->next_seq);\n", ""),
     ("keep replies of a connection that is over", SOURCE,
-     "  connected_ = false;\n  CloseRequest();\n  NoteState();\n", "  connected_ = false;\n  NoteState();\n",
+     "  connection_.Lose();\n  CloseRequest();\n  NoteState();\n", "  connection_.Lose();\n  NoteState();\n",
      SOURCE_TESTS),
     ("keep old digests after a reset", REPLICA,
      """  restart ? index_.RestartWorker(worker_) : index_.ClearWorker(worker_);
@@ -170,12 +180,11 @@ MUTATIONS = [
     ("read the ring from one too far", "src/stream/publish/replay_ring.cc",
      "  uint64_t seq = std::max(start, first_seq());\n",
      "  uint64_t seq = std::max(start, first_seq() + 1);\n"),
-    ("let a hole be filled by what came later", SOURCE,
-     "  while (!blocked()) {\n    const std::optional<HoldBack::Held> held = hold_back_.Take(next_);\n",
-     "  while (!blocked()) {\n    next_ = hold_back_.first_seq().value_or(next_);\n"
-     "    const std::optional<HoldBack::Held> held = hold_back_.Take(next_);\n"),
-    ("never ask again", SOURCE,
-     "  } else if (!request_.open() && connected_ && can_replay_) {\n",
+    ("let a hole be filled by what came later", COPY,
+     "  while (!blocked()) {\n",
+     "  while (!blocked()) {\n    position_.Advance(hold_back_.first_seq().value_or(position_.next()));\n"),
+    ("never ask again", REQUESTS,
+     "  } else if (!request_.open() && connection_.up() && can_replay_) {\n",
      "  } else if (false) {\n"),
     ("repair by adding alone", REPAIR,
      "        for (; held > kept; --held) surplus[place].block_hashes.push_back(hash);\n", "",
@@ -192,48 +201,50 @@ MUTATIONS = [
      "  return index_.Digests(worker_) == status.Totals();\n", "  return true;\n", REPLICA_TESTS),
     ("ask for the wrong buckets", "src/residency/extension.cc",
      "(i / kBucketsPerBit);\n", "(63 - i / kBucketsPerBit);\n", REPLICA_TESTS),
-    ("compare buckets before the state is as far", SOURCE,
-     "  if (request_.end && request_.end->next_seq == next_) return GoOnWithRepair();\n",
+    ("compare buckets before the state is as far", REQUESTS,
+     "  if (request_.end && request_.end->next_seq == position_.next()) return GoOnWithRepair();\n",
      "  if (request_.end) return GoOnWithRepair();\n"),
-    ("apply live batches while buckets are asked for", "src/stream/follow/source.h",
-     "(replace_ && !catches_up())", "(replace_ && repair_ == Repair::kNone)", SOURCE_TESTS),
-    ("never repair", SOURCE,
-     "  if (replace_ && epoch_ && sink_->Repairs()) repair_ = Repair::kCompare;\n", "", SIM_TESTS),
-    ("repair for an epoch that is over", SOURCE,
+    ("apply live batches while buckets are asked for", SOURCE_H,
+     "(replica_.replaced() && !catches_up())", "replica_.remedy() == Remedy::kReplaceAll", SOURCE_TESTS),
+    ("never repair", COPY,
+     "    replica_.SetRemedy(Remedy::kCompareBuckets);\n", "", SIM_TESTS),
+    ("repair for an epoch that is over", REPLIES,
      "  if (!TakeStatus(*status, /*proven=*/false)) return;\n  const bool usable =\n", "  const bool usable =\n",
      SOURCE_TESTS),
-    ("never quarantine", SOURCE,
+    ("never quarantine", COPY,
      "  quarantine_.Strike(why, now_ms_);\n", "  (void)why;\n", SOURCE_TESTS),
     ("leave quarantine with the first audit", "src/stream/follow/quarantine.h",
      "    if (strikes_ == 0 || now_ms < until_ms()) return;\n", "    if (strikes_ == 0) return;\n", SOURCE_TESTS),
-    ("audit all sources at once", SOURCE,
-     "  if (jitter_ == 0) return ms;\n", "  if (jitter_ != 1) return ms;\n", SOURCE_TESTS),
+    ("audit all sources at once", PACER,
+     "    if (jitter_ == 0) return ms;\n", "    if (jitter_ != 1) return ms;\n", SOURCE_TESTS),
     ("audit what leaves stores out", REPLICA,
      " || left_out_) {\n", ") {\n", REPLICA_TESTS),
-    ("audit again at once what cannot be audited", SOURCE,
-     "  audit_due_ms_ = now_ms_ + Jittered(limits_.audit_interval_ms);\n}\n", "}\n"),
-    ("wait for replies that cannot come", SOURCE,
-     "  const bool given_up = over.cut && cuts_ >= kMaxTries;\n", "  const bool given_up = over.cut && cuts_ < 0;\n",
+    ("audit again at once what cannot be audited", REQUESTS,
+     "  looks_.NoteProbe(now_ms_);\n  ScheduleAudit();\n", "  looks_.NoteProbe(now_ms_);\n"),
+    ("wait for replies that cannot come", REQUESTS,
+     "  const bool given_up = over.cut && pacer_.cuts() >= RequestPacer::kMaxTries;\n",
+     "  const bool given_up = over.cut && pacer_.cuts() < 0;\n",
      SOURCE_TESTS),
-    ("trust the connection of who forgot the extension", SOURCE,
-     "    asked_ = true;\n    return BeginEpochAnew();\n",
-     "    asked_ = true;\n    if (epoch_) return BeginEpochAnew();\n", SOURCE_TESTS),
+    ("trust the connection of who forgot the extension", REPLIES,
+     "    publisher_.asked = true;\n    return BeginEpochAnew();\n",
+     "    publisher_.asked = true;\n    if (publisher_.epoch) return BeginEpochAnew();\n", SOURCE_TESTS),
     ("keep what an answer without an end brought", "src/stream/follow/hold_back.cc",
      "  for (auto it = held_.begin(); unproven_ > 0;) {\n",
      "  for (auto it = held_.begin(); unproven_ > held_.size();) {\n", SOURCE_TESTS),
-    ("replay out of turn", SOURCE,
-     "  if (ask != Ask::kStatus && !network_.TakeTurn()) {\n", "  if (false) {\n"),
-    ("sleep through a turn", SOURCE,
-     "  SendRequest(request_.ask);\n  NoteState();\n", "  NoteState();\n"),
-    ("believe in numbers that nobody can replay", SOURCE,
-     "    if (!can_replay_) {\n      SkipTo(", "    if (!can_replay_) {\n      if (applied_ && !unproven_) {\n"
-     "        next_ = hold_back_.first_seq().value_or(next_);\n        seen_next_ = std::max(seen_next_, next_);\n"
+    ("replay out of turn", REQUESTS,
+     "  if (kind != Kind::kStatus && !network_.TakeTurn()) {\n", "  if (false) {\n"),
+    ("sleep through a turn", REQUESTS,
+     "  SendRequest(request_.kind);\n  NoteState();\n", "  NoteState();\n"),
+    ("believe in numbers that nobody can replay", REQUESTS,
+     "    if (!can_replay_) {\n      SkipTo(",
+     "    if (!can_replay_) {\n      if (replica_.applied() && !publisher_.proof.missing()) {\n"
+     "        position_.Advance(hold_back_.first_seq().value_or(position_.next()));\n"
      "        ApplyHeld();\n        continue;\n      }\n      SkipTo("),
     ("give a legacy snapshot another number", "src/stream/publish/replay_responder.cc",
      "    out.push_back({answer.snapshot->status.next_seq, parts[part]});\n",
      "    out.push_back({answer.snapshot->status.next_seq + 1, parts[part]});\n"),
-    ("ask without pause", SOURCE,
-     "  if (fruitless_ >= kMaxTries && now_ms_ < retry_due_ms_) return false;\n", "", SOURCE_TESTS),
+    ("ask without pause", PACER,
+     "    if (fruitless_ >= kMaxTries && now_ms < retry_due_ms_) return false;\n", "", SOURCE_TESTS),
     ("read a byte behind the end of a batch", READER,
      "  if (length > remaining()) return false;\n", "  if (length > remaining() + 1) return false;\n", "decode_fuzz"),
     ("take the smallest negative numbers for none", READER,
@@ -374,8 +385,8 @@ MUTATIONS = [
      "stranger_ = config_.bound;", "stranger_ = false;", "stream_subscriber_test"),
     ("bind again while the endpoint is taken", "src/stream/follow/source_link.cc",
      "  if (config_.bind) sub_.Close();\n", "", "stream_subscriber_test"),
-    ("wait for a publisher without a word", "src/stream/follow/source.cc",
-     "  if (!was_connected_ && !unheard_) due = std::min(due, unheard_due_ms_.value_or(kNever));\n", "", SOURCE_TESTS),
+    ("wait for a publisher without a word", REQUESTS,
+     "  due = std::min(due, connection_.unheard_at_ms());\n", "", SOURCE_TESTS),
     ("be certain of what was forgotten", "router/service/route/query.cc",
      "  return state != SourceState::kConnecting && state != SourceState::kCleared;\n",
      "  return state != SourceState::kConnecting;\n", "router_service_test"),
@@ -473,8 +484,8 @@ MUTATIONS = [
     ("take a clear of the GPU for one of all tiers", "router/service/ingest/source.cc",
      "  return std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {",
      "  return true || std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {", "router_service_test"),
-    ("stay degraded after a proof", "src/stream/follow/source.cc",
-     "  if (result == BatchResult::kComplete) incomplete_ = false;\n", "", SOURCE_TESTS),
+    ("stay degraded after a proof", COPY,
+     "  if (result == BatchResult::kComplete) replica_.NoteNothingMissing();\n", "", SOURCE_TESTS),
     ("come past a home twice", "router/index/locator_table.h", "      if (bucket_ == home_) Step();\n", "",
      "router_index_test --gtest_filter=LocatorTable*"),
     ("learn reuse from the blocks of a snapshot", "router/index/prefix_index.cc",
@@ -619,16 +630,17 @@ MUTATIONS = [
   }
   Settle();
 """),
-    ("skip to what is held without proof", SOURCE,
+    ("skip to what is held without proof", COPY,
      "  hold_back_.DropUnproven();\n  const bool skip", "  const bool skip"),
-    ("wait in quarantine for digests that cannot come", "src/stream/follow/source.h",
-     "return audits() && knows_state_;", "return audits();", SOURCE_TESTS),
+    ("wait in quarantine for digests that cannot come", SOURCE_H,
+     "return audits() && publisher_.gives_digests;", "return audits();", SOURCE_TESTS),
     ("publish in the layout of before 0.33", "include/kvcast/wire/wire.h", "kDefaultDialect = Dialect::kVllm12;",
      "kDefaultDialect = Dialect::kVllm10;", "wire_test --gtest_filter=GoldenBytes.*"),
-    ("stay in doubt without digests", "src/stream/follow/source.h",
-     "(doubtful_ || (incomplete_ && knows_state_))", "(doubtful_ || incomplete_) && knows_state_", SOURCE_TESTS),
-    ("ask a publisher without digests for snapshots", "src/stream/follow/source.h",
-     "(incomplete_ && knows_state_)", "incomplete_", SOURCE_TESTS),
+    ("stay in doubt without digests", SOURCE_H,
+     "(replica_.suspect() || (replica_.incomplete() && publisher_.gives_digests))",
+     "(replica_.suspect() || replica_.incomplete()) && publisher_.gives_digests", SOURCE_TESTS),
+    ("ask a publisher without digests for snapshots", SOURCE_H,
+     "(replica_.incomplete() && publisher_.gives_digests)", "replica_.incomplete()", SOURCE_TESTS),
     ("hide refused batches from the publisher's own reader", "src/stream/publish/replay_ring.cc",
      "limit, /*with_refused=*/true, out)", "limit, /*with_refused=*/false, out)"),
     ("take the mean of load rates", LOAD_RATE, "  median_ = *middle;\n",
@@ -744,7 +756,7 @@ MUTATIONS = [
      "  transport_.CloseRequest();\n"),
     ("overlook the end of a reply connection", PUMP,
      "      if (transport_.TakeReplyCut()) source_.OnReplyCut(now_ms);\n", ""),
-    ("apply held batches by recursion", SOURCE,
+    ("apply held batches by recursion", COPY,
      "  if (std::exchange(applies_held_, true)) return;\n", "  applies_held_ = true;\n", SOURCE_TESTS),
     # The publisher.
     ("spend two numbers on a heartbeat", CORE, "  ++heartbeats_;\n",

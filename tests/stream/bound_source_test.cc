@@ -1,4 +1,4 @@
-// Sources that bind: for publishers that connect.
+// Sources that bind, for publishers that connect to them.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ constexpr WorkerId kBound(0);
 struct BoundSource : ::testing::Test {
   BoundSource() { subscriber = Subscriber::Create({}).value(); }
 
-  // On a port that was free a moment ago.
+  // Adds the source on a port that a probe socket has just released.
   void Follow(const std::string& replay_endpoint = "") {
     Status added;
     for (int attempt = 0; attempt < 10; ++attempt) {
@@ -86,7 +86,8 @@ TEST_F(BoundSource, FollowsTheNextPublisherWhenTheFirstHasGone) {
   EXPECT_TRUE(Eventually([&] { return status().reconnects == 1; }));
 }
 
-// In every order of their messages the sink gets one of them until the next reset.
+// Any order of the messages is allowed, but between two resets the sink must get batches of only
+// one publisher.
 TEST_F(BoundSource, TwoPublishersAreNeverMixed) {
   Follow();
   {
@@ -125,7 +126,7 @@ TEST_F(BoundSource, StrangersChangeNothing) {
   }
   auto stranger = tools::ZmtpPeer::Connect(endpoint);
   ASSERT_TRUE(stranger.ok());
-  // A greeting with a security mechanism that there is not: the connection is closed.
+  // A greeting with an unknown security mechanism: the subscriber closes the connection.
   std::string greeting =
       "\xff" + std::string(8, '\0') + "\x7f\x03" + std::string(1, '\0') + "BOGUS";
   greeting.resize(64, '\0');

@@ -1,4 +1,4 @@
-// Recorded frames, replay exchanges and TCP bytes come out the same from our own stream.
+// Our own stream reproduces the recorded frames, replay exchanges and TCP bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "apps/conformance/conformance.h"
 

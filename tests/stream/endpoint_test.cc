@@ -48,7 +48,7 @@ TEST(NodeEndpoint, OnlyTheEndpointThatNamesNothingGetsAHost) {
   }
 }
 
-// Readers on other nodes connect to what the publisher says of itself.
+// Readers on other nodes connect to the endpoint that the publisher reports.
 TEST(NodeEndpoint, APublisherSaysItsAddressAndPort) {
   PublisherConfig config;
   config.endpoint = config.replay_endpoint = "tcp://*:0";

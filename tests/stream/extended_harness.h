@@ -1,4 +1,5 @@
-// A Source of a publisher that speaks KVX1, driven by hand: what it asks for and does, as text.
+// A Source that the test drives by hand. Its publisher supports KVX1. The harness records the
+// requests and actions of the Source as text.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +17,6 @@ namespace kvcast::stream {
 
 using residency::ExtensionRequest;
 using residency::Verb;
-using Texts = std::vector<std::string>;
 
 class ExtendedHarness : public ::testing::Test, private ReplicaSink, private SourceNetwork {
  protected:
@@ -30,7 +30,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     limits.jitter_seed = jitter_seed;
     return limits;
   }
-  // nullopt: nothing, or a plain request.
+  // The extension request since the last call. nullopt: no request, or a plain request.
   std::optional<ExtensionRequest> Asked() { return std::exchange(asked, std::nullopt); }
   std::optional<Verb> AskedVerb() {
     const auto request = Asked();
@@ -48,7 +48,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     const std::vector<uint8_t> payload = residency::EncodeStatus(status);
     source.OnReply({ReplyKind::kEnd, {kEndSeq, payload}}, now_ms);
   }
-  // Of a publisher that has lost its own state.
+  // The end of an answer of a publisher that lost its own state.
   void EndWithoutDigests(uint64_t next_seq, uint64_t epoch = 1) {
     PublisherStatus status;
     status.epoch.low = epoch;
@@ -64,7 +64,7 @@ class ExtendedHarness : public ::testing::Test, private ReplicaSink, private Sou
     const Bytes payload = TestPayload(seq, life);
     source.OnLive({seq, payload}, now_ms);
   }
-  // Connected twice: the second connection is known to be the publisher's.
+  // Connects twice: the Source trusts that the second connection is the publisher's.
   void Join(uint64_t next_seq, uint64_t first_held = 0, uint64_t epoch = 1) {
     source.OnConnected(now_ms);
     End(next_seq, epoch, first_held);

@@ -1,4 +1,4 @@
-// Frames of live messages, requests and replies: what is accepted and what is not.
+// Frames of live messages, requests and replies: which frames are accepted, and which are rejected.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/net/frames.h"
 
@@ -10,7 +10,7 @@
 namespace kvcast::stream {
 namespace {
 
-// Frames over texts that live as long as this object.
+// Frames over texts. The object owns the texts.
 class FramesOf {
  public:
   FramesOf(std::initializer_list<std::string> texts) : texts_(texts) {

@@ -1,4 +1,4 @@
-// What tests say and hear as a bare ZMTP peer.
+// Helpers to send and receive as a bare ZMTP peer.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

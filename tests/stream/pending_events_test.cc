@@ -1,4 +1,4 @@
-// When events that wait for a batch are published without one. Time is what the test says.
+// When waiting events are published although no batch follows. The test passes the time.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/pending_events.h"
 

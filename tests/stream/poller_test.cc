@@ -1,4 +1,4 @@
-// The poller names what is ready, and nothing else.
+// The poller sets the flag of each ready socket, and no other flag.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/net/poller.h"
 
@@ -14,7 +14,7 @@
 namespace kvcast::stream {
 namespace {
 
-// Two ends of a connection.
+// The two ends of a connection.
 struct Pair {
   explicit Pair(const std::shared_ptr<Context>& context)
       : near(Socket::Create(context, ZMQ_PAIR).value()),
@@ -46,7 +46,7 @@ TEST_F(PollerTest, EverySocketsWordIsKeptAndNoOthers) {
   bool silent_ready = false;
   const auto first = poller_->Add(talks.near, &talks_ready).value();
   const auto second = poller_->Add(silent.near, &silent_ready).value();
-  // Both hear of their connections first.
+  // Both sockets must process the events of their own connection first.
   for (size_t words = 0; words < 100;) {
     talks.Say(1);
     for (size_t heard = 0; heard == 0; words += heard) {

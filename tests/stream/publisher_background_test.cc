@@ -1,4 +1,4 @@
-// A publisher's threads do not interrupt the one that publishes.
+// The publisher's own threads do not interrupt the thread that publishes.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -14,7 +14,7 @@
 namespace kvcast {
 namespace {
 
-// By thread.
+// Scheduling policy by thread id.
 std::map<int, int> Policies() {
   std::map<int, int> policies;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -33,7 +33,7 @@ TEST(PublisherBackground, AllThreadsOfAPublisherGiveWay) {
   const auto publisher =
       Publisher::Create({.endpoint = "tcp://127.0.0.1:0", .replay_endpoint = "tcp://127.0.0.1:0"});
   ASSERT_TRUE(publisher.ok());
-  // Its own threads change their policy themselves, as the first thing.
+  // Each thread of the publisher sets its policy itself when it starts.
   const auto own = [&before] {
     std::map<int, int> policies = Policies();
     for (const auto& [thread, policy] : before) policies.erase(thread);
@@ -46,7 +46,7 @@ TEST(PublisherBackground, AllThreadsOfAPublisherGiveWay) {
     return true;
   };
   EXPECT_TRUE(stream::Eventually(all_give_way));
-  // Sending, replay, state, and two of ZeroMQ.
+  // The threads for sending, replay and state, and two threads of ZeroMQ.
   EXPECT_EQ(own().size(), 5u);
   EXPECT_EQ(sched_getscheduler(0), SCHED_OTHER);
 }
@@ -61,7 +61,7 @@ TEST(PublisherBackground, SharedThreadsAreThereOnce) {
   EXPECT_EQ(Policies().size(), with_one);
   config.shares_threads = false;
   const auto alone = Publisher::Create(config);
-  EXPECT_EQ(Policies().size(), with_one + 3);  // its sending one and two of ZeroMQ
+  EXPECT_EQ(Policies().size(), with_one + 3);  // one sending thread, two ZeroMQ threads
 }
 
 }  // namespace

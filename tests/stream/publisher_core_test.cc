@@ -1,4 +1,4 @@
-// The publisher's logic by hand: numbers, pending events, heartbeats, with a clock that is set.
+// PublisherCore without threads: numbers, pending events, heartbeats. The test sets the clock.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/publisher_core.h"
 
@@ -31,7 +31,7 @@ class PublisherCoreTest : public ::testing::Test {
     core.Tick();
   }
   uint64_t next_seq() const { return core.ring().next_seq(); }
-  // The batch of this number, decoded.
+  // The decoded batch of this number.
   EventBatch Held(uint64_t seq) {
     std::vector<RingEntry> entries;
     core.ring().Read(seq, seq + 1, 1, entries);
@@ -53,7 +53,7 @@ TEST_F(PublisherCoreTest, NoHeartbeatBeforeTheFirstBatch) {
 
 TEST_F(PublisherCoreTest, AHeartbeatContinuesTheTimeOfTheBatches) {
   ASSERT_TRUE(core.Publish(BatchOf(100, 1)).ok());
-  TickAt(5020);  // sees the batch
+  TickAt(5020);  // the core notices the batch
   TickAt(6019);
   EXPECT_EQ(next_seq(), 1u);
   TickAt(6020);

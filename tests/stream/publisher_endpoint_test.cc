@@ -1,4 +1,4 @@
-// Where a publisher listens, and how it says that it cannot.
+// The endpoints on which a publisher listens, and the errors if it cannot listen.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

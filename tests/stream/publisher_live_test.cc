@@ -1,4 +1,4 @@
-// What a subscriber of our publisher receives, and what the publisher's caller may rely on.
+// Live messages of our publisher, and the guarantees for its caller.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ namespace {
 
 using tools::ZmtpPeer;
 
-// A subscription that is known to have arrived.
+// Subscribes, and waits until the publisher has received the subscription.
 ZmtpPeer Subscribe(const Publisher& publisher, const std::string& topic) {
   Result<ZmtpPeer> peer = ZmtpPeer::Connect(publisher.endpoint());
   EXPECT_TRUE(peer.ok()) << peer.status().ToString();
@@ -80,14 +80,14 @@ TEST(PublisherLive, BatchWithoutRankGetsThePublishersRank) {
   }
 }
 
-// A batch that nothing can be written of.
+// A batch that cannot be encoded.
 EventBatch UnencodableBatch() {
   EventBatch batch = ClearBatch();
   batch.events.emplace_back(BlockStored{.medium = "\xff not text"});
   return batch;
 }
 
-// The events of a refused batch are lost to subscribers: they have to see a gap.
+// The events of a refused batch are lost to subscribers, so the subscribers must see a gap.
 TEST(PublisherLive, RefusedBatchUsesUpItsNumber) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   ZmtpPeer peer = Subscribe(*publisher, "");
@@ -103,8 +103,8 @@ TEST(PublisherLive, RefusedBatchUsesUpItsNumber) {
   EXPECT_EQ(publisher->counters().live_dropped, 0u);
 }
 
-// A gap at the end shows by the next batch. Where none comes, that is a heartbeat, also before any
-// other batch.
+// A subscriber sees a gap at the end of the stream only with the next batch. If no batch follows, a
+// heartbeat must follow, even if the refused batch was the first batch.
 TEST(PublisherLive, HeartbeatFollowsARefusedBatch) {
   PublisherConfig config = TestPublisherConfig();
   config.heartbeat_ms = 1;
@@ -122,7 +122,7 @@ EventBatch Decoded(const std::string& payload) {
   return batch;
 }
 
-// An engine that is idle resets its cache: no step follows whose batch could take the event along.
+// An idle engine resets its cache. No later step publishes a batch that could carry the event.
 TEST(PublisherLive, AddedEventsAreSentThoughNoBatchFollows) {
   PublisherConfig config = TestPublisherConfig();
   config.heartbeat_ms = 0;

@@ -1,4 +1,4 @@
-// What a replay client of our publisher gets: the recorded protocol, without silent losses.
+// Answers of our publisher to a replay client: the recorded protocol, without silent losses.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -120,7 +120,7 @@ TEST(PublisherReplay, ClientThatDoesNotReadIsPausedAndLosesNothing) {
   Request(stalled, 0);
   Request(reading, 0);
   ExpectReplay(reading, 0, kBatches, kSize);
-  // The rest is bounded by the credit and by what TCP itself buffers.
+  // The batches sent to the stalled client are bounded by its credit and by the TCP buffers.
   EXPECT_LT(publisher->counters().replay_batches, 2 * kBatches);
   ExpectReplay(stalled, 0, kBatches, kSize);
   EXPECT_EQ(publisher->counters().replay_batches, 2 * kBatches);

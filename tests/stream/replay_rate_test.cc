@@ -8,7 +8,8 @@ namespace {
 
 constexpr int64_t kSecond = 1000000;
 
-// How many of size `tokens` pass between `begin_us` and `end_us`, taken as soon as they may be.
+// Number of items of cost `tokens` that pass from `begin_us` to `end_us`, if each is taken as early
+// as allowed.
 int64_t Passed(TokenBucket& bucket, double tokens, int64_t begin_us, int64_t end_us) {
   int64_t count = 0;
   for (int64_t now = begin_us; now < end_us; now = std::max(now, bucket.ReadyAt(now))) {

@@ -1,4 +1,4 @@
-// The ring numbers batches, keeps the newest within its bounds and hands each to the sender once.
+// The ring numbers batches, keeps the newest within its bounds, and passes each to the sender once.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/replay_ring.h"
 
@@ -224,7 +224,7 @@ TEST(ReplayRing, ProducersSenderAndReadersDoNotDisturbEachOther) {
   constexpr uint64_t kBatches = 4000;
   ReplayRing ring(2 * kBatches, SIZE_MAX, Dialect::kVllm8);
   std::vector<RingEntry> taken;
-  std::vector<double> ts_of(2 * kBatches);  // by number
+  std::vector<double> ts_of(2 * kBatches);  // by sequence number
   std::atomic<bool> ended = false;
   const auto produce = [&](double ts) {
     for (uint64_t i = 0; i < kBatches; ++i, ++ts) {

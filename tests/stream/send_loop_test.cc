@@ -1,4 +1,4 @@
-// What is published is sent soon, also after a silence, and a silent loop does nothing.
+// A published batch is sent soon, also after a silence. A loop without batches does not run.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/send_loop.h"
 
@@ -34,7 +34,7 @@ TEST(NapPlan, NapsGrowUntilItSleeps) {
   EXPECT_EQ(plan.Next(true), microseconds(100));
 }
 
-// A ring, the socket that it goes to, and a subscriber.
+// A ring, the socket to which its batches are sent, and a subscriber.
 class Outlet {
  public:
   explicit Outlet(const std::string& name, const std::shared_ptr<Context>& context)
@@ -49,7 +49,7 @@ class Outlet {
     ring_.Append(EventBatch());
     loop.Notice();
   }
-  // How many messages have come since the start.
+  // Number of messages received since the start.
   size_t Received() {
     for (Multipart message; sub_.Receive(message) != RecvResult::kNone;) ++received_;
     return received_;
@@ -95,7 +95,8 @@ TEST(SendLoop, SleepsWhenNothingIsPublished) {
   SendLoop loop;
   Outlet outlet("outlet", context);
   loop.Add(outlet.sender());
-  // Naps would be a thousand. On a busy machine it falls asleep later.
+  // Naps would cause about 1000 context switches. On a busy machine the loop falls asleep later, so
+  // the check is repeated.
   EXPECT_TRUE(Eventually([] {
     const int64_t before = ContextSwitches();
     std::this_thread::sleep_for(kLongSilence);
@@ -104,7 +105,7 @@ TEST(SendLoop, SleepsWhenNothingIsPublished) {
   loop.Remove(outlet.sender());
 }
 
-// The moment at which it falls asleep is the one to miss a batch in.
+// A batch that is published at the moment when the loop falls asleep must not be missed.
 TEST(SendLoop, MissesNothingWhileItFallsAsleep) {
   const auto context = Context::Create();
   SendLoop loop;

@@ -1,4 +1,4 @@
-// Audits: when they come, and what becomes of a source that fails them again and again.
+// Audits: their times, and the quarantine of a source that fails them repeatedly.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -13,7 +13,7 @@ class SourceAudit : public ExtendedHarness {
  protected:
   SourceAudit() : ExtendedHarness(/*can_repair=*/true) {}
 
-  // The next audit is answered, with batches 0 to seq - 1 applied.
+  // Runs the next audit with the result `says`. Batches 0 to seq - 1 are applied.
   void Audit(DigestVerdict says, uint64_t seq = 1) {
     verdict = says;
     now_ms += Limits().audit_interval_ms;
@@ -22,7 +22,7 @@ class SourceAudit : public ExtendedHarness {
     End(seq);
     verdict = DigestVerdict::kEqual;
   }
-  // The audit finds a difference, and it is repaired.
+  // The audit finds a difference, and the difference is repaired.
   void FailAudit() {
     Audit(DigestVerdict::kDiffers);
     differing = 1;
@@ -92,7 +92,7 @@ TEST_F(SourceAudit, SnapshotsThatAreAlwaysRefusedAreTriedMoreAndMoreRarely) {
       begun_ms.push_back(now_ms);
       End(1);
     }
-    // Other requests: a status says that nothing is new.
+    // Other requests: a status reports that there is no new batch.
     now_ms = std::max(now_ms, source.deadline_ms());
     source.OnTimer(now_ms);
     if (asked && asked->verb == Verb::kStatus) {
@@ -100,8 +100,8 @@ TEST_F(SourceAudit, SnapshotsThatAreAlwaysRefusedAreTriedMoreAndMoreRarely) {
       End(1);
     }
   }
-  // Three tries each time; the contradiction was a strike too.
-  EXPECT_GE(begun_ms[3] - begun_ms[2], Source::kSnapshotPauseMs);
+  // Each round has three tries. The contradiction counted as a failure too.
+  EXPECT_GE(begun_ms[3] - begun_ms[2], RequestPacer::kSnapshotPauseMs);
   EXPECT_LT(begun_ms[3] - begun_ms[2], Quarantine::kMinMs);
   EXPECT_EQ(state(), SourceState::kQuarantined);
   EXPECT_GE(begun_ms[6] - begun_ms[5], Quarantine::kMinMs);
@@ -128,7 +128,7 @@ TEST_F(SourceAudit, WhoCannotBeAuditedIsReleasedInTime) {
   EXPECT_EQ(state(), SourceState::kCleared);
 }
 
-// A hole at the very beginning keeps the source from joining: nothing can be audited yet.
+// A hole at number 0 keeps the source from joining, so no audit is possible yet.
 TEST_F(SourceAudit, AnAuditThatCannotBeMadeIsNotDueAgainAtOnce) {
   Join(3);
   now_ms += 2 * Limits().audit_interval_ms;
@@ -138,7 +138,7 @@ TEST_F(SourceAudit, AnAuditThatCannotBeMadeIsNotDueAgainAtOnce) {
     const auto verb = AskedVerb();
     if (!verb) continue;
     ++requests;
-    if (verb == Verb::kReplay) Reply(1);  // and never 0
+    if (verb == Verb::kReplay) Reply(1);  // never batch 0
     verb == Verb::kStatus ? End(3) : source.OnReplyCut(now_ms);
   }
   EXPECT_LE(requests, 40);
@@ -155,7 +155,7 @@ TEST(SourceAuditTimes, ThoseOfManySourcesDoNotFallTogether) {
         const int64_t joined_ms = now_ms;
         for (uint64_t seq = 0;; ++seq) {
           now_ms += 100;
-          Live(seq);  // no probes
+          Live(seq);  // live batches, so that no probe is sent
           source.OnTimer(now_ms);
           if (Asked()) return now_ms - joined_ms;
         }

@@ -1,4 +1,4 @@
-// Answers whose connection ends before END: some batch may never come.
+// Answers whose connection ends before END. It may be impossible to send one of the batches.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 namespace kvcast::stream {
 namespace {
 
-// Until the request that was cut is made again; how long that took.
+// Waits until the cut request is repeated. Returns the time that this took.
 int64_t WaitForRequest(SourceHarness& source) {
   const int64_t since = source.now_ms;
   while (!source.TakeRequest()) source.WaitUntilDue();
@@ -20,9 +20,9 @@ TEST(SourceCut, IsAskedAgainSoonAndThenLater) {
   source.Live(5);
   EXPECT_EQ(source.TakeRequest(), 2u);
   source.Cut();
-  EXPECT_EQ(WaitForRequest(source), Source::kMinRetryMs);
+  EXPECT_EQ(WaitForRequest(source), RequestPacer::kMinRetryMs);
   source.Cut();
-  EXPECT_EQ(WaitForRequest(source), 2 * Source::kMinRetryMs);
+  EXPECT_EQ(WaitForRequest(source), 2 * RequestPacer::kMinRetryMs);
   EXPECT_EQ(source.state(), SourceState::kGap);
 }
 
@@ -43,14 +43,14 @@ TEST(SourceCut, AReplyAfterTheCutDoesNotPutTheNextRequestOff) {
   source.TakeRequest();
   source.Cut();
   source.Reply(2);
-  EXPECT_EQ(WaitForRequest(source), Source::kMinRetryMs);
+  EXPECT_EQ(WaitForRequest(source), RequestPacer::kMinRetryMs);
 }
 
 TEST(SourceCut, AHoleThatCannotBeSentIsLeftBehind) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Live(4);
-  for (int i = 0; i < Source::kMaxTries; ++i) {
+  for (int i = 0; i < RequestPacer::kMaxTries; ++i) {
     source.Reply(2);
     source.Cut();
     source.WaitUntilDue();
@@ -59,14 +59,14 @@ TEST(SourceCut, AHoleThatCannotBeSentIsLeftBehind) {
   EXPECT_EQ(source.state(), SourceState::kCleared);
 }
 
-// The batch that cannot come is the newest: nothing else says that it is there.
+// The batch that cannot be sent is the newest. Nothing else shows that it exists.
 TEST(SourceCut, ATailThatCannotBeSentIsNoSyncedState) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Disconnect();
   source.Connect();
   source.TakeRequest();
-  for (int i = 0; i < Source::kMaxTries; ++i) {
+  for (int i = 0; i < RequestPacer::kMaxTries; ++i) {
     EXPECT_NE(source.state(), SourceState::kSynced) << i;
     source.Reply(2);
     source.Cut();
@@ -75,11 +75,11 @@ TEST(SourceCut, ATailThatCannotBeSentIsNoSyncedState) {
   }
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches"}));
   EXPECT_EQ(source.state(), SourceState::kCleared);
-  // It is not asked for ever.
+  // The requests end.
   source.TakeRequest();
   EXPECT_FALSE(source.replay_open());
   source.Live(4);
-  for (int i = 0; i < Source::kMaxTries; ++i) {
+  for (int i = 0; i < RequestPacer::kMaxTries; ++i) {
     source.Cut();
     source.WaitUntilDue();
   }
@@ -90,7 +90,7 @@ TEST(SourceCut, ATailThatCannotBeSentIsNoSyncedState) {
 TEST(SourceCut, AFirstBatchThatCannotBeSentIsNoSyncedState) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
-  for (int i = 0; i < Source::kMaxTries; ++i) {
+  for (int i = 0; i < RequestPacer::kMaxTries; ++i) {
     EXPECT_EQ(source.state(), SourceState::kBootstrap) << i;
     source.Cut();
     source.WaitUntilDue();

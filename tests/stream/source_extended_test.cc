@@ -1,5 +1,5 @@
-// Sources of publishers that speak KVX1: epochs instead of guesses, snapshots instead of clears,
-// digests against what sequence numbers do not show.
+// Sources of publishers that support KVX1: epochs identify the publisher, snapshots replace clears,
+// and digests find the damage that sequence numbers do not show.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -85,13 +85,13 @@ TEST_F(SourceExtended, AnotherEpochIsFenced) {
   Live(0);
   source.OnDisconnected();
   source.OnConnected(now_ms);
-  Live(1, 1);  // would fit
+  Live(1, 1);  // the number would fit
   End(2, /*epoch=*/2);
   EXPECT_EQ(Log(), (Texts{"0.0", "reset restart"}));
   EXPECT_EQ(renewals, 1);
 }
 
-// It could be one of another publisher: only its end would tell.
+// The answer may be of another publisher: only its end identifies the publisher.
 TEST_F(SourceExtended, AnAnswerWithoutItsEndIsNotGoneOnWith) {
   JoinEmpty();
   Live(0);
@@ -168,13 +168,13 @@ TEST_F(SourceExtended, ThreeFailedSnapshotsForgetAndTryLater) {
   Live(0);
   source.OnContradiction(now_ms);
   commits = false;
-  for (int i = 0; i < Source::kMaxTries; ++i) End(1);
+  for (int i = 0; i < RequestPacer::kMaxTries; ++i) End(1);
   EXPECT_EQ(Log(), (Texts{"0.0", "begin", "refuse", "drop", "begin", "refuse", "drop", "begin",
                           "refuse", "drop", "reset doubt"}));
   EXPECT_EQ(state(), SourceState::kCleared);
   commits = true;
   Asked();
-  now_ms += Source::kSnapshotPauseMs;
+  now_ms += RequestPacer::kSnapshotPauseMs;
   source.OnTimer(now_ms);
   EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
   End(1);
@@ -215,7 +215,7 @@ TEST_F(SourceExtended, TailThatAStatusTellsIsFetched) {
   Asked();
   End(3);
   EXPECT_EQ(state(), SourceState::kSynced) << "may be on its way";
-  now_ms += Source::kSettleMs;
+  now_ms += LookSchedule::kSettleMs;
   source.OnTimer(now_ms);
   EXPECT_EQ(state(), SourceState::kGap);
   EXPECT_EQ(AskedVerb(), Verb::kReplay);
@@ -265,10 +265,10 @@ TEST_F(SourceExtended, RequestsThatBringNothingAreMadeAtGrowingIntervals) {
   EXPECT_EQ(asked_ms, want);
 }
 
-// No state was ever there to audit, so no audit can have been made.
+// The source never had a state that could be audited, so an audit must not be due.
 TEST_F(SourceExtended, WhoWaitsToAskAgainBeforeTheFirstStateIsNotAuditedAllTheWhile) {
   Join(10);
-  for (uint64_t timeouts = 0; timeouts < Source::kMaxTries; ++timeouts) {
+  for (uint64_t timeouts = 0; timeouts < RequestPacer::kMaxTries; ++timeouts) {
     EXPECT_EQ(AskedVerb(), Verb::kReplay) << timeouts;
     while (source.status(now_ms).replay_timeouts == timeouts) WaitUntilDue();
   }
@@ -280,18 +280,18 @@ TEST_F(SourceExtended, WhoWaitsToAskAgainBeforeTheFirstStateIsNotAuditedAllTheWh
   source.OnTimer(now_ms);
   EXPECT_FALSE(Asked()) << "before the retry is due";
   const int64_t since_ms = now_ms;
-  while (!asked && source.deadline_ms() < Source::kNever) WaitUntilDue();
+  while (!asked && source.deadline_ms() < kNever) WaitUntilDue();
   EXPECT_EQ(AskedVerb(), Verb::kSnapshot);
-  EXPECT_EQ(now_ms - since_ms, 2 * Source::kMinRetryMs);
+  EXPECT_EQ(now_ms - since_ms, 2 * RequestPacer::kMinRetryMs);
 }
 
-// Requests that time out make those behind them rarer, so that live batches come in between.
+// Each timeout delays the next request further, so live batches arrive between the requests.
 TEST_F(SourceExtended, AHoleIsGivenUpThoughBatchesComeBetweenTheRequests) {
   JoinEmpty();
   Live(0);
   source.OnDisconnected();
   source.OnConnected(now_ms);
-  while (source.status(now_ms).replay_timeouts <= Source::kMaxTries) WaitUntilDue();
+  while (source.status(now_ms).replay_timeouts <= RequestPacer::kMaxTries) WaitUntilDue();
   ASSERT_EQ(AskedVerb(), Verb::kStatus);
   Live(2);
   uint64_t next_seq = 3;
@@ -300,7 +300,8 @@ TEST_F(SourceExtended, AHoleIsGivenUpThoughBatchesComeBetweenTheRequests) {
   for (std::optional<Verb> verb; verb != Verb::kSnapshot; verb = AskedVerb()) {
     if (verb == Verb::kReplay) {
       ++replays;
-      for (uint64_t seq = 2; seq < next_seq; ++seq) Reply(seq);  // number 1 is of a refused batch
+      // Number 1 belongs to a refused batch.
+      for (uint64_t seq = 2; seq < next_seq; ++seq) Reply(seq);
       End(next_seq);
     } else {
       ASSERT_LT(next_seq, 30u) << "asked " << replays << " times";
@@ -309,13 +310,14 @@ TEST_F(SourceExtended, AHoleIsGivenUpThoughBatchesComeBetweenTheRequests) {
       source.OnTimer(now_ms);
     }
   }
-  EXPECT_EQ(replays, Source::kMaxTries);
+  EXPECT_EQ(replays, RequestPacer::kMaxTries);
   End(next_seq);
   EXPECT_EQ(Log(), (Texts{"0.0", "begin", "commit"}));
   EXPECT_EQ(state(), SourceState::kSynced);
 }
 
-// The publisher has lost its own state, and each further reset would lose later batches.
+// The publisher has lost its own state. Each further reset would drop batches that were applied
+// since the first reset.
 TEST_F(SourceExtended, APublisherWithoutDigestsIsAskedForOneSnapshot) {
   JoinEmpty();
   Live(0);
@@ -324,7 +326,7 @@ TEST_F(SourceExtended, APublisherWithoutDigestsIsAskedForOneSnapshot) {
   EndWithoutDigests(1);
   EXPECT_EQ(Log(), (Texts{"0.0", "begin", "drop", "reset lost_batches"}));
   Live(1);
-  const int64_t until_ms = now_ms + 10 * Source::kSnapshotPauseMs;
+  const int64_t until_ms = now_ms + 10 * RequestPacer::kSnapshotPauseMs;
   while (now_ms < until_ms) {
     now_ms = std::max(now_ms, source.deadline_ms());
     source.OnTimer(now_ms);
@@ -339,7 +341,7 @@ TEST_F(SourceExtended, APublisherWithoutDigestsIsAskedForOneSnapshot) {
   EXPECT_EQ(Log(), Texts{"reset doubt"}) << "a snapshot cannot come";
 }
 
-// The ring holds a batch that no connection survives: each answer ends before its status.
+// The ring holds a batch that ends each connection, so each answer ends before its status.
 TEST_F(SourceExtended, WithoutSnapshotsAnAnswerThatIsAlwaysCutOffIsLeftBehind) {
   source.OnConnected(now_ms);
   EndWithoutDigests(3);
@@ -414,7 +416,7 @@ TEST_F(SourceExtended, AuditWhoseAnswerIsCutOffIsPutOff) {
   Live(0);
   now_ms += Limits().audit_interval_ms;
   source.OnTimer(now_ms);
-  for (int i = 0; i < Source::kMaxTries; ++i) {
+  for (int i = 0; i < RequestPacer::kMaxTries; ++i) {
     EXPECT_EQ(AskedVerb(), Verb::kStatus) << i;
     source.OnReplyCut(now_ms);
     WaitUntilDue();

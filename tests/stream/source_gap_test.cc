@@ -1,4 +1,4 @@
-// A gap in the live stream: closed by replay, or given up honestly.
+// A gap in the live stream: the source closes it by replay, or reports the loss.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -36,11 +36,11 @@ TEST(SourceGap, ThatReplayCannotFillIsGivenUpAfterThreeTries) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(1);
   source.Live(2);
-  for (int attempt = 1; attempt <= Source::kMaxTries; ++attempt) {
+  for (int attempt = 1; attempt <= RequestPacer::kMaxTries; ++attempt) {
     EXPECT_EQ(source.TakeRequest(), 0u) << attempt;
     EXPECT_EQ(source.TakeDeliveries(), Texts{}) << attempt;
     source.Reply(0);
-    source.Reply(2);  // number 1 was spent on a batch that was never sent
+    source.Reply(2);  // number 1 belongs to a batch that was never sent
     source.End();
   }
   EXPECT_EQ(source.TakeRequest(), std::nullopt);
@@ -71,7 +71,7 @@ TEST(SourceGap, ProgressGrantsNewTries) {
   for (uint64_t seq = 1; seq < 9; ++seq) {
     source.Reply(seq - 1);
     source.Reply(seq);
-    source.End();  // a server that stops after each batch
+    source.End();  // the server stops after each batch
   }
   EXPECT_EQ(source.TakeDeliveries(), Batches(1, 10));
   EXPECT_EQ(source.state(), SourceState::kSynced);
@@ -82,7 +82,7 @@ TEST(SourceGap, TwoHolesAreGivenUpOneByOne) {
   source.JoinAndApply(1);
   source.Live(2);
   source.Live(4);
-  for (int attempt = 0; attempt < 2 * Source::kMaxTries; ++attempt) source.End();
+  for (int attempt = 0; attempt < 2 * RequestPacer::kMaxTries; ++attempt) source.End();
   EXPECT_EQ(source.TakeDeliveries(),
             (Texts{"reset lost_batches", "0.2", "reset lost_batches", "0.4"}));
   EXPECT_EQ(source.status().lost, 2u);
@@ -91,7 +91,7 @@ TEST(SourceGap, TwoHolesAreGivenUpOneByOne) {
 TEST(SourceGap, SeenOnlyInAReplayIsAHoleToo) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
-  for (int attempt = 0; attempt < Source::kMaxTries; ++attempt) {
+  for (int attempt = 0; attempt < RequestPacer::kMaxTries; ++attempt) {
     source.Reply(0);
     source.Reply(2);
     source.Reply(3);
@@ -114,9 +114,9 @@ TEST(SourceGap, UnansweredReplayIsGivenUpAfterThreeTimeouts) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
   source.Live(5);
-  source.WaitForTimeouts(Source::kMaxTries - 1);
+  source.WaitForTimeouts(RequestPacer::kMaxTries - 1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{});
-  source.WaitForTimeouts(Source::kMaxTries);
+  source.WaitForTimeouts(RequestPacer::kMaxTries);
   EXPECT_EQ(source.TakeDeliveries(), (Texts{"reset lost_batches", "0.5"}));
 }
 
@@ -126,7 +126,7 @@ TEST(SourceGap, FullHoldBackIsFetchedAgain) {
   SourceHarness source(/*can_replay=*/true, limits);
   source.JoinAndApply(1);
   for (uint64_t seq = 2; seq < 8; ++seq) source.Live(seq);
-  source.Replay(0, 4);  // the ring as it was when the first gap was seen
+  source.Replay(0, 4);  // the ring at the time of the first gap
   EXPECT_EQ(source.TakeDeliveries(), Batches(1, 4));
   EXPECT_EQ(source.state(), SourceState::kGap) << "numbers seen live are still missing";
   EXPECT_EQ(source.TakeRequest(), 3u);

@@ -1,4 +1,4 @@
-// A Source driven by hand: what it delivers and asks for, as text.
+// A Source that the test drives by hand. The harness records its deliveries and requests as text.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -16,7 +16,7 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
   explicit SourceHarness(bool can_replay, SourceLimits limits = {})
       : source_(limits, can_replay, *this, *this) {}
 
-  // Connects, is told that nothing was published yet, and applies 0..end-1 live.
+  // Connects, gets the answer that nothing was published yet, and applies 0..end-1 live.
   void JoinAndApply(uint64_t end) {
     Connect();
     if (TakeRequest()) End();
@@ -37,10 +37,10 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
     const Bytes payload = TestPayload(seq, epoch);
     source_.OnReply({ReplyKind::kBatch, {seq, payload}}, now_ms);
   }
-  // The connection that was to bring the replies ends.
+  // The connection of the open request ends.
   void Cut() { source_.OnReplyCut(now_ms); }
   void End() { source_.OnReply({ReplyKind::kEnd, {}}, now_ms); }
-  // The replies begin..end-1 and the end marker, as a ring that holds those gives them.
+  // The replies begin..end-1 and the end marker, as a ring that holds these batches sends them.
   void Replay(uint64_t begin, uint64_t end, int epoch = 0) {
     for (uint64_t seq = begin; seq < end; ++seq) Reply(seq, epoch);
     End();
@@ -51,17 +51,17 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
     source_.OnTimer(now_ms);
   }
 
-  // Nobody answers, until so many requests have timed out.
+  // No request is answered until `timeouts` requests have timed out.
   void WaitForTimeouts(uint64_t timeouts) {
     while (status().replay_timeouts < timeouts) WaitUntilDue();
   }
 
-  // Start of the request that was made since the last call, if any; the last of several.
+  // Start of the latest request since the last call; nullopt: no request.
   std::optional<uint64_t> TakeRequest() { return std::exchange(request_, std::nullopt); }
   std::vector<std::string> TakeDeliveries() { return std::exchange(deliveries_, {}); }
   SourceStatus status() const { return source_.status(now_ms); }
   SourceState state() const { return source_.status(now_ms).state; }
-  // How often the live connection had to be made anew since the last call.
+  // Number of renewals of the live connection since the last call.
   int TakeRenewals() { return std::exchange(renewals_, 0); }
   bool replay_open() const { return open_; }
   int64_t deadline_ms() const { return source_.deadline_ms(); }
@@ -92,7 +92,5 @@ class SourceHarness : private ReplicaSink, private SourceNetwork {
   int renewals_ = 0;
   Source source_;
 };
-
-using Texts = std::vector<std::string>;
 
 }  // namespace kvcast::stream

@@ -1,4 +1,5 @@
-// Joining a stream: subscribe first, then the history by replay, each batch once and in order.
+// Joining a stream: the source subscribes first, then gets the history by replay. Each batch is
+// applied once and in order.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -28,7 +29,7 @@ TEST(SourceJoin, WithoutAConnectionForTenSecondsIsUnheard) {
   EXPECT_EQ(source.state(), SourceState::kConnecting);
   EXPECT_EQ(source.status().reason, SourceReason::kUnheard);
   EXPECT_NE(SourceHint(source.status()).find("set bind=true"), std::string_view::npos);
-  EXPECT_EQ(source.deadline_ms(), Source::kNever);
+  EXPECT_EQ(source.deadline_ms(), kNever);
   source.Connect();
   EXPECT_EQ(source.status().reason, SourceReason::kJoining);
   source.Disconnect();
@@ -171,7 +172,7 @@ TEST(SourceJoin, LongReplayMayOverlapLongAgoLiveBatches) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
   for (uint64_t seq = 0; seq < 500; ++seq) source.Reply(seq);
-  source.Live(100);  // sent before the replay was asked for, read after it
+  source.Live(100);  // sent before the replay request, read after it
   for (uint64_t seq = 500; seq < 600; ++seq) source.Reply(seq);
   source.End();
   source.TakeRequest();
@@ -184,7 +185,8 @@ TEST(SourceJoin, LongReplayMayOverlapLongAgoLiveBatches) {
   EXPECT_EQ(source.status().resets, 0u);
 }
 
-// What was published while the new subscription was on its way is in neither.
+// A batch that was published while the new subscription was on its way is neither in the first
+// answer nor in the live stream.
 TEST(SourceJoin, ASecondLookComesSoonAfterEachConnection) {
   SourceHarness source(/*can_replay=*/true);
   source.JoinAndApply(3);
@@ -196,7 +198,7 @@ TEST(SourceJoin, ASecondLookComesSoonAfterEachConnection) {
     const int64_t since = source.now_ms;
     source.WaitUntilDue();
     EXPECT_EQ(source.TakeRequest(), 2u) << i;
-    EXPECT_EQ(source.now_ms - since, Source::kSettleMs) << i;
+    EXPECT_EQ(source.now_ms - since, LookSchedule::kSettleMs) << i;
     source.Replay(2, 3);
   }
 }

@@ -1,7 +1,7 @@
 // Random histories of one source against a model of publisher, network and replay server.
 //
-// Whatever is lost, delayed, restarted or overrun: batches of two lives are never mixed, none is
-// applied twice or out of order, and a source that says synced is.
+// With losses, delays, restarts and overruns: batches of two epochs are never mixed, no batch is
+// applied twice or out of order, and a source in state kSynced has all batches.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -17,8 +17,8 @@ namespace {
 
 struct Faults {
   int drop_live = 0;      // percent
-  int drop_reply = 0;     // percent of single replies, end markers too
-  int burn = 0;           // percent of numbers that are spent on nothing
+  int drop_reply = 0;     // percent of single replies and end markers
+  int burn = 0;           // percent of numbers without a batch
   int restart = 0;        // per mille of steps
   int reconnect = 0;      // per mille of steps
   size_t ring = 1000000;  // batches
@@ -32,7 +32,7 @@ struct Name {
   friend bool operator==(const Name&, const Name&) = default;
 };
 
-// Publisher, network and index around one Source. Everything random comes from one generator.
+// Publisher, network and index around one Source. All random values come from one generator.
 class World final : private ReplicaSink, private SourceNetwork {
  public:
   World(uint32_t seed, const Faults& faults)
@@ -44,15 +44,15 @@ class World final : private ReplicaSink, private SourceNetwork {
     for (int i = 0; i < steps && !failed(); ++i) Step();
   }
 
-  // Without further faults everything must come to rest.
+  // Without further faults, the source must reach a final state.
   void Settle() {
     faults_ = {.ring = faults_.ring};
     for (int round = 0; round < 40 && !failed(); ++round) {
       if (!live_up_) ConnectLive();
       while (Serve() || DeliverReply() || DeliverLive()) {
       }
-      now_ms_ = std::max(now_ms_,
-                         source_.deadline_ms() == Source::kNever ? now_ms_ : source_.deadline_ms());
+      now_ms_ =
+          std::max(now_ms_, source_.deadline_ms() == kNever ? now_ms_ : source_.deadline_ms());
       source_.OnTimer(now_ms_);
       CheckHonest();
     }
@@ -183,7 +183,8 @@ class World final : private ReplicaSink, private SourceNetwork {
     live_up_ = ended_ = false;
   }
 
-  // As a link does: what a connection brought before its end counts, what came after it does not.
+  // Same rule as SourceLink: messages from before the end of a connection count, messages from
+  // after the end do not.
   void DeliverEvents() {
     while (!events_.empty()) {
       const bool connected = events_.front();
@@ -205,7 +206,7 @@ class World final : private ReplicaSink, private SourceNetwork {
     return true;
   }
 
-  // The server answers with what its ring holds now.
+  // The server answers with the current batches of its ring.
   bool Serve() {
     if (!request_) return false;
     for (const uint64_t seq : ring_) {
@@ -229,7 +230,7 @@ class World final : private ReplicaSink, private SourceNetwork {
     return true;
   }
 
-  // Above the last number that a subscriber can ever see.
+  // One above the last number that a subscriber can see.
   uint64_t visible_end() const { return ring_.empty() ? 0 : ring_.back() + 1; }
 
   std::mt19937 random_;
@@ -243,7 +244,7 @@ class World final : private ReplicaSink, private SourceNetwork {
 
   bool live_up_ = false;
   bool ended_ = false;       // the subscriber knows that its connection has ended
-  std::deque<Name> live_;    // on the wire, in order
+  std::deque<Name> live_;    // sent but not received, in order
   std::deque<bool> events_;  // of the socket monitor: connected or disconnected
   std::optional<uint64_t> request_;
   std::deque<Name> replies_;

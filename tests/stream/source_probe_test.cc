@@ -1,4 +1,5 @@
-// A silent source is probed: a lost tail and a silent restart are found without further traffic.
+// A silent source is probed: the source finds a lost tail and a silent restart without further
+// messages.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -11,7 +12,7 @@ TEST(SourceProbe, SecondLookSoonAfterJoining) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
   source.Replay(0, 2);
-  EXPECT_EQ(source.deadline_ms(), source.now_ms + Source::kSettleMs);
+  EXPECT_EQ(source.deadline_ms(), source.now_ms + LookSchedule::kSettleMs);
   source.TakeRequest();
   source.WaitUntilDue();
   EXPECT_EQ(source.TakeRequest(), 1u);
@@ -80,7 +81,7 @@ TEST(SourceProbe, CanBeTurnedOff) {
   limits.probe_interval_ms = 0;
   SourceHarness source(/*can_replay=*/true, limits);
   source.JoinAndApply(3);
-  EXPECT_EQ(source.deadline_ms(), Source::kNever);
+  EXPECT_EQ(source.deadline_ms(), kNever);
 }
 
 }  // namespace

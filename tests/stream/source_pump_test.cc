@@ -1,4 +1,4 @@
-// The loop around a source, over a network by hand: in which order it looks at what.
+// The loop around a source, with a scripted network: the order in which it handles its inputs.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/follow/source_pump.h"
 
@@ -15,9 +15,7 @@
 namespace kvcast::stream {
 namespace {
 
-using Texts = std::vector<std::string>;
-
-// A network that records the requests. All its messages have arrived.
+// A network that records the requests. All its messages have already arrived.
 class ScriptedTransport final : public SourceTransport {
  public:
   bool OpenLive() override {
@@ -70,7 +68,7 @@ class SourcePumpTest : public ::testing::Test, private ReplicaSink {
       : pump({.limits = {}, .can_replay = true, .bound = bound, .messages_per_turn = 4}, network,
              turns, *this) {}
 
-  // Connected, and told that nothing was published before.
+  // Connects, and gets the answer that nothing was published before.
   void Join() {
     network.events = {LiveEvent::kConnected};
     pump.Work(1000);
@@ -112,7 +110,7 @@ TEST_F(SourcePumpTest, AFullTurnAsksForAnother) {
   network.live = {0, 1, 2, 3, 4};
   pump.Work(1000);
   EXPECT_EQ(applied.size(), 4u);
-  EXPECT_EQ(pump.deadline_ms(), Source::kAtOnce);
+  EXPECT_EQ(pump.deadline_ms(), kAtOnce);
   pump.Work(1000);
   EXPECT_EQ(applied.size(), 5u);
   EXPECT_GT(pump.deadline_ms(), 1000);

@@ -1,5 +1,5 @@
-// Repair of a state whose digest differs: only the buckets that differ are asked for, at numbers at
-// which both sides mean the same state; where that fails the whole state is.
+// Repair of a state whose digest differs. Both states are compared at the same sequence number, and
+// only the buckets that differ are requested. If the repair fails, the whole state is requested.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -12,7 +12,7 @@ class SourceRepair : public ExtendedHarness {
  protected:
   SourceRepair() : ExtendedHarness(/*can_repair=*/true) {}
 
-  // Batch 0 is applied, and an audit says that the state differs.
+  // Applies batch 0, and an audit reports that the state differs.
   void FindDamage() {
     JoinEmpty();
     Live(0);
@@ -26,7 +26,7 @@ class SourceRepair : public ExtendedHarness {
     ASSERT_EQ(reason(), SourceReason::kDigest);
     Log();
   }
-  // And what differs is known.
+  // Then the differing buckets are known.
   void FindBuckets() {
     FindDamage();
     differing = 6;
@@ -132,7 +132,7 @@ TEST_F(SourceRepair, PartsOfOtherBatchesThanTheEndAreNoRepair) {
 TEST_F(SourceRepair, WhatLiesBetweenAndNeverComesIsNotWaitedForLong) {
   FindDamage();
   End(3);
-  Live(2);  // and 1 is lost
+  Live(2);  // batch 1 is lost
   source.OnReplyCut(now_ms);
   now_ms += Limits().replay_timeout_ms;
   source.OnTimer(now_ms);

@@ -1,4 +1,4 @@
-// A restarted publisher: its batches are never mixed with those of the one before.
+// A restarted publisher: its batches are never mixed with the batches of the previous epoch.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -100,7 +100,7 @@ TEST(SourceRestart, ReconnectIsNotTrustedBeforeTheOverlap) {
   source.Connect();
   EXPECT_EQ(source.state(), SourceState::kSuspect);
   EXPECT_EQ(source.TakeRequest(), 2u);
-  source.Live(3, /*epoch=*/1);  // fits exactly, but is of another life
+  source.Live(3, /*epoch=*/1);  // the number fits exactly, but the epoch is another one
   EXPECT_EQ(source.TakeDeliveries(), Texts{});
   source.Reply(2, /*epoch=*/1);
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
@@ -126,7 +126,7 @@ TEST(SourceRestart, PublisherThatIsBehindIsANewOne) {
   source.JoinAndApply(3);
   source.Disconnect();
   source.Connect();
-  source.End();  // it has nothing from 2 on
+  source.End();  // the publisher has no batch from 2 on
   EXPECT_EQ(source.TakeDeliveries(), Texts{"reset restart"});
   source.Connect();
   EXPECT_EQ(source.TakeRequest(), 0u);
@@ -186,7 +186,7 @@ TEST(SourceRestart, EndsTheDegradedState) {
 TEST(SourceRestart, HeldBackBatchesOfTheOldLifeAreForgotten) {
   SourceHarness source(/*can_replay=*/true);
   source.Connect();
-  source.Live(5);  // joining: held back
+  source.Live(5);  // the source is joining, so it holds the batch back
   source.Disconnect();
   source.Connect();
   source.Replay(0, 5, /*epoch=*/1);

@@ -1,4 +1,4 @@
-// How deep the source's calls go: not as deep as batches are held back.
+// The stack depth of the source's calls does not depend on the number of held batches.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <pthread.h>
@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kStackBytes = 256 << 10;
 constexpr uint64_t kHeld = 8100;
 
-// A hole at number 0, and behind it batches of which nothing can be read: each one resets the
+// Number 0 is missing, and the held batches after it cannot be decoded. Each of them resets the
 // state.
 void* FillTheHole(void* status) {
   SourceHarness source(/*can_replay=*/true);

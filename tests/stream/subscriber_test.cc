@@ -1,4 +1,4 @@
-// A subscriber over real sockets: history, gaps, restarts, ranks, and what it says about them.
+// A subscriber over real sockets: history, gaps, restarts, ranks, and the status that it reports.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/stream/subscriber.h"
 
@@ -13,8 +13,6 @@
 
 namespace kvcast::stream {
 namespace {
-
-using Texts = std::vector<std::string>;
 
 constexpr WorkerId kWorker(0);
 
@@ -32,7 +30,7 @@ bool ReachesState(const Subscriber& subscriber, SourceState state, WorkerId work
   return Eventually([&] { return subscriber.status(worker).state == state; });
 }
 
-// Publishes until the subscriber, which has no replay, sees the stream; returns the next number.
+// Publishes until the subscriber, which has no replay, has received a batch.
 void SendUntilSeen(LossyPublisher& publisher, const Subscriber& subscriber) {
   ASSERT_TRUE(Eventually([&] {
     publisher.Send();
@@ -79,7 +77,7 @@ TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
                                      recorder.Of(kWorker), turns)
                         .value();
   link->Start();
-  // Time stands still: only messages are a reason to work.
+  // The clock does not advance, so only messages cause work.
   while (recorder.deliveries().size() < 10) {
     while (!link->is_due(0)) poller->Wait(-1);
     link->Work(0);
@@ -91,7 +89,7 @@ TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
   }));
 }
 
-// More than is taken at a time, and nothing behind it that would say so.
+// The burst has more messages than one turn handles, and no later message wakes the subscriber.
 TEST(Subscriber, BurstIsReadToItsEnd) {
   PublisherConfig config = TestPublisherConfig();
   config.replay_endpoint.clear();
@@ -230,7 +228,7 @@ TEST(Subscriber, RestartWithoutNewBatchesIsFoundToo) {
   EXPECT_EQ(sink.deliveries().back(), "reset restart");
 }
 
-// Publishes on two ranks, follows both, and expects each under its own worker.
+// Publishes on two ranks, follows both, and expects the batches of each under its own worker.
 void ExpectRanksApart(PublisherConfig config) {
   const auto rank0 = MakePublisher(config);
   config.data_parallel_rank = 1;
@@ -325,7 +323,8 @@ TEST(Subscriber, SinkMayRemoveItsOwnSource) {
   self = subscriber.get();
   ASSERT_TRUE(subscriber->Add(SourceOf(*publisher), sink_of(kWorker)).ok());
   ASSERT_TRUE(Eventually([&] { return batches == 10; }));
-  // Once another source was added and served, the removed one had every chance to go on.
+  // When a source that was added later has been served, a call of the removed sink would have
+  // happened too.
   const auto other = MakePublisher(TestPublisherConfig());
   PublishUpTo(*other, 1);
   ASSERT_TRUE(subscriber->Add(SourceOf(*other, WorkerId(1)), sink_of(WorkerId(1))).ok());

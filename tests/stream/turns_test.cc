@@ -15,7 +15,7 @@ TEST(Turns, AreGivenInTheOrderOfAsking) {
   turns.Leave(&who[1]);
   EXPECT_TRUE(turns.Has(&who[2]));
   EXPECT_FALSE(turns.Has(&who[3]));
-  // Whoever comes again is last.
+  // A caller that asks again is last in the queue.
   EXPECT_FALSE(turns.Take(&who[1]));
   turns.Leave(&who[3]);
   turns.Leave(&who[0]);

@@ -17,6 +17,8 @@
 
 namespace kvcast::stream {
 
+using Texts = std::vector<std::string>;
+
 using Bytes = std::vector<uint8_t>;
 
 // A payload of at least `size` bytes that names its sequence number and the epoch of the publisher.

@@ -31,7 +31,7 @@ class SourceLink final : private SourceTransport {
 
   WorkerId worker() const { return config_.worker; }
   // The time of the next Work, if the clock is not set back.
-  int64_t deadline_ms() const { return ready_ ? Source::kAtOnce : pump_.deadline_ms(); }
+  int64_t deadline_ms() const { return ready_ ? kAtOnce : pump_.deadline_ms(); }
   bool is_due(int64_t now_ms) const { return pump_.renewal_scheduled() || now_ms >= deadline_ms(); }
   bool is_sure() const { return pump_.source().is_sure(); }
   SourceStatus status(int64_t now_ms) const {

@@ -44,7 +44,7 @@ void SourcePump::ScheduleRenewal() {
 void SourcePump::OpenLive(int64_t now_ms) {
   renewed_ms_ = now_ms;
   if (transport_.OpenLive()) {
-    renew_due_ms_ = Source::kNever;
+    renew_due_ms_ = kNever;
     disconnected_ = peer_ = stranger_ = false;
     return;
   }
@@ -53,7 +53,7 @@ void SourcePump::OpenLive(int64_t now_ms) {
 }
 
 int64_t SourcePump::deadline_ms() const {
-  if (more_ || has_new_turn()) return Source::kAtOnce;
+  if (more_ || has_new_turn()) return kAtOnce;
   return std::min(source_.deadline_ms(), renew_due_ms_);
 }
 

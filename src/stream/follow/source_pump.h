@@ -52,7 +52,7 @@ class SourcePump final : private SourceNetwork {
   // The time of the next Work, unless the transport has a message or an event before.
   int64_t deadline_ms() const;
   // True: a new live connection is due, or is scheduled for later.
-  bool renewal_scheduled() const { return renew_due_ms_ != Source::kNever; }
+  bool renewal_scheduled() const { return renew_due_ms_ != kNever; }
   // True: the source waited for a turn, and has it.
   bool has_new_turn() const { return waits_ && has_turn(); }
   bool has_turn() const { return turns_.Has(this); }
@@ -83,7 +83,7 @@ class SourcePump final : private SourceNetwork {
   bool peer_ = false;          // bound: a publisher is connected
   bool disconnected_ = false;  // the live connection has ended
   bool stranger_ = false;      // bound: the next kDisconnected is of a peer that is no publisher
-  int64_t renew_due_ms_ = Source::kNever;  // when to make the next live connection
+  int64_t renew_due_ms_ = kNever;          // when to make the next live connection
   int64_t renewed_ms_ = -kRenewalPauseMs;  // when the latest live connection was made
 
   uint64_t requests_ = 0;  // number of requests so far

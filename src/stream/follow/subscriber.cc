@@ -280,9 +280,9 @@ bool Subscriber::Impl::TakeCommands() {
 }
 
 void Subscriber::Impl::WaitForWork() {
-  int64_t deadline = stream::Source::kNever;
+  int64_t deadline = stream::kNever;
   for (const auto& link : links_) deadline = std::min(deadline, link->deadline_ms());
-  const bool timed = deadline != stream::Source::kNever;
+  const bool timed = deadline != stream::kNever;
   poller_->Wait(timed ? std::max<int64_t>(deadline - now_ms_(), 0) : -1);
 }
 

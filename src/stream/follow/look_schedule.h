@@ -1,0 +1,43 @@
+// LookSchedule: when a source looks at its publisher without another reason: a probe finds batches
+// that did not arrive, an audit compares digests.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "src/stream/follow/due.h"
+
+namespace kvcast::stream {
+
+// Thread-compatible. All times are in milliseconds of one monotonic clock.
+class LookSchedule {
+ public:
+  // A batch that is published while the subscription is on its way is neither in the first replay
+  // nor in the live stream. A second probe, this many ms after the first, finds it.
+  static constexpr int64_t kSettleMs = 100;
+
+  explicit LookSchedule(int64_t probe_interval_ms) : probe_interval_ms_(probe_interval_ms) {}
+
+  int64_t probe_due_ms() const { return probe_due_ms_; }
+  int64_t audit_due_ms() const { return audit_due_ms_; }
+
+  // The next first probe is followed by a second one.
+  void Restart() { second_probe_scheduled_ = false; }
+  // The source has joined the stream, or has joined it again.
+  void NoteJoined(int64_t now_ms) {
+    const bool again = std::exchange(second_probe_scheduled_, true);
+    probe_due_ms_ = now_ms + (again ? probe_interval_ms_ : kSettleMs);
+  }
+  // A message showed the state of the publisher.
+  void NoteProbe(int64_t now_ms) { probe_due_ms_ = now_ms + probe_interval_ms_; }
+  void AuditAt(int64_t due_ms) { audit_due_ms_ = due_ms; }
+
+ private:
+  const int64_t probe_interval_ms_;
+  int64_t probe_due_ms_ = kAtOnce;
+  int64_t audit_due_ms_ = kAtOnce;
+  bool second_probe_scheduled_ = false;
+};
+
+}  // namespace kvcast::stream

@@ -1,0 +1,250 @@
+// The functions of Source that handle replies.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "src/stream/follow/source.h"
+
+namespace kvcast::stream {
+
+using residency::PublisherStatus;
+
+void Source::OnReply(const Reply& reply, int64_t now_ms) {
+  if (!request_.open() || request_.end) return;
+  now_ms_ = now_ms;
+  connection_.NoteMessage(now_ms_);
+  if (!request_.cut) request_.deadline_ms = now_ms + limits_.replay_timeout_ms;
+  switch (reply.kind) {
+    case ReplyKind::kMalformed:
+      OnBadMessage();
+      break;
+    case ReplyKind::kBatch:
+      OnReplyBatch(reply.batch);
+      break;
+    case ReplyKind::kEnd:
+      OnReplyEnd(reply.batch.payload);
+      break;
+  }
+  NoteState();
+}
+
+void Source::OnReplyCut(int64_t now_ms) {
+  now_ms_ = now_ms;
+  if (!request_.open() || request_.end || std::exchange(request_.cut, true)) return;
+  if (request_.kind != Kind::kSnapshot && !request_.repairs()) pacer_.NoteCut();
+  request_.deadline_ms = now_ms + std::min(pacer_.cut_pause_ms(), limits_.replay_timeout_ms);
+  NoteState();
+}
+
+void Source::OnReplyBatch(const Batch& batch) {
+  if (request_.kind == Kind::kReplay) return OnReplayBatch(batch);
+  if (request_.kind == Kind::kSnapshot || request_.kind == Kind::kRepair)
+    return OnSnapshotPart(batch);
+  OnBadMessage();  // a status has no batches
+}
+
+void Source::OnReplayBatch(const Batch& batch) {
+  const bool oldest_held = !std::exchange(request_.answered, true);
+  publisher_.replied_batch = true;
+  if (batch.seq < position_.next()) return OnReplyOverlap(batch);
+  ++status_.replayed;
+  position_.SeeUpTo(batch.seq + 1);
+  const bool proven = request_.proven && !publisher_.proof.missing();
+  if (request_.extended) {
+    // The status at the end of the answer contains the epoch.
+    if (!proven && !publisher_.proof.missing()) Unprove(SourceReason::kUnproven);
+  } else if (!proven || (oldest_held && batch.seq > position_.next())) {
+    // The ring does not hold the overlap that would prove the publisher, or it does not hold the
+    // batches of the hole.
+    SkipTo(std::min(batch.seq, hold_back_.first_seq().value_or(batch.seq)),
+           ResetReason::kLostBatches);
+    request_.proven = true;
+  }
+  if (batch.seq > position_.next() || blocked())
+    hold_back_.Add(batch, request_.extended && !proven);
+  if (batch.seq != position_.next() || blocked()) return;
+  pacer_.ForgetCuts();
+  Apply(batch);
+  ApplyHeld();
+}
+
+void Source::OnReplyOverlap(const Batch& batch) {
+  switch (applied_payloads_.Compare(batch)) {
+    case FingerprintWindow::Match::kSame:
+      publisher_.proof.Give();
+      request_.proven = true;
+      return ApplyHeld();
+    case FingerprintWindow::Match::kOther:
+      return BeginEpochAnew();
+    case FingerprintWindow::Match::kUnknown:
+      return;
+  }
+}
+
+void Source::OnReplyEnd(Frame payload) {
+  const SourceRequest ended = request_;
+  std::optional<PublisherStatus> status;
+  if (ended.extended && !payload.empty()) {
+    Result<PublisherStatus> parsed = residency::ParseStatus(payload);
+    if (!parsed.ok()) return OnBadMessage();  // not an answer: the request times out
+    status = std::move(parsed).value();
+  }
+  if (status) hold_back_.Prove();  // they have the epoch of the status
+  if (ended.kind == Kind::kSnapshot) return OnSnapshotEnd(status, ended.resume);
+  if (request_.repairs()) return OnRepairEnd(status, ended.resume);
+  if (ended.kind == Kind::kReplay) pacer_.ForgetCuts();
+  CloseRequest();
+  if (ended.extended && !status && publisher_.extended) {
+    // The previous publisher supported KVX1, and the publisher of this answer does not. The live
+    // connection may belong to the previous publisher.
+    publisher_.extended = false;
+    publisher_.asked = true;
+    return BeginEpochAnew();
+  }
+  ended.kind == Kind::kStatus ? OnStatusEnd(status) : OnReplayEnd(ended, status);
+}
+
+void Source::OnStatusEnd(const std::optional<PublisherStatus>& status) {
+  const bool first_look = !std::exchange(publisher_.asked, true);
+  NoteLooked();
+  if (!status) {
+    if (first_look) OpenRequest(Kind::kReplay);
+    return;
+  }
+  if (!TakeStatus(*status, /*proven=*/false)) return;
+  // The live connection does not deliver batches that were published before it was established.
+  if (first_look) position_.SeeUpTo(status->next_seq);
+  if (position_.has_hole() && position_.next() < status->first_held)
+    Replace(SourceReason::kLostBatches);
+  Settle();
+  // A replay that overlaps the applied batches shows which epoch they belong to.
+  if (!request_.open() && !publisher_.epoch) return OpenRequest(Kind::kReplay);
+  if (!request_.open() && !wants_request()) NoteJoined();
+  if (replica_.joined()) Audit(*status);
+}
+
+void Source::OnReplayEnd(const SourceRequest& ended, const std::optional<PublisherStatus>& status) {
+  if (!status) return OnPlainReplayEnd(ended);
+  publisher_.asked = true;
+  if (!TakeStatus(*status, ended.proven)) return;
+  NoteJoined();
+  if (!publisher_.epoch) Replace(SourceReason::kUnproven);
+  if (position_.has_hole() && position_.next() < status->first_held)
+    Replace(SourceReason::kLostBatches);
+  TrySkippingHole();
+  Settle();
+  Audit(*status);
+}
+
+void Source::OnPlainReplayEnd(const SourceRequest& ended) {
+  NoteJoined();
+  if (ended.wants_overlap && !ended.answered &&
+      (publisher_.proof.missing() || publisher_.replied_batch)) {
+    // The newest batch of the ring is below an applied batch, so the ring belongs to a new epoch.
+    return BeginEpochAnew();
+  }
+  if (publisher_.proof.missing())
+    SkipTo(hold_back_.first_seq().value_or(position_.next()), ResetReason::kLostBatches);
+  TrySkippingHole();
+  Settle();
+}
+
+// Handles the fields of any status. False: the status belongs to a new epoch, which was begun here.
+bool Source::TakeStatus(const PublisherStatus& status, bool proven) {
+  publisher_.extended = true;
+  publisher_.latest_epoch = status.epoch;
+  const bool other = publisher_.Replaces(status, position_.next());
+  if (other ||
+      (!publisher_.epoch && !replica_.applied() && !publisher_.IsPeerOfConnection(status))) {
+    BeginEpochAnew();
+    return false;
+  }
+  if (publisher_.epoch || proven || !replica_.applied()) {
+    // Held batches may belong to the previous publisher.
+    if (!publisher_.epoch && !replica_.applied()) hold_back_.Clear();
+    publisher_.epoch = status.epoch;
+    publisher_.gives_digests = status.has_digests;
+    publisher_.proof.Give();
+  }
+  // The newest batches may still be on their way.
+  position_.Announce(status.next_seq, now_ms_ + LookSchedule::kSettleMs);
+  ApplyHeld();
+  return true;
+}
+
+void Source::OnSnapshotPart(const Batch& batch) {
+  if (!request_.resume) request_.resume = batch.seq;
+  if (*request_.resume == batch.seq && sink_->AddToSnapshot(batch.payload)) return;
+  request_.kind == Kind::kRepair ? FailRepair() : FailSnapshot();
+}
+
+void Source::OnSnapshotEnd(const std::optional<PublisherStatus>& status,
+                           std::optional<uint64_t> resume) {
+  if (!status) {
+    publisher_.extended = false;
+    if (publisher_.epoch) return BeginEpochAnew();
+    return FailSnapshot();
+  }
+  publisher_.latest_epoch = status->epoch;
+  if (publisher_.epoch ? *publisher_.epoch != status->epoch
+                       : !publisher_.IsPeerOfConnection(*status))
+    return BeginEpochAnew();
+  const bool usable = status->has_digests &&
+                      resume.value_or(status->next_seq) == status->next_seq &&
+                      status->next_seq >= position_.next();
+  if (!status->has_digests) return GiveUpSnapshots();
+  if (!usable || !sink_->CommitSnapshot(*status)) return FailSnapshot();
+  request_.kind = Kind::kNone;  // committed: CloseRequest would drop it
+  network_.CloseRequest();
+  ++status_.snapshots;
+  if (!publisher_.epoch) applied_payloads_.Clear();
+  publisher_.epoch = status->epoch;
+  status_.first_seq = status->next_seq;
+  position_.Advance(status->next_seq);
+  NoteReplaced();
+}
+
+void Source::FailSnapshot() {
+  ++status_.snapshot_failures;
+  CloseRequest();
+  if (pacer_.GiveUpSnapshot() || !publisher_.extended) {
+    Strike(replica_.reason());
+    const int64_t pause_ends_ms = now_ms_ + RequestPacer::kSnapshotPauseMs;
+    pacer_.PauseSnapshotsUntil(
+        quarantine_.active() ? std::max(pause_ends_ms, quarantine_.until_ms()) : pause_ends_ms);
+    Forget(ResetReason::kDoubt);
+  }
+  Settle();
+}
+
+// The publisher gives no snapshots in the rest of its epoch, so missing batches stay missing.
+void Source::GiveUpSnapshots() {
+  ++status_.snapshot_failures;
+  CloseRequest();
+  pacer_.PauseSnapshots(now_ms_);
+  publisher_.gives_digests = false;
+  Forget(ResetReason::kLostBatches);
+  Settle();
+}
+
+// The state in the answer is not older than the local state, because no batch was applied since the
+// request. The batches between the two states are held or on their way.
+void Source::OnRepairEnd(const std::optional<PublisherStatus>& status,
+                         std::optional<uint64_t> resume) {
+  if (!status) {
+    publisher_.extended = false;
+    return BeginEpochAnew();
+  }
+  if (!TakeStatus(*status, /*proven=*/false)) return;
+  const bool usable =
+      status->has_digests && resume.value_or(status->next_seq) == status->next_seq &&
+      status->next_seq >= position_.next() &&
+      std::ranges::all_of(status->places,
+                          [](const PlaceStatus& place) { return place.buckets.has_value(); });
+  if (!usable) return FailRepair();
+  request_.end = status;
+  ApplyHeld();
+  Settle();
+}
+
+}  // namespace kvcast::stream

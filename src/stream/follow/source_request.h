@@ -1,0 +1,34 @@
+// SourceRequest: the open request of a source.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "src/residency/extension.h"
+
+namespace kvcast::stream {
+
+struct SourceRequest {
+  enum class Kind : uint8_t { kNone, kStatus, kReplay, kSnapshot, kBuckets, kRepair };
+
+  Kind kind = Kind::kNone;
+  bool waiting = false;  // it waits for its turn; no request was sent
+  bool extended = false;
+  bool answered = false;           // a batch arrived
+  bool cut = false;                // the connection ended: no further replies arrive
+  bool wants_overlap = false;      // starts at an applied batch
+  bool proven = true;              // its batches belong to the current epoch
+  std::optional<uint64_t> resume;  // sequence number of the snapshot's parts
+  // Repairs only: the status at the end of the answer. The repair continues when the state is at
+  // the sequence number of this status.
+  std::optional<residency::PublisherStatus> end;
+  int64_t deadline_ms = 0;
+
+  bool open() const { return kind != Kind::kNone; }
+  // Its answer fills a snapshot.
+  bool fills() const { return kind == Kind::kSnapshot || kind == Kind::kRepair; }
+  bool repairs() const { return kind == Kind::kBuckets || kind == Kind::kRepair; }
+};
+
+}  // namespace kvcast::stream
