@@ -15,9 +15,9 @@ LIBRARIES = ("include/", "src/base/", "src/event/", "src/wire/", "src/hash/", "s
 MAX_LINES = 800
 MAX_COLUMNS = 100
 MAX_FUNCTION_LINES = 70
-# Six of the product and the tools. Then those between a source or a publisher and what is around it, which tests
-# and the simulation stand in for: a source's sink, its network and its transport, and the channel of a publisher's
-# replies.
+# Six classes belong to the product and the tools. The others are the interfaces between a source or a publisher and
+# its environment: a source's sink, its network and its transport, and the channel of a publisher's replies. Tests
+# and the simulation implement these.
 MAX_ABSTRACT_CLASSES = 10
 
 BANNED = [  # (where, pattern, why)

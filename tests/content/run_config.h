@@ -70,7 +70,7 @@ struct RunCounts {
   int64_t stores = 0;
   int64_t failed_loads = 0;  // part of `loads`
   int64_t failed_stores = 0;
-  int64_t late_loads = 0;     // requests that were told of a late load
+  int64_t late_loads = 0;     // requests that were notified of a late load
   int64_t refused_loads = 0;  // loads of less than the match that the tier could not provide
   int64_t flushes = 0;        // jobs that a step waited for
   int64_t preemptions = 0;

@@ -1,4 +1,4 @@
-// Many sources that all want a replay at once, and a server that takes its time.
+// Many sources that all request a replay at the same time, and a server that answers slowly.
 // SPDX-License-Identifier: Apache-2.0
 #include <deque>
 #include <set>
@@ -13,7 +13,8 @@ namespace {
 constexpr uint32_t kSources = 64;
 constexpr size_t kAtOnce = 4;
 
-// One PUB and one ROUTER that all sources are told of. Answers only when the test says so.
+// All sources are configured with the same PUB and ROUTER socket. The ROUTER answers only when the
+// test calls AnswerOldest.
 class CrowdTest : public ::testing::Test {
  protected:
   void Follow(const SubscriberConfig& config) {
@@ -51,7 +52,7 @@ class CrowdTest : public ::testing::Test {
   std::shared_ptr<Context> context_ = Context::Create();
   Socket pub_ = Open(ZMQ_PUB);
   Socket router_ = Open(ZMQ_ROUTER);
-  std::deque<Bytes> open_;  // not answered
+  std::deque<Bytes> open_;  // requests that are not answered yet
   size_t requests_ = 0;
   RecordingSink sink_;
   std::unique_ptr<Subscriber> subscriber_;
@@ -89,7 +90,8 @@ TEST_F(CrowdTest, FourAtOnceAndAllInTurn) {
   EXPECT_GE(waits, kSources - kAtOnce);
 }
 
-// Whoever is not answered gives the place up. Those that wait are not counted as unanswered.
+// A source whose request is not answered gives its turn up. A source that waits for a turn is not
+// counted as unanswered.
 TEST_F(CrowdTest, SilentPublishersHoldTheirPlacesForABoundedTime) {
   SubscriberConfig config;
   config.replay_timeout_ms = 50;
@@ -104,7 +106,7 @@ TEST_F(CrowdTest, SilentPublishersHoldTheirPlacesForABoundedTime) {
   }));
   Figure("turns", "every silent source had its turn", since.seconds(), 0.05 * kSources / kAtOnce,
          "s");
-  // Nobody had a second turn long before others had their first.
+  // No source had many turns before the other sources had their first turn.
   for (uint32_t i = 0; i < kSources; ++i) {
     const SourceStatus status = subscriber_->status(WorkerId(i));
     EXPECT_LE(status.replays, 3u) << i;
@@ -112,7 +114,7 @@ TEST_F(CrowdTest, SilentPublishersHoldTheirPlacesForABoundedTime) {
   }
 }
 
-// A source that is removed while it waits or has a place leaves both.
+// A source that is removed gives up its turn, or its place in the queue.
 TEST_F(CrowdTest, SourcesThatAreRemovedLeave) {
   SubscriberConfig config;
   config.replay_timeout_ms = 60000;

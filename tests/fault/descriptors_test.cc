@@ -1,4 +1,4 @@
-// Too few file descriptors are an error, not an end, and later there may be enough.
+// If file descriptors are missing, the call returns an error. A later call may succeed.
 // SPDX-License-Identifier: Apache-2.0
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 namespace kvcast::stream {
 namespace {
 
-// As many descriptors as are open now, and `more`.
+// Limits the process to the open descriptors plus `more`.
 class DescriptorLimit {
  public:
   explicit DescriptorLimit(int more) {
@@ -70,7 +70,7 @@ TEST(Descriptors, ASubscriberWithoutThemFollowsWhenThereAreSome) {
         EXPECT_EQ(added.code(), StatusCode::kUnavailable);
         continue;
       }
-      usleep(2000);  // it works, or tries to
+      usleep(2000);  // time to connect, or to fail
     }
     EXPECT_TRUE(Eventually([&] { return subscriber->status(worker).next_seq == 1; })) << more;
     ++followed;

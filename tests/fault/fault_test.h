@@ -1,4 +1,4 @@
-// FaultTest: publishers behind networks that fail, a subscriber, and how long things take.
+// FaultTest: publishers behind networks that fail, a subscriber, and the measured times.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -26,21 +26,21 @@ class Stopwatch {
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };
 
-// Says what was measured. Targets are for a quiet machine: nothing is asserted of them.
+// Prints a measured value. The targets are for a quiet machine, so no test asserts them.
 inline void Figure(const std::string& row, const std::string& what, double figure, double target,
                    const char* unit) {
   std::printf("[  figure  ] %s: %s %.3g %s (target %.3g)\n", row.c_str(), what.c_str(), figure,
               unit, target);
 }
 
-// The two ways to one publisher.
+// The live path and the replay path to one publisher.
 struct Network {
   explicit Network(const Publisher& publisher)
       : live(publisher.endpoint()), replay(publisher.replay_endpoint()) {}
   explicit Network(const SourceConfig& source)
       : live(source.endpoint), replay(source.replay_endpoint) {}
 
-  // Whoever publishes there now: connections to the one before are cut.
+  // Connects to another publisher. Connections to the previous publisher are cut.
   void SwitchTo(const Publisher& publisher) {
     live.SwitchTo(publisher.endpoint());
     replay.SwitchTo(publisher.replay_endpoint());

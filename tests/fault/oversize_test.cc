@@ -1,5 +1,5 @@
 // Frames that are too long to be received: row M7 of tests/RELIABILITY.md. libzmq ends the
-// connection that brings one, and does not make another.
+// connection that delivers such a frame, and does not make another connection.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/fault_test.h"
 
@@ -12,7 +12,7 @@ constexpr double kTargetMs = 500;
 SubscriberConfig LimitedConfig() {
   SubscriberConfig config;
   config.max_frame_bytes = kLimit;
-  config.replay_timeout_ms = 60000;  // nothing here is healed by waiting that long
+  config.replay_timeout_ms = 60000;  // this timeout must not be the cause of a recovery
   return config;
 }
 
@@ -45,7 +45,7 @@ TEST_F(FaultTest, AFrameAtTheLimitPasses) {
   EXPECT_EQ(subscriber_->status(kWorker).replay_timeouts, 0u);
 }
 
-// The batch is too long for the replay, too. That is said, and what comes behind it is heard.
+// The batch is too long for the replay, too. The loss is reported, and the batches after it arrive.
 TEST_F(FaultTest, ABatchAboveTheLimitIsLostAndSaidToBe) {
   const auto publisher = MakePublisher(TestPublisherConfig());
   Follow({kWorker, publisher->endpoint(), publisher->replay_endpoint(), ""}, LimitedConfig());

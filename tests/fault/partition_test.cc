@@ -1,4 +1,4 @@
-// Networks that stop, cut, lose and delay: rows F2, F6, F8, F10 and F14 of tests/RELIABILITY.md.
+// Networks that stall, cut, lose and delay: rows F2, F6, F8, F10 and F14 of tests/RELIABILITY.md.
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 #include <thread>
@@ -19,7 +19,7 @@ class PartitionTest : public FaultTest {
     PublishUpTo(*publisher_, 10);
     ASSERT_TRUE(Reaches(SourceState::kSynced, 10));
   }
-  // Nothing was lost, doubled or forgotten.
+  // No batch was lost, applied twice or dropped by a reset.
   void ExpectAllIn(uint64_t end) {
     EXPECT_TRUE(Reaches(SourceState::kSynced, end));
     EXPECT_EQ(sink_.deliveries(), Batches(0, end));
@@ -50,7 +50,7 @@ TEST_F(PartitionTest, OneWayStandsStillAndGoesOn) {
   network_->live.StallFromTarget(true);
   PublishUpTo(*publisher_, 500);
   const Stopwatch since_stall;
-  // The other way tells of the lost tail.
+  // The replay path shows the lost tail.
   ASSERT_TRUE(Eventually([&] { return subscriber_->status(kWorker).next_seq == 500; }));
   Figure("F8", "tail got by replay, live way silent", since_stall.seconds(), 3, "s");
   network_->live.StallFromTarget(false);
@@ -60,7 +60,7 @@ TEST_F(PartitionTest, OneWayStandsStillAndGoesOn) {
   Figure("F8", "healed, one way", since.seconds(), 2, "s");
 }
 
-// A pause like that of a stopped process: short, and longer than the heartbeat's patience.
+// A pause like a stopped process: first a short one, then one longer than the heartbeat timeout.
 TEST_F(PartitionTest, APauseForgetsNothing) {
   Start();
   for (const int pause_ms : {100, 4000}) {
@@ -106,7 +106,7 @@ TEST_F(FaultTest, ALostTailIsFoundInSilence) {
   for (int i = 0; i < 10; ++i) publisher.Send();
   ASSERT_TRUE(Reaches(SourceState::kSynced, 10));
   for (uint64_t end = 12; end <= 16; end += 2) {
-    std::this_thread::sleep_for(milliseconds(300));  // whatever was asked for has been answered
+    std::this_thread::sleep_for(milliseconds(300));  // all requests have been answered
     publisher.Send();
     publisher.Lose();
     const Stopwatch since;
@@ -115,7 +115,7 @@ TEST_F(FaultTest, ALostTailIsFoundInSilence) {
   }
 }
 
-// 10,000 batches of 16 kB through a reader that is slower than the server.
+// 10,000 batches of 16 KiB. The reader is slower than the server.
 TEST_F(FaultTest, ALongReplayToASlowReaderLosesNothing) {
   constexpr uint64_t kBatches = 10000;
   constexpr size_t kBytes = 16 << 10;
@@ -144,7 +144,7 @@ TEST_F(FaultTest, ALongReplayToASlowReaderLosesNothing) {
   Figure("F2", "it took", since.seconds(), 10, "s");
 }
 
-// Time is only waited for, never believed.
+// The clock is used for waiting only.
 TEST_F(FaultTest, AClockThatJumpsChangesNothing) {
   auto offset_ms = std::make_shared<std::atomic<int64_t>>(0);
   SubscriberConfig config;
@@ -154,7 +154,7 @@ TEST_F(FaultTest, AClockThatJumpsChangesNothing) {
   };
   LossyPublisher publisher;
   Follow(publisher.source(), config);
-  // The last is below zero on any machine.
+  // The last offset makes the clock negative on any machine.
   constexpr int64_t kHour = 3600 * 1000;
   constexpr int64_t kAges = int64_t{1000} * 24 * 365 * kHour;
   for (const int64_t offset : {int64_t{0}, kHour, int64_t{0}, -kHour, int64_t{0}, -kAges}) {

@@ -1,5 +1,5 @@
 // A relay that restarts between a worker and a follower: row F9 of tests/RELIABILITY.md. The
-// follower hears the worker through the relay, and asks the worker itself for replays.
+// follower gets the live batches through the relay, and requests replays from the worker itself.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/relay/relay.h"
 
@@ -13,7 +13,7 @@ namespace {
 constexpr WorkerId kWorker{0};
 constexpr uint64_t kBatches = 200;
 
-// A worker's life and the number of its batch.
+// The epoch of a worker, and the number of a batch.
 struct Word {
   uint64_t life = 0;
   uint64_t number = 0;
@@ -26,7 +26,8 @@ class Worker {
   explicit Worker(uint64_t life, const PublisherConfig& config)
       : life_(life), publisher_(MakePublisher(config)) {}
 
-  // Up to `end`, each batch with a block that names it.
+  // Publishes batches up to `end`, exclusive. Each batch stores a block whose hash encodes life and
+  // number.
   void SpeakUpTo(uint64_t end) {
     while (publisher_->next_seq().value < end) {
       BlockStored stored;
@@ -50,11 +51,12 @@ class Worker {
   const std::unique_ptr<Publisher> publisher_;
 };
 
-// What a router does for its relay: it follows the worker, and posts what it hears.
+// The part of a router that serves its relay: it follows the worker, and posts the batches to the
+// relay.
 class RelayingRouter {
  public:
   RelayingRouter(const std::string& endpoint, const SourceConfig& worker) {
-    // The port may not be free at once.
+    // The port may still be in use.
     EXPECT_TRUE(Eventually([&] {
       auto relay = router::Relay::Create({.endpoint = endpoint});
       if (relay.ok()) relay_ = std::move(relay).value();
@@ -73,7 +75,7 @@ class RelayingRouter {
   std::unique_ptr<Subscriber> subscriber_;
 };
 
-// Remembers what is held to be true: a reset forgets everything.
+// Records the batches since the last reset.
 class Follower {
  public:
   Follower(const SourceConfig& source) {
@@ -118,8 +120,8 @@ std::vector<Word> Words(uint64_t life, uint64_t end) {
   return words;
 }
 
-// The relay writes batches anew, so in another dialect what is relayed has other bytes than what is
-// replayed.
+// The relay encodes the batches again. In another dialect the relayed bytes therefore differ from
+// the replayed bytes.
 class RelayRestart : public ::testing::TestWithParam<Dialect> {
  protected:
   PublisherConfig config() const {
@@ -184,7 +186,7 @@ TEST_P(RelayRestart, WorkerThatRestartedBehindItIsForgotten) {
   EXPECT_EQ(follower.believed(), Words(2, 3 * kBatches));
 }
 
-// The follower has nobody to ask.
+// The follower has no replay endpoint.
 TEST_P(RelayRestart, WorkerWhoseEpochCannotBeProvenIsForgotten) {
   PublisherConfig worker_config = config();
   auto first = std::make_unique<Worker>(1, worker_config);

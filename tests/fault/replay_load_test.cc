@@ -14,7 +14,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr size_t kGreedy = 63;  // and one that asks for little
+constexpr size_t kGreedy = 63;  // one more client asks for little
 constexpr uint64_t kHeld = 2000;
 constexpr size_t kBatchBytes = 4 << 10;
 constexpr double kRate = 1 << 20;  // bytes per second and client
@@ -25,14 +25,14 @@ class Client {
   Client(const std::shared_ptr<Context>& context, const std::string& endpoint)
       : socket_(Socket::Create(context, ZMQ_DEALER).value()) {
     socket_.SetOption(ZMQ_LINGER, 0);
-    socket_.SetOption(ZMQ_RCVHWM, 10);  // what it was sent is what it has read, nearly
+    socket_.SetOption(ZMQ_RCVHWM, 10);  // small, so that nearly all sent bytes have been read
     EXPECT_TRUE(socket_.Connect(endpoint).ok());
   }
   void Ask(uint64_t start) {
     socket_.Send({}, /*more=*/true);
     socket_.Send(EncodeSeq(start), /*more=*/false);
   }
-  // Whether END came.
+  // Reads the waiting messages. Returns true if END was received.
   bool Read() {
     while (socket_.Receive(message_) != RecvResult::kNone) {
       const Reply reply = ParseReply(message_.frames());
@@ -50,7 +50,8 @@ class Client {
   uint64_t bytes_ = 0;
 };
 
-// The clients stand for other machines: where there are cores enough, they have one for themselves.
+// The clients stand for other machines. If the machine has at least two cores, the clients have one
+// core for themselves.
 class OwnCore {
  public:
   OwnCore() {
@@ -59,7 +60,7 @@ class OwnCore {
     last_ = CPU_SETSIZE - 1;
     while (last_ > 0 && !CPU_ISSET(last_, &all_)) --last_;
   }
-  // This thread, and those that it starts from now on.
+  // Applies to the calling thread, and to the threads that it starts later.
   void GiveTo() const {
     cpu_set_t cores;
     CPU_ZERO(&cores);
@@ -82,7 +83,7 @@ double Percentile(std::vector<double>& figures, double part) {
   return figures[static_cast<size_t>(part * static_cast<double>(figures.size() - 1))];
 }
 
-// In ms, how long each answer took.
+// Returns the time of each answer, in ms.
 std::vector<double> AskForLittle(Client& client, const Publisher& publisher,
                                  const std::atomic<bool>& over) {
   std::vector<double> waits_ms;
@@ -99,7 +100,7 @@ std::vector<double> AskForLittle(Client& client, const Publisher& publisher,
   return waits_ms;
 }
 
-// Everything, and again as soon as it has come.
+// Each client requests all batches, again and again.
 void AskForAll(std::vector<std::unique_ptr<Client>>& clients, const std::atomic<bool>& over) {
   std::vector<zmq_pollitem_t> items;
   for (const auto& client : clients) {
@@ -114,7 +115,7 @@ void AskForAll(std::vector<std::unique_ptr<Client>>& clients, const std::atomic<
   }
 }
 
-// In us, how long each call took.
+// Returns the time of each call, in us.
 std::vector<double> Publish(Publisher& publisher, double seconds) {
   std::vector<double> calls_us;
   for (const Stopwatch since; since.seconds() < seconds;) {
@@ -162,7 +163,7 @@ TEST(ReplayLoad, GreedyClientsWaitAndNobodyElse) {
   greedy_ones.join();
   modest_one.join();
 
-  // The burst, the rate, and one batch more.
+  // The burst, the rate, and one more batch.
   const double allowed = kRate * (1 + since.seconds()) + kBatchBytes;
   uint64_t least = UINT64_MAX;
   uint64_t most = 0;

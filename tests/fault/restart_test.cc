@@ -1,4 +1,4 @@
-// A publisher that is killed and comes back: rows F5 and F15 of tests/RELIABILITY.md.
+// A publisher that is killed and restarts: rows F5 and F15 of tests/RELIABILITY.md.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/fault/fault_test.h"
 
@@ -9,14 +9,15 @@ constexpr uint64_t kBefore = 100;
 
 struct Restart {
   const char* name;
-  uint64_t batches;  // that the new life has published when it is found
+  // Published by the new publisher before it is found.
+  uint64_t batches;
   bool with_replay;
 };
 
 class RestartTest : public FaultTest, public ::testing::WithParamInterface<Restart> {};
 
-// Whatever number the new life is at, what the old one said is forgotten before the first word of
-// the new one.
+// At any number of the new publisher, the old state must be dropped before the first batch of the
+// new publisher is applied.
 TEST_P(RestartTest, TheOldLifeIsForgottenBeforeTheNewOneIsHeard) {
   const Restart& restart = GetParam();
   auto first = MakePublisher(TestPublisherConfig());
@@ -32,7 +33,7 @@ TEST_P(RestartTest, TheOldLifeIsForgottenBeforeTheNewOneIsHeard) {
   network.SwitchTo(*second);
   first.reset();
   const Stopwatch since;
-  // Without replay a silent restart shows with the first message.
+  // Without replay, the first message shows a silent restart.
   ASSERT_TRUE(Eventually([&] {
     if (!restart.with_replay) PublishUpTo(*second, second->next_seq().value + 1, 1);
     return subscriber_->status(kWorker).resets > 0;

@@ -1,4 +1,4 @@
-// One subscriber of many stands still: row L5 of tests/RELIABILITY.md.
+// One of many subscribers stalls: row L5 of tests/RELIABILITY.md.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <atomic>
@@ -21,7 +21,7 @@ constexpr int kQueue = 100;
 constexpr int kStep = kQueue / 2;
 constexpr WorkerId kWorker{0};
 
-// Counts what comes in order; stands still while it is told to.
+// Counts the batches that arrive in order. Blocks its thread while it is stalled.
 class Follower {
  public:
   explicit Follower(const Publisher& publisher, bool replay = true) {
@@ -55,7 +55,7 @@ class Follower {
   std::atomic<uint64_t> next_ = 0;
   std::atomic<uint64_t> out_of_order_ = 0;
   std::atomic<uint64_t> resets_ = 0;
-  std::unique_ptr<Subscriber> subscriber_;  // last: its thread uses the rest
+  std::unique_ptr<Subscriber> subscriber_;  // last: its thread uses the other members
 };
 
 class StallTest : public ::testing::Test {
@@ -122,7 +122,7 @@ TEST_F(StallTest, TheOthersGoOnAndTheStalledOneCatchesUp) {
   Figure("L5", "stalled one synced after it wakes", caught_up, 2, "s");
 }
 
-// What a follower that stands still is to libzmq.
+// The state of libzmq if a follower stalls: a receive queue that is full.
 class FullQueue : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -135,13 +135,14 @@ class FullQueue : public ::testing::Test {
     std::this_thread::sleep_for(milliseconds(1000));  // until the queue is full
   }
   bool connected() { return ReceiveMonitorEvent(monitor_).has_value(); }
-  // A queue is full at less than its mark, as room is announced in halves of it.
+  // A queue is full at less than its high-water mark, because libzmq grants room in steps of half
+  // the mark.
   int Read(int most) {
     int received = 0;
     while (received < most && live_.Receive(message_) == RecvResult::kMessage) ++received;
     return received;
   }
-  // As soon as the publisher knows of the subscription.
+  // Publishes until the publisher has received the subscription.
   void ExpectToReceive() {
     EXPECT_TRUE(Eventually([&] {
       PublishUpTo(*publisher_, publisher_->next_seq().value + 1);

@@ -17,9 +17,9 @@
 namespace kvcast::testing {
 namespace {
 
-// What a way holds before it stops reading, as a network with full buffers does.
+// Bytes that one direction holds before the proxy stops reading, like a network with full buffers.
 constexpr size_t kMaxHeld = size_t{4} << 20;
-constexpr int kTickMs = 1;  // while something is delayed
+constexpr int kTickMs = 1;  // poll period while a chunk is delayed
 
 sockaddr_in Loopback(uint16_t port) {
   sockaddr_in address{};
@@ -80,7 +80,7 @@ void TcpProxy::Close(const Connection& connection) {
   close(connection.target);
 }
 
-// Waits for something to do.
+// Waits for a socket that can be used.
 int TcpProxy::Poll() const {
   std::vector<pollfd> items = {{listener_, POLLIN, 0}, {waker_, POLLIN, 0}};
   int timeout_ms = -1;
@@ -99,7 +99,7 @@ int TcpProxy::Poll() const {
     items.push_back({each.client, events(each.to_target, to, each.from_target, from), 0});
     items.push_back({each.target, events(each.from_target, from, each.to_target, to), 0});
   }
-  // One who has hung up is always ready, also where nobody wants to read.
+  // poll always reports a closed peer, even if no event is requested. Such items are removed.
   std::erase_if(items, [](const pollfd& item) { return item.events == 0; });
   return poll(items.data(), items.size(), timeout_ms);
 }

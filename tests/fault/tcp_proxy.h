@@ -1,4 +1,4 @@
-// TcpProxy: a network between two peers on this machine that fails when the test says so.
+// TcpProxy: a network between two peers on this machine. The test decides when it fails.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace kvcast::testing {
 
-// Listens on a free port of 127.0.0.1 and passes connections on to a target there. Thread-safe.
+// Listens on a free port of 127.0.0.1 and forwards connections to a port of 127.0.0.1. Thread-safe.
 class TcpProxy {
  public:
   // `target`: "tcp://127.0.0.1:PORT".
@@ -25,22 +25,22 @@ class TcpProxy {
 
   const std::string& endpoint() const { return endpoint_; }
 
-  // New connections go there. Those that stand go on as they are.
+  // New connections go to this target. Open connections continue unchanged.
   void SwitchTo(const std::string& target);
-  // Closes all connections, as a process that was killed does.
+  // Closes all connections, as the kernel does if a process is killed.
   void Cut() { Set(cut_, true); }
-  // While true, nobody gets a connection: it is closed at once.
+  // While true, each new connection is closed immediately.
   void Refuse(bool refuse) { Set(refuse_, refuse); }
-  // While true, connections stand and no byte passes: neither side hears of it.
+  // While true, connections stay open and no byte passes. Neither side is notified.
   void Stall(bool stall) {
     Set(stall_to_target_, stall);
     Set(stall_from_target_, stall);
   }
   void StallFromTarget(bool stall) { Set(stall_from_target_, stall); }
-  // What comes from the target is passed on so much later.
+  // Bytes from the target are forwarded after this delay.
   void Delay(std::chrono::milliseconds delay) { delay_ms_ = delay.count(); }
 
-  // Bytes passed on, both ways.
+  // Bytes forwarded, both directions.
   uint64_t passed_bytes() const { return passed_bytes_; }
   int connections() const { return connections_; }
 
@@ -56,7 +56,7 @@ class TcpProxy {
     int to;
     std::deque<Chunk> chunks;
     size_t held = 0;
-    bool ended = false;  // `from` has closed
+    bool ended = false;  // `from` has closed the connection
   };
   struct Connection {
     int client;
@@ -69,7 +69,7 @@ class TcpProxy {
   void Run();
   int Poll() const;
   void Accept();
-  // False: the connection is over.
+  // False: the connection has ended.
   bool Pump(Way& way, bool stalled, std::chrono::milliseconds delay);
   static void Close(const Connection& connection);
 
@@ -86,7 +86,7 @@ class TcpProxy {
   std::atomic<int64_t> delay_ms_ = 0;
   std::atomic<uint64_t> passed_bytes_ = 0;
   std::atomic<int> connections_ = 0;
-  std::list<Connection> open_;  // the thread's
+  std::list<Connection> open_;  // used only by thread_
   std::thread thread_;
 };
 

@@ -1,5 +1,5 @@
-// One client costs the server time that is linear in its bytes and memory up to a bound. It never
-// holds the thread of health checks.
+// For one client, the server uses time that is linear in the received bytes, and bounded memory. A
+// client never blocks the thread of the health checks.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -49,9 +49,9 @@ int64_t ThreadNs() {
   return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
 }
 
-constexpr size_t kSocketRead = 64 << 10;  // bytes that one read returns at most
+constexpr size_t kSocketRead = 64 << 10;  // maximum bytes of one read
 
-// CPU time of the fastest of several runs, of bytes that come `together`.
+// CPU time of the fastest of several runs. The bytes arrive in pieces of `together` bytes.
 int64_t ReadNs(const std::string& text, size_t together = kSocketRead) {
   int64_t least = std::numeric_limits<int64_t>::max();
   for (int run = 0; run < 5; ++run) {
@@ -71,7 +71,7 @@ int64_t ReadNs(const std::string& text, size_t together = kSocketRead) {
   return least;
 }
 
-// Linear is 4, quadratic is 16.
+// A linear reader takes 4 times as long, a quadratic reader 16 times.
 TEST(HttpBounds, FourTimesTheBytesCostFourTimesTheTime) {
   constexpr size_t kMiB = 1 << 20;
   for (const auto& make : {EmptyLines, SmallChunks}) {
@@ -81,7 +81,7 @@ TEST(HttpBounds, FourTimesTheBytesCostFourTimesTheTime) {
   }
 }
 
-// Bytes that are moved for each line or chunk would cost 16 times as much.
+// A reader that moves the bytes for each line or chunk would take 16 times as long.
 TEST(HttpBounds, WhatComesTogetherCostsNoMore) {
   constexpr size_t kMiB = 1 << 20;
   for (const auto& make : {EmptyLines, SmallChunks}) {
@@ -90,7 +90,7 @@ TEST(HttpBounds, WhatComesTogetherCostsNoMore) {
   }
 }
 
-// A head and a chunk's line that come byte by byte are looked at once a byte.
+// The head and the chunk lines arrive byte by byte. The time per byte must not grow.
 TEST(HttpBounds, BytesThatComeOneByOneCostTheSameEach) {
   const auto read_ns = [](size_t bytes, const std::string& head) {
     const std::string text = head + std::string(bytes, 'x');
@@ -224,8 +224,8 @@ TEST_F(HttpBoundsTest, ObserversHoldUpNoQuery) {
   release = true;
 }
 
-// Uploads that lack a byte hold memory until they time out. The server answers later requests, and
-// closes the largest upload if the bound is exceeded.
+// Uploads that lack one byte hold memory until they time out. The server answers later requests. If
+// the bound is exceeded, it closes the largest upload.
 TEST_F(HttpBoundsTest, UploadsThatDoNotEndAreNotInTheWayOfOthers) {
   constexpr size_t kBytes = 200000;
   constexpr uint64_t kUploads = 17;
@@ -242,14 +242,14 @@ TEST_F(HttpBoundsTest, UploadsThatDoNotEndAreNotInTheWayOfOthers) {
     while (server->counters().held_bytes != held) std::this_thread::yield();
   }
   EXPECT_EQ(server->counters().refused_bytes, 1u);
-  EXPECT_EQ(StatusOf(uploads[0]), 503);  // of equal ones the oldest
+  EXPECT_EQ(StatusOf(uploads[0]), 503);  // the oldest of the largest uploads
   httplib::Client client("127.0.0.1", server->port());
   for (int i = 0; i < 20; ++i) {
     const auto reply = client.Post("/echo", std::string(20000, 'y'), "text/plain");
     ASSERT_TRUE(reply);
     EXPECT_EQ(reply->status, 200);
   }
-  EXPECT_EQ(server->counters().refused_bytes, 2u);  // one of them made the room
+  EXPECT_EQ(server->counters().refused_bytes, 2u);  // one upload was closed to make room
   EXPECT_EQ(StatusOf(uploads[1]), 503);
   for (size_t i = 2; i < uploads.size(); ++i) {
     ASSERT_TRUE(uploads[i].Send("x"));
@@ -275,7 +275,7 @@ TEST_F(HttpBoundsTest, ALargeUploadGoesBeforeSmallerOnes) {
   EXPECT_EQ(StatusOf(small), 200);
 }
 
-// Nothing is unfinished that could make room.
+// No unfinished request can be closed to make room.
 TEST_F(HttpBoundsTest, WhatIsTooMuchAloneIsRefused) {
   HttpOptions options = PatientOptions();
   options.max_held_bytes = 50000;

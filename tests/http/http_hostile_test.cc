@@ -1,5 +1,5 @@
-// Requests that two readers could take for different ones are refused, or read in the one way that
-// RFC 9112 says: what stands behind them is never taken for a request of its own where it is none.
+// Requests that two readers could parse differently. Each is refused, or is parsed as RFC 9112
+// requires. The bytes after such a request are parsed as a request only if they are one.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -36,14 +36,14 @@ class HttpHostileTest : public ::testing::Test {
             .value();
   }
 
-  // All replies to the bytes; the client says then that nothing more comes.
+  // Sends the bytes, ends the sending direction, and returns all replies.
   std::string Replies(const std::string& bytes) {
     RawHttp client(server->port());
     client.Send(bytes);
     client.EndSending();
     return client.ReadToEnd();
   }
-  // Refused with this status, and nothing behind it is read.
+  // The request is refused with this status, and the bytes after it are not parsed.
   void ExpectRefused(const std::string& bytes, int status) {
     smuggled = 0;
     const std::string replies = Replies(bytes + kSmuggled);
@@ -106,7 +106,7 @@ TEST_F(HttpHostileTest, HeadsHaveOneForm) {
     ExpectRefused(kPost + kHost + line + "\r\n\r\n", 400);
   }
   ExpectRefused(kPost + " Content-Length: 4\r\n" + kHost + "\r\n", 400);
-  // A folded line is one line, as RFC 9112 5.2 allows to read it.
+  // A folded line counts as one line, as RFC 9112 5.2 allows.
   ExpectRead(kPost + kHost + "Content-Length:\r\n 4\r\n\r\nabcd", "abcd");
   ExpectRead(kPost + kHost + "Transfer-Encoding:\r\n\tchunked\r\n\r\n4\r\nabcd\r\n0\r\n\r\n",
              "abcd");
@@ -121,7 +121,7 @@ TEST_F(HttpHostileTest, RequestLinesHaveOneForm) {
         "\rGET /smuggled HTTP/1.1", "\nGET /smuggled HTTP/1.1"}) {
     ExpectRefused(line + "\r\n" + kHost + "\r\n", 400);
   }
-  ExpectRefused(kPost + "Content-Length: 0\r\n\r\n", 400);  // without a Host
+  ExpectRefused(kPost + "Content-Length: 0\r\n\r\n", 400);  // no Host
   ExpectRefused("GET /" + std::string(17 << 10, 'a') + " HTTP/1.1\r\n" + kHost + "\r\n", 431);
   ExpectRefused(kPost + kHost + "X: " + std::string(17 << 10, 'a') + "\r\n\r\n", 431);
   ExpectRead("\r\n\r\n" + kPost + kHost + "Content-Length: 4\r\n\r\nabcd", "abcd");

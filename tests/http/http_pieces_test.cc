@@ -1,4 +1,5 @@
-// Replies in pieces: each is made when the one before is sent, and none waits for a client.
+// Replies in pieces: each piece is made after the previous one was sent, and no thread waits for a
+// client.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -99,8 +100,8 @@ TEST_F(HttpPiecesTest, AReplyThatCannotBeEndedHasNoEnd) {
   EXPECT_TRUE(reply.ends_with("2\r\n1;\r\n")) << reply;
 }
 
-// A client that does not read gets a bounded number of pieces: those that the kernel's buffers
-// take, and those that the server holds. The thread that made them is free, and other clients are
+// A client that does not read gets a bounded number of pieces: the pieces in the kernel's buffers,
+// and the pieces that the server holds. The thread that made them is free, and other clients are
 // answered.
 TEST_F(HttpPiecesTest, AClientThatDoesNotReadHoldsNobodyUp) {
   Start();
@@ -109,7 +110,7 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadHoldsNobodyUp) {
   while (server->counters().held_bytes < kBig / 2) std::this_thread::yield();
   httplib::Client client("127.0.0.1", server->port());
   for (int i = 0; i < 100; ++i) ASSERT_EQ(client.Get("/hello")->body, "hi");
-  constexpr int kKernelBuffers = 16 << 20;  // more than a loopback connection's two buffers
+  constexpr int kKernelBuffers = 16 << 20;  // more than both buffers of a loopback connection
   EXPECT_LE(made, kKernelBuffers / static_cast<int>(kBig) + 2);
   EXPECT_LE(server->counters().held_bytes, 2 * kBig);
 }
@@ -125,7 +126,7 @@ TEST_F(HttpPiecesTest, AClientThatDoesNotReadIsGivenUp) {
   EXPECT_EQ(server->counters().held_bytes, 0u);
 }
 
-// One that reads a little now and then keeps its reply no longer than that.
+// A client that reads slowly keeps its reply no longer than pieces_timeout_ms.
 TEST_F(HttpPiecesTest, AReplyHasItsTime) {
   HttpOptions options = PatientOptions();
   options.pieces_timeout_ms = 50;

@@ -237,7 +237,7 @@ TEST(HttpServer, IdleConnectionsAreClosedAfterAReplyToo) {
   EXPECT_EQ(server->counters().timed_out, 0u);
 }
 
-// Slow and idle clients hold no thread: with one, the next client is answered all the same.
+// Slow and idle clients hold no thread. With one thread, the next client is still answered.
 TEST(HttpServer, SlowClientsHoldNobodyUp) {
   HttpOptions options = PatientOptions();
   options.threads = 1;
@@ -262,7 +262,7 @@ TEST(HttpServer, TheConnectionThatIsQuietLongestMakesRoom) {
   const auto server = StartEcho(options);
   std::vector<RawHttp> clients;
   for (int i = 0; i < 4; ++i) clients.emplace_back(server->port());
-  // The oldest is the one that was heard last.
+  // The oldest connection is the one with the latest message.
   clients[0].Send("GET /hello HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_TRUE(clients[0].ReadUpTo("hi").ends_with("hi"));
   RawHttp fifth(server->port());

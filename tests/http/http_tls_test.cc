@@ -1,4 +1,4 @@
-// The server with TLS: a certificate that openssl makes when the test runs.
+// The server with TLS. The test makes its certificate with openssl.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -102,7 +102,8 @@ TEST_F(HttpTlsTest, AClientWithoutTlsIsNotAnswered) {
   EXPECT_EQ(client.ReadToEnd().find("HTTP/1.1 200"), std::string::npos);
 }
 
-// Bytes of no handshake, or of an old version, are the end of it, and nothing at all is in time.
+// A client that sends no bytes times out. Bytes that are no handshake, or that are a handshake of
+// an old version, end the connection.
 TEST_F(HttpTlsTest, AHandshakeThatDoesNotComeEnds) {
   options.request_timeout_ms = 1;
   Start();

@@ -1,5 +1,5 @@
-// Options of a server that gives up nothing on a busy machine. A test sets the time that it is
-// about.
+// Server options whose timeouts do not expire on a busy machine. A test sets the timeout that it
+// checks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// A residency digest does not depend on the order, and changes with every difference.
+// A residency digest does not depend on the order of the blocks. Any difference changes it.
 // SPDX-License-Identifier: Apache-2.0
 #include "kvcast/residency/residency_digest.h"
 

@@ -1,5 +1,5 @@
-// The simulation itself: the same seed is the same run, what fails is found and made small, and the
-// runs reach the paths that they are for.
+// The simulation itself: equal seeds give equal runs, failures are found and reduced, and the runs
+// cover their intended paths.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

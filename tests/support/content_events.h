@@ -38,7 +38,7 @@ inline BlockStored StoreTokens(std::vector<BlockHash> hashes, std::vector<TokenI
   return event;
 }
 
-// As vLLM sends it: extra keys for every hash.
+// As vLLM sends a store: extra keys for each hash.
 inline BlockStored WithExtraKeys(BlockStored event,
                                  std::vector<std::optional<ExtraKeys>> extra_keys) {
   event.extra_keys = std::move(extra_keys);
@@ -73,7 +73,7 @@ class ContentWorker {
     tokens.insert(tokens.end(), static_cast<size_t>(std::max<int64_t>(1, lookahead)), -1);
     return MatchWhole(tokens, inputs, lookahead);
   }
-  // The tokens that the index promises for that prompt.
+  // Reusable tokens of that prompt, according to the index.
   int64_t Reusable(std::vector<TokenId> tokens, const HashInputs& inputs = {},
                    int64_t lookahead = 0) const {
     return Match(std::move(tokens), inputs, lookahead).gpu_tokens;
@@ -90,7 +90,7 @@ class ContentWorker {
     EXPECT_EQ(matches.size(), 1u);
     return matches.empty() ? WorkerMatch() : matches[0];
   }
-  // The content of a block that the worker holds, according to the worker.
+  // The content of a held block, according to the index.
   ContentKey ContentOf(const BlockHash& hash) const { return index_.ContentOf(kWorker, hash); }
   bool Knows(const BlockHash& hash) const { return ContentOf(hash) != kUnnamed; }
 

@@ -62,7 +62,7 @@ class DeferredBackend final : public CopyBackend {
     Move(at);
     batches[at].state = CopyState::kDone;
   }
-  // Writes garbage instead.
+  // Writes garbage to the targets instead of the data.
   void Fail(size_t at) {
     Reach(at);
     for (const CopyOp& op : batches[at].ops) {

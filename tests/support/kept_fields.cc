@@ -48,7 +48,7 @@ AllBlocksCleared Kept(const AllBlocksCleared& event, std::span<const Field> fiel
   return kept;
 }
 
-// NaN does not equal itself, so its bits replace it.
+// Replaces each NaN by its bits, because NaN does not equal itself.
 void ReplaceNan(ExtraKey& key) {
   if (auto* list = std::get_if<ExtraKeyList>(&key.value)) {
     for (ExtraKey& item : list->items) ReplaceNan(item);

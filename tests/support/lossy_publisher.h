@@ -1,5 +1,5 @@
-// LossyPublisher: the wire side of a publisher whose live messages the test chooses, while its
-// replay server is the real one.
+// LossyPublisher: a publisher for tests. The test chooses its live messages. Its replay server is
+// the production one.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -21,7 +21,7 @@ class LossyPublisher {
     ReplayLayout layout = ReplayLayout::kTopicSeqPayload;
     size_t ring_batches = 1000;
     int epoch = 0;
-    bool connects = false;  // its PUB, to `endpoint`
+    bool connects = false;  // the PUB connects to `endpoint`
   };
 
   LossyPublisher() : LossyPublisher(Config()) {}
@@ -41,11 +41,11 @@ class LossyPublisher {
         std::make_unique<ReplayServer>(std::move(router), Waker::Create().value(), server, ring_);
   }
 
-  // Into the ring only: lost on the live wire.
+  // Appends a batch to the ring only: it is lost in the live stream.
   void Lose() {
     ring_.Append(std::make_shared<const Bytes>(TestPayload(ring_.next_seq(), epoch_)));
   }
-  // Into the ring and to the subscribers.
+  // Appends a batch to the ring and sends it.
   void Send() {
     const uint64_t seq = ring_.next_seq();
     Lose();

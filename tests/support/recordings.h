@@ -16,7 +16,7 @@
 namespace kvcast::testing {
 
 struct RecordingSet {
-  std::string name;  // of a test
+  std::string name;  // used in test names
   std::string folder;
 };
 

@@ -14,8 +14,8 @@ import msgpack
 import zmq
 
 END = (-1).to_bytes(8, "big", signed=True)
-BATCHES = 400  # that the reader must receive before the test ends
-LEFT_OUT = [(40, 44), (45, 46), (120, 180), (300, 301)]  # of the live stream
+BATCHES = 400  # the reader must receive this many before the test ends
+LEFT_OUT = [(40, 44), (45, 46), (120, 180), (300, 301)]  # ranges that the live stream leaves out
 
 
 class Reader:

@@ -153,7 +153,7 @@ inline router::RouterSource SourceOf(const Drawn& drawn, const CacheConfig& cach
   router::RouterSource source;
   WorkerConfig& worker = source.worker;
   worker.name = "worker";
-  // If a registration says that the engine reports hits, the router believes it until removes
+  // If a registration states that the engine reports hits, the router assumes it until removes
   // contradict it. This case is not drawn here.
   if (change == Change::kHideAll) return source;
   worker.groups = cache.groups;

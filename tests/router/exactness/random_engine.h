@@ -1,4 +1,4 @@
-// An engine under random traffic, which routers follow.
+// An engine with random traffic. Routers follow it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

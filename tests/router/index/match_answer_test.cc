@@ -139,8 +139,8 @@ TEST(Answer, LoadsMayServeAllButTheLastToken) {
   EXPECT_EQ(Ask(worker, 64).with_cpu_tokens, 63);
 }
 
-// A pool that mirrors the GPU's follows the GPU's own rule, as if the rest of the prompt were a
-// prompt.
+// The lookup in a pool that mirrors the GPU pool uses the GPU's own rule. It treats the rest of the
+// prompt as a prompt of its own.
 class MirroredPool : public ::testing::Test {
  protected:
   static WorkerConfig Config(std::vector<GroupSpec> groups) {

@@ -29,9 +29,9 @@ class PromptSampleTest : public ::testing::Test {
  protected:
   struct Prompt {
     uint64_t number;
-    uint64_t shared = 0;  // leading units of prompt 0
+    uint64_t shared = 0;  // the first `shared` units are those of prompt 0
   };
-  // Of the index, where four workers hold a block.
+  // Bytes of the index per block, if four workers hold each block.
   static constexpr uint64_t kIndexBytesABlock = 10;
 
   // A batch of one store: units [first, first + count) of a prompt, in blocks of one unit.
@@ -64,7 +64,7 @@ class PromptSampleTest : public ::testing::Test {
                       keys_);
   }
   static uint32_t EndOf(size_t units) { return static_cast<uint32_t>(units * kUnit); }
-  // A worker with a full cache of `pool` blocks.
+  // Stores into the full cache of a worker. The cache has `pool` blocks.
   void StoreInPool(uint64_t pool, Prompt prompt, size_t first, size_t count) {
     if (held_ + count > pool) held_ = pool - count;
     Store(prompt, first, count);
@@ -76,7 +76,7 @@ class PromptSampleTest : public ::testing::Test {
     }
     return nullptr;
   }
-  // Sampled prompts of so many units that are not cut.
+  // Number of sampled prompts that have exactly `units` units and are not cut.
   size_t Whole(size_t units) const {
     return static_cast<size_t>(std::ranges::count_if(
         sample_.prompts(),
@@ -106,7 +106,7 @@ TEST_F(PromptSampleTest, FollowsAPromptOverItsStores) {
   EXPECT_FALSE(prompt.cut());
 }
 
-// The parent is not held any more, so that its position is not known.
+// The parent is not held when the store arrives, so its position is unknown.
 TEST_F(PromptSampleTest, FindsAParentWithoutItsPosition) {
   Store({1}, 0, 4);
   BlockStored event = {.block_size = kUnit};
@@ -191,7 +191,8 @@ TEST_F(PromptSampleTest, AStoreIsNotedOnAllPromptsThatShareIt) {
 
 class StoresWithTokens : public PromptSampleTest {
  protected:
-  // Blocks of four units; a sparse store has the last one alone.
+  // Stores `blocks` blocks of four units. A sparse store (`dense` false) contains only the last
+  // block.
   void StoreTokens(size_t blocks, bool dense, uint8_t group) {
     constexpr size_t kBlock = 4 * kUnit;
     BlockStored event = {.block_size = kBlock};
@@ -237,7 +238,7 @@ TEST_F(StoresWithTokens, ASparseStoreMayBeTheFirstOfItsPrompt) {
   EXPECT_TRUE(sample_.prompts()[0].WasStored(3, 0));
 }
 
-// ---- Which prompts are chosen, and how many stay.
+// ---- Selection of prompts, and their number.
 
 constexpr uint64_t kPool = 78'000;
 constexpr size_t kLong = 625;  // units: 10,000 tokens
@@ -257,8 +258,8 @@ TEST_F(PromptSampleTest, OneOfABatchIsChosen) {
   EXPECT_NE(Find({1}, 3), nullptr);
 }
 
-// A full cache of long prompts that come in steps of 512 units; blocks that are evicted need not be
-// noted.
+// The cache is full of long prompts, which are stored in steps of 512 units. Evicted blocks need
+// not be noted.
 TEST_F(PromptSampleTest, ThereAreAlwaysEnoughLongPrompts) {
   for (uint64_t prompt = 0; prompt < 5 * kPool / kLong; ++prompt) {
     for (size_t first = 0; first < kLong; first += 512) {
@@ -269,7 +270,7 @@ TEST_F(PromptSampleTest, ThereAreAlwaysEnoughLongPrompts) {
   }
 }
 
-// The same in an index, whose worker evicts its oldest prompts.
+// The same with an index. Its worker evicts the oldest prompts.
 TEST(PromptSampleOfAnIndex, AFullCacheOfLongPromptsIsDiagnosed) {
   constexpr uint64_t kPrompts = kPool / kLong;
   const auto hashes = [](uint64_t prompt, size_t first, size_t count) {
@@ -302,7 +303,7 @@ TEST(PromptSampleOfAnIndex, AFullCacheOfLongPromptsIsDiagnosed) {
   }
 }
 
-// Prompts that were sampled when the cache held others tell nothing of it.
+// Prompts that were sampled when the cache held other prompts do not describe the cache.
 TEST_F(PromptSampleTest, TheSampleTurnsOverAsTheCacheDoes) {
   const uint64_t prompts = kPool / kLong;
   for (uint64_t round = 0; round < 6; ++round) {
@@ -317,7 +318,8 @@ TEST_F(PromptSampleTest, TheSampleTurnsOverAsTheCacheDoes) {
   }
 }
 
-// A prompt that has no room beside others is followed to its end, and the others stay.
+// A prompt that needs more room than is left beside other prompts is followed to its end, and the
+// other prompts stay.
 TEST_F(PromptSampleTest, OneLongPromptDrivesNoOthersOut) {
   for (uint64_t prompt = 0; prompt < 5; ++prompt) StoreInPool(kPool, {prompt}, 0, 300);
   for (size_t unit = 0; unit < 8000; unit += 500) StoreInPool(kPool, {5}, unit, 500);
@@ -325,7 +327,8 @@ TEST_F(PromptSampleTest, OneLongPromptDrivesNoOthersOut) {
   EXPECT_EQ(Whole(300), 5u);
 }
 
-// Where few prompts have room, short ones stay, but no longer than in the cache.
+// If there is room for few prompts, short prompts stay in the sample, but no longer than in the
+// cache.
 TEST_F(PromptSampleTest, AShortPromptStaysAsLongAsInTheCache) {
   constexpr uint64_t kSmallPool = 20'000;
   StoreInPool(kSmallPool, {0}, 0, 100);
@@ -340,7 +343,7 @@ TEST_F(PromptSampleTest, AShortPromptStaysAsLongAsInTheCache) {
   EXPECT_EQ(Find({0}, 100), nullptr);
 }
 
-// A share of the prompts is followed once the cache is full: this bounds the time that it takes.
+// Once the cache is full, only a share of the prompts is followed. This bounds the time.
 TEST_F(PromptSampleTest, MostStoresArePassedOver) {
   uint64_t chosen = 0;
   for (uint64_t prompt = 0; prompt < 40 * kPool / kLong; ++prompt) {
@@ -356,7 +359,8 @@ TEST_F(PromptSampleTest, ShortPromptsAreBoundedInNumber) {
   EXPECT_EQ(sample_.prompts().size(), PromptSample::kMaxPrompts);
 }
 
-// Requests store what lies behind the prefix that they share, and the prefix never again.
+// Half of the requests store only the blocks after a shared prefix. No request stores the prefix
+// again.
 TEST_F(PromptSampleTest, ASharedPrefixIsNotLost) {
   Store({0}, 0, 50);
   for (uint64_t prompt = 1; prompt < 20'000; ++prompt) {
@@ -396,7 +400,7 @@ TEST_F(PromptSampleTest, SmallCachesPayAFixedMinimum) {
   }
 }
 
-// The keys, and the bits of the groups.
+// Ten bytes: the key, and the bits of the groups.
 TEST_F(PromptSampleTest, AUnitTakesTenBytes) {
   for (uint64_t prompt = 0; prompt < 3 * kPool / kLong; ++prompt) {
     StoreInPool(kPool, {prompt}, 0, kLong);

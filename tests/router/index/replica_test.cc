@@ -187,8 +187,8 @@ TEST_F(ReplicaTest, AContradictedStateIsReplaced) {
   Follow();
   ASSERT_TRUE(Synced());
   subscriber->Contradict(kWorker);
-  // By a snapshot, or from the start, if all batches came live before the subscriber asked for the
-  // epoch.
+  // A snapshot replaces the state. If all batches arrived live before the subscriber asked for the
+  // epoch, the state is reset and built from the start.
   EXPECT_TRUE(Eventually([this] { return status().snapshots + status().resets >= 1; }));
   EXPECT_TRUE(Synced());
 }

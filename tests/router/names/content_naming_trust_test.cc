@@ -73,8 +73,7 @@ TEST(ContentNamingTrust, AContentMayGetAnotherHashOnceItIsGone) {
   EXPECT_FALSE(worker.Match(Tokens(1, 4)).ambiguous);
 }
 
-// The worker already has another hash for the content that a block of unknown content turns out to
-// have.
+// The content of a block becomes known, but the worker already has another hash for that content.
 TEST(ContentNamingTrust, AnUnnamedBlockWhoseContentIsTakenStaysUnnamed) {
   ContentWorker worker({Full(4)});
   worker.Apply(StoreTokens({Hash(5)}, Tokens(5, 4), Hash(4)), StoreTokens({Hash(1)}, Tokens(1, 4)));

@@ -128,7 +128,7 @@ TEST(SchemeStores, BlocksWithUnitsThatWereNotTriedProveNothing) {
   EXPECT_EQ(OutcomeOf(detector, testing::RootStore(foreign, 2)), Outcome::kInconclusive);
 }
 
-// Layouts before extra_keys: a fit is a fit, but a miss may be an unsent salt.
+// Layouts before extra_keys: a match counts, but a mismatch may come from a salt that was not sent.
 TEST(SchemeStores, KeysThatWereNotSentProveNothing) {
   HashInputs inputs;
   inputs.lora_name = "adapter";

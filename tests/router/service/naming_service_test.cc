@@ -51,7 +51,7 @@ BlockRemoved SglangRemove(std::vector<BlockHash> hashes) {
   return event;
 }
 
-// The first pages of other prompts, so many that the router gives up on hash schemes.
+// The first pages of many other prompts. After these stores the router gives up on hash schemes.
 EventBatch OtherPrompts() {
   EventBatch batch;
   for (uint64_t i = 0; i < kSchemeMissesToGiveUp; ++i) {
@@ -322,7 +322,7 @@ TEST_F(NamingServiceTest, NamesOfAnEngineThatBeganAnewAreNotUsed) {
   };
   const EngineScheme before;
   Send(Batch(RootStore(before, 50), store(before)));
-  // The same as a query that takes longer than the restart.
+  // The same case: a query takes longer than the restart.
   FoundNames names{.hashes = std::make_shared<std::vector<BlockHash>>(store(before).block_hashes),
                    .contents = std::make_shared<std::vector<ContentKey>>(
                        PromptContents(index.keys(), PromptFromOne(64), 16, 0, {})),
@@ -355,7 +355,7 @@ TEST_F(NamingServiceTest, NamesThatDoNotFitAreDroppedAndCounted) {
   EXPECT_EQ(index.counters(WorkerId(0)).unnamed_gpu, 0u);
 }
 
-// Each scheme costs a chain of the whole prompt. Beyond the budget, the answer reports that limit.
+// Each scheme costs a chain of the whole prompt. If the budget is exceeded, the answer reports it.
 TEST_F(NamingServiceTest, AQueryHashesInSoManyWaysAndNoMore) {
   constexpr int64_t kTokens = 700'000;
   constexpr uint32_t kEngines = 4;

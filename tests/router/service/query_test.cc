@@ -188,7 +188,7 @@ TEST(ParseQuery, PromptsAreBounded) {
   }
 }
 
-// A JSON document takes many times the bytes of its text.
+// A parsed JSON document takes many times the memory of its text.
 TEST(ParseQuery, WhatIsBesidesThePromptIsBounded) {
   const auto of = [](const std::string& prompt, size_t bytes) {
     const std::string body = "{\"tokens\":" + prompt + ",\"a\":0";

@@ -293,7 +293,7 @@ TEST_F(RouterServiceTest, IsHealthyWhileLargeQueriesAndDecisionsAreAnswered) {
     return client;
   };
   std::string body = "{\"tokens\":[1";
-  while (body.size() < (16 << 20) - 10) body += ",123456";  // just more than are taken
+  while (body.size() < (16 << 20) - 10) body += ",123456";  // slightly more than the bound
   body += "]}";
   std::atomic<int> posting{4};
   std::vector<std::thread> busy;
@@ -385,7 +385,8 @@ TEST(OpenApi, NamesEveryRoute) {
   std::set<std::string> served;
   for (const auto& routes : {OwnRoutes(core, {}), FieldRoutes(core), StaticRoutes()}) {
     for (const HttpRoute& route : routes) {
-      if (route.path == "/" || route.path.starts_with("/dashboard")) continue;  // for people
+      // Pages for people are not part of the API.
+      if (route.path == "/" || route.path.starts_with("/dashboard")) continue;
       constexpr std::array kMethods = {"get", "post", "delete"};
       served.insert(std::string(kMethods[static_cast<size_t>(route.method)]) + " " + route.path);
     }

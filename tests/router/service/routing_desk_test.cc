@@ -153,7 +153,8 @@ TEST_F(RoutingDeskTest, BookingsFollowTheFeedback) {
   EXPECT_EQ(counters.under_tokens, 0u);
 }
 
-// An admission tells whether the request's answer and its reuse can be compared to the token.
+// An admission states whether the request's answer and its reuse are comparable, and at which
+// sequence number the answer was given.
 TEST_F(RoutingDeskTest, AnAdmissionSaysWhetherTheAnswerWasExactAndWhen) {
   QueryAnswer exact = Worker(0, 480);
   exact.exact = true;

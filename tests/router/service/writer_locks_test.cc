@@ -81,7 +81,7 @@ class WriterLocksTest : public ::testing::Test {
 };
 
 TEST_F(WriterLocksTest, ABatchTakesOne) {
-  Store(0);  // it also proves the hash scheme, which the index is told
+  Store(0);  // also proves the hash scheme, and the source sets it in the index
   const uint64_t before = index_.writer_locks();
   for (size_t block = 1; block < 33; ++block) EXPECT_EQ(Store(block), BatchResult::kApplied);
   EXPECT_EQ(index_.writer_locks() - before, 32u);
