@@ -97,17 +97,17 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
   if (connection.unfinished) unfinished_.erase({connection.held, ~connection.id});
   if (unfinished) unfinished_.emplace(now, ~connection.id);
   connection.unfinished = unfinished;
-  held_ += now - connection.held;
+  counts_.held_bytes += now - connection.held;
   connection.held = now;
 }
 
 // False: the request of this connection was refused.
 bool HttpServer::Impl::FindRoom(const Shared& connection) {
-  while (held_ > options_.max_held_bytes) {
+  while (counts_.held_bytes > options_.max_held_bytes) {
     Shared largest = connection;
     if (!unfinished_.empty()) largest = connections_.at(~unfinished_.rbegin()->second);
     if (largest->held <= kSmallBytes) return true;
-    ++refused_bytes_;
+    ++counts_.refused_bytes;
     largest->reader.Drop();
     largest->in = {};
     Answer(largest, HttpError(503, "too many requests at once"), false);
@@ -186,7 +186,7 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
 
 void HttpServer::Impl::PostNextPiece(const Shared& connection) {
   if (SteadyMs() >= connection->pieces_until_ms) {
-    ++timed_out_;
+    ++counts_.timed_out;
     return Close(connection);
   }
   NoteBusy(*connection);

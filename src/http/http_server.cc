@@ -122,9 +122,9 @@ void HttpServer::Impl::Accept() {
 }
 
 void HttpServer::Impl::Admit(tcp::socket socket) {
-  ++accepted_;
+  ++counts_.accepted;
   if (connections_.size() >= max_connections_ && !MakeRoom()) {
-    ++evicted_;
+    ++counts_.evicted;
     return;
   }
   CloseInChildren(socket.native_handle());
@@ -132,7 +132,7 @@ void HttpServer::Impl::Admit(tcp::socket socket) {
   connection->deadline_ms = SteadyMs() + options_.idle_timeout_ms;
   connection->quiet = quiet_.insert(quiet_.end(), connection->id);
   connections_.emplace(connection->id, connection);
-  ++open_;
+  ++counts_.connections;
   return connection->stream.has_tls() ? Handshake(connection) : Read(connection);
 }
 
@@ -150,7 +150,7 @@ void HttpServer::Impl::Handshake(const Shared& connection) {
 
 bool HttpServer::Impl::MakeRoom() {
   if (quiet_.empty()) return false;
-  ++evicted_;
+  ++counts_.evicted;
   Close(Shared(connections_.at(quiet_.front())));
   return true;
 }
@@ -158,11 +158,11 @@ bool HttpServer::Impl::MakeRoom() {
 void HttpServer::Impl::Close(const Shared& connection) {
   if (std::exchange(connection->closed, true)) return;
   connection->stream.Close();
-  held_ -= connection->held;
+  counts_.held_bytes -= connection->held;
   if (connection->unfinished) unfinished_.erase({connection->held, ~connection->id});
   if (!connection->busy) quiet_.erase(connection->quiet);
   connection->pieces = nullptr;
-  --open_;
+  --counts_.connections;
   connections_.erase(connection->id);
   if (drain_until_ms_ != 0 && connections_.empty()) io_.stop();
 }
@@ -185,7 +185,7 @@ void HttpServer::Impl::Sweep() {
     if (!connection->busy && now_ms >= connection->deadline_ms) late.push_back(connection);
   }
   for (const Shared& connection : late) {
-    if (connection->began) ++timed_out_;
+    if (connection->began) ++counts_.timed_out;
     if (!connection->began || connection->writing) {
       Close(connection);
     } else {
@@ -223,12 +223,12 @@ void HttpServer::Impl::Stop() {
 }
 
 HttpCounters HttpServer::Impl::counters() const {
-  return {.connections = open_,
-          .accepted = accepted_,
-          .evicted = evicted_,
-          .timed_out = timed_out_,
-          .refused_bytes = refused_bytes_,
-          .held_bytes = held_};
+  return {.connections = counts_.connections,
+          .accepted = counts_.accepted,
+          .evicted = counts_.evicted,
+          .timed_out = counts_.timed_out,
+          .refused_bytes = counts_.refused_bytes,
+          .held_bytes = counts_.held_bytes};
 }
 
 HttpServer::HttpServer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

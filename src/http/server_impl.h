@@ -78,6 +78,16 @@ class HttpServer::Impl {
     std::shared_ptr<Pieces> pieces;  // nullptr: these bytes are the last
   };
 
+  // The values of HttpCounters. Used by any thread.
+  struct Counts {
+    std::atomic<uint64_t> connections{0};
+    std::atomic<uint64_t> accepted{0};
+    std::atomic<uint64_t> evicted{0};
+    std::atomic<uint64_t> timed_out{0};
+    std::atomic<uint64_t> refused_bytes{0};
+    std::atomic<uint64_t> held_bytes{0};
+  };
+
   // http_server.cc: connections are opened and closed.
   Status Listen();
   Status LoadCertificate();
@@ -136,12 +146,7 @@ class HttpServer::Impl {
   int64_t drain_until_ms_ = 0;  // 0: not stopping
   // Used by any thread.
   std::atomic<bool> stopping_{false};
-  std::atomic<uint64_t> open_{0};
-  std::atomic<uint64_t> accepted_{0};
-  std::atomic<uint64_t> evicted_{0};
-  std::atomic<uint64_t> timed_out_{0};
-  std::atomic<uint64_t> refused_bytes_{0};
-  std::atomic<uint64_t> held_{0};
+  Counts counts_;
   std::optional<Pool> query_pool_;
   std::optional<Pool> observer_pool_;
   std::optional<Pool> health_pool_;

@@ -344,7 +344,7 @@ MUTATIONS = [
     ("refuse the newcomer for the bytes of others", EXCHANGE,
      "    if (!unfinished_.empty()) largest =", "    if (false) largest =", HTTP_TESTS + "HttpBoundsTest.Uploads*"),
     ("hold any number of bytes", EXCHANGE,
-     "  while (held_ > options_.max_held_bytes) {", "  while (false) {", HTTP_TESTS + "HttpBoundsTest.WhatIsTooMuch*"),
+     "  while (counts_.held_bytes > options_.max_held_bytes) {", "  while (false) {", HTTP_TESTS + "HttpBoundsTest.WhatIsTooMuch*"),
     ("look at a coding's end alone", READER_OF_REQUESTS,
      '!beast::iequals(value, "chunked")', '!beast::iequals(value, "chunked") && !chunked()', HTTP_TESTS + "HttpHostileTest.Chunked*"),
     ("take a request for two hosts", READER_OF_REQUESTS, "field == http::field::host ||", "false ||", HTTP_TESTS + "HttpHostileTest.Heads*"),
