@@ -458,7 +458,7 @@ MUTATIONS = [
     ("announce no eviction of a chunk", "src/offload/connector/event_writer.cc",
      "  for (BlockRemoved& removed : by_group) out.emplace_back(std::move(removed));\n", "", HOST_TIER),
     ("let a block be used under a store", "src/offload/connector/scheduler_step.cc",
-     "  for (const BlockId block : allocated) fences.AddReaders(block, flush);\n", "", HOST_TIER),
+     "  for (const BlockId block : allocated.in_step()) fences.AddReaders(block, flush);\n", "", HOST_TIER),
     ("ask a connector's host memory by the rule of a mirror", "apps/engine/host_tier.cc",
      "  return kind == OffloadKind::kConnector ? OffloadRule::kOffloadScheduler\n"
      "                                         : OffloadRule::kMirroredPool;\n",

@@ -16,7 +16,7 @@ OffloadJobId OffloadScheduler::Impl::AddJob(Request& request, Job job) {
     // The request's blocks are already free, and this step may have given them to another request.
     for (const BlockId block : job.blocks) {
       fences.Add(block, id);
-      if (allocated.contains(block)) flush.insert(id);
+      if (allocated.IsInStep(block)) flush.insert(id);
     }
   }
   request.jobs.push_back(id);
@@ -48,10 +48,7 @@ void OffloadScheduler::Impl::EndLoad(OffloadJobId id, const Job& job, OffloadArr
 
 void OffloadScheduler::Impl::BecomeLate(Job& job) {
   job.late = true;
-  for (const OffloadKey& key : job.keys) {
-    CountDown(being_loaded, key);
-    ++late_keys[key];
-  }
+  loading.BecomeLate(job.keys);
 }
 
 void OffloadScheduler::TakeLateLoads(int64_t now_ms, std::vector<LateLoad>& late) {
@@ -84,7 +81,7 @@ void OffloadScheduler::Impl::Complete(OffloadJobId id, Job job, OffloadArrivals&
   } else {
     stats.failed_loads += job.failed;
     KV_CHECK(calls.CompleteLoad(job.request, job.keys).ok());
-    for (const OffloadKey& key : job.keys) CountDown(job.late ? late_keys : being_loaded, key);
+    loading.Remove(job.keys, job.late);
     EndLoad(id, job, arrivals);
   }
   if (request == nullptr) return;
@@ -160,8 +157,7 @@ Status OffloadScheduler::Reset() {
   impl.TranslateEventsNow();
   impl.writer.Clear();
   impl.fences.Clear();
-  impl.being_loaded.clear();
-  impl.late_keys.clear();
+  impl.loading.Clear();
   return Status();
 }
 

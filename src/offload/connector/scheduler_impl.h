@@ -3,7 +3,6 @@
 #pragma once
 
 #include <absl/container/flat_hash_map.h>
-#include <absl/container/flat_hash_set.h>
 
 #include <map>
 #include <memory>
@@ -11,9 +10,11 @@
 #include <vector>
 
 #include "kvcast/offload/offload_scheduler.h"
+#include "src/offload/connector/allocated_blocks.h"
 #include "src/offload/connector/chunk_describer.h"
 #include "src/offload/connector/event_writer.h"
 #include "src/offload/connector/fence_map.h"
+#include "src/offload/connector/loading_keys.h"
 #include "src/offload/connector/manager_calls.h"
 #include "src/offload/connector/request_state.h"
 
@@ -56,9 +57,21 @@ class OffloadScheduler::Impl {
   void FlushFenced();
   void CloseFinished();
   void Close(Request& request);
-  void NoteAllocated(BlockId block);
 
   // scheduler_store.cc
+  // The parts of a request that are offered to the manager in one call, and its answer.
+  struct StoreOffer {
+    struct Chunk {
+      OffloadKey key;
+      size_t group = 0;
+      int64_t chunk = 0;
+    };
+    std::vector<Chunk> chunks;  // of an offer of whole chunks
+    std::vector<OffloadKey> keys;
+    std::vector<int64_t> ends;  // by key: tokens of the prefix up to the end of the part
+    std::vector<bool> mask;     // of the group whose chunks are chosen
+    StorePlan plan;             // the answer; its keys keep the order of `keys`
+  };
   void StoreStates(const OffloadStep& step);
   void StoreState(Request& request, const OffloadStep::Tail& tail);
   void StoreTails(const OffloadStep& step);
@@ -122,20 +135,11 @@ class OffloadScheduler::Impl {
   // Loads that a Reset dropped. Their requests still wait for them.
   std::map<OffloadJobId, Job> dropped_loads;
   offload::FenceMap fences;
-  using KeyCounts = absl::flat_hash_map<OffloadKey, int64_t>;
-  static void CountDown(KeyCounts& counts, const OffloadKey& key) {
-    const auto found = counts.find(key);
-    if (found != counts.end() && --found->second == 0) counts.erase(found);
-  }
-  KeyCounts being_loaded;  // number of jobs that load the key, without late jobs
-  KeyCounts late_keys;     // number of late jobs that load the key
+  offload::LoadingKeys loading;
   int64_t loading_bytes = 0;
   int64_t sync_bytes = 0;  // bytes of loads within the step that is being scheduled
 
-  uint64_t step_number = 1;
-  absl::flat_hash_set<BlockId> allocated;  // blocks that were allocated for this step
-  // By block: the last step that gave the block to a request.
-  absl::flat_hash_map<BlockId, uint64_t> allocated_in;
+  offload::AllocatedBlocks allocated;
   std::set<OffloadJobId> flush;   // for the next plan
   std::vector<OffloadJob> loads;  // for the next plan
   std::vector<OffloadJobId> before_step;
@@ -145,16 +149,8 @@ class OffloadScheduler::Impl {
   OffloadSchedulerStats stats;
 
   // Scratch data of the current call; members so that their memory is reused.
-  struct Candidate {
-    OffloadKey key;
-    size_t group = 0;
-    int64_t chunk = 0;
-  };
-  std::vector<Candidate> candidates;
-  std::vector<OffloadKey> keys;
-  std::vector<int64_t> ends;  // of the keys that are to be stored
-  std::vector<bool> mask;
-  StorePlan store_plan;
+  StoreOffer offer;
+  std::vector<OffloadKey> touched;
 };
 
 }  // namespace kvcast

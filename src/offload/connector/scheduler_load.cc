@@ -78,16 +78,14 @@ Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
   }
 
   for (const std::vector<BlockId>& table : tables) {
-    for (const BlockId block : table) NoteAllocated(block);
+    for (const BlockId block : table) allocated.Note(block);
   }
   if (config.policy == OffloadPolicy::kChunkLevel) {
     for (size_t g = 0; g < layout.groups.size(); ++g) {
       request.groups[g].next_stored_chunk = CeilDiv(tokens, layout.groups[g].tokens_per_chunk);
     }
   }
-  if (config.gpu_prefix_caching) {
-    for (const OffloadKey& key : load_keys) ++being_loaded[key];
-  }
+  if (config.gpu_prefix_caching) loading.Add(load_keys);
   request.loaded = true;
   job.request = request.id;
   const int64_t bytes = std::ssize(job.slots) * calls.manager().slot_bytes();

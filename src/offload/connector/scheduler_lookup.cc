@@ -31,7 +31,7 @@ class OffloadScheduler::Impl::Answers {
     return Settled(key, result);
   }
   bool BeingLoaded(size_t group, int64_t chunk) const {
-    return scheduler_.being_loaded.contains(request_.ChunkKey(scheduler_.layout, group, chunk));
+    return scheduler_.loading.IsInTime(request_.ChunkKey(scheduler_.layout, group, chunk));
   }
 
  private:
@@ -43,7 +43,7 @@ class OffloadScheduler::Impl::Answers {
     return scheduler_.describer.Describes(group) && !scheduler_.writer.Knows(key);
   }
   LookupResult Settled(const OffloadKey& key, LookupResult result) const {
-    if (scheduler_.late_keys.contains(key)) return LookupResult::kMiss;
+    if (scheduler_.loading.IsLate(key)) return LookupResult::kMiss;
     const bool waits = result == LookupResult::kPending || result == LookupResult::kRetry;
     return waits && !wait_ ? LookupResult::kMiss : result;
   }
@@ -64,7 +64,7 @@ OffloadAnswer OffloadScheduler::Impl::Ask(const Request& request, int64_t local_
   OffloadAnswers answers;
   answers.chunk = [&](size_t group, int64_t chunk) { return manager.Chunk(group, chunk); };
   answers.tail = [&](size_t group, int64_t tokens) { return manager.Tail(group, tokens); };
-  if (wait && !being_loaded.empty()) {
+  if (wait && loading.HasInTime()) {
     answers.being_loaded = [&](size_t group, int64_t chunk) {
       return manager.BeingLoaded(group, chunk);
     };
@@ -131,22 +131,22 @@ void OffloadScheduler::Impl::Touch(const Request& request) {
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     const OffloadGroup& group = layout.groups[g];
     const int64_t end = request.NumChunks(group);
-    keys.clear();
+    touched.clear();
     for (int64_t chunk = FirstTouchedChunk(group, request.groups[g].hit_chunks); chunk < end;
          ++chunk) {
-      keys.push_back(request.ChunkKey(layout, g, chunk));
+      touched.push_back(request.ChunkKey(layout, g, chunk));
     }
-    calls.Touch(request.id, keys);
+    calls.Touch(request.id, touched);
   }
 }
 
 void OffloadScheduler::Impl::TouchTail(const Request& request) {
   if (!request.tail_boundary || is_v032()) return;
-  keys.clear();
+  touched.clear();
   for (size_t g = 0; g < layout.groups.size(); ++g) {
-    keys.push_back(request.TailKey(layout, g, *request.tail_boundary));
+    touched.push_back(request.TailKey(layout, g, *request.tail_boundary));
   }
-  calls.Touch(request.id, keys);
+  calls.Touch(request.id, touched);
 }
 
 }  // namespace kvcast

@@ -9,12 +9,6 @@ namespace kvcast {
 using offload::GroupState;
 using offload::TableEntry;
 
-void OffloadScheduler::Impl::NoteAllocated(BlockId block) {
-  if (block.value == 0) return;
-  allocated.insert(block);
-  allocated_in[block] = step_number;
-}
-
 // From this step on, another request may own the blocks that a window group gave up.
 void OffloadScheduler::Impl::ForgetStaleBlocks(Request& request) {
   for (size_t g = 0; g < layout.groups.size(); ++g) {
@@ -23,7 +17,9 @@ void OffloadScheduler::Impl::ForgetStaleBlocks(Request& request) {
     const int64_t first = group.next_stored_chunk * layout.blocks_per_chunk;
     for (int64_t i = first; i < std::ssize(group.table); ++i) {
       TableEntry& entry = group.table[static_cast<size_t>(i)];
-      if (entry.step != step_number && allocated.contains(entry.block)) entry.block = BlockId(0);
+      if (entry.step != allocated.step() && allocated.IsInStep(entry.block)) {
+        entry.block = BlockId(0);
+      }
     }
   }
 }
@@ -31,7 +27,7 @@ void OffloadScheduler::Impl::ForgetStaleBlocks(Request& request) {
 void OffloadScheduler::Impl::UpdateTables(const OffloadStep& step) {
   for (const OffloadStep::Scheduled& scheduled : step.scheduled) {
     for (const std::vector<BlockId>& blocks : scheduled.new_blocks) {
-      for (const BlockId block : blocks) NoteAllocated(block);
+      for (const BlockId block : blocks) allocated.Note(block);
     }
   }
   for (const OffloadStep::Scheduled& scheduled : step.scheduled) {
@@ -42,7 +38,9 @@ void OffloadScheduler::Impl::UpdateTables(const OffloadStep& step) {
       if (scheduled.starts) table.clear();
       const size_t index = layout.groups[g].index.value;
       if (index >= scheduled.new_blocks.size()) continue;
-      for (const BlockId block : scheduled.new_blocks[index]) table.push_back({block, step_number});
+      for (const BlockId block : scheduled.new_blocks[index]) {
+        table.push_back({block, allocated.step()});
+      }
     }
     if (config.compatible) ForgetStaleBlocks(*request);
   }
@@ -65,7 +63,7 @@ void OffloadScheduler::Impl::FlushPreempted(const OffloadStep& step) {
 }
 
 void OffloadScheduler::Impl::FlushFenced() {
-  for (const BlockId block : allocated) fences.AddReaders(block, flush);
+  for (const BlockId block : allocated.in_step()) fences.AddReaders(block, flush);
 }
 
 void OffloadScheduler::Impl::Close(Request& request) {
@@ -105,8 +103,7 @@ const OffloadPlan& OffloadScheduler::BuildStep(const OffloadStep& step) {
   impl.sync_bytes = 0;
   impl.plan.flush.assign(impl.flush.begin(), impl.flush.end());
   impl.flush.clear();
-  impl.allocated.clear();
-  ++impl.step_number;
+  impl.allocated.NextStep();
   return impl.plan;
 }
 

@@ -35,26 +35,27 @@ bool OffloadScheduler::Impl::IsComplete(const Request& request, size_t group, in
     const TableEntry& entry = table[static_cast<size_t>(i)];
     if (entry.block.value == 0) return false;
     const bool may_be_lost = !config.compatible && rules.window_chunks.has_value();
-    if (may_be_lost && allocated_in.at(entry.block) != entry.step) return false;
+    if (may_be_lost && allocated.LastStepOf(entry.block) != entry.step) return false;
   }
   return true;
 }
 
 void OffloadScheduler::Impl::ChooseChunks(const Request& request, int64_t offloadable) {
-  candidates.clear();
-  keys.clear();
-  ends.clear();
+  offer.chunks.clear();
+  offer.keys.clear();
+  offer.ends.clear();
   const StoreScope scope{request.request->prompt_tokens, request.request->shared_prefix_boundary};
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     if (layout.groups[g].requires_cow_source && states_handed_over()) continue;
     const int64_t storable = Storable(request, g, offloadable);
     const int64_t first = request.groups[g].next_stored_chunk;
-    FillStoreMask(layout, g, first, storable, scope, mask);
+    FillStoreMask(layout, g, first, storable, scope, offer.mask);
     for (int64_t chunk = first; chunk < storable; ++chunk) {
-      if (!mask[static_cast<size_t>(chunk - first)] || !IsComplete(request, g, chunk)) continue;
-      candidates.push_back({request.ChunkKey(layout, g, chunk), g, chunk});
-      keys.push_back(candidates.back().key);
-      ends.push_back((chunk + 1) * layout.groups[g].tokens_per_chunk);
+      const bool wanted = offer.mask[static_cast<size_t>(chunk - first)];
+      if (!wanted || !IsComplete(request, g, chunk)) continue;
+      offer.chunks.push_back({request.ChunkKey(layout, g, chunk), g, chunk});
+      offer.keys.push_back(offer.chunks.back().key);
+      offer.ends.push_back((chunk + 1) * layout.groups[g].tokens_per_chunk);
     }
   }
 }
@@ -62,8 +63,8 @@ void OffloadScheduler::Impl::ChooseChunks(const Request& request, int64_t offloa
 void OffloadScheduler::Impl::Store(Request& request, int64_t tokens_after) {
   const int64_t offloadable = OffloadableTokens(LimitsOf(request), tokens_after);
   ChooseChunks(request, offloadable);
-  if (!keys.empty()) {
-    const bool room = calls.PrepareStore(request.id, keys, ends, store_plan);
+  if (!offer.keys.empty()) {
+    const bool room = calls.PrepareStore(request.id, offer.keys, offer.ends, offer.plan);
     TranslateEventsNow();
     if (!room) {
       ++stats.allocation_failures;
@@ -74,7 +75,7 @@ void OffloadScheduler::Impl::Store(Request& request, int64_t tokens_after) {
     int64_t& next = request.groups[g].next_stored_chunk;
     next = std::max(next, Storable(request, g, offloadable));
   }
-  if (keys.empty() || store_plan.keys.empty()) return;
+  if (offer.keys.empty() || offer.plan.keys.empty()) return;
   Touch(request);
   MakeStoreJob(request);
 }
@@ -102,12 +103,12 @@ void OffloadScheduler::Impl::MakeStoreJob(Request& request) {
   job.store = true;
   job.group_sizes.assign(layout.groups.size(), 0);
   job.block_indices.assign(layout.groups.size(), 0);
-  job.slots = store_plan.slots;
-  Job record{.request = request.id, .store = true, .keys = store_plan.keys};
+  job.slots = offer.plan.slots;
+  Job record{.request = request.id, .store = true, .keys = offer.plan.keys};
   size_t accepted = 0;  // the plan keeps the order of the candidates
-  for (const Candidate& candidate : candidates) {
-    if (accepted == store_plan.keys.size()) break;
-    if (store_plan.keys[accepted] != candidate.key) continue;
+  for (const StoreOffer::Chunk& candidate : offer.chunks) {
+    if (accepted == offer.plan.keys.size()) break;
+    if (offer.plan.keys[accepted] != candidate.key) continue;
     ++accepted;
     const size_t before = job.gpu_blocks.size();
     AddChunkToJob(request, candidate.group, candidate.chunk, job);
@@ -143,16 +144,16 @@ void OffloadScheduler::Impl::StoreState(Request& request, const OffloadStep::Tai
       tail.boundary > OffloadableTokens(LimitsOf(request), request.num_tokens())) {
     return;
   }
-  keys.assign(1, request.PrefixKey(layout, group, tail.boundary));
-  ends.assign(1, tail.boundary);
-  const bool room = calls.PrepareStore(request.id, keys, ends, store_plan);
+  offer.keys.assign(1, request.PrefixKey(layout, group, tail.boundary));
+  offer.ends.assign(1, tail.boundary);
+  const bool room = calls.PrepareStore(request.id, offer.keys, offer.ends, offer.plan);
   TranslateEventsNow();
   stats.allocation_failures += !room;
-  if (!room || store_plan.keys.empty()) return;
+  if (!room || offer.plan.keys.empty()) return;
   OffloadJob job;
   job.request = request.id;
   job.store = true;
-  job.slots = store_plan.slots;
+  job.slots = offer.plan.slots;
   job.group_sizes.assign(layout.groups.size(), 0);
   job.block_indices.assign(layout.groups.size(), 0);
   job.group_sizes[group] = 1;
@@ -160,7 +161,7 @@ void OffloadScheduler::Impl::StoreState(Request& request, const OffloadStep::Tai
   job.gpu_blocks.assign(1, tail.block);
   if (describer.Describes(group)) {
     const int64_t chunk = tail.boundary / found->tokens_per_chunk - 1;
-    writer.Describe(keys[0], describer.Chunk(request, group, chunk));
+    writer.Describe(offer.keys[0], describer.Chunk(request, group, chunk));
   }
   AddFencedStore(request, std::move(job));
 }
@@ -220,26 +221,26 @@ void OffloadScheduler::Impl::StoreTail(Request& request, std::span<const Offload
       !IsKept(request, boundary, computed_tokens)) {
     return;
   }
-  keys.clear();
-  ends.clear();
+  offer.keys.clear();
+  offer.ends.clear();
   std::vector<BlockId> sources;
   for (size_t g = 0; g < layout.groups.size(); ++g) {
     sources.push_back(TailSource(request, g, tails));
     if (sources.back().value == 0) return;  // every group needs its part
-    keys.push_back(request.TailKey(layout, g, boundary));
-    ends.push_back(boundary + layout.groups[g].tail_margin);
+    offer.keys.push_back(request.TailKey(layout, g, boundary));
+    offer.ends.push_back(boundary + layout.groups[g].tail_margin);
   }
-  const bool room = calls.PrepareStore(request.id, keys, ends, store_plan);
+  const bool room = calls.PrepareStore(request.id, offer.keys, offer.ends, offer.plan);
   TranslateEventsNow();
   stats.allocation_failures += !room;
-  if (room && !store_plan.keys.empty()) MakeTailJob(request, boundary, sources);
+  if (room && !offer.plan.keys.empty()) MakeTailJob(request, boundary, sources);
 }
 
-// Adds a store of store_plan. Its blocks must not be written before the store has ended.
+// Adds a store of offer.plan. Its blocks must not be written before the store has ended.
 void OffloadScheduler::Impl::AddFencedStore(Request& request, OffloadJob job) {
   job.id = AddJob(request, {.request = request.id,
                             .store = true,
-                            .keys = store_plan.keys,
+                            .keys = offer.plan.keys,
                             .blocks = job.gpu_blocks,
                             .fenced_from_start = job.gpu_blocks});
   plan.stores.push_back(std::move(job));
@@ -250,10 +251,11 @@ void OffloadScheduler::Impl::MakeTailJob(Request& request, int64_t boundary,
   OffloadJob job;
   job.request = request.id;
   job.store = true;
-  job.slots = store_plan.slots;
+  job.slots = offer.plan.slots;
   size_t accepted = 0;  // the plan keeps the order of the keys
   for (size_t g = 0; g < layout.groups.size(); ++g) {
-    const bool stored = accepted < store_plan.keys.size() && store_plan.keys[accepted] == keys[g];
+    const bool stored =
+        accepted < offer.plan.keys.size() && offer.plan.keys[accepted] == offer.keys[g];
     job.group_sizes.push_back(stored ? 1 : 0);
     job.block_indices.push_back(stored ? (boundary - 1) / layout.groups[g].tokens_per_block : 0);
     if (!stored) continue;
@@ -262,8 +264,9 @@ void OffloadScheduler::Impl::MakeTailJob(Request& request, int64_t boundary,
     if (describer.Describes(g)) {
       const int64_t tokens = boundary + layout.groups[g].tail_margin;
       const int64_t chunk = layout.groups[g].tokens_per_chunk;
-      writer.Describe(keys[g], tokens % chunk == 0 ? describer.Chunk(request, g, tokens / chunk - 1)
-                                                   : describer.Tail(request, g, tokens));
+      writer.Describe(offer.keys[g], tokens % chunk == 0
+                                         ? describer.Chunk(request, g, tokens / chunk - 1)
+                                         : describer.Tail(request, g, tokens));
     }
   }
   AddFencedStore(request, std::move(job));
