@@ -9,7 +9,7 @@
 #include "apps/commands/commands.h"
 #include "apps/support/file.h"
 #include "apps/support/stop.h"
-#include "router/service/api/source_json.h"
+#include "router/service/api/source_flag.h"
 #include "router/service/config_json.h"
 #include "router/service/json/json_fields.h"
 #include "router/service/router_service.h"

@@ -1,5 +1,5 @@
 // Sources as an operator writes them: an object of the configuration file or of POST /v1/sources,
-// or one flag on the command line. All three have the same members:
+// or one flag on the command line (source_flag.h). All three have the same members:
 //
 //   name                   required; unique
 //   endpoint               required; endpoint of the publisher's PUB socket. Format trtllm: also a
@@ -60,8 +60,6 @@ namespace kvcast::router {
 
 // Not ok: one line that names the wrong member. Unknown members are refused.
 Result<RouterSource> SourceFromJson(const nlohmann::json& object);
-// NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...]. The elements of a list are joined by +.
-Result<RouterSource> SourceFromFlag(const std::string& text);
 // The JSON that SourceFromJson accepts for this source. Members with their default value are left
 // out.
 nlohmann::json SourceToJson(const RouterSource& source);

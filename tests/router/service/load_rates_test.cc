@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "router/service/api/source_flag.h"
 #include "router/service/api/source_json.h"
 #include "router/service/route/routing_desk.h"
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "router/service/api/source_flag.h"
 #include "router/service/config_json.h"
 
 namespace kvcast::router {

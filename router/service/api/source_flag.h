@@ -1,0 +1,16 @@
+// Sources on the command line.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "kvcast/core/status.h"
+#include "router/service/ingest/source.h"
+
+namespace kvcast::router {
+
+// NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...], with the members of source_json.h. The
+// elements of a list are joined by +. Not ok: one line that names the wrong member.
+Result<RouterSource> SourceFromFlag(const std::string& text);
+
+}  // namespace kvcast::router

@@ -1,0 +1,42 @@
+// The members of a source's JSON: their names, and the readers of their values. source_json.h
+// describes the members.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "kvcast/core/status.h"
+#include "router/service/ingest/source.h"
+#include "router/service/json/json_fields.h"
+
+namespace kvcast::router {
+
+struct SourceMember {
+  // How the text of a command-line flag is converted to the member's JSON.
+  enum class Shape : uint8_t { kText, kInteger, kBool, kTexts, kIntegers, kGroups, kPairs };
+
+  const char* name;
+  Shape shape;
+  // Writes the value to the source. Not ok: one line that begins with the member's name.
+  Status (*read)(const Json&, const std::string& name, RouterSource&);
+};
+
+// nullptr: a source has no such member.
+const SourceMember* FindSourceMember(std::string_view name);
+
+inline constexpr std::pair<EventFormat, const char*> kEventFormatNames[] = {
+    {EventFormat::kEngine, "engine"},
+    {EventFormat::kMooncake, "mooncake"},
+    {EventFormat::kTrtllm, "trtllm"},
+};
+
+inline constexpr std::pair<OffloadRule, const char*> kOffloadRuleNames[] = {
+    {OffloadRule::kConnector, "connector"},
+    {OffloadRule::kOffloadScheduler, "offload_scheduler"},
+    {OffloadRule::kMirroredPool, "mirrored_pool"},
+};
+
+}  // namespace kvcast::router
