@@ -309,7 +309,7 @@ MUTATIONS = [
     ("describe another reply than is given", "schemas/openapi.json",
      '"description": "blocks that left the GPUs, by kind of group",\n              "type": "object"',
      '"description": "blocks that left the GPUs, by kind of group",\n              "type": "array"', ROUTER_API),
-    ("give a metric no help", "router/service/api/metrics.cc", '"Batches received neither live nor by replay."', '""', ROUTER_API),
+    ("give a metric no help", "router/service/api/metric_tables.cc", '"Batches received neither live nor by replay."', '""', ROUTER_API),
     ("read bodies longer than their route takes", READER_OF_REQUESTS,
      "    if (body_bound_) most_ = std::min(most_, body_bound_(request));\n", "", HTTP_TESTS + "HttpBoundsTest.ARoute*"),
     ("take queries of any size", "router/service/route/query.h", "kMaxQueryBytes = 16 << 20", "kMaxQueryBytes = 64 << 20",
