@@ -699,7 +699,7 @@ MUTATIONS = [
      "            if False:\n", ROUTER_API),
     ("loads are exact by a rule that is not told", "router/index/worker_rules.cc",
      "  if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);\n", "", NAMING),
-    ("loads are exact beside unnamed blocks", "router/service/route/query_engine.cc",
+    ("loads are exact beside unnamed blocks", "router/service/route/inexact_reasons.cc",
      "  return hidden ? \"blocks whose content is not known\" : \"\";\n", "  return \"\";\n", LOADS),
     ("loads under a wrong LoRA path are none", "router/service/route/query_engine.cc",
      "          .with_cpu = match.with_cpu_tokens > 0 || match.has_unnamed};", "          .with_cpu = false};", LOADS_FAR),

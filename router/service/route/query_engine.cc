@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdlib>
 #include <tuple>
-#include <unordered_map>
 #include <utility>
+
+#include "router/service/route/inexact_reasons.h"
 
 namespace kvcast::router {
 namespace {
@@ -14,71 +14,6 @@ namespace {
 // The most tokens that one query hashes for all engines' schemes: about 20 ms of SHA-256. The first
 // chain is always computed.
 constexpr size_t kMaxHashedTokens = size_t{1} << 21;
-
-constexpr char kOtherHashes[] = "blocks of this LoRA name have hashes that its path does not give";
-
-// The reason, and the member of the source that removes it.
-std::string WhyUntold(Untold property) {
-  switch (property) {
-    case Untold::kKinds:
-      return "the kinds of the groups are neither sent nor registered: set groups";
-    case Untold::kWindow:
-      return "the window of a group is not known: set groups";
-    case Untold::kChunkSize:
-      return "the chunk size of a group is not known: set chunk_size";
-    case Untold::kGroups:
-      return "no reuse seen yet that shows that all groups were announced: set groups";
-    case Untold::kEagle:
-      return "not known whether the engine drops a block for a draft head: set eagle";
-    case Untold::kReplay:
-      return "not known whether the engine ignores such short hits: set replay_tokens";
-    case Untold::kBlockSize:
-      return "not known whether a group has larger blocks than it stored, or a Mamba group hits "
-             "inside those of others: set groups and alignment";
-    case Untold::kAlignment:
-      return "not known whether hits end inside Mamba blocks: set alignment, or release";
-    case Untold::kOffloadRule:
-      return "not known how the engine looks up blocks after those on the GPU: set offload_rule";
-    case Untold::kLoadEnd:
-      return "not known where a load ends: bounded replay, an end inside a block, or a draft head "
-             "of vLLM before v0.32";
-    case Untold::kRelease:
-      break;
-  }
-  return "not known how far a lookup that drops a block looks: set release";
-}
-
-// Why the prefix with loads is not proven, although the match is; empty: it is proven.
-std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain) {
-  const WorkerMatch& match = answer.match;
-  if (match.untold_with_cpu != 0) {
-    return WhyUntold(static_cast<Untold>(match.untold_with_cpu & -match.untold_with_cpu));
-  }
-  const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.has_unnamed;
-  return hidden ? "blocks whose content is not known" : "";
-}
-
-// Why the match is not proven; empty: it is proven.
-std::string WhyNoProof(const QueryAnswer& answer, const WorkerMatch& match, bool by_chain,
-                       const IndexCounters& counters) {
-  if (match.ambiguous)
-    return "ambiguous: the worker used a hash for two contents, or two hashes for a content";
-  if (match.untold != 0) {
-    return WhyUntold(static_cast<Untold>(match.untold & -match.untold));
-  }
-  const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.unnamed_gpu > 0 &&
-                      match.hit != HitKind::kFull;
-  if (hidden) {
-    std::string reasons;
-    for (size_t i = 0; i < kUnnamedReasons; ++i) {
-      if (counters.unnamed_blocks[i] == 0) continue;
-      reasons += (reasons.empty() ? "" : ", ") +
-                 std::string(UnnamedReasonName(static_cast<UnnamedReason>(i)));
-    }
-    return "blocks whose content is not known: " + reasons;
-  }
-  return match.certain ? "" : "the worker repeats announcements";
-}
 
 // True: the hashes of the source do not fit its tokens. A LoRA adapter whose path changed gives the
 // same symptom and is excluded here.
@@ -94,22 +29,6 @@ bool IsContradicted(const Source& source, const SchemeVerdict& verdict) {
   return false;
 }
 
-// The reason for a repeated difference, with its likely cause. `block` is the smallest step of a
-// hit, in tokens.
-std::string WhyContradicted(int64_t difference, int64_t block) {
-  std::string text =
-      "feedback: requests reuse " + std::to_string(std::abs(difference)) +
-      (difference < 0 ? " tokens fewer than promised" : " tokens more than promised");
-  if (difference == -block) {
-    text += ", as if a block is dropped for a draft head: set eagle";
-  } else if (difference < 0) {
-    text += ", as if a group announces nothing: set groups, or replay_tokens";
-  } else {
-    text += ", as if another release looks further: set release";
-  }
-  return text;
-}
-
 // The form of extra keys that the stores have proven for any kind of key. An engine uses one form
 // for all kinds.
 std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
@@ -118,13 +37,6 @@ std::optional<ExtraKeyScheme> KeyFormOf(const SchemeVerdict& verdict) {
     if (kind.proof == KeyProof::kBare) return ExtraKeyScheme::kBare;
   }
   return std::nullopt;
-}
-
-// Why the engine's own chain is not proven; empty: it is.
-std::string WhyNoScheme(const SchemeVerdict& verdict, const HashInputs& inputs) {
-  if (verdict.state != SchemeState::kMatched) return "hash scheme: " + verdict.reason;
-  const std::string kinds = WhyUnprovenForm(verdict, inputs);
-  return kinds.empty() ? "" : "hash scheme: " + kinds;
 }
 
 }  // namespace
@@ -260,6 +172,21 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
   return answer;
 }
 
+void QueryEngine::PlanByPath(const Source& source, const SchemeVerdict& verdict, const Query& query,
+                             const HashInputs& inputs, Plan& plan) {
+  HashInputs others = inputs;
+  others.lora_name.clear();
+  others.lora_path.clear();
+  const auto proven = ProvenForm(verdict, others);
+  const ChainForm with_path = {ExtraKeyScheme::kTagged, plan.cohort.lookahead};
+  plan.named_by = NamedBy::kScheme;
+  plan.cohort.chain = ChainKey{source.scheme(), with_path, inputs.lora_path};
+  // The request names its own path. A path from the source's lora_paths may belong to another
+  // adapter of the same name.
+  plan.proven_by_hit = query.inputs.lora_path.empty() || !KeyFormOf(verdict);
+  if (!proven) plan.reason = WhyNoScheme(verdict, others);
+}
+
 QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& answer,
                                        const Query& query) const {
   const PromptShape shape = index_.ShapeOf(source.id());
@@ -270,40 +197,28 @@ QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& 
             .named_by = NamedBy::kHashes,
             .reason = ""};
   if (!query.by_tokens) return plan;
+  const SchemeVerdict& verdict = answer.scheme;
   HashInputs inputs = query.inputs;
   if (inputs.lora_path.empty()) inputs.lora_path = source.lora_path(inputs.lora_name);
-  const auto form = ProvenForm(answer.scheme, inputs);
-  const bool matched = answer.scheme.state == SchemeState::kMatched && form &&
-                       answer.scheme.scheme && answer.scheme.scheme->hash_block_size == shape.unit;
-  const auto chain = [&](const ChainForm& of) {
-    return ChainKey{source.scheme(), of, inputs.lora_path};
-  };
   // The path of a LoRA adapter is part of a block's content, and no event contains the path.
-  const auto key_form = KeyFormOf(answer.scheme);
-  const bool path_decides = !inputs.lora_name.empty() && key_form != ExtraKeyScheme::kBare;
+  const bool path_decides =
+      !inputs.lora_name.empty() && KeyFormOf(verdict) != ExtraKeyScheme::kBare;
   const bool computable =
-      answer.scheme.state == SchemeState::kMatched || answer.scheme.state == SchemeState::kUnknown;
+      verdict.state == SchemeState::kMatched || verdict.state == SchemeState::kUnknown;
   if (path_decides && computable && !inputs.lora_path.empty()) {
-    HashInputs others = inputs;
-    others.lora_name.clear();
-    others.lora_path.clear();
-    const auto proven = ProvenForm(answer.scheme, others);
-    const ChainForm with_path = {ExtraKeyScheme::kTagged, shape.lookahead};
-    plan.named_by = NamedBy::kScheme;
-    plan.cohort.chain = chain(with_path);
-    // The request names its own path. A path from the source's lora_paths may belong to another
-    // adapter of the same name.
-    plan.proven_by_hit = query.inputs.lora_path.empty() || !key_form;
-    if (!proven) plan.reason = WhyNoScheme(answer.scheme, others);
+    PlanByPath(source, verdict, query, inputs, plan);
     return plan;
   }
+  const auto form = ProvenForm(verdict, inputs);
+  const bool matched = verdict.state == SchemeState::kMatched && form && verdict.scheme &&
+                       verdict.scheme->hash_block_size == shape.unit;
   if (!shape.has_named && (shape.has_unnamed || shape.unit > 0)) {
     // The stream does not show which content a hash names.
     plan.named_by = NamedBy::kScheme;
-    ChainForm likely = LikelyForm(answer.scheme);
+    ChainForm likely = LikelyForm(verdict);
     likely.lookahead = shape.lookahead;
-    plan.cohort.chain = chain(form ? *form : likely);
-    if (!matched) plan.reason = WhyNoScheme(answer.scheme, inputs);
+    plan.cohort.chain = ChainKey{source.scheme(), form ? *form : likely, inputs.lora_path};
+    if (!matched) plan.reason = WhyNoScheme(verdict, inputs);
     if (!matched && plan.reason.empty()) {
       plan.reason = "hash scheme: the stores' hash block size is not the worker's";
     }
@@ -316,7 +231,7 @@ QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& 
     plan.reason = "the LoRA path decides and is not known: set lora_paths, or lora_path";
   }
   if (shape.has_unnamed && matched) {
-    plan.cohort.chain = chain(*form);
+    plan.cohort.chain = ChainKey{source.scheme(), *form, inputs.lora_path};
     plan.names_blocks = !path_decides;
   }
   return plan;
@@ -347,6 +262,72 @@ void QueryEngine::OfferNames(Source& source, const Cohort& cohort, int64_t units
       {.hashes = hashes, .contents = contents, .units = named, .scheme = cohort.chain->scheme});
 }
 
+void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
+                              std::span<const WorkerId> workers, PromptNames& names,
+                              Matches& matches) const {
+  SharedChain chain;
+  bool over_budget = false;
+  PromptBlocks prompt{.unit = cohort.unit,
+                      .prompt_tokens = query.prompt_tokens,
+                      .lookahead = query.by_tokens ? cohort.lookahead : 0,
+                      .contents = {},
+                      .hashes = query.hashes};
+  if (cohort.by_content) {
+    prompt.contents = *names.Contents(cohort.unit, cohort.lookahead);
+    chain = names.Names(cohort.unit, cohort.lookahead);
+  }
+  if (cohort.chain) {
+    const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
+    over_budget = hashes == nullptr;
+    if (hashes) prompt.hashes = *hashes;
+    if (!chain) chain = hashes ? hashes : std::make_shared<const std::vector<BlockHash>>();
+  }
+  if (!query.by_tokens) chain = std::make_shared<const std::vector<BlockHash>>(query.hashes);
+  if (prompt.prompt_tokens == 0) {
+    prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.unit + 1;
+  }
+  for (WorkerMatch& match : index_.Match(prompt, workers, policy_)) {
+    matches[match.worker] = {std::move(match), cohort.unit, chain, over_budget};
+  }
+}
+
+std::string QueryEngine::WhyNoMatch(const Source& source, const Query& query, const Plan& plan,
+                                    const Matched* matched) const {
+  // Check again: the source may have been reset during the match.
+  if (std::string reason = Describe(source, query).reason; !reason.empty()) return reason;
+  if (!plan.reason.empty()) return plan.reason;
+  if (matched == nullptr) return "the query's hash_block_size is not the worker's";
+  return matched->over_budget ? "budget: the queried engines use too many hash schemes" : "";
+}
+
+void QueryEngine::Prove(const Source& source, const Query& query, const Plan& plan,
+                        PromptNames& names, QueryAnswer& answer) const {
+  const bool by_chain = plan.cohort.chain.has_value();
+  // Chunked local attention has hits without blocks.
+  const bool found = answer.match.gpu_tokens > 0 && !index_.ShapeOf(source.id()).has_chunks;
+  ContentHits hidden{.gpu = false, .with_cpu = false};
+  if (answer.reason.empty() && plan.proven_by_hit && !found) {
+    hidden = HitsByContent(source, plan.cohort, query, names);
+  }
+  if (hidden.gpu) answer.reason = kOtherHashes;
+  if (answer.reason.empty()) {
+    const IndexCounters counters =
+        answer.match.unnamed_gpu > 0 ? source.index_counters() : IndexCounters();
+    answer.reason = WhyNoProof(answer, by_chain, counters);
+  }
+  const auto difference = source.reuse_contradiction();
+  if (answer.reason.empty() && difference) {
+    answer.reuse_contradicts = true;
+    answer.reason = WhyContradicted(*difference, answer.hash_block_size);
+  }
+  answer.exact = answer.reason.empty();
+  if (!answer.exact) return;
+  answer.reason_with_cpu = WhyNoProofOfLoads(answer, by_chain);
+  const bool hidden_loads = hidden.with_cpu && answer.match.with_cpu_tokens == 0;
+  if (answer.reason_with_cpu.empty() && hidden_loads) answer.reason_with_cpu = kOtherHashes;
+  answer.exact_with_cpu = answer.reason_with_cpu.empty();
+}
+
 Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
                                                      const SourceList& sources) const {
   Result<std::vector<Source*>> selected = Select(query.workers, sources);
@@ -355,7 +336,7 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
   std::vector<QueryAnswer> answers;
   std::vector<Plan> plans;
   std::map<Cohort, std::vector<WorkerId>> cohorts;
-  for (Source* source : *selected) {
+  for (const Source* source : *selected) {
     answers.push_back(Describe(*source, query));
     plans.push_back(PlanFor(*source, answers.back(), query));
     const Cohort& cohort = plans.back().cohort;
@@ -363,84 +344,27 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
     if (cohort.unit != 0 && !other_unit) cohorts[cohort].push_back(source->id());
   }
   PromptNames names(index_.keys(), query);
-  struct Matched {
-    WorkerMatch match;
-    int64_t unit = 0;
-    SharedChain chain;
-    bool over_budget = false;
-  };
-  std::unordered_map<WorkerId, Matched> matched;
+  Matches matches;
   for (const auto& [cohort, workers] : cohorts) {
-    SharedChain chain;
-    bool over_budget = false;
-    PromptBlocks prompt{.unit = cohort.unit,
-                        .prompt_tokens = query.prompt_tokens,
-                        .lookahead = query.by_tokens ? cohort.lookahead : 0,
-                        .contents = {},
-                        .hashes = query.hashes};
-    if (cohort.by_content) {
-      prompt.contents = *names.Contents(cohort.unit, cohort.lookahead);
-      chain = names.Names(cohort.unit, cohort.lookahead);
-    }
-    if (cohort.chain) {
-      const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
-      over_budget = hashes == nullptr;
-      if (hashes) prompt.hashes = *hashes;
-      if (!chain) chain = hashes ? hashes : std::make_shared<const std::vector<BlockHash>>();
-    }
-    if (!query.by_tokens) chain = std::make_shared<const std::vector<BlockHash>>(query.hashes);
-    if (prompt.prompt_tokens == 0) {
-      prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.unit + 1;
-    }
-    for (WorkerMatch& match : index_.Match(prompt, workers, policy_)) {
-      matched[match.worker] = {std::move(match), cohort.unit, chain, over_budget};
-    }
+    MatchCohort(query, cohort, workers, names, matches);
   }
   for (size_t i = 0; i < answers.size(); ++i) {
     QueryAnswer& answer = answers[i];
     Source& source = *(*selected)[i];
-    answer.named_by = plans[i].named_by;
-    const auto it = matched.find(source.id());
-    if (it != matched.end()) {
-      answer.match = it->second.match;
-      answer.hash_block_size = it->second.unit;
-      answer.chain = it->second.chain;
-      if (plans[i].names_blocks && answer.match.unnamed_units > 0) {
-        OfferNames(source, plans[i].cohort, answer.match.unnamed_units, names);
+    const Plan& plan = plans[i];
+    answer.named_by = plan.named_by;
+    const auto it = matches.find(source.id());
+    const Matched* const matched = it == matches.end() ? nullptr : &it->second;
+    if (matched != nullptr) {
+      answer.match = matched->match;
+      answer.hash_block_size = matched->unit;
+      answer.chain = matched->chain;
+      if (plan.names_blocks && answer.match.unnamed_units > 0) {
+        OfferNames(source, plan.cohort, answer.match.unnamed_units, names);
       }
     }
-    // Check again: the source may have been reset during the match.
-    if (answer.reason.empty()) answer.reason = Describe(source, query).reason;
-    if (answer.reason.empty()) answer.reason = plans[i].reason;
-    if (answer.reason.empty() && it == matched.end()) {
-      answer.reason = "the query's hash_block_size is not the worker's";
-    }
-    if (answer.reason.empty() && it->second.over_budget) {
-      answer.reason = "budget: the queried engines use too many hash schemes";
-    }
-    // Chunked local attention has hits without blocks.
-    const bool found = answer.match.gpu_tokens > 0 && !index_.ShapeOf(source.id()).has_chunks;
-    ContentHits hidden{.gpu = false, .with_cpu = false};
-    if (answer.reason.empty() && plans[i].proven_by_hit && !found) {
-      hidden = HitsByContent(source, plans[i].cohort, query, names);
-    }
-    if (hidden.gpu) answer.reason = kOtherHashes;
-    if (answer.reason.empty()) {
-      const IndexCounters counters =
-          answer.match.unnamed_gpu > 0 ? source.index_counters() : IndexCounters();
-      answer.reason = WhyNoProof(answer, answer.match, plans[i].cohort.chain.has_value(), counters);
-    }
-    const auto difference = source.reuse_contradiction();
-    if (answer.reason.empty() && difference) {
-      answer.reuse_contradicts = true;
-      answer.reason = WhyContradicted(*difference, answer.hash_block_size);
-    }
-    answer.exact = answer.reason.empty();
-    if (!answer.exact) continue;
-    answer.reason_with_cpu = WhyNoProofOfLoads(answer, plans[i].cohort.chain.has_value());
-    const bool hidden_loads = hidden.with_cpu && answer.match.with_cpu_tokens == 0;
-    if (answer.reason_with_cpu.empty() && hidden_loads) answer.reason_with_cpu = kOtherHashes;
-    answer.exact_with_cpu = answer.reason_with_cpu.empty();
+    if (answer.reason.empty()) answer.reason = WhyNoMatch(source, query, plan, matched);
+    Prove(source, query, plan, names, answer);
   }
   return answers;
 }

@@ -11,7 +11,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "kvcast/core/status.h"
@@ -68,6 +70,14 @@ class QueryEngine {
   };
   // The block names of one query's prompt. Each chain is computed once.
   class PromptNames;
+  struct Matched {
+    WorkerMatch match;
+    int64_t unit = 0;
+    SharedChain chain;         // see QueryAnswer
+    bool over_budget = false;  // the query computed no chain for this worker
+  };
+  using Matches = std::unordered_map<WorkerId, Matched>;
+
   // Hands the blocks that the chain found to the source, which names them later.
   static void OfferNames(Source& source, const Cohort& cohort, int64_t units, PromptNames& names);
 
@@ -83,6 +93,18 @@ class QueryEngine {
   ContentHits HitsByContent(const Source& source, const Cohort& cohort, const Query& query,
                             PromptNames& names) const;
   Plan PlanFor(const Source& source, const QueryAnswer& answer, const Query& query) const;
+  // For a prompt of a LoRA adapter whose path is known: the index is asked by the engine's chain.
+  static void PlanByPath(const Source& source, const SchemeVerdict& verdict, const Query& query,
+                         const HashInputs& inputs, Plan& plan);
+  void MatchCohort(const Query& query, const Cohort& cohort, std::span<const WorkerId> workers,
+                   PromptNames& names, Matches& matches) const;
+  // Why the answer is not exact whatever the match is; empty: the match decides. `matched` is
+  // nullptr if the index was not asked.
+  std::string WhyNoMatch(const Source& source, const Query& query, const Plan& plan,
+                         const Matched* matched) const;
+  // Sets whether the answer is exact, and why not. A reason that the answer has is kept.
+  void Prove(const Source& source, const Query& query, const Plan& plan, PromptNames& names,
+             QueryAnswer& answer) const;
 
   const PrefixIndex& index_;
   StatusOf status_of_;

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/service/route/inexact_reasons.h"
+
+#include <cstdlib>
+
+namespace kvcast::router {
+namespace {
+
+// The reason, and the member of the source that removes it.
+std::string WhyUntold(Untold property) {
+  switch (property) {
+    case Untold::kKinds:
+      return "the kinds of the groups are neither sent nor registered: set groups";
+    case Untold::kWindow:
+      return "the window of a group is not known: set groups";
+    case Untold::kChunkSize:
+      return "the chunk size of a group is not known: set chunk_size";
+    case Untold::kGroups:
+      return "no reuse seen yet that shows that all groups were announced: set groups";
+    case Untold::kEagle:
+      return "not known whether the engine drops a block for a draft head: set eagle";
+    case Untold::kReplay:
+      return "not known whether the engine ignores such short hits: set replay_tokens";
+    case Untold::kBlockSize:
+      return "not known whether a group has larger blocks than it stored, or a Mamba group hits "
+             "inside those of others: set groups and alignment";
+    case Untold::kAlignment:
+      return "not known whether hits end inside Mamba blocks: set alignment, or release";
+    case Untold::kOffloadRule:
+      return "not known how the engine looks up blocks after those on the GPU: set offload_rule";
+    case Untold::kLoadEnd:
+      return "not known where a load ends: bounded replay, an end inside a block, or a draft head "
+             "of vLLM before v0.32";
+    case Untold::kRelease:
+      break;
+  }
+  return "not known how far a lookup that drops a block looks: set release";
+}
+
+}  // namespace
+
+std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain) {
+  const WorkerMatch& match = answer.match;
+  if (match.untold_with_cpu != 0) {
+    return WhyUntold(static_cast<Untold>(match.untold_with_cpu & -match.untold_with_cpu));
+  }
+  const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.has_unnamed;
+  return hidden ? "blocks whose content is not known" : "";
+}
+
+std::string WhyNoProof(const QueryAnswer& answer, bool by_chain, const IndexCounters& counters) {
+  const WorkerMatch& match = answer.match;
+  if (match.ambiguous)
+    return "ambiguous: the worker used a hash for two contents, or two hashes for a content";
+  if (match.untold != 0) {
+    return WhyUntold(static_cast<Untold>(match.untold & -match.untold));
+  }
+  const bool hidden = answer.named_by == NamedBy::kContent && !by_chain && match.unnamed_gpu > 0 &&
+                      match.hit != HitKind::kFull;
+  if (hidden) {
+    std::string reasons;
+    for (size_t i = 0; i < kUnnamedReasons; ++i) {
+      if (counters.unnamed_blocks[i] == 0) continue;
+      reasons += (reasons.empty() ? "" : ", ") +
+                 std::string(UnnamedReasonName(static_cast<UnnamedReason>(i)));
+    }
+    return "blocks whose content is not known: " + reasons;
+  }
+  return match.certain ? "" : "the worker repeats announcements";
+}
+
+std::string WhyContradicted(int64_t difference, int64_t block) {
+  std::string text =
+      "feedback: requests reuse " + std::to_string(std::abs(difference)) +
+      (difference < 0 ? " tokens fewer than promised" : " tokens more than promised");
+  if (difference == -block) {
+    text += ", as if a block is dropped for a draft head: set eagle";
+  } else if (difference < 0) {
+    text += ", as if a group announces nothing: set groups, or replay_tokens";
+  } else {
+    text += ", as if another release looks further: set release";
+  }
+  return text;
+}
+
+std::string WhyNoScheme(const SchemeVerdict& verdict, const HashInputs& inputs) {
+  if (verdict.state != SchemeState::kMatched) return "hash scheme: " + verdict.reason;
+  const std::string kinds = WhyUnprovenForm(verdict, inputs);
+  return kinds.empty() ? "" : "hash scheme: " + kinds;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,29 @@
+// The reasons that answers give for not being exact. A reason names the member of the source that
+// settles it, if there is one. An empty reason: the property is proven.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "kvcast/hash/block_hash.h"
+#include "kvcast/router/prefix_index.h"
+#include "kvcast/router/scheme_detector.h"
+#include "router/service/route/query.h"
+
+namespace kvcast::router {
+
+inline constexpr char kOtherHashes[] =
+    "blocks of this LoRA name have hashes that its path does not give";
+
+// Why the match is not proven. `by_chain`: the index was asked by the engine's chain too.
+std::string WhyNoProof(const QueryAnswer& answer, bool by_chain, const IndexCounters& counters);
+// Why the prefix with loads is not proven, although the match is.
+std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain);
+// Why the engine's own chain is not proven.
+std::string WhyNoScheme(const SchemeVerdict& verdict, const HashInputs& inputs);
+// The reason for a repeated difference between reported and promised tokens, with its likely cause.
+// `block` is the smallest step of a hit, in tokens.
+std::string WhyContradicted(int64_t difference, int64_t block);
+
+}  // namespace kvcast::router
