@@ -24,6 +24,7 @@
 #include "src/stream/follow/source_transport.h"
 #include "src/stream/follow/turns.h"
 #include "src/stream/publish/reply_channel.h"
+#include "src/stream_sim/active_faults.h"
 #include "src/stream_sim/agenda.h"
 #include "src/stream_sim/fault.h"
 #include "src/stream_sim/follower.h"
@@ -55,27 +56,49 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   void Apply(const Fault& fault);
   // Starts a new life of the publisher. It publishes `batches` batches before clients can connect.
   void Restart(int64_t batches, bool large_ring = false);
-  bool publisher_paused() const { return agenda_.now_ms() < publisher_paused_until_ms_; }
+  bool publisher_paused() const { return faults_.Lasts(FaultKind::kPausePublisher); }
   // The end of the last fault. Since then, no fault was active.
-  int64_t healthy_since_ms() const { return trouble_until_ms_; }
+  int64_t healthy_since_ms() const { return faults_.trouble_until_ms(); }
 
  private:
-  struct Window {
-    int64_t until_ms = -1;
-    int64_t amount = 0;
+  // The live connection.
+  struct Connection {
+    const bool bound;              // the publisher connects to the follower
+    uint64_t number = 0;           // of the latest connection
+    bool subscribed = false;       // the publisher has received the subscription
+    bool established = false;      // the follower knows the connection
+    bool watched = false;          // the follower reads from the connection
+    int64_t endpoint_free_ms = 0;  // bound: when the endpoint can be bound again
+    int64_t last_arrival_ms = 0;
   };
   struct ReplyMessage {
     uint64_t request = 0;
     RingEntry entry;
     std::shared_ptr<void> charge;  // refunded when the follower has read the reply
   };
+  // The latest request of the follower.
+  struct Request {
+    uint64_t number = 0;
+    bool open = false;
+    bool asks_snapshot = false;
+    int64_t replies_sent = 0;
+    int64_t last_reply_ms = 0;
+    std::deque<ReplyMessage> replies;
+    bool reply_cut = false;
+  };
+  // The message that the last ReceiveLive or ReceiveReply returned.
+  struct Received {
+    RingEntry entry;
+    stream::SeqFrame seq{};
+    std::array<Frame, 4> frames;
+  };
 
-  Window& window(FaultKind kind) { return windows_[static_cast<size_t>(kind)]; }
-  int64_t Amount(FaultKind kind);
-  bool Strikes(FaultKind kind) { return random_.Percent(Amount(kind)); }
+  bool Strikes(FaultKind kind) { return random_.Percent(faults_.Amount(kind)); }
   void RestartSilently(int64_t amount);
+  void ApplyToPublisher(const Fault& fault);
+  void ApplyToFollower(const Fault& fault);
   // True: a fault is active, or was active in the last second.
-  bool in_trouble() const { return agenda_.now_ms() < trouble_until_ms_ + 1000; }
+  bool in_trouble() const { return agenda_.now_ms() < faults_.trouble_until_ms() + 1000; }
   int64_t Latency() { return random_.Between(0, 3); }
   int64_t Passable(int64_t ms) const;
 
@@ -86,18 +109,23 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   void OpenRequest(Frame start) override;
   void CloseRequest() override;
   std::optional<stream::Frames> ReceiveReply() override;
-  bool TakeReplyCut() override { return std::exchange(reply_cut_, false); }
+  bool TakeReplyCut() override { return std::exchange(request_.reply_cut, false); }
 
+  // link_live.cc: the live connection.
   void Connect();
   void TryConnect(uint64_t connection);
   void Establish(uint64_t connection);
   void VisitByStranger(uint64_t connection);
   void Break();
-  void Arrive(uint64_t connection, const RingEntry& message);
-  void BreakReplies();
-  void AskSnapshot();
+  // No message passes for `duration_ms`: a connection that is silent for too long ends.
+  void BreakIfSilentFor(int64_t duration_ms);
   void SendUnsent();
   void SendLive(const RingEntry& entry);
+  void Arrive(uint64_t connection, const RingEntry& message);
+
+  // link_replies.cc: requests and their replies.
+  void BreakReplies();
+  void AskSnapshot();
   void Ask(uint64_t request, const std::vector<uint8_t>& start);
   void WakeServer(int64_t in_ms);
   void WakeServerForCredit();
@@ -106,6 +134,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
             std::shared_ptr<void> charge) override;
   bool SurvivesReply(uint64_t seq);
   void SendReply(ReplyMessage reply);
+
   // Schedules the next turn of the follower's thread.
   void Wake();
   void Work();
@@ -119,38 +148,18 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   Random random_;
   SimPublisher publisher_;
   LegacyReader reader_;
-  std::array<Window, kFaultKinds> windows_;
-  int64_t partitioned_until_ms_ = -1;
-  int64_t publisher_paused_until_ms_ = -1;
-  int64_t follower_paused_until_ms_ = -1;
+  ActiveFaults faults_;
   int64_t publisher_up_ms_ = 0;
-  int64_t trouble_until_ms_ = -1000;
   int64_t clock_offset_ms_ = 0;
 
-  const bool bound_;              // the publisher connects to the follower
-  uint64_t connection_ = 0;       // number of the latest connection
-  bool subscribed_ = false;       // the publisher has received the subscription
-  bool established_ = false;      // the follower knows the connection
-  bool watched_ = false;          // the follower reads from the connection
-  int64_t endpoint_free_ms_ = 0;  // bound: when the endpoint can be bound again
-  int64_t last_arrival_ms_ = 0;
+  Connection connection_;
   LiveQueue live_;
   std::optional<uint64_t> given_;  // the live batch that the pump handles now
 
-  uint64_t request_ = 0;  // number of the latest request
-  bool request_open_ = false;
-  bool asks_snapshot_ = false;
-  int64_t replies_sent_ = 0;
+  Request request_;
   int64_t server_due_ms_ = stream::kNever;
   std::set<std::pair<int, uint64_t>> oversize_;  // (life, sequence number)
-  int64_t last_reply_ms_ = 0;
-  std::deque<ReplyMessage> replies_;
-  bool reply_cut_ = false;
-
-  // The message that the last ReceiveLive or ReceiveReply returned.
-  RingEntry received_;
-  stream::SeqFrame received_seq_{};
-  std::array<Frame, 4> received_frames_;
+  Received received_;
 
   bool woken_ = false;
   int64_t timer_ms_ = stream::kNever;
