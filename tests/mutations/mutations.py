@@ -714,7 +714,7 @@ MUTATIONS = [
      "  return request.loaded && boundary + margin <= prompt &&", "  return request.loaded &&", OFFLOAD_TESTS),
     ("an end behind a missing chunk is a hit", "src/spec/offload_lookup.cc",
      "    if (result == LookupResult::kMiss) return false;\n", "", OFFLOAD_TESTS),
-    ("a clear leaves the host memory of HiCache", "router/service/ingest/source.cc",
+    ("a clear leaves the host memory of HiCache", "router/service/ingest/host_memory_events.cc",
      "  if (!cleared || !is_hicache_) return;\n", "  return;\n", PEERS),
     ("take an end inside a block of full attention for a block", "router/index/group_catalogue.cc",
      "           !group.size_shown;\n", "           false;\n", NAMING),

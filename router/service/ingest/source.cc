@@ -126,22 +126,29 @@ Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& 
   return source;
 }
 
+Source::Config Source::ConfigOf(const RouterSource& source, HashScheme assumed) {
+  Config config{.name = source.worker.name,
+                .model = source.model,
+                .gpu_blocks = source.gpu_blocks,
+                .has_unit = source.worker.hash_block_size > 0,
+                .assumed = std::move(assumed),
+                .lora_paths = source.lora_paths,
+                .rank = std::nullopt,
+                .rule_doubt = RuleDoubtOf(source)};
+  if (source.rank_by_tag && source.format == EventFormat::kEngine) {
+    config.rank = source.data_parallel_rank;
+  }
+  return config;
+}
+
 Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
                HashScheme assumed)
     : id_(id),
-      name_(config.worker.name),
-      model_(config.model),
+      config_(ConfigOf(config, std::move(assumed))),
       index_(index),
       replica_(id, index),
-      gpu_blocks_(config.gpu_blocks),
-      unit_registered_(config.worker.hash_block_size > 0),
-      assumed_(std::move(assumed)),
-      lora_paths_(config.lora_paths),
-      rank_by_tag_(config.rank_by_tag && config.format == EventFormat::kEngine),
-      rank_(config.data_parallel_rank),
-      rule_doubt_(RuleDoubtOf(config)),
-      may_be_connector_(config.worker.offload_rule.value_or(OffloadRule::kConnector) ==
-                        OffloadRule::kConnector),
+      host_memory_(config.worker.offload_rule.value_or(OffloadRule::kConnector) ==
+                   OffloadRule::kConnector),
       detector_(std::move(detector)),
       verdict_(detector_.verdict()) {
   if (config.format == EventFormat::kMooncake) mooncake_.emplace(config.mooncake);
@@ -193,56 +200,12 @@ bool Source::DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts
 // Drops the events of other ranks. False: the batch has events but names no rank, so it may belong
 // to this rank.
 bool Source::LeaveOtherRanks() {
-  if (!rank_by_tag_ || batch_.data_parallel_rank == rank_) return true;
+  if (!config_.rank || batch_.data_parallel_rank == config_.rank) return true;
   const bool untagged = !batch_.data_parallel_rank && !batch_.events.empty();
   batch_.events.clear();
   MutexLock lock(mutex_);
   ++(untagged ? counters_.untagged_batches : counters_.other_rank_batches);
   return !untagged;
-}
-
-// The clear event of SGLang names no tier. It empties the host memory of SGLang (HiCache) too.
-void Source::ClearHostMemoryToo() {
-  constexpr std::string_view kHostMedium = "CPU_PINNED";
-  bool cleared = false;
-  for (const Event& event : batch_.events) {
-    const auto* stored = std::get_if<BlockStored>(&event);
-    is_hicache_ = is_hicache_ || (stored != nullptr && stored->medium == kHostMedium);
-    const auto* clear = std::get_if<AllBlocksCleared>(&event);
-    cleared = cleared || (clear != nullptr && !clear->medium);
-  }
-  if (!cleared || !is_hicache_) return;
-  std::vector<Event> events;
-  for (Event& event : batch_.events) {
-    const auto* clear = std::get_if<AllBlocksCleared>(&event);
-    const bool names_no_tier = clear != nullptr && !clear->medium;
-    events.push_back(std::move(event));
-    if (names_no_tier) events.push_back(AllBlocksCleared{.medium = std::string(kHostMedium)});
-  }
-  batch_.events = std::move(events);
-}
-
-bool HasKeys(const BlockStored& stored) {
-  return stored.extra_keys && std::ranges::any_of(*stored.extra_keys, [](const auto& keys) {
-           return keys && !keys->empty();
-         });
-}
-
-// The content that vLLM's connector sends for host memory does not contain salts and images. With
-// it, the index would name the blocks as if they had none. If no block has any, the content is
-// correct.
-void Source::LeaveContentOfConnector() {
-  if (!may_be_connector_) return;
-  for (Event& event : batch_.events) {
-    auto* stored = std::get_if<BlockStored>(&event);
-    if (stored == nullptr) continue;
-    has_keys_ = has_keys_ || HasKeys(*stored);
-    if (!has_keys_ || stored->extra_keys || !stored->group_idx) continue;
-    if (stored->medium != kMediumCpu || !stored->token_ids || stored->token_ids->empty()) continue;
-    stored->token_ids->clear();
-    stored->parent_block_hash.reset();
-    stored->block_size = 0;
-  }
 }
 
 BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
@@ -270,8 +233,7 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   if (!std::exchange(began_, true) && (seq.value > 0 || (trtllm_ && trtllm_->lacks_events()))) {
     index_.NoteMissedBlocks(id_);
   }
-  ClearHostMemoryToo();
-  LeaveContentOfConnector();
+  host_memory_.Adapt(batch_);
   NoteHashForm();
   detector_.Observe(batch_);
   NoteScheme();
@@ -284,7 +246,7 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     index_counters_ = applied.counters;
   }
   if (observer_) observer_({seq, batch_, applied.left_out});
-  if (replica_.Exceeds(gpu_blocks_)) return BatchResult::kRefuted;
+  if (replica_.Exceeds(config_.gpu_blocks)) return BatchResult::kRefuted;
   if (doubtful && !trtllm_) return BatchResult::kDoubtful;
   if (applied.unknown_removes > 0) return BatchResult::kImpossible;
   if (IsComplete(applied.counters)) return BatchResult::kComplete;
@@ -322,7 +284,8 @@ void Source::NameFound() {
 
 // True: the batch, or the state after it, shows that no block is missing from the index.
 bool Source::IsComplete(const IndexCounters& now) const {
-  if (gpu_blocks_ > 0 && now.whole_gpu_blocks >= static_cast<uint64_t>(gpu_blocks_)) return true;
+  const auto gpu_blocks = static_cast<uint64_t>(config_.gpu_blocks);
+  if (config_.gpu_blocks > 0 && now.whole_gpu_blocks >= gpu_blocks) return true;
   const bool cleared = std::ranges::any_of(batch_.events, [](const Event& event) {
     const auto* clear = std::get_if<AllBlocksCleared>(&event);
     return clear != nullptr && TierOf(clear->medium) == Tier::kGpu;
@@ -349,7 +312,7 @@ std::optional<int64_t> Source::reuse_contradiction() const {
 
 bool Source::CommitSnapshot(const PublisherStatus& status) {
   // A snapshot contains the blocks of all ranks.
-  if (rank_by_tag_) {
+  if (config_.rank) {
     replica_.DropSnapshot();
     return false;
   }
@@ -414,7 +377,7 @@ void Source::LearnUnit(int64_t unit) {
   if (index_.LearnHashBlockSize(id_, unit).ok()) return;
   // If the new unit does not divide the size of known blocks, these blocks belong to an earlier
   // engine.
-  if (!unit_registered_) {
+  if (!config_.has_unit) {
     index_.RestartWorker(id_);
     is_wide_ = false;
   }
@@ -423,7 +386,7 @@ void Source::LearnUnit(int64_t unit) {
 
 HashScheme Source::scheme() const {
   MutexLock lock(mutex_);
-  HashScheme scheme = assumed_;
+  HashScheme scheme = config_.assumed;
   if (verdict_.scheme && !verdict_.scheme->none_hash.empty()) {
     scheme.algorithm = verdict_.scheme->algorithm;
     scheme.none_hash = verdict_.scheme->none_hash;
@@ -437,12 +400,12 @@ std::string_view Source::rule_doubt() const {
     return "components: the events say which components of a block are held, and only whole blocks "
            "are indexed";
   }
-  return rule_doubt_;
+  return config_.rule_doubt;
 }
 
 std::string Source::lora_path(const std::string& name) const {
-  const auto it = lora_paths_.find(name);
-  return it == lora_paths_.end() ? std::string() : it->second;
+  const auto it = config_.lora_paths.find(name);
+  return it == config_.lora_paths.end() ? std::string() : it->second;
 }
 
 SchemeVerdict Source::verdict() const {

@@ -23,6 +23,7 @@
 #include "router/service/ingest/block_tally.h"
 #include "router/service/ingest/found_names.h"
 #include "router/service/ingest/hash_scheme.h"
+#include "router/service/ingest/host_memory_events.h"
 #include "router/service/ingest/load_rates.h"
 #include "router/service/ingest/mooncake_events.h"
 #include "router/service/ingest/reuse_feedback.h"
@@ -115,8 +116,8 @@ class Source {
                                                 PrefixIndex& index);
 
   WorkerId id() const { return id_; }
-  const std::string& name() const { return name_; }
-  const std::string& model() const { return model_; }
+  const std::string& name() const { return config_.name; }
+  const std::string& model() const { return config_.model; }
 
   // The observer gets each applied batch. It must be set before the first batch.
   void set_observer(std::function<void(const AppliedBatch&)> observer) {
@@ -132,7 +133,7 @@ class Source {
   bool CommitSnapshot(const PublisherStatus& status);
   void DropSnapshot() { replica_.DropSnapshot(); }
   DigestVerdict Compare(const PublisherStatus& status) const {
-    return rank_by_tag_ ? DigestVerdict::kUnknown : replica_.Compare(status);
+    return config_.rank ? DigestVerdict::kUnknown : replica_.Compare(status);
   }
   uint64_t DifferingBuckets(const PublisherStatus& status) const {
     return replica_.DifferingBuckets(status);
@@ -147,7 +148,7 @@ class Source {
   // See ReuseFeedback::contradiction.
   std::optional<int64_t> reuse_contradiction() const;
   // RouterSource::gpu_blocks; 0: unknown.
-  int64_t gpu_blocks() const { return gpu_blocks_; }
+  int64_t gpu_blocks() const { return config_.gpu_blocks; }
   // The hash scheme of the stores. Until it is detected: the configured scheme, by default that of
   // vLLM. The form of the hashes is that of the stores; before the first store, integers.
   HashScheme scheme() const;
@@ -173,14 +174,26 @@ class Source {
   SourceState State(SourceState stream) const;
 
  private:
+  // The parts of RouterSource that the source uses.
+  struct Config {
+    std::string name;
+    std::string model;
+    int64_t gpu_blocks = 0;
+    bool has_unit = false;  // the hash block size is configured
+    HashScheme assumed;     // used until the scheme is known
+    std::map<std::string, std::string> lora_paths;
+    // Set: several ranks share the endpoint, and the batches of the other ranks are dropped.
+    std::optional<int64_t> rank;
+    std::string_view rule_doubt;
+  };
+
+  static Config ConfigOf(const RouterSource& source, HashScheme assumed);
   Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
          HashScheme assumed);
   bool Decode(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool LeaveOtherRanks();
-  void ClearHostMemoryToo();
-  void LeaveContentOfConnector();
   bool IsComplete(const IndexCounters& now) const;
   void NoteWideStores(const DecodeCounts& counts);
   void NoteIndexCounters(const IndexCounters& now);
@@ -190,28 +203,17 @@ class Source {
   void LearnUnit(int64_t unit);
 
   const WorkerId id_;
-  const std::string name_;
-  const std::string model_;
+  const Config config_;
   PrefixIndex& index_;
   Replica replica_;
-  const int64_t gpu_blocks_;
-  const bool unit_registered_;
-  const HashScheme assumed_;  // used until the scheme is known
-  const std::map<std::string, std::string> lora_paths_;
-  const bool rank_by_tag_;
-  const int64_t rank_;
-  const std::string_view rule_doubt_;
-  // True: the source may be vLLM's connector, which describes host memory without extra keys.
-  const bool may_be_connector_;
   std::function<void(const AppliedBatch&)> observer_;
   FoundNamesQueue found_names_;
   // Used on the subscriber's thread.
   EventBatch batch_;
   // A batch or a snapshot of the engine's current epoch was applied.
   bool began_ = false;
-  bool has_keys_ = false;    // a store of the engine had extra keys
-  bool is_hicache_ = false;  // the engine has stored blocks in SGLang's host memory
-  bool is_wide_ = false;     // the index knows that the engine's stores have lookahead
+  bool is_wide_ = false;  // the index knows that the engine's stores have lookahead
+  HostMemoryEvents host_memory_;
   SchemeDetector detector_;
   std::optional<MooncakeEvents> mooncake_;  // set for kMooncake
   std::optional<TrtllmEvents> trtllm_;      // set for kTrtllm

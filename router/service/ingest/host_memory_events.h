@@ -1,0 +1,31 @@
+// HostMemoryEvents: changes an engine's events about its host memory into events that the index can
+// apply.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include "kvcast/core/event.h"
+
+namespace kvcast::router {
+
+class HostMemoryEvents {
+ public:
+  // may_be_connector: the engine may be vLLM with its offloading connector, which describes host
+  // memory without extra keys.
+  explicit HostMemoryEvents(bool may_be_connector) : may_be_connector_(may_be_connector) {}
+
+  // Must be called for each decoded batch of the engine, in order.
+  void Adapt(EventBatch& batch) {
+    ClearHostMemoryToo(batch);
+    LeaveContentOfConnector(batch);
+  }
+
+ private:
+  void ClearHostMemoryToo(EventBatch& batch);
+  void LeaveContentOfConnector(EventBatch& batch);
+
+  const bool may_be_connector_;
+  bool has_keys_ = false;    // a store of the engine had extra keys
+  bool is_hicache_ = false;  // the engine has stored blocks in SGLang's host memory
+};
+
+}  // namespace kvcast::router
