@@ -2,10 +2,7 @@
 #include "router/service/router_service.h"
 
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <iterator>
-#include <mutex>
 #include <random>
 #include <string>
 #include <thread>
@@ -16,15 +13,15 @@
 #include "router/service/api/own_api.h"
 #include "router/service/api/static_files.h"
 #include "router/service/route/service_core.h"
-#include "src/base/steady_us.h"
+#include "src/base/clock.h"
+#include "src/base/mutex.h"
 #include "src/http/loopback.h"
 
 namespace kvcast::router {
 namespace {
 
-double SystemSeconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+// Period of the samples of the observations and of the diagnosis.
+constexpr int64_t kSamplePeriodUs = 1000000;
 
 // The desk calls the function under its lock, so the generator needs no lock of its own.
 std::function<double()> SystemRandom() {
@@ -79,13 +76,15 @@ class RouterService::Impl {
   Status Follow(const RouterOptions& options);
   Status Serve(const RouterOptions& options);
   void SampleEachSecond();
+  // Waits. True: Stop was called before this time.
+  bool StopsBefore(int64_t steady_us);
 
   ServiceCore core_;
   std::unique_ptr<HttpServer> http_;
   std::atomic<const HttpServer*> serving_{nullptr};
-  std::mutex sampler_mutex_;
-  std::condition_variable sampler_wake_;
-  bool stopping_ = false;  // guarded by sampler_mutex_
+  Mutex sampler_mutex_;
+  CondVar sampler_wake_;
+  bool stopping_ KV_GUARDED_BY(sampler_mutex_) = false;
   std::thread sampler_;
 };
 
@@ -147,20 +146,23 @@ Status RouterService::Impl::Serve(const RouterOptions& options) {
   return Status();
 }
 
+bool RouterService::Impl::StopsBefore(int64_t steady_us) {
+  const MutexLock lock(sampler_mutex_);
+  while (!stopping_ && sampler_wake_.WaitUntil(sampler_mutex_, steady_us)) {
+  }
+  return stopping_;
+}
+
 void RouterService::Impl::SampleEachSecond() {
-  std::unique_lock<std::mutex> lock(sampler_mutex_);
-  while (!stopping_) {
-    lock.unlock();
+  do {
     core_.observations.Sample(core_);
     core_.reuse.Refresh(core_.index, *core_.fleet->view(), core_.steady_ms);
-    lock.lock();
-    sampler_wake_.wait_for(lock, std::chrono::seconds(1), [this] { return stopping_; });
-  }
+  } while (!StopsBefore(SteadyUs() + kSamplePeriodUs));
 }
 
 Status RouterService::Impl::Start(const RouterOptions& options) {
   if (Status status = CheckAddresses(options); !status.ok()) return status;
-  core_.now = options.now ? options.now : SystemSeconds;
+  core_.now = options.now ? options.now : WallSeconds;
   core_.steady_ms = SteadyMs;
   core_.allow_remote = options.allow_remote;
   core_.desk = std::make_unique<RoutingDesk>(options.routing,
@@ -182,10 +184,10 @@ Status RouterService::Impl::Start(const RouterOptions& options) {
 void RouterService::Impl::Stop() {
   core_.draining = true;
   {
-    const std::lock_guard<std::mutex> lock(sampler_mutex_);
+    const MutexLock lock(sampler_mutex_);
     stopping_ = true;
   }
-  sampler_wake_.notify_all();
+  sampler_wake_.NotifyAll();
   if (sampler_.joinable()) sampler_.join();
   if (http_) http_->Stop();
   core_.fleet.reset();

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 
 #if defined(__clang__)
@@ -53,8 +54,9 @@ class CondVar {
     signal_.wait(lock);
     lock.release();
   }
-  // False: `time` was reached.
-  bool WaitUntil(Mutex& mutex, std::chrono::steady_clock::time_point time) KV_REQUIRES(mutex) {
+  // `steady_us`: a time of SteadyUs. False: this time was reached.
+  bool WaitUntil(Mutex& mutex, int64_t steady_us) KV_REQUIRES(mutex) {
+    const std::chrono::steady_clock::time_point time{std::chrono::microseconds(steady_us)};
     std::unique_lock<std::mutex> lock(mutex.mutex_, std::adopt_lock);
     const bool in_time = signal_.wait_until(lock, time) == std::cv_status::no_timeout;
     lock.release();

@@ -6,7 +6,7 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
-#include "src/base/steady_us.h"
+#include "src/base/clock.h"
 #include "src/http/loopback.h"
 #include "src/http/reply_text.h"
 #include "src/http/server_impl.h"

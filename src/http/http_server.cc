@@ -9,7 +9,7 @@
 #include <chrono>
 #include <utility>
 
-#include "src/base/steady_us.h"
+#include "src/base/clock.h"
 #include "src/http/loopback.h"
 #include "src/http/server_impl.h"
 

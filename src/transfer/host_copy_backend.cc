@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -78,7 +77,7 @@ class HostCopyBackend final : public CopyBackend {
       const MutexLock lock(mutex_);
       stopping_ = true;
     }
-    work_.notify_all();
+    work_.NotifyAll();
     for (std::thread& thread : threads_) thread.join();
   }
 
@@ -100,7 +99,7 @@ class HostCopyBackend final : public CopyBackend {
     Cut(ops, *batch);
     const CopyTicket ticket = batch->ticket;
     lanes_[static_cast<size_t>(direction)].push_back(std::move(batch));
-    work_.notify_all();
+    work_.NotifyAll();
     return ticket;
   }
 
@@ -111,7 +110,7 @@ class HostCopyBackend final : public CopyBackend {
 
   CopyState Wait(CopyTicket ticket) override {
     const MutexLock lock(mutex_);
-    while (!IsDone(ticket)) done_.wait(mutex_);
+    while (!IsDone(ticket)) done_.Wait(mutex_);
     return End(ticket);
   }
 
@@ -160,7 +159,7 @@ class HostCopyBackend final : public CopyBackend {
     mutex_.lock();
     for (;;) {
       Batch* batch = nullptr;
-      while ((batch = NextBatch()) == nullptr && !stopping_) work_.wait(mutex_);
+      while ((batch = NextBatch()) == nullptr && !stopping_) work_.Wait(mutex_);
       if (batch == nullptr) break;
       const size_t piece = batch->pieces_taken++;
       const size_t begin = piece == 0 ? 0 : batch->piece_ends[piece - 1];
@@ -174,7 +173,7 @@ class HostCopyBackend final : public CopyBackend {
       mutex_.lock();
       ++batch->pieces_done;
       if (!batch->done()) continue;
-      done_.notify_all();
+      done_.NotifyAll();
       if (tell_ == nullptr) continue;
       mutex_.unlock();
       tell_();
@@ -195,9 +194,9 @@ class HostCopyBackend final : public CopyBackend {
                                                     const void*) { std::memcpy(dst, src, bytes); }};
 
   Mutex mutex_;
-  std::condition_variable_any work_;  // a batch has arrived, or the backend stops
-  std::condition_variable_any done_;  // a batch is done
-  std::function<void()> tell_;        // set before the first batch
+  CondVar work_;                // a batch has arrived, or the backend stops
+  CondVar done_;                // a batch is done
+  std::function<void()> tell_;  // set before the first batch
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   uint64_t next_ticket_ KV_GUARDED_BY(mutex_) = 0;
   std::array<Lane, 2> lanes_ KV_GUARDED_BY(mutex_);  // by direction: loads, then stores

@@ -2,12 +2,11 @@
 #include "kvcast/transfer/transfer_engine.h"
 
 #include <algorithm>
-#include <chrono>
-#include <condition_variable>
 #include <string>
 #include <thread>
 #include <utility>
 
+#include "src/base/clock.h"
 #include "src/base/mutex.h"
 #include "src/transfer/transfer_lanes.h"
 
@@ -18,7 +17,7 @@ using transfer::JobState;
 
 // Sleep time of the thread between polls of running copies, if the backend does not signal their
 // end. It is a small part of the time of a batch.
-constexpr auto kPollInterval = std::chrono::microseconds(50);
+constexpr int64_t kPollIntervalUs = 50;
 
 Status Invalid(std::string field, const char* problem) {
   return {StatusCode::kInvalidArgument, std::move(field) + ": " + problem};
@@ -61,7 +60,7 @@ class TransferEngine::Impl {
         const MutexLock lock(mutex_);
         batch_ended_ = true;
       }
-      work_.notify_one();
+      work_.NotifyOne();
     });
     thread_ = std::thread([this] { Run(); });
   }
@@ -72,7 +71,7 @@ class TransferEngine::Impl {
         const MutexLock lock(mutex_);
         stopping_ = true;
       }
-      work_.notify_all();
+      work_.NotifyAll();
       thread_.join();
     }
     const MutexLock pump(pump_mutex_);
@@ -89,7 +88,7 @@ class TransferEngine::Impl {
       incoming_.push_back(std::move(state));
     }
     if (config_.own_thread) {
-      work_.notify_one();
+      work_.NotifyOne();
     } else {
       PumpHere();
     }
@@ -154,7 +153,7 @@ class TransferEngine::Impl {
         unused_.push_back(std::move(job));
       }
     }
-    if (!ended_.empty()) ended_signal_.notify_all();
+    if (!ended_.empty()) ended_signal_.NotifyAll();
     ended_.clear();
   }
 
@@ -169,7 +168,7 @@ class TransferEngine::Impl {
   void WaitUntil(const Done& done) {
     if (config_.own_thread) {
       const MutexLock lock(mutex_);
-      while (!done(under_way_)) ended_signal_.wait(mutex_);
+      while (!done(under_way_)) ended_signal_.Wait(mutex_);
       return;
     }
     const auto is_done = [&] {
@@ -197,9 +196,9 @@ class TransferEngine::Impl {
       batch_ended_ = false;
       if (again) continue;
       if (idle || ends_are_told_) {
-        work_.wait(mutex_);
+        work_.Wait(mutex_);
       } else {
-        work_.wait_for(mutex_, kPollInterval);
+        work_.WaitUntil(mutex_, SteadyUs() + kPollIntervalUs);
       }
     }
   }
@@ -214,8 +213,8 @@ class TransferEngine::Impl {
   std::vector<std::unique_ptr<JobState>> ended_ KV_GUARDED_BY(pump_mutex_);    // scratch memory
 
   mutable Mutex mutex_;  // locked after pump_mutex_
-  std::condition_variable_any work_;
-  std::condition_variable_any ended_signal_;
+  CondVar work_;
+  CondVar ended_signal_;
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
   bool batch_ended_ KV_GUARDED_BY(mutex_) = false;
   std::vector<std::unique_ptr<JobState>> incoming_ KV_GUARDED_BY(mutex_);

@@ -6,6 +6,8 @@
 #include <string>
 #include <utility>
 
+#include "src/base/clock.h"
+
 namespace kvcast::transfer {
 namespace {
 
@@ -44,7 +46,7 @@ TransferLanes::TransferLanes(const TransferConfig& config, CopyBackend& backend)
 
 void TransferLanes::Add(std::unique_ptr<JobState> job) {
   Lane& lane = lanes_[static_cast<size_t>(job->direction)];
-  if (lane.jobs.empty()) lane.busy_since = Clock::now();
+  if (lane.jobs.empty()) lane.busy_since_ns = SteadyNs();
   lane.jobs.push_back(std::move(job));
 }
 
@@ -125,10 +127,10 @@ void TransferLanes::End(Lane& lane, std::vector<std::unique_ptr<JobState>>& ende
     return !job->has_work() && job->batches_running == 0;
   };
   if (std::none_of(lane.jobs.begin(), lane.jobs.end(), has_ended)) return;
-  const Clock::time_point now = Clock::now();
+  const int64_t now_ns = SteadyNs();
   StatsOf(*lane.jobs.front()).busy_seconds +=
-      std::chrono::duration<double>(now - lane.busy_since).count();
-  lane.busy_since = now;
+      static_cast<double>(now_ns - lane.busy_since_ns) * 1e-9;
+  lane.busy_since_ns = now_ns;
   for (auto& job : lane.jobs) {
     if (!has_ended(job)) continue;
     TransferStats::Lane& stats = StatsOf(*job);

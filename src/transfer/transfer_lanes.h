@@ -6,7 +6,6 @@
 #pragma once
 
 #include <array>
-#include <chrono>
 #include <cstddef>
 #include <memory>
 #include <vector>
@@ -68,13 +67,11 @@ class TransferLanes {
     uint64_t since;  // a sequence number
     CopyState state = CopyState::kRunning;
   };
-  using Clock = std::chrono::steady_clock;
-
   struct Lane {
     explicit Lane(const BatchLimits& limits) : planner(limits) {}
 
     std::vector<std::unique_ptr<JobState>> jobs;  // in order of submission
-    Clock::time_point busy_since;                 // valid while there are jobs
+    int64_t busy_since_ns;                        // valid while there are jobs
     std::vector<Running> running;
     CopyPlanner planner;  // plans the first job that has work
   };

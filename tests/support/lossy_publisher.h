@@ -6,7 +6,7 @@
 #include <memory>
 #include <string>
 
-#include "src/base/steady_us.h"
+#include "src/base/clock.h"
 #include "src/stream/net/socket.h"
 #include "src/stream/publish/replay_server.h"
 #include "tests/support/stream_test_util.h"

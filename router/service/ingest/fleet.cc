@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "src/base/steady_us.h"
+#include "src/base/clock.h"
 
 namespace kvcast::router {
 

@@ -12,15 +12,14 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
 #include <cstring>
 #include <memory>
 #include <utility>
 
+#include "src/base/clock.h"
+
 namespace kvcast::router {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kHeadMax = size_t{64} << 10;
 constexpr size_t kChunkLineMax = 1024;
@@ -201,8 +200,7 @@ namespace {
 class FetchExchange {
  public:
   explicit FetchExchange(const FetchOptions& options)
-      : options_(options),
-        deadline_(Clock::now() + std::chrono::milliseconds(options.timeout_ms)) {}
+      : options_(options), deadline_ms_(SteadyMs() + options.timeout_ms) {}
 
   FetchResult Run(const HttpUrl& url);
 
@@ -218,15 +216,14 @@ class FetchExchange {
   }
 
   const FetchOptions& options_;
-  const Clock::time_point deadline_;
+  const int64_t deadline_ms_;
   Descriptor socket_;
   bool stopped_ = false;
 };
 
 std::string FetchExchange::Await(short events) {
   while (true) {
-    const auto left =
-        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
+    const int64_t left = deadline_ms_ - SteadyMs();
     if (left <= 0) return "no answer in time";
     std::array<pollfd, 2> waits = {{{socket_.get(), events, 0}, {options_.stop_fd, POLLIN, 0}}};
     const int ready =

@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
-#include <chrono>
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -18,12 +16,13 @@
 #include "kvcast/core/tier.h"
 #include "kvcast/wire/wire.h"
 #include "router/service/relay/relay_topic.h"
+#include "src/base/clock.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
 namespace {
 
-constexpr std::chrono::milliseconds kFreeingPeriod(100);
+constexpr int64_t kFreeingPeriodUs = 100000;
 
 struct Posted {
   std::string model;
@@ -94,7 +93,7 @@ class Relay::Impl {
   zmq::socket_t socket_;  // only the thread uses it after Start
   std::string endpoint_;
   Mutex mutex_;
-  std::condition_variable_any wake_;
+  CondVar wake_;
   std::deque<Posted> queue_ KV_GUARDED_BY(mutex_);
   size_t queued_bytes_ KV_GUARDED_BY(mutex_) = 0;
   bool stopping_ KV_GUARDED_BY(mutex_) = false;
@@ -126,7 +125,7 @@ void Relay::Impl::Stop() {
     const MutexLock lock(mutex_);
     stopping_ = true;
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -141,7 +140,7 @@ void Relay::Impl::Post(Posted posted) {
       ++dropped_;
     }
   }
-  wake_.notify_one();
+  wake_.NotifyOne();
 }
 
 void Relay::Impl::Run() {
@@ -149,8 +148,8 @@ void Relay::Impl::Run() {
     std::deque<Posted> work;
     {
       const MutexLock lock(mutex_);
-      while (queue_.empty() && unsent_bytes_ == 0 && !stopping_) wake_.wait(mutex_);
-      if (queue_.empty() && !stopping_) wake_.wait_for(mutex_, kFreeingPeriod);
+      while (queue_.empty() && unsent_bytes_ == 0 && !stopping_) wake_.Wait(mutex_);
+      if (queue_.empty() && !stopping_) wake_.WaitUntil(mutex_, SteadyUs() + kFreeingPeriodUs);
       if (stopping_) return;
       work.swap(queue_);
       queued_bytes_ = 0;

@@ -2,24 +2,23 @@
 #include "router/service/route/service_core.h"
 
 #include <algorithm>
-#include <chrono>
 #include <string>
 #include <utility>
 
+#include "src/base/clock.h"
 #include "src/http/loopback.h"
 
 namespace kvcast::router {
 
 Result<std::vector<QueryAnswer>> ServiceCore::Ask(const Query& query, const FleetView& view) {
-  const auto begin = std::chrono::steady_clock::now();
+  const int64_t begin_ns = SteadyNs();
   const SourceList sources = view->Sources(query.model, query.routing_group);
   Result<std::vector<QueryAnswer>> answers = queries->Answer(query, sources);
   if (answers.ok() && answers->empty() && !query.model.empty()) {
     answers = Status(StatusCode::kNotFound, "model: no worker serves " + query.model);
   }
   ++(answers.ok() ? answered : refused);
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  latency.Note(took.count());
+  latency.Note(static_cast<double>(SteadyNs() - begin_ns) * 1e-9);
   return answers;
 }
 
@@ -49,7 +48,7 @@ static void AddLoadCosts(const FleetList& fleet, int64_t now_ms,
 }
 
 Result<RouteDecision> ServiceCore::Route(const Query& query) {
-  const auto begin = std::chrono::steady_clock::now();
+  const int64_t begin_ns = SteadyNs();
   const FleetView view = fleet->view();
   if (Status status = CheckOneModel(query, *view); !status.ok()) {
     ++refused;
@@ -61,8 +60,7 @@ Result<RouteDecision> ServiceCore::Route(const Query& query) {
   AddLoadCosts(*view, now_ms, *answers);
   auto decision = desk->Decide(query, std::move(answers).value(), now_ms);
   if (decision.ok() && query.book) observations.Note(*decision, now());
-  const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
-  decision_latency.Note(took.count());
+  decision_latency.Note(static_cast<double>(SteadyNs() - begin_ns) * 1e-9);
   return decision;
 }
 

@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
+#include "src/base/clock.h"
 #include "src/base/mutex.h"
-#include "src/base/steady_us.h"
 #include "src/stream/follow/source_link.h"
 #include "src/stream/net/poller.h"
 #include "src/stream/net/waker.h"

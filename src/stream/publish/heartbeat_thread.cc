@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/heartbeat_thread.h"
 
-#include <chrono>
-
 #include "src/base/background.h"
+#include "src/base/clock.h"
 
 namespace kvcast::stream {
 
@@ -20,11 +19,10 @@ HeartbeatThread::~HeartbeatThread() {
 }
 
 bool HeartbeatThread::Wait() {
-  const auto until =
-      std::chrono::steady_clock::now() + std::chrono::milliseconds(PublisherCore::kTickMs);
+  const int64_t until_us = SteadyUs() + PublisherCore::kTickMs * 1000;
   MutexLock lock(mutex_);
   while (!stopping_) {
-    if (!stopped_.WaitUntil(mutex_, until)) return !stopping_;
+    if (!stopped_.WaitUntil(mutex_, until_us)) return !stopping_;
   }
   return false;
 }

@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "src/base/steady_us.h"
+#include "src/base/clock.h"
 #include "src/stream/net/socket.h"
 #include "src/stream/publish/heartbeat_thread.h"
 #include "src/stream/publish/live_sender.h"

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "kvcast/stream/publisher.h"
+#include "src/base/clock.h"
 #include "src/base/mutex.h"
-#include "src/base/steady_us.h"
 #include "src/stream/publish/pending_events.h"
 #include "src/stream/publish/publisher_state.h"
 #include "src/stream/publish/replay_ring.h"

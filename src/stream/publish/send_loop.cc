@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "src/base/background.h"
+#include "src/base/clock.h"
 #include "src/base/shared_one.h"
 #include "src/stream/net/nap_plan.h"
 
@@ -73,9 +74,9 @@ void SendLoop::EndPass() {
 
 void SendLoop::Nap(std::chrono::microseconds nap) {
   asleep_.store(false, std::memory_order_relaxed);
-  const auto until = std::chrono::steady_clock::now() + nap;
+  const int64_t until_us = SteadyUs() + nap.count();
   MutexLock lock(mutex_);
-  while (!stopping_ && wake_.WaitUntil(mutex_, until)) {
+  while (!stopping_ && wake_.WaitUntil(mutex_, until_us)) {
   }
 }
 

@@ -1,0 +1,24 @@
+// The clocks of the process: the defaults of every injected clock. Other files of the libraries do
+// not read a clock.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+
+namespace kvcast {
+
+// Steady: never set back. Its zero has no meaning.
+inline int64_t SteadyNs() {
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+inline int64_t SteadyUs() { return SteadyNs() / 1000; }
+inline int64_t SteadyMs() { return SteadyNs() / 1000000; }
+
+// Seconds since 1970. May be set back.
+inline double WallSeconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace kvcast
