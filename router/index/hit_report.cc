@@ -81,6 +81,27 @@ GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, Pla
   return residency;
 }
 
+// If a request computed a prefix, its last block is new in every group. If a request hit a prefix,
+// every group of full attention holds its last block.
+bool HoldsLastBlock(const BlockStored& stored, std::span<const PlaceId> places,
+                    const ResidencyMap& map) {
+  const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
+  return !stored.block_hashes.empty() &&
+         map.Holds(stored.block_hashes.back(), PlaceOf(places, group));
+}
+
+// True if the run repeats blocks that a group of full attention, or any group if there is none of
+// full attention, holds already.
+bool RepeatsHeldBlocks(const RootRun& run, const std::vector<GroupSpec>& specs,
+                       std::span<const PlaceId> places, const GroupCatalogue& catalogue,
+                       const ResidencyMap& map) {
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool full = IsFullKind(specs[i].kind) || !catalogue.has_full_kind();
+    if (full && run.store(i) != nullptr && HoldsLastBlock(*run.store(i), places, map)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
@@ -89,27 +110,15 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
   if (first == nullptr || catalogue.alignment() == 0) return {};
   const std::vector<GroupSpec> specs = catalogue.Specs();
-  // If a request computed a prefix, its last block is new in every group. If a request hit a
-  // prefix, every group of full attention holds its last block.
-  const auto repeats = [&](const BlockStored& stored) {
-    const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
-    return !stored.block_hashes.empty() &&
-           map.Holds(stored.block_hashes.back(), PlaceOf(places, group));
-  };
   // Stores with a token offset leave out the blocks before a window, and look like the stores of a
   // request.
   if (first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1)) {
-    return repeats(*first) ? HitReport{.reading = HitReportReading::kUnclear, .events = 1}
-                           : HitReport();
+    if (!HoldsLastBlock(*first, places, map)) return {};
+    return {.reading = HitReportReading::kUnclear, .events = 1};
   }
   if (RootSpan(*first) == 0) return {};
   const RootRun run(events, specs);
-  bool any = false;
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const bool full = IsFullKind(specs[i].kind) || !catalogue.has_full_kind();
-    any = any || (full && run.store(i) != nullptr && repeats(*run.store(i)));
-  }
-  if (!any) return {};
+  if (!RepeatsHeldBlocks(run, specs, places, catalogue, map)) return {};
   // For a group of unknown window or chunk size, the prefix that it could serve is unknown.
   const bool known = std::all_of(specs.begin(), specs.end(), SizeKnown);
   if (!known) return {.reading = HitReportReading::kUnclear};

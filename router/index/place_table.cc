@@ -54,4 +54,21 @@ void PlaceTable::EndSweep() {
   swept_.clear();
 }
 
+void OwnPlaces::Add(Tier tier, uint8_t group, PlaceId place) {
+  std::vector<PlaceId>& of_tier = by_tier_[static_cast<size_t>(tier)];
+  if (of_tier.size() <= group) of_tier.resize(group + size_t{1}, kNoPlace);
+  of_tier[group] = place;
+  all_.push_back(place);
+}
+
+void OwnPlaces::Clear(Tier tier) {
+  by_tier_[static_cast<size_t>(tier)].clear();
+  all_.clear();
+  for (const std::vector<PlaceId>& of_tier : by_tier_) {
+    for (const PlaceId place : of_tier) {
+      if (place != kNoPlace) all_.push_back(place);
+    }
+  }
+}
+
 }  // namespace kvcast::router

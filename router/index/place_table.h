@@ -5,11 +5,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "kvcast/core/tier.h"
 #include "kvcast/router/prefix_index.h"
 #include "src/base/epoch.h"
 
@@ -70,6 +72,28 @@ class PlaceTable {
   std::vector<PlaceId> free_;
   std::vector<PlaceId> closed_;
   std::vector<PlaceId> swept_;
+};
+
+// The open places of one worker. Writer.
+class OwnPlaces {
+ public:
+  // Returns the place of the tier and group; kNoPlace: it is not open.
+  PlaceId At(Tier tier, uint8_t group) const {
+    const std::vector<PlaceId>& of_tier = by_tier_[static_cast<size_t>(tier)];
+    return group < of_tier.size() ? of_tier[group] : kNoPlace;
+  }
+  const std::vector<PlaceId>& all() const { return all_; }
+  // By group; kNoPlace: the place of the group is not open.
+  const std::vector<PlaceId>& of(Tier tier) const { return by_tier_[static_cast<size_t>(tier)]; }
+
+  // REQUIRES: the place of the tier and group is not open.
+  void Add(Tier tier, uint8_t group, PlaceId place);
+  // Forgets the places of the tier.
+  void Clear(Tier tier);
+
+ private:
+  std::array<std::vector<PlaceId>, kTiers> by_tier_;  // by tier and group
+  std::vector<PlaceId> all_;
 };
 
 }  // namespace kvcast::router

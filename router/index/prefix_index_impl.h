@@ -59,9 +59,8 @@ struct WorkerState {
   std::array<uint64_t, kTiers> residencies{};
   router::HitReportState hit_reports;
   std::optional<ResidencyDigest> digest;
-  std::array<std::vector<PlaceId>, kTiers> places;  // by tier and group
-  std::vector<PlaceId> own;                         // all places of `places`
-  uint32_t number = 0;                              // unique among all states, past ones included
+  OwnPlaces places;
+  uint32_t number = 0;  // unique among all states, past ones included
   // Counters and stores for the naming of blocks by content.
   std::array<uint64_t, kTiers> unnamed{};  // entries, by tier
   uint64_t named_blocks = 0;               // stored so far
@@ -104,10 +103,6 @@ struct WorkerState {
     if (TierOf(event.medium) == Tier::kGpu) return true;
     return !event.token_ids || event.token_ids->empty() ||
            router::LookaheadOf(event) == lookahead();
-  }
-  PlaceId PlaceAt(Tier tier, uint8_t group) const {
-    const std::vector<PlaceId>& of_tier = places[static_cast<size_t>(tier)];
-    return group < of_tier.size() ? of_tier[group] : router::kNoPlace;
   }
   // Counts the verdict on an event. True: the event changes residency.
   bool Accept(Verdict verdict) {
@@ -232,17 +227,41 @@ class PrefixIndex::Impl {
                             router::ResidencyMap::Cursor& cursor) KV_REQUIRES(mutex_);
   void ReadContent(router::WorkerState& worker, const BlockStored& event, Tier tier, uint8_t group,
                    const router::SpanStart& start) KV_REQUIRES(mutex_);
-  // The place of the blocks of a store.
-  struct StoreTarget {
+  // The store that is applied. content_ has the content of its blocks.
+  struct CurrentStore {
+    const BlockStored& event;
     Tier tier;
     uint8_t group;
-    router::Holding holding;
+    router::SpanStart start;
+    router::Holding holding;              // the place of its blocks
+    router::ResidencyMap::Cursor cursor;  // on its last block so far
   };
-  // Adds a block of the current store. `more`: number of blocks behind it in the store. `follows`:
-  // it follows the block at the cursor. True: the place did not hold the block before.
-  bool Hold(router::WorkerState& worker, const StoreTarget& target, const BlockHash& hash,
-            router::BlockName name, size_t more, bool follows, router::ResidencyMap::Cursor& cursor)
+  // Adds the blocks of the store. True: its place did not hold the first block before.
+  bool HoldAll(router::WorkerState& worker, CurrentStore& store, router::BatchAhead& ahead)
       KV_REQUIRES(mutex_);
+  // Adds one block. `more`: number of blocks behind it in the store. True: the place did not hold
+  // the block before.
+  bool Hold(router::WorkerState& worker, CurrentStore& store, const BlockHash& hash,
+            router::BlockName name, size_t more) KV_REQUIRES(mutex_);
+  // The name of a block that is added. If it is unnamed, the reason.
+  struct ChosenName {
+    router::BlockName name;
+    UnnamedReason reason;
+  };
+  // Takes the name of an ambiguous hash away, and gives an unnamed block the name that the source
+  // gave the hash before.
+  void ChooseName(router::WorkerState& worker, const CurrentStore& store, const BlockHash& hash,
+                  ChosenName& chosen) KV_REQUIRES(mutex_);
+  // The map refused to add a block, because the worker holds the hash under another name, or
+  // another hash of the content. Changes the names so that the map can add the block under
+  // `chosen`.
+  void Reconcile(router::WorkerState& worker, const BlockHash& hash, router::Addition refusal,
+                 ChosenName& chosen) KV_REQUIRES(mutex_);
+  void SampleStore(router::WorkerState& worker, const CurrentStore& store) KV_REQUIRES(mutex_);
+  // Parks the store if its names wait for the name of its parent. Names the parent, if the store
+  // shows its content, and the parked stores that follow the parent or a block of the store.
+  void PassNames(router::WorkerState& worker, const BlockStored& event,
+                 const router::SpanStart& start) KV_REQUIRES(mutex_);
   void NoteLookahead(router::WorkerState& worker, const BlockStored& event) KV_REQUIRES(mutex_);
   // True if the worker holds the hash in any place, or removed it a short time ago.
   bool IsKnown(router::WorkerState& worker, const BlockHash& hash) KV_REQUIRES(mutex_);

@@ -16,7 +16,7 @@ void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
                               ResidencyMap::Cursor& cursor) {
   if (!worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash))) return;
   ResidencyMap::Cursor found;
-  const auto held = map_.NameOf(hash, worker.own, found);
+  const auto held = map_.NameOf(hash, worker.places.all(), found);
   if (!held) {
     worker.idle.Put(FingerprintOf(hash), name.content());
   } else if (!held->named()) {
@@ -30,10 +30,10 @@ void PrefixIndex::Impl::Learn(WorkerState& worker, const BlockHash& hash,
 
 bool PrefixIndex::Impl::NameBlock(WorkerState& worker, const BlockHash& hash, ContentKey content) {
   ResidencyMap::Cursor cursor;
-  const auto held = map_.NameOf(hash, worker.own, cursor);
+  const auto held = map_.NameOf(hash, worker.places.all(), cursor);
   if (!held || content == kUnnamed || held->content() == content) return false;
   const auto place = std::ranges::find_if(
-      worker.own, [&](PlaceId of) KV_REQUIRES(mutex_) { return map_.Holds(hash, of); });
+      worker.places.all(), [&](PlaceId of) KV_REQUIRES(mutex_) { return map_.Holds(hash, of); });
   const auto where = places_.Read(*place);
   const auto spec = where ? worker.catalogue.SpecOf(where->group) : std::nullopt;
   if (!spec || spec->block_size <= 0) return false;
@@ -97,13 +97,13 @@ void PrefixIndex::Impl::Contradict(WorkerState& worker, const BlockHash& hash, C
   Doubt(worker, now);
   worker.ambiguous.AddHash(FingerprintOf(hash));
   ResidencyMap::Cursor cursor;
-  if (const auto held = map_.NameOf(hash, worker.own, cursor)) Unname(worker, hash, *held);
+  if (const auto held = map_.NameOf(hash, worker.places.all(), cursor)) Unname(worker, hash, *held);
 }
 
 ContentKey PrefixIndex::Impl::KnownContent(WorkerState& worker, const BlockHash& hash) {
   ResidencyMap::Cursor cursor;
   for (WorkerState* of = &worker; of != nullptr; of = of->elder) {
-    if (const auto name = map_.NameOf(hash, of->own, cursor)) {
+    if (const auto name = map_.NameOf(hash, of->places.all(), cursor)) {
       if (name->named()) return name->content();
       if (of->elder == nullptr) return kUnnamed;
       continue;
@@ -118,7 +118,7 @@ router::SpanStart PrefixIndex::Impl::StartOf(WorkerState& worker, const BlockSto
                                              ResidencyMap::Cursor& cursor) {
   const auto& parent = event.parent_block_hash;
   if (!parent) return {.at_root = event.token_offset.value_or(0) == 0};
-  if (const auto name = map_.NameOf(*parent, worker.own, cursor)) {
+  if (const auto name = map_.NameOf(*parent, worker.places.all(), cursor)) {
     return {.at_root = false, .parent = name->content(), .end = name->end()};
   }
   const bool zero = worker.config.zero_parent_is_root && *parent == BlockHash::FromUnsigned(0);
@@ -156,7 +156,7 @@ bool PrefixIndex::Impl::Rename(WorkerState& worker, const BlockHash& hash,
     uint32_t count;
   };
   std::vector<Copies> taken;
-  for (const PlaceId place : worker.own) {
+  for (const PlaceId place : worker.places.all()) {
     if (const uint32_t copies = map_.TakeCopies(hash, place)) taken.push_back({place, copies});
   }
   cursor.ForgetPlace();
@@ -166,8 +166,10 @@ bool PrefixIndex::Impl::Rename(WorkerState& worker, const BlockHash& hash,
   for (const Copies& copies : taken) {
     cursor = start;
     const auto tier = static_cast<size_t>(places_.Read(copies.place)->tier);
-    const router::Holding holding = {
-        .own = worker.own, .place = copies.place, .source = worker.number, .copies = copies.count};
+    const router::Holding holding = {.own = worker.places.all(),
+                                     .place = copies.place,
+                                     .source = worker.number,
+                                     .copies = copies.count};
     if (taken_name &&
         map_.Add(hash, to, holding, 0, follows, cursor) == router::Addition::kOtherHash) {
       Doubt(worker, to.content());
@@ -205,7 +207,7 @@ void PrefixIndex::Impl::NoteLookahead(WorkerState& worker, const BlockStored& ev
 
 bool PrefixIndex::Impl::IsKnown(WorkerState& worker, const BlockHash& hash) {
   ResidencyMap::Cursor cursor;
-  return map_.NameOf(hash, worker.own, cursor).has_value() ||
+  return map_.NameOf(hash, worker.places.all(), cursor).has_value() ||
          worker.idle.Find(FingerprintOf(hash)) != kUnnamed;
 }
 
@@ -251,7 +253,7 @@ bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event,
 // True if the group holds the block, and is known not to have removed it before.
 bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional<BlockHash>& hash,
                                         uint8_t group) {
-  if (!hash || !map_.Holds(*hash, worker.PlaceAt(Tier::kGpu, group))) return false;
+  if (!hash || !map_.Holds(*hash, worker.places.At(Tier::kGpu, group))) return false;
   const uint64_t block = FingerprintOf(*hash);
   return worker.idle.Find(block) == kUnnamed || worker.evidence.WasKept(block, group);
 }
@@ -297,62 +299,88 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
   }
 }
 
-bool PrefixIndex::Impl::Hold(WorkerState& worker, const StoreTarget& target, const BlockHash& hash,
-                             router::BlockName name, size_t more, bool follows,
-                             ResidencyMap::Cursor& cursor) {
-  const auto tier = static_cast<size_t>(target.tier);
-  const bool doubted = !worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash));
-  UnnamedReason reason = content_.reason;
-  if (doubted) {
-    name = {};
-    reason = UnnamedReason::kAmbiguous;
-  } else if (!name.named()) {
-    const ContentKey known = KnownContent(worker, hash);
-    const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(target.group);
-    if (known != kUnnamed && spec && spec->block_size > 0) {
-      name = {known, static_cast<uint32_t>(spec->block_size)};
-    }
+void PrefixIndex::Impl::PassNames(WorkerState& worker, const BlockStored& event,
+                                  const router::SpanStart& start) {
+  const auto& parent = event.parent_block_hash;
+  const bool waits = content_.reason == UnnamedReason::kUnknownParent && parent && !start.at_root &&
+                     start.parent == kUnnamed && content_.parent == kUnnamed &&
+                     router::HasUsableTokens(event) && !event.block_hashes.empty();
+  if (waits) worker.parked.Park(FingerprintOf(*parent), event);
+  const ContentKey told_parent = content_.parent;
+  // NameParked overwrites content_.
+  std::vector<ContentKey> contents;
+  if (!worker.parked.empty()) contents = content_.contents;
+  if (parent && told_parent != kUnnamed) {
+    ResidencyMap::Cursor before;
+    const auto stride = static_cast<uint32_t>(event.block_size);
+    Learn(worker, *parent, {told_parent, stride}, false, before);
+    NameParked(worker, *parent, told_parent);
   }
-  router::Addition added = map_.Add(hash, name, target.holding, more, follows, cursor);
+  for (size_t i = 0; i < contents.size(); ++i) {
+    if (contents[i] != kUnnamed) NameParked(worker, event.block_hashes[i], contents[i]);
+  }
+}
+
+void PrefixIndex::Impl::ChooseName(WorkerState& worker, const CurrentStore& store,
+                                   const BlockHash& hash, ChosenName& chosen) {
+  if (!worker.ambiguous.empty() && worker.ambiguous.HasHash(FingerprintOf(hash))) {
+    chosen = {{}, UnnamedReason::kAmbiguous};
+    return;
+  }
+  if (chosen.name.named()) return;
+  const ContentKey known = KnownContent(worker, hash);
+  const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(store.group);
+  if (known != kUnnamed && spec && spec->block_size > 0) {
+    chosen.name = {known, static_cast<uint32_t>(spec->block_size)};
+  }
+}
+
+void PrefixIndex::Impl::Reconcile(WorkerState& worker, const BlockHash& hash,
+                                  router::Addition refusal, ChosenName& chosen) {
+  ResidencyMap::Cursor found;
+  const auto held = map_.NameOf(hash, worker.places.all(), found);
+  if (refusal == router::Addition::kOtherHash) {
+    Doubt(worker, chosen.name.content());
+  } else if (!held->named()) {
+    ResidencyMap::Cursor anywhere;
+    if (Rename(worker, hash, *held, chosen.name, false, anywhere)) {
+      ++worker.counters.named_late;
+      return;
+    }
+  } else if (!chosen.name.named()) {
+    return Unname(worker, hash, *held);
+  } else {
+    Contradict(worker, hash, held->content(), chosen.name.content());
+  }
+  chosen = {{}, UnnamedReason::kAmbiguous};
+}
+
+bool PrefixIndex::Impl::Hold(WorkerState& worker, CurrentStore& store, const BlockHash& hash,
+                             router::BlockName name, size_t more) {
+  ChosenName chosen = {name, content_.reason};
+  if (!name.named() || !worker.ambiguous.empty()) ChooseName(worker, store, hash, chosen);
+  router::Addition added =
+      map_.Add(hash, chosen.name, store.holding, more, content_.dense, store.cursor);
   while (added == router::Addition::kOtherName || added == router::Addition::kOtherHash) {
-    ResidencyMap::Cursor found;
-    const auto held = map_.NameOf(hash, worker.own, found);
-    if (added == router::Addition::kOtherHash) {
-      Doubt(worker, name.content());
-      name = {};
-      reason = UnnamedReason::kAmbiguous;
-    } else if (!held->named()) {
-      ResidencyMap::Cursor anywhere;
-      if (Rename(worker, hash, *held, name, false, anywhere)) {
-        ++worker.counters.named_late;
-      } else {
-        name = {};
-        reason = UnnamedReason::kAmbiguous;
-      }
-    } else if (!name.named()) {
-      Unname(worker, hash, *held);
-    } else {
-      Contradict(worker, hash, held->content(), name.content());
-      name = {};
-      reason = UnnamedReason::kAmbiguous;
-    }
+    Reconcile(worker, hash, added, chosen);
     // Rename may have moved the block at the cursor.
-    cursor = {};
-    added = map_.Add(hash, name, target.holding, more, false, cursor);
+    store.cursor = {};
+    added = map_.Add(hash, chosen.name, store.holding, more, false, store.cursor);
   }
-  if (name.named()) {
+  const bool named = chosen.name.named();
+  if (named) {
     ++worker.named_blocks;
   } else {
-    ++worker.counters.unnamed_blocks[static_cast<size_t>(reason)];
+    ++worker.counters.unnamed_blocks[static_cast<size_t>(chosen.reason)];
   }
   const bool first = added == router::Addition::kFirst;
-  if (!first && target.tier == Tier::kGpu) {
+  if (!first && store.tier == Tier::kGpu) {
     worker.has_gpu_copies = true;
-    if (worker.learns_reuse()) worker.evidence.NoteCopy(FingerprintOf(hash), target.group);
+    if (worker.learns_reuse()) worker.evidence.NoteCopy(FingerprintOf(hash), store.group);
   }
   if (!first) return false;
-  ++worker.residencies[tier];
-  if (!name.named()) ++worker.unnamed[tier];
+  ++worker.residencies[static_cast<size_t>(store.tier)];
+  if (!named) ++worker.unnamed[static_cast<size_t>(store.tier)];
   return true;
 }
 

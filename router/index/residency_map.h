@@ -60,6 +60,12 @@ class ResidencyMap {
     }
     return call(byte_strings_, hash);
   }
+  template <typename Call>
+  void ForEachStore(Call&& call) {
+    call(unsigned_ints_);
+    call(negative_ints_);
+    call(byte_strings_);
+  }
 
  public:
   ResidencyMap(uint64_t seed, SlabArena& arena, EpochDomain& epochs, const PlaceTable& places)
@@ -113,12 +119,22 @@ class ResidencyMap {
   }
 
   // See RunStore.
-  void Publish();
-  void Tidy();
+  void Publish() {
+    ForEachStore([](auto& store) { store.Publish(); });
+  }
+  void Tidy() {
+    ForEachStore([](auto& store) { store.Tidy(); });
+  }
   // Sweep returns false when it has visited all runs.
-  void BeginSweep();
-  bool Sweep(size_t runs);
-  void EndSweep();
+  void BeginSweep() {
+    ForEachStore([](auto& store) { store.BeginSweep(); });
+  }
+  bool Sweep(size_t runs) {
+    return unsigned_ints_.Sweep(runs) || negative_ints_.Sweep(runs) || byte_strings_.Sweep(runs);
+  }
+  void EndSweep() {
+    ForEachStore([](auto& store) { store.EndSweep(); });
+  }
 
   // Writer. Calls `visit(place, hash, copies)` for every held block, those of closed places
   // included.
@@ -138,9 +154,7 @@ class ResidencyMap {
   void WalkHashes(std::span<const BlockHash> chain, bool until_gap, bool unnamed_only,
                   Visitor&& visit) const {
     for (size_t begin = 0; begin < chain.size();) {
-      const BlockHash::Form form = chain[begin].form();
-      size_t end = begin + 1;
-      while (end < chain.size() && chain[end].form() == form) ++end;
+      const size_t end = EndOfForm(chain, begin);
       size_t reached = begin;
       const auto noted = [&](const HolderSet& holders, uint32_t offset, size_t position,
                              uint32_t length) {
@@ -232,6 +246,14 @@ class ResidencyMap {
       }
     }
     return Piece{run.holders, position, static_cast<uint32_t>(length), step};
+  }
+
+  // Returns the first position behind `begin` whose hash has another form.
+  static size_t EndOfForm(std::span<const BlockHash> chain, size_t begin) {
+    const BlockHash::Form form = chain[begin].form();
+    size_t end = begin + 1;
+    while (end < chain.size() && chain[end].form() == form) ++end;
+    return end;
   }
 
   RunStore<uint64_t> unsigned_ints_;

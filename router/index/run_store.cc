@@ -2,33 +2,14 @@
 #include "router/index/run_store.h"
 
 #include <algorithm>
-#include <new>
-#include <type_traits>
 #include <utility>
-
-#include "src/base/check.h"
 
 // Relaxed loads in this file are the writer's own (I0). The invariants are in README.md.
 namespace kvcast::router {
 namespace {
 
-constexpr uint32_t kLeastKeys = 8;  // least capacity of a run
 // A gap of so many slots that no place holds cuts a run of named blocks in two.
-constexpr uint32_t kCutGap = kLeastKeys;
-
-uint32_t RoomFor(size_t keys) {
-  return static_cast<uint32_t>(
-      std::min<size_t>(64, (keys + kLeastKeys - 1) / kLeastKeys * kLeastKeys));
-}
-
-// Collects the bits of `word` at the positions that are set in `mask`, side by side.
-uint64_t Pack(uint64_t word, uint64_t mask) {
-  uint64_t packed = 0;
-  for (uint32_t offset = 0; mask != 0; mask &= mask - 1, ++offset) {
-    packed |= (word >> std::countr_zero(mask) & 1) << offset;
-  }
-  return packed;
-}
+constexpr uint32_t kCutGap = kLeastRunKeys;
 
 // Cuts `live` into stretches between gaps of kCutGap. Calls `visit(mask of a stretch)` for each.
 template <typename Visit>
@@ -49,65 +30,6 @@ void ForEachStretch(uint64_t live, Visit&& visit) {
 
 }  // namespace
 
-template <typename Key>
-RunStore<Key>::~RunStore() {
-  Directory* const directory = directory_.load(std::memory_order_relaxed);
-  for (uint32_t number = 1; number < runs_; ++number) {
-    Run& run = At(number);
-    // FreeRun has retired the memory of the other runs.
-    if (run.live.load(std::memory_order_relaxed) == 0) continue;
-    FreeKeys(&arena_, reinterpret_cast<uintptr_t>(run.keys.load(std::memory_order_relaxed)));
-    ContentKey* const contents = run.contents.load(std::memory_order_relaxed);
-    if (contents != nullptr) arena_.Free(contents);
-    arena_.Free(run.holders.load(std::memory_order_relaxed));
-  }
-  // The retired objects use only their own memory and free_runs_.
-  epochs_.Collect();
-  for (size_t i = 0; i < segments_; ++i) arena_.Free(directory[i].load(std::memory_order_relaxed));
-  delete[] directory;
-}
-
-// Byte strings may own memory, so their array needs a destructor.
-template <typename Key>
-Key* RunStore<Key>::NewKeys(uint32_t capacity) {
-  if constexpr (std::is_trivial_v<Key>) {
-    return new (arena_.Allocate(capacity * sizeof(Key))) Key[capacity];
-  } else {
-    return new Key[capacity];
-  }
-}
-
-template <typename Key>
-void RunStore<Key>::FreeKeys(void* arena, uintptr_t keys) {
-  if constexpr (std::is_trivial_v<Key>) {
-    FreeInArena(arena, keys);
-  } else {
-    delete[] reinterpret_cast<Key*>(keys);
-  }
-}
-
-template <typename Key>
-void RunStore<Key>::FreeInArena(void* arena, uintptr_t object) {
-  static_cast<SlabArena*>(arena)->Free(reinterpret_cast<void*>(object));
-}
-
-template <typename Key>
-void RunStore<Key>::RetireKeys(Key* keys) {
-  epochs_.Retire(FreeKeys, &arena_, reinterpret_cast<uintptr_t>(keys));
-}
-
-template <typename Key>
-void RunStore<Key>::RetireHolders(HolderSet* holders) {
-  epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(holders));
-}
-
-template <typename Key>
-void RunStore<Key>::RetireContents(ContentKey* contents) {
-  if (contents != nullptr) {
-    epochs_.Retire(FreeInArena, &arena_, reinterpret_cast<uintptr_t>(contents));
-  }
-}
-
 // Moves the cursor to the key if the key lies beside the cursor in the same run.
 template <typename Key>
 bool RunStore<Key>::StepTo(const Key& key, bool backwards, Cursor& cursor) const {
@@ -124,72 +46,6 @@ bool RunStore<Key>::StepTo(const Key& key, bool backwards, Cursor& cursor) const
 }
 
 template <typename Key>
-void RunStore<Key>::AddSegment() {
-  Directory* old = directory_.load(std::memory_order_relaxed);
-  if (segments_ == directory_size_) {
-    const size_t size = std::max<size_t>(8, 2 * directory_size_);
-    auto* const directory = new Directory[size];
-    for (size_t i = 0; i < segments_; ++i) {
-      // No reader sees the new array before the release store below (I6).
-      directory[i].store(old[i].load(std::memory_order_relaxed), std::memory_order_relaxed);
-    }
-    directory_.store(directory, std::memory_order_release);  // I6
-    directory_size_ = size;
-    if (old != nullptr) {
-      epochs_.Retire([](void*, uintptr_t object) { delete[] reinterpret_cast<Directory*>(object); },
-                     nullptr, reinterpret_cast<uintptr_t>(old));
-    }
-  }
-  auto* const segment = new (arena_.Allocate(kSegmentRuns * sizeof(Run))) Run[kSegmentRuns];
-  // I6
-  directory_.load(std::memory_order_relaxed)[segments_++].store(segment, std::memory_order_release);
-}
-
-template <typename Key>
-ContentKey* RunStore<Key>::NewContents(uint32_t capacity) {
-  return new (arena_.Allocate(capacity * sizeof(ContentKey))) ContentKey[capacity];
-}
-
-template <typename Key>
-uint32_t RunStore<Key>::NewRun(uint32_t capacity, uint32_t stride) {
-  if (free_runs_.empty()) {
-    KV_CHECK(runs_ < uint32_t{1} << 30);
-    if (runs_ / kSegmentRuns >= segments_) AddSegment();
-    free_runs_.push_back(runs_++);
-  }
-  const uint32_t number = free_runs_.back();
-  free_runs_.pop_back();
-  Run& run = At(number);
-  run.used = 0;
-  run.owner = run.end = 0;
-  run.capacity = static_cast<uint8_t>(capacity);
-  // I3: no reader uses the run before its first live bit is set. Readers may read `live` and
-  // prefetch through a stale `next` (I6).
-  run.next.store(0, std::memory_order_relaxed);
-  run.stride.store(stride, std::memory_order_relaxed);
-  run.contents.store(stride == 0 ? nullptr : NewContents(capacity), std::memory_order_release);
-  run.keys.store(NewKeys(capacity), std::memory_order_release);
-  run.holders.store(HolderSet::New(arena_, 1), std::memory_order_release);
-  return number;
-}
-
-template <typename Key>
-void RunStore<Key>::GrowKeys(Run& run, uint32_t capacity) {
-  Key* const old = run.keys.load(std::memory_order_relaxed);
-  Key* const keys = NewKeys(capacity);
-  std::copy_n(old, run.used, keys);
-  if (ContentKey* const old_contents = run.contents.load(std::memory_order_relaxed)) {
-    ContentKey* const contents = NewContents(capacity);
-    std::copy_n(old_contents, run.used, contents);
-    run.contents.store(contents, std::memory_order_release);  // I3
-    RetireContents(old_contents);
-  }
-  run.keys.store(keys, std::memory_order_release);  // I3
-  run.capacity = static_cast<uint8_t>(capacity);
-  RetireKeys(old);
-}
-
-template <typename Key>
 BlockName RunStore<Key>::NameAt(const Run& run, uint32_t offset) {
   const uint32_t stride = run.stride.load(std::memory_order_relaxed);
   if (stride == 0) return {};
@@ -200,47 +56,49 @@ BlockName RunStore<Key>::NameAt(const Run& run, uint32_t offset) {
 // Returns the slot behind the cursor if it is unused, or if it belonged to this block before.
 // REQUIRES: the stride of the run is the stride of the name.
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Key& key, BlockName name, size_t more,
-                                                       const Cursor& cursor) {
+typename RunStore<Key>::Spot RunStore<Key>::SpotBehind(const Block& block, const Cursor& cursor) {
   if (cursor.offset + 1 >= kRunKeys) return {};
   Run& run = At(cursor.run);
   const uint32_t next = cursor.offset + 1;
   if (next == run.used) {
     if (run.used == run.capacity) {
-      GrowKeys(run, RoomFor(std::max<size_t>(2 * size_t{run.capacity}, run.used + 1 + more)));
+      pool_.Grow(run, std::max<size_t>(2 * size_t{run.capacity}, run.used + 1 + block.more));
     }
     // I3: the slot is written before Enliven sets its live bit.
-    if (name.named()) run.contents.load(std::memory_order_relaxed)[run.used] = name.content();
-    run.keys.load(std::memory_order_relaxed)[run.used++] = key;
+    if (block.name.named()) {
+      run.contents.load(std::memory_order_relaxed)[run.used] = block.name.content();
+    }
+    run.keys.load(std::memory_order_relaxed)[run.used++] = block.key;
     return {cursor.run, next};
   }
   const bool was_there = (run.live.load(std::memory_order_relaxed) >> next & 1) == 0 &&
-                         run.keys.load(std::memory_order_relaxed)[next] == key &&
-                         IsNamed(run, next, name);
+                         run.keys.load(std::memory_order_relaxed)[next] == block.key &&
+                         IsNamed(run, next, block.name);
   return was_there ? Spot{cursor.run, next} : Spot{};
 }
 
 // Returns the first slot of a run that begins with this block, if no place holds that block.
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::DeadHead(const Key& key, BlockName name) const {
-  return SpotOf(heads_.Find(hash_(name.content()), [&](Locator locator) {
+typename RunStore<Key>::Spot RunStore<Key>::DeadHead(const Block& block) const {
+  return SpotOf(heads_.Find(hash_(block.name.content()), [&](Locator locator) {
     const Run& run = At(SpotOf(locator).run);
-    return run.stride.load(std::memory_order_relaxed) == name.stride() && IsNamed(run, 0, name) &&
-           run.keys.load(std::memory_order_relaxed)[0] == key &&
+    return run.stride.load(std::memory_order_relaxed) == block.name.stride() &&
+           IsNamed(run, 0, block.name) &&
+           run.keys.load(std::memory_order_relaxed)[0] == block.key &&
            (run.live.load(std::memory_order_relaxed) & 1) == 0;
   }));
 }
 
 template <typename Key>
-typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Key& key, BlockName name, size_t more,
-                                                    const Cursor& cursor) {
-  const Spot spot = {NewRun(RoomFor(1 + more), name.stride()), 0};
+typename RunStore<Key>::Spot RunStore<Key>::NewHead(const Block& block, const Cursor& cursor) {
+  const Spot spot = {pool_.New(1 + block.more, block.name.stride()), 0};
   Run& run = At(spot.run);
   // I3
-  run.keys.load(std::memory_order_relaxed)[0] = key;
-  if (name.named()) run.contents.load(std::memory_order_relaxed)[0] = name.content();
+  run.keys.load(std::memory_order_relaxed)[0] = block.key;
+  if (block.name.named()) run.contents.load(std::memory_order_relaxed)[0] = block.name.content();
   run.used = 1;
-  run.end = name.end();
+  run.end = block.name.end();
+  run.owner = block.holding.source;
   if (cursor.run != 0 && cursor.offset + 1 == kRunKeys) {
     At(cursor.run).next.store(spot.run, std::memory_order_release);  // I6
   }
@@ -279,12 +137,14 @@ bool RunStore<Key>::HoldsAny(const Run& run, SourcePlaces own) {
 }
 
 template <typename Key>
-bool RunStore<Key>::OwnsRival(const Key& key, BlockName name, const Holding& holding) const {
-  return heads_.Find(hash_(name.content()), [&](Locator locator) {
+bool RunStore<Key>::OwnsRival(const Block& block) const {
+  return heads_.Find(hash_(block.name.content()), [&](Locator locator) {
     const Run& run = At(SpotOf(locator).run);
-    return run.owner == holding.source &&
-           run.stride.load(std::memory_order_relaxed) == name.stride() && IsNamed(run, 0, name) &&
-           !(run.keys.load(std::memory_order_relaxed)[0] == key) && HoldsAny(run, holding.own);
+    return run.owner == block.holding.source &&
+           run.stride.load(std::memory_order_relaxed) == block.name.stride() &&
+           IsNamed(run, 0, block.name) &&
+           !(run.keys.load(std::memory_order_relaxed)[0] == block.key) &&
+           HoldsAny(run, block.holding.own);
   }) != 0;
 }
 
@@ -304,8 +164,7 @@ HolderSet& RunStore<Key>::GrowHolders(uint32_t number) {
   for (Dirty& dirty : dirty_) {
     if (dirty.run == number && dirty.holder != kNoHolder) dirty.holder = moved[dirty.holder];
   }
-  run.holders.store(grown, std::memory_order_release);  // I7
-  RetireHolders(set);
+  pool_.ReplaceHolders(run, grown);
   return *grown;
 }
 
@@ -332,20 +191,69 @@ void RunStore<Key>::Enter(Spot spot, PlaceId place, Cursor& cursor) {
 
 // True if the source holds another hash of this content in the slot behind the cursor.
 template <typename Key>
-bool RunStore<Key>::HoldsNextOtherwise(const Key& key, BlockName name, SourcePlaces own,
-                                       const Cursor& cursor) const {
+bool RunStore<Key>::HoldsNextOtherwise(const Block& block, const Cursor& cursor) const {
   const Spot next = {cursor.run, cursor.offset + 1};
   const Run& run = At(cursor.run);
-  return name.named() && next.offset < run.used &&
-         run.stride.load(std::memory_order_relaxed) == name.stride() &&
-         IsNamed(run, next.offset, name) &&
-         !(run.keys.load(std::memory_order_relaxed)[next.offset] == key) && IsHeldByAny(next, own);
+  return block.name.named() && next.offset < run.used &&
+         run.stride.load(std::memory_order_relaxed) == block.name.stride() &&
+         IsNamed(run, next.offset, block.name) &&
+         !(run.keys.load(std::memory_order_relaxed)[next.offset] == block.key) &&
+         IsHeldByAny(next, block.holding.own);
+}
+
+// Sets same_hash_ to the slots of the hash with other names.
+template <typename Key>
+typename RunStore<Key>::Known RunStore<Key>::FindKnown(const Block& block) {
+  Known known;
+  same_hash_.clear();
+  FindWhere(
+      block.key,
+      [&](Spot spot) {
+        if (IsNamed(At(spot.run), spot.offset, block.name)) {
+          known.spot = spot;
+          return !HasTwins();
+        }
+        same_hash_.push_back(spot);
+        known.held_otherwise = known.held_otherwise || IsHeldByAny(spot, block.holding.own);
+        return false;
+      },
+      &known.room);
+  return known;
+}
+
+// Makes a live slot for a block that has no slot, and inserts the slot into the tables. Run 0: the
+// source holds another hash of this content. REQUIRES: FindKnown was called for this block.
+template <typename Key>
+typename RunStore<Key>::Spot RunStore<Key>::TakeSlot(const Block& block, LocatorTable::Room room,
+                                                     const Cursor& cursor) {
+  const bool named = block.name.named();
+  const bool behind = (!named || block.follows) && cursor.run != 0 &&
+                      At(cursor.run).stride.load(std::memory_order_relaxed) == block.name.stride();
+  Spot spot;
+  if (behind) {
+    if (HoldsNextOtherwise(block, cursor)) return {};
+    spot = SpotBehind(block, cursor);
+  }
+  if (spot.run == 0 && named) {
+    if (OwnsRival(block)) return {};
+    spot = DeadHead(block);
+  }
+  const bool begins = spot.run == 0;
+  if (begins) spot = NewHead(block, cursor);
+  Enliven(spot);
+  if (begins && named) InsertHead(spot.run);
+  table_.Insert(hash_(block.key), LocatorOf(spot), room);
+  if (!same_hash_.empty()) {
+    twins_.fetch_add(1, std::memory_order_release);  // I9
+    MarkTwin(spot);
+    for (const Spot twin : same_hash_) MarkTwin(twin);
+  }
+  return spot;
 }
 
 template <typename Key>
 Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holding, size_t more,
                             bool follows, Cursor& cursor) {
-  const SourcePlaces own = holding.own;
   const bool beside = cursor.next_bits != nullptr && cursor.offset + 1 < kRunKeys &&
                       IsAt(*cursor.at, cursor.offset + 1, key) &&
                       IsNamed(*cursor.at, cursor.offset + 1, name) &&
@@ -353,85 +261,25 @@ Addition RunStore<Key>::Add(const Key& key, BlockName name, const Holding& holdi
   if (beside) {
     ++cursor.offset;
   } else {
-    Spot found;
-    same_hash_.clear();
-    bool other_name = false;
-    LocatorTable::Room room = nullptr;
-    FindWhere(
-        key,
-        [&](Spot spot) {
-          if (IsNamed(At(spot.run), spot.offset, name)) {
-            found = spot;
-            return !HasTwins();
-          }
-          same_hash_.push_back(spot);
-          other_name = other_name || IsHeldByAny(spot, own);
-          return false;
-        },
-        &room);
-    if (other_name) return Addition::kOtherName;
-    if (found.run == 0) {
-      bool inserts = false;
-      const bool behind = (!name.named() || follows) && cursor.run != 0 &&
-                          At(cursor.run).stride.load(std::memory_order_relaxed) == name.stride();
-      if (behind) {
-        if (HoldsNextOtherwise(key, name, own, cursor)) return Addition::kOtherHash;
-        found = SpotBehind(key, name, more, cursor);
-      }
-      if (found.run == 0 && name.named()) {
-        if (OwnsRival(key, name, holding)) return Addition::kOtherHash;
-        found = DeadHead(key, name);
-      }
-      if (found.run == 0) {
-        found = NewHead(key, name, more, cursor);
-        At(found.run).owner = holding.source;
-        inserts = name.named();
-      }
-      Enliven(found);
-      if (inserts) InsertHead(found.run);
-      table_.Insert(hash_(key), LocatorOf(found), room);
-      if (!same_hash_.empty()) {
-        twins_.fetch_add(1, std::memory_order_release);  // I9
-        MarkTwin(found);
-        for (const Spot spot : same_hash_) MarkTwin(spot);
-      }
-    }
-    if (found.run == cursor.run && cursor.next_bits != nullptr) {
-      cursor.offset = found.offset;
+    const Block block{key, name, holding, more, follows};
+    const Known known = FindKnown(block);
+    if (known.held_otherwise) return Addition::kOtherName;
+    const Spot spot = known.spot.run != 0 ? known.spot : TakeSlot(block, known.room, cursor);
+    if (spot.run == 0) return Addition::kOtherHash;
+    if (spot.run == cursor.run && cursor.next_bits != nullptr) {
+      cursor.offset = spot.offset;
     } else {
-      Enter(found, holding.place, cursor);
+      Enter(spot, holding.place, cursor);
     }
   }
   const uint64_t bit = uint64_t{1} << cursor.offset;
   if ((*cursor.next_bits & bit) == 0) {
     *cursor.next_bits |= bit;
-    if (holding.copies > 1) AddExtra(key, holding.place, holding.copies - 1);
+    if (holding.copies > 1) copies_.Add(key, holding.place, holding.copies - 1);
     return Addition::kFirst;
   }
-  if (holding.repeats_count) AddExtra(key, holding.place, holding.copies);
+  if (holding.repeats_count) copies_.Add(key, holding.place, holding.copies);
   return Addition::kCopy;
-}
-
-template <typename Key>
-void RunStore<Key>::AddExtra(const Key& key, PlaceId place, uint32_t copies) {
-  if (extras_of_place_.size() <= place) extras_of_place_.resize(place + size_t{1});
-  uint32_t& extra = extra_copies_[{place, key}];
-  if (extra == 0) ++extras_of_place_[place];
-  // The limit leaves room for the first copy, so that the count of all copies fits 32 bits.
-  extra += std::min(copies, ~uint32_t{0} - 1 - extra);
-}
-
-// True if the place had an extra copy.
-template <typename Key>
-bool RunStore<Key>::RemoveExtra(const Key& key, PlaceId place) {
-  if (place >= extras_of_place_.size() || extras_of_place_[place] == 0) return false;
-  const auto extra = extra_copies_.find({place, key});
-  if (extra == extra_copies_.end()) return false;
-  if (--extra->second == 0) {
-    extra_copies_.erase(extra);
-    --extras_of_place_[place];
-  }
-  return true;
 }
 
 template <typename Key>
@@ -447,7 +295,7 @@ Removal RunStore<Key>::Remove(const Key& key, PlaceId place, Cursor& cursor, Blo
     }
   }
   if (name != nullptr) *name = NameAt(*cursor.at, cursor.offset);
-  if (RemoveExtra(key, place)) return Removal::kCopiesLeft;
+  if (copies_.RemoveOne(key, place)) return Removal::kCopiesLeft;
   *cursor.next_bits &= ~(uint64_t{1} << cursor.offset);
   return Removal::kLastCopy;
 }
@@ -456,15 +304,7 @@ template <typename Key>
 uint32_t RunStore<Key>::TakeCopies(const Key& key, PlaceId place) {
   const Spot spot = FindHeld(key, place);
   if (spot.run == 0) return 0;
-  uint32_t copies = 1;
-  if (place < extras_of_place_.size() && extras_of_place_[place] != 0) {
-    const auto extra = extra_copies_.find({place, key});
-    if (extra != extra_copies_.end()) {
-      copies += extra->second;
-      extra_copies_.erase(extra);
-      --extras_of_place_[place];
-    }
-  }
+  const uint32_t copies = 1 + copies_.Take(key, place);
   Cursor cursor;
   Enter(spot, place, cursor);
   lost_.push_back(spot.run);
@@ -520,7 +360,7 @@ template <typename Key>
 void RunStore<Key>::Settle(uint32_t number) {
   const Run& run = At(number);
   const int living = std::popcount(run.live.load(std::memory_order_relaxed));
-  if (living > 0 && (run.capacity <= kLeastKeys || living * 4 > run.capacity)) return;
+  if (living > 0 && (run.capacity <= kLeastRunKeys || living * 4 > run.capacity)) return;
   // The sweep may have passed the number of the new run already. The blocks of closed places must
   // therefore be dropped before the move.
   DropClosed(number);
@@ -533,7 +373,7 @@ void RunStore<Key>::Settle(uint32_t number) {
   // Dead slots between named blocks stay, because the run must remain a piece of one content chain.
   uint32_t room = 0;
   ForEachStretch(live, [&](uint64_t stretch) {
-    room += RoomFor(static_cast<size_t>(std::popcount(stretch)));
+    room += RunPool<Key>::RoomFor(static_cast<size_t>(std::popcount(stretch)));
   });
   if (room * 2 > run.capacity) return;
   ForEachStretch(live, [&](uint64_t stretch) { CopySlots(number, stretch); });
@@ -544,44 +384,22 @@ void RunStore<Key>::Settle(uint32_t number) {
 // old run.
 template <typename Key>
 void RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
-  const uint32_t stride = At(number).stride.load(std::memory_order_relaxed);
-  const uint32_t by = NewRun(RoomFor(static_cast<size_t>(std::popcount(slots))), stride);
-  Run& from = At(number);
+  const uint32_t by = pool_.CopyOf(number, slots);
+  const Run& from = At(number);
   Run& to = At(by);
-  to.owner = from.owner;
-  to.end = from.end == 0 ? 0 : from.end + static_cast<uint32_t>(std::countr_zero(slots)) * stride;
-  const Key* const old_keys = from.keys.load(std::memory_order_relaxed);
-  const ContentKey* const old_contents = from.contents.load(std::memory_order_relaxed);
-  Key* const keys = to.keys.load(std::memory_order_relaxed);
-  ContentKey* const contents = to.contents.load(std::memory_order_relaxed);
-  for (uint64_t rest = slots; rest != 0; rest &= rest - 1) {
-    const int offset = std::countr_zero(rest);
-    if (stride != 0) contents[to.used] = old_contents[offset];
-    keys[to.used++] = old_keys[offset];
-  }
-  const HolderSet& old_holders = *from.holders.load(std::memory_order_relaxed);
-  HolderSet* const holders =
-      HolderSet::New(arena_, std::max<uint32_t>(1, old_holders.CountHolders()));
-  for (uint32_t i = 0; i < old_holders.size(); ++i) {
-    const uint64_t packed = Pack(old_holders.next(i), slots);
-    if (packed != 0) holders->Append(old_holders.place(i), packed, packed);
-  }
-  arena_.Free(to.holders.load(std::memory_order_relaxed));
-  // I7
-  to.holders.store(holders, std::memory_order_release);
-  const uint64_t live = from.live.load(std::memory_order_relaxed) & slots;
-  to.live.store(Pack(live, slots), std::memory_order_release);  // I3
+  const Key* const keys = to.keys.load(std::memory_order_relaxed);
+  const uint64_t live = from.live.load(std::memory_order_relaxed);
   uint32_t offset = 0;
   for (uint64_t rest = slots; rest != 0; rest &= rest - 1, ++offset) {
     const auto old_offset = static_cast<uint32_t>(std::countr_zero(rest));
     if ((live >> old_offset & 1) == 0) continue;
     table_.Replace(hash_(keys[offset]), LocatorOf({number, old_offset}), LocatorOf({by, offset}));
   }
-  if (stride != 0) InsertHead(by);
+  if (to.stride.load(std::memory_order_relaxed) != 0) InsertHead(by);
   if (from.has_twins) {
     to.has_twins = true;
     const uint64_t twins = twin_slots_.at(number);
-    twin_slots_[by] = Pack(twins, slots);
+    twin_slots_[by] = PackBits(twins, slots);
   }
 }
 
@@ -594,16 +412,7 @@ void RunStore<Key>::FreeRun(uint32_t number) {
     named_runs_.fetch_sub(1, std::memory_order_release);  // I9
   }
   if (std::exchange(run.has_twins, false)) twin_slots_.erase(number);
-  run.live.store(0, std::memory_order_release);  // I4
-  RetireKeys(run.keys.load(std::memory_order_relaxed));
-  RetireContents(run.contents.load(std::memory_order_relaxed));
-  RetireHolders(run.holders.load(std::memory_order_relaxed));
-  // I11: a reader that has this number may still use it, so the number is retired too.
-  epochs_.Retire(
-      [](void* store, uintptr_t run_number) {
-        static_cast<RunStore*>(store)->free_runs_.push_back(static_cast<uint32_t>(run_number));
-      },
-      this, number);
+  pool_.Free(number);
 }
 
 template <typename Key>
@@ -647,20 +456,16 @@ bool RunStore<Key>::DropClosed(uint32_t number) {
 
 template <typename Key>
 bool RunStore<Key>::Sweep(size_t runs) {
-  for (; runs > 0 && sweep_next_ < runs_; --runs) {
+  for (; runs > 0 && sweep_next_ < pool_.end(); --runs) {
     const uint32_t number = sweep_next_++;
     if (At(number).live.load(std::memory_order_relaxed) != 0 && DropClosed(number)) Settle(number);
   }
-  return sweep_next_ < runs_;
+  return sweep_next_ < pool_.end();
 }
 
 template <typename Key>
 void RunStore<Key>::EndSweep() {
-  absl::erase_if(extra_copies_, [&](const auto& extra) {
-    if (places_.Read(extra.first.first)) return false;
-    --extras_of_place_[extra.first.first];
-    return true;
-  });
+  copies_.DropClosed(places_);
 }
 
 template class RunStore<uint64_t>;

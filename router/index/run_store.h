@@ -32,15 +32,17 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <utility>
+#include <type_traits>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "kvcast/core/block_hash_value.h"
 #include "kvcast/router/content_key.h"
+#include "router/index/copy_counts.h"
 #include "router/index/holder_set.h"
 #include "router/index/locator_table.h"
 #include "router/index/place_table.h"
+#include "router/index/run_pool.h"
 #include "src/base/epoch.h"
 #include "src/hash/seeded_hash.h"
 
@@ -104,11 +106,9 @@ struct KeyForm<BlockHash> {
 // (I0).
 template <typename Key>
 class RunStore {
-  struct Run;
+  using Run = router::Run<Key>;
 
  public:
-  static constexpr uint32_t kRunKeys = 64;
-
   // The last position of a writer. The next key is looked for beside it. A cursor stays valid for
   // the calls that pass it on, if only removals happen between those calls.
   struct Cursor {
@@ -121,12 +121,11 @@ class RunStore {
   RunStore(uint64_t seed, SlabArena& arena, EpochDomain& epochs, const PlaceTable& places)
       : hash_{seed},
         arena_(arena),
-        epochs_(epochs),
         places_(places),
         table_(arena, epochs),
         heads_(arena, epochs, LocatorTable::Filter::kKept),
-        extra_copies_(0, PlaceKeyHash{{seed}}) {}
-  ~RunStore();
+        pool_(arena, epochs),
+        copies_(seed) {}
   RunStore(const RunStore&) = delete;
   RunStore& operator=(const RunStore&) = delete;
 
@@ -196,23 +195,7 @@ class RunStore {
  private:
   static constexpr uint32_t kNoHolder = ~uint32_t{0};
   static constexpr uint32_t kRunBits = 6;
-  static constexpr size_t kSegmentRuns = 1024;
 
-  // 56 bytes. Readers load `live` first. If a reader sees a live bit, then it also sees the key of
-  // that slot and of all slots below it (I3).
-  struct Run {
-    std::atomic<uint64_t> live{0};               // I3, I4
-    std::atomic<Key*> keys{nullptr};             // I3
-    std::atomic<ContentKey*> contents{nullptr};  // I3; nullptr: the run's blocks are unnamed
-    std::atomic<HolderSet*> holders{nullptr};    // I7
-    std::atomic<uint32_t> next{0};    // I6; hint: number of the run begun behind this run
-    std::atomic<uint32_t> stride{0};  // I3; tokens of each block; 0: unnamed
-    uint8_t used = 0;                 // writer; slots in use
-    uint8_t capacity = 0;             // writer; slots in the arrays
-    bool has_twins = false;           // writer; twin_slots_ has an entry of the run
-    uint32_t owner = 0;               // writer; Holding::source that began the run
-    uint32_t end = 0;                 // writer; BlockName::end of the first slot
-  };
   struct Spot {
     uint32_t run = 0;
     uint32_t offset = 0;
@@ -221,25 +204,27 @@ class RunStore {
     uint32_t run;
     uint32_t holder;
   };
-  using Directory = std::atomic<Run*>;
-
-  struct PlaceKeyHash {
-    SeededHash hash;
-    size_t operator()(const std::pair<PlaceId, Key>& place_key) const {
-      return hash(place_key.second) ^ hash(uint64_t{place_key.first});
-    }
+  struct Block {  // the arguments of Add
+    const Key& key;
+    BlockName name;
+    const Holding& holding;
+    size_t more;
+    bool follows;
   };
+  struct Known {                  // the slots of a block's hash in the table
+    Spot spot;                    // the slot of the block; run 0: none
+    bool held_otherwise = false;  // the source holds the hash under another name
+    LocatorTable::Room room = nullptr;
+  };
+  template <typename Visit>
+  struct HashWalk;
 
   static Locator LocatorOf(Spot spot) { return Locator{spot.run} << kRunBits | spot.offset; }
   static Spot SpotOf(Locator locator) {
     return {static_cast<uint32_t>(locator >> kRunBits),
             static_cast<uint32_t>(locator & (kRunKeys - 1))};
   }
-  // I6: a reader passes only a number that it read from a table entry or from `next`.
-  Run& At(uint32_t run) const {
-    return directory_.load(std::memory_order_acquire)[run / kSegmentRuns].load(
-        std::memory_order_acquire)[run % kSegmentRuns];
-  }
+  Run& At(uint32_t run) const { return pool_.At(run); }
   // True if the key lies at this slot now. I3: `live` is loaded before the array.
   bool IsAt(const Run& run, uint32_t offset, const Key& key) const {
     return (run.live.load(std::memory_order_acquire) >> offset & 1) != 0 &&
@@ -292,59 +277,41 @@ class RunStore {
   // any block of that run. A source has at most one such run per content. The number of runs that a
   // walk meets for one content is therefore at most the number of sources. Runs that another source
   // began do not count, even if this source holds blocks there.
-  bool OwnsRival(const Key& key, BlockName name, const Holding& holding) const;
-  bool HoldsNextOtherwise(const Key& key, BlockName name, SourcePlaces own,
-                          const Cursor& cursor) const;
-  Spot SpotBehind(const Key& key, BlockName name, size_t more, const Cursor& cursor);
-  Spot DeadHead(const Key& key, BlockName name) const;
-  Spot NewHead(const Key& key, BlockName name, size_t more, const Cursor& cursor);
+  bool OwnsRival(const Block& block) const;
+  bool HoldsNextOtherwise(const Block& block, const Cursor& cursor) const;
+  Known FindKnown(const Block& block);
+  Spot TakeSlot(const Block& block, LocatorTable::Room room, const Cursor& cursor);
+  Spot SpotBehind(const Block& block, const Cursor& cursor);
+  Spot DeadHead(const Block& block) const;
+  Spot NewHead(const Block& block, const Cursor& cursor);
   void Enliven(Spot spot);
   static BlockName NameAt(const Run& run, uint32_t offset);
   void InsertHead(uint32_t run);
-  uint32_t NewRun(uint32_t capacity, uint32_t stride);
-  void GrowKeys(Run& run, uint32_t capacity);
-  void AddSegment();
   uint32_t HolderOf(uint32_t run, PlaceId place);
   HolderSet& GrowHolders(uint32_t run);
   void Enter(Spot spot, PlaceId place, Cursor& cursor);
-  void AddExtra(const Key& key, PlaceId place, uint32_t copies);
-  bool RemoveExtra(const Key& key, PlaceId place);
   void KillMany(uint32_t run, uint64_t dead);
   void Settle(uint32_t run);
   void FreeRun(uint32_t run);
   bool DropClosed(uint32_t run);
-  Key* NewKeys(uint32_t capacity);
-  static void FreeKeys(void* arena, uintptr_t keys);
-  static void FreeInArena(void* arena, uintptr_t object);
-  ContentKey* NewContents(uint32_t capacity);
-  void RetireKeys(Key* keys);
-  void RetireContents(ContentKey* contents);
   void CopySlots(uint32_t number, uint64_t slots);
-  void RetireHolders(HolderSet* holders);
 
   SeededHash hash_;
   SlabArena& arena_;
-  EpochDomain& epochs_;
   const PlaceTable& places_;
   LocatorTable table_;  // every live slot, by its hash
   LocatorTable heads_;  // every run of named blocks, by its first content
+  RunPool<Key> pool_;
   // I9. Number of slots that share their hash with another slot, minus one for each such hash.
   std::atomic<uint64_t> twins_{0};
   // Writer. Slots that share their hash with another slot, or did so before, by run.
   absl::flat_hash_map<uint32_t, uint64_t> twin_slots_;
   std::vector<Spot> same_hash_;          // writer, in Add: slots of the hash with other names
   std::atomic<uint64_t> named_runs_{0};  // I9
-  std::atomic<Directory*> directory_{nullptr};  // I6
-  size_t segments_ = 0;
-  size_t directory_size_ = 0;
-  uint32_t runs_ = 1;  // numbers given out; 0 is no run
-  std::vector<uint32_t> free_runs_;
   std::vector<Dirty> dirty_;
   std::vector<uint32_t> lost_;  // runs with a removed block since the last Tidy
   uint32_t sweep_next_ = 1;
-  // Copies beyond the first. They are rare and therefore are not kept in the runs.
-  absl::flat_hash_map<std::pair<PlaceId, Key>, uint32_t, PlaceKeyHash> extra_copies_;
-  std::vector<uint32_t> extras_of_place_;  // number of entries in extra_copies_, by place
+  CopyCounts<Key> copies_;
 };
 
 // Bits [offset, offset + length) of a word.
@@ -355,7 +322,7 @@ inline uint64_t BitRange(uint32_t offset, uint32_t length) {
 template <typename Key>
 template <typename Visit>
 void RunStore<Key>::ForEach(Visit&& visit) const {
-  for (uint32_t number = 1; number < runs_; ++number) {
+  for (uint32_t number = 1; number < pool_.end(); ++number) {
     const Run& run = At(number);
     if (run.live.load(std::memory_order_relaxed) == 0) continue;
     const HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
@@ -363,12 +330,7 @@ void RunStore<Key>::ForEach(Visit&& visit) const {
     for (uint32_t i = 0; i < holders.size(); ++i) {
       for (uint64_t bits = holders.bits(i); bits != 0; bits &= bits - 1) {
         const Key& key = keys[std::countr_zero(bits)];
-        uint32_t copies = 1;
-        if (!extra_copies_.empty()) {
-          const auto extra = extra_copies_.find({holders.place(i), key});
-          if (extra != extra_copies_.end()) copies += extra->second;
-        }
-        visit(holders.place(i), key, copies);
+        visit(holders.place(i), key, 1 + copies_.Of(key, holders.place(i)));
       }
     }
   }
@@ -391,91 +353,118 @@ void RunStore<Key>::VisitRunsFrom(ContentKey content, Visit&& visit) const {
   });
 }
 
+// One walk of WalkHashes.
 template <typename Key>
 template <typename Visit>
-void RunStore<Key>::WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap,
-                               bool unnamed_only, Visit&& visit) const {
-  constexpr size_t kAhead = 12;  // table lines that are prefetched while keys are missing
-  size_t fetched = begin;
-  bool missed = false;
-  Spot near;  // expected slot of the next key: the slot behind the last match
-  const auto wanted = [&](Spot spot) {
-    return !unnamed_only || At(spot.run).stride.load(std::memory_order_acquire) == 0;  // I3
-  };
-  // A hash may have several slots, each with its own holders.
-  const bool twins = !unnamed_only && HasTwins();
-  std::vector<Spot> seen;  // with twins: all slots of the current position's hash
-  struct Stretch {
-    uint32_t run;
-    uint32_t offset;
-    size_t begin;
-    size_t end;
-  };
-  std::vector<Stretch> stretches;
+struct RunStore<Key>::HashWalk {
+  const RunStore& store;
+  const std::span<const BlockHash> chain;
+  const bool until_gap;
+  const bool unnamed_only;
+  Visit& visit;
+  Spot near{};  // expected slot of the next key: the slot behind the last match
+
+  decltype(auto) KeyAt(size_t position) const { return KeyForm<Key>::Of(chain[position]); }
+  bool IsWanted(Spot spot) const {
+    return !unnamed_only || store.At(spot.run).stride.load(std::memory_order_acquire) == 0;  // I3
+  }
+  bool IsNear(const Key& key) const {
+    return near.run != 0 && store.IsAt(store.At(near.run), near.offset, key) && IsWanted(near);
+  }
+
   // Visits the slots from `spot` on that hold the chain from `position` on. Returns their number.
-  const auto visit_from = [&](Spot spot, size_t position) {
-    const Run& run = At(spot.run);
+  size_t VisitFrom(Spot spot, size_t position) {
+    const Run& run = store.At(spot.run);
     const uint64_t live = run.live.load(std::memory_order_acquire) >> spot.offset;   // I3
     const Key* const keys = run.keys.load(std::memory_order_acquire) + spot.offset;  // I3
     const uint32_t next = run.next.load(std::memory_order_acquire);                  // I6
     const HolderSet* const holders = run.holders.load(std::memory_order_acquire);    // I7
     __builtin_prefetch(holders);
-    if (next != 0) __builtin_prefetch(&At(next));
+    if (next != 0) __builtin_prefetch(&store.At(next));
     const size_t most =
         std::min<size_t>(chain.size() - position, static_cast<size_t>(std::countr_one(live)));
     // The first slot is visited even if the writer has cleared its live bit since the lookup: its
     // holder bits are right (I4).
     size_t length = 1;
-    while (length < most && keys[length] == KeyForm<Key>::Of(chain[position + length])) ++length;
+    while (length < most && keys[length] == KeyAt(position + length)) ++length;
     if (next != 0) {
       // A prefetch may use the address of a freed run (I6).
-      __builtin_prefetch(At(next).keys.load(std::memory_order_relaxed));
-      __builtin_prefetch(At(next).holders.load(std::memory_order_relaxed));
+      __builtin_prefetch(store.At(next).keys.load(std::memory_order_relaxed));
+      __builtin_prefetch(store.At(next).holders.load(std::memory_order_relaxed));
     }
     visit(*holders, spot.offset, position, static_cast<uint32_t>(length));
     near = {spot.run, static_cast<uint32_t>(spot.offset + length)};
     if (near.offset == kRunKeys) near = {next, 0};
     return length;
-  };
-  for (size_t position = begin; position < chain.size();) {
-    const Key& first = KeyForm<Key>::Of(chain[position]);
-    if (twins) {
-      seen.clear();
-      FindWhere(first, [&](Spot spot) {
-        seen.push_back(spot);
+  }
+
+  // Visits one slot of each hash.
+  void VisitSingles(size_t begin) {
+    constexpr size_t kAhead = 12;  // table lines that are prefetched while keys are missing
+    size_t fetched = begin;
+    bool missed = false;
+    for (size_t position = begin; position < chain.size();) {
+      const Key& first = KeyAt(position);
+      Spot spot = near;
+      if (!IsNear(first)) {
+        if (missed) {
+          const size_t until = std::min(chain.size(), position + kAhead);
+          for (fetched = std::max(fetched, position + 1); fetched < until; ++fetched) {
+            store.Prefetch(KeyAt(fetched));
+          }
+        }
+        spot = store.FindWhere(first, [&](Spot found) { return IsWanted(found); });
+        missed = spot.run == 0;
+        if (missed) {
+          if (until_gap) return;
+          near = {};
+          ++position;
+          continue;
+        }
+      }
+      position += VisitFrom(spot, position);
+    }
+  }
+
+  // Visits all slots of each hash. A hash may have several slots, each with its own holders.
+  void VisitTwins(size_t begin) {
+    std::vector<Spot> slots;  // of the hash at the current position
+    struct Stretch {
+      uint32_t run;
+      uint32_t offset;
+      size_t begin;
+      size_t end;
+    };
+    std::vector<Stretch> stretches;
+    for (size_t position = begin; position < chain.size(); ++position) {
+      slots.clear();
+      store.FindWhere(KeyAt(position), [&](Spot spot) {
+        slots.push_back(spot);
         return false;
       });
-      if (seen.empty() && until_gap) return;
+      if (slots.empty() && until_gap) return;
       std::erase_if(stretches, [&](const Stretch& s) { return s.end <= position; });
-      for (const Spot spot : seen) {
+      for (const Spot spot : slots) {
         const bool covered = std::any_of(stretches.begin(), stretches.end(), [&](const Stretch& s) {
           return s.run == spot.run && s.offset + (position - s.begin) == spot.offset;
         });
         if (covered) continue;
-        const size_t length = visit_from(spot, position);
+        const size_t length = VisitFrom(spot, position);
         stretches.push_back({spot.run, spot.offset, position, position + length});
       }
-      ++position;
-      continue;
     }
-    Spot spot = near;
-    if (near.run == 0 || !IsAt(At(near.run), near.offset, first) || !wanted(near)) {
-      if (missed) {
-        const size_t until = std::min(chain.size(), position + kAhead);
-        for (fetched = std::max(fetched, position + 1); fetched < until; ++fetched) {
-          Prefetch(KeyForm<Key>::Of(chain[fetched]));
-        }
-      }
-      spot = FindWhere(first, wanted);
-      missed = spot.run == 0;
-      if (missed) {
-        if (until_gap) return;
-        near = {};
-        ++position;
-        continue;
-      }
-    }
-    position += visit_from(spot, position);
+  }
+};
+
+template <typename Key>
+template <typename Visit>
+void RunStore<Key>::WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap,
+                               bool unnamed_only, Visit&& visit) const {
+  HashWalk<std::remove_reference_t<Visit>> walk{*this, chain, until_gap, unnamed_only, visit};
+  if (!unnamed_only && HasTwins()) {
+    walk.VisitTwins(begin);
+  } else {
+    walk.VisitSingles(begin);
   }
 }
 

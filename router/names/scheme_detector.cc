@@ -9,6 +9,7 @@
 #include "router/names/key_readings.h"
 #include "router/names/kind_proofs.h"
 #include "router/names/scheme_search.h"
+#include "router/names/store_testability.h"
 #include "router/names/verified_digests.h"
 
 namespace kvcast {
@@ -18,7 +19,6 @@ using router::Fit;
 using router::IsLookaheadConsistent;
 using router::KeyKindSet;
 using router::KindsOf;
-using router::ReadKeys;
 using router::SchemeSearch;
 using router::SetOf;
 using router::VerifiedDigests;
@@ -56,39 +56,6 @@ std::optional<Digest> DigestOf(const BlockHash& hash) {
   return digest;
 }
 
-bool IsComplete(const BlockStored& event) {
-  const auto size = static_cast<size_t>(event.block_size);
-  return event.token_ids->size() == event.block_hashes.size() * size;
-}
-
-// True if the blocks of an incomplete span are known, and are not too many.
-bool IsWalkable(const BlockStored& event) {
-  const auto size = static_cast<size_t>(event.block_size);
-  const size_t blocks = event.token_ids->size() / size;
-  return event.token_ids->size() % size == 0 && blocks > event.block_hashes.size() &&
-         blocks <= static_cast<size_t>(kMaxTestedUnits);
-}
-
-bool HasLookaheadOfEveryBlock(const BlockStored& event) {
-  if (!event.lookahead) return true;
-  const int64_t width = event.lookahead->width;
-  return width >= 1 && width <= kMaxHashLookahead &&
-         event.lookahead->token_ids.size() ==
-             event.block_hashes.size() * static_cast<size_t>(width);
-}
-
-// Returns the reason that excludes a test under any scheme.
-std::optional<SchemeSkip> WhyUntestable(const BlockStored& event) {
-  if (TierOf(event.medium) != Tier::kGpu) return SchemeSkip::kOtherTier;
-  if (event.block_hashes.empty()) return SchemeSkip::kNoHashes;
-  if (!event.token_ids || event.token_ids->empty()) return SchemeSkip::kNoTokens;
-  if (event.tokens_per_position != 1) return SchemeSkip::kTokenPairs;
-  if (event.block_size < 1 || event.block_size > kMaxBlockSize) return SchemeSkip::kBlockSize;
-  if (!HasLookaheadOfEveryBlock(event)) return SchemeSkip::kLookahead;
-  if (!IsComplete(event) && !IsWalkable(event)) return SchemeSkip::kSparse;
-  return std::nullopt;
-}
-
 }  // namespace
 
 class SchemeDetector::Impl {
@@ -107,10 +74,6 @@ class SchemeDetector::Impl {
   enum class Outcome : uint8_t { kMatched, kMismatched, kInconclusive };
 
   std::optional<SchemeSkip> FindParent(const BlockStored& event, std::optional<Digest>& parent);
-  std::optional<SchemeSkip> CheckKeys(const BlockStored& event) const;
-  bool IsReadable(const BlockStored& event, size_t index, int64_t units) const;
-  bool IsReadInFull(const BlockStored& event, size_t index, int64_t units) const;
-  bool IsSearchComplete(const BlockStored& event) const;
   void Skip(SchemeSkip reason);
   bool IsDue(const BlockProbe& probe, KeyKindSet due);
   bool IsSpanDue(const BlockProbe& probe, KeyKindSet due);
@@ -163,47 +126,6 @@ std::optional<SchemeSkip> SchemeDetector::Impl::FindParent(const BlockStored& ev
   return parent ? std::nullopt : std::optional(SchemeSkip::kUnknownParent);
 }
 
-bool SchemeDetector::Impl::IsReadable(const BlockStored& event, size_t index, int64_t units) const {
-  return !ReadKeys(event, index, units, ExtraKeyScheme::kBare, search_.lora_paths())
-              .readings.empty();
-}
-
-// True if all readings of the block's keys are known, in both forms.
-bool SchemeDetector::Impl::IsReadInFull(const BlockStored& event, size_t index,
-                                        int64_t units) const {
-  for (const ExtraKeyScheme form : {ExtraKeyScheme::kBare, ExtraKeyScheme::kTagged}) {
-    const auto read = ReadKeys(event, index, units, form, search_.lora_paths());
-    if (read.readings.empty() || !read.complete) return false;
-  }
-  return true;
-}
-
-// True if the search tries every hash unit and every reading of the first block's keys.
-bool SchemeDetector::Impl::IsSearchComplete(const BlockStored& event) const {
-  if (event.block_size > kMaxUnitsPerBlock) return false;
-  const bool every_unit = event.block_size == 1 || IsReadable(event, 0, 2);
-  return every_unit && IsReadInFull(event, 0, 1);
-}
-
-std::optional<SchemeSkip> SchemeDetector::Impl::CheckKeys(const BlockStored& event) const {
-  int64_t units = 1;
-  // A block that the unit does not divide is tested, because it contradicts the unit.
-  if (scheme_ && event.block_size % scheme_->hash_block_size == 0) {
-    units = event.block_size / scheme_->hash_block_size;
-  }
-  if (units > kMaxUnitsPerBlock) return SchemeSkip::kBlockSize;
-  if (IsComplete(event)) {
-    if (!IsReadable(event, 0, units)) return SchemeSkip::kUnresolvedKeys;
-    return std::nullopt;
-  }
-  if (!router::ReadSpanKeys(event, ExtraKeyScheme::kBare, search_.lora_paths())) {
-    return SchemeSkip::kUnresolvedKeys;
-  }
-  const auto blocks = static_cast<int64_t>(event.token_ids->size()) / event.block_size;
-  if (blocks * units > kMaxTestedUnits) return SchemeSkip::kSparse;
-  return std::nullopt;
-}
-
 void SchemeDetector::Impl::Skip(SchemeSkip reason) {
   ++counters.skipped[static_cast<size_t>(reason)];
   if (reason != SchemeSkip::kNoTokens || verdict.state != SchemeState::kUnknown) return;
@@ -216,13 +138,14 @@ void SchemeDetector::Impl::Skip(SchemeSkip reason) {
 void SchemeDetector::Impl::OnStore(const BlockStored& event) {
   ++counters.stores;
   std::optional<Digest> parent;
-  std::optional<SchemeSkip> skip = WhyUntestable(event);
+  std::optional<SchemeSkip> skip = router::WhyUntestable(event);
   if (!skip) skip = FindParent(event, parent);
-  if (!skip) skip = CheckKeys(event);
+  if (!skip) skip = router::WhyKeysUntestable(event, scheme_, search_.lora_paths());
   if (skip) return Skip(*skip);
   ++counters.testable;
-  const BlockProbe probe{
-      .event = event, .parent = parent ? &*parent : nullptr, .incomplete = !IsComplete(event)};
+  const BlockProbe probe{.event = event,
+                         .parent = parent ? &*parent : nullptr,
+                         .incomplete = !router::NamesEveryBlock(event)};
   KeyKindSet present;
   for (size_t i = 0; i < event.block_hashes.size(); ++i) present |= KindsOf(event, i);
   // Without a known scheme there is nothing to prove.
@@ -373,7 +296,8 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnMiss(const BlockProbe& pro
     root_.until_sample = behind_.until_sample = 0;
     return OnKeysMiss(probe, kinds & router::KeyedKinds());
   }
-  const bool conclusive = !IsLookaheadConsistent(probe.event) || IsSearchComplete(probe.event);
+  const bool conclusive = !IsLookaheadConsistent(probe.event) ||
+                          router::IsSearchComplete(probe.event, search_.lora_paths());
   if (conclusive && IsKnown()) {
     if (proofs_.Refute(kinds)) ++counters.contradictions;
     proofs_changed_ = true;
@@ -387,7 +311,8 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::OnKeysMiss(const BlockProbe&
                                                                KeyKindSet kinds) {
   const int64_t unit = scheme_->hash_block_size;
   const bool divides = probe.event.block_size % unit == 0;
-  if (!divides || IsReadInFull(probe.event, probe.index, probe.event.block_size / unit)) {
+  const int64_t units = probe.event.block_size / unit;
+  if (!divides || router::IsReadInFull(probe.event, probe.index, units, search_.lora_paths())) {
     // A kind with an adapter is refuted first, because the adapter's path is the only part of a
     // hash that no event carries. Else the kinds that are not proven are refuted, if there are any.
     const KeyKindSet adapter = kinds & SetOf(KeyKind::kLora);
@@ -464,7 +389,7 @@ SchemeDetector::Impl::Outcome SchemeDetector::Impl::Follow(const BlockProbe& pro
     }
     if (!IsKnown()) break;
     const KeyKindSet keyed = kinds & router::KeyedKinds();
-    if (!IsReadable(event, i, units)) {
+    if (!router::IsReadable(event, i, units, search_.lora_paths())) {
       NoteOpen(event, keyed, "the keys of a block do not say those of its hash units");
       break;
     }

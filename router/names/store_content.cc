@@ -145,6 +145,26 @@ bool HasUsableTokens(const BlockStored& event) {
   return true;
 }
 
+template <typename TokenAt>
+std::optional<ContentKey> StoreReader::ExtendByBlock(ContentKey state, TokenRange range,
+                                                     std::span<const ItemStart> items,
+                                                     TokenAt&& token_at) {
+  size_t item = 0;
+  while (item < items.size() && items[item].position < range.begin) ++item;
+  window_.clear();
+  for (int64_t at = range.begin; at < range.end; ++at) {
+    for (; item < items.size() && items[item].position == at; ++item) {
+      state = keys_.Extend(state, window_);
+      window_.clear();
+      state = keys_.AddItem(state, items[item].identifier);
+    }
+    window_.push_back(token_at(at));
+  }
+  // Engines do not send items out of order.
+  if (item < items.size()) return std::nullopt;
+  return keys_.Extend(state, window_);
+}
+
 // Computes the contents at the ends of the span's blocks, as far as the event determines them.
 void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
                              std::span<const int64_t> hash_of, StoreContent& content) {
@@ -179,29 +199,19 @@ void StoreReader::ReadBlocks(const BlockStored& event, const SpanStart& start,
       state = keys_.AddEmbeddings(
           state, {reinterpret_cast<const uint8_t*>(own.embeddings.data()), own.embeddings.size()});
     }
-    // Counted from the block's start. `state` already has the tokens that the block before covers.
-    int64_t at = first ? 0 : lookahead;
-    const int64_t end = size + lookahead;
-    size_t item = 0;
-    while (item < own.items.size() && own.items[item].position < at) ++item;
-    window_.clear();
-    for (; at < end; ++at) {
-      for (; item < own.items.size() && own.items[item].position == at; ++item) {
-        state = keys_.Extend(state, window_);
-        window_.clear();
-        state = keys_.AddItem(state, own.items[item].identifier);
-      }
+    const auto token_at = [&](int64_t at) {
       const int64_t position = block * size + at;
-      window_.push_back(position < positions.count()
-                            ? positions.At(position)
-                            : positions.Behind(hash, position - (block + 1) * size));
-    }
-    // Engines do not send items out of order.
-    if (item < own.items.size()) {
+      return position < positions.count() ? positions.At(position)
+                                          : positions.Behind(hash, position - (block + 1) * size);
+    };
+    // `state` already has the tokens that the block before covers.
+    const TokenRange range = {.begin = first ? 0 : lookahead, .end = size + lookahead};
+    const auto extended = ExtendByBlock(state, range, own.items, token_at);
+    if (!extended) {
       content.reason = UnnamedReason::kHiddenContent;
       return;
     }
-    state = keys_.Extend(state, window_);
+    state = *extended;
     ends_[static_cast<size_t>(block)] = keys_.Mark(state, lookahead);
   }
 }

@@ -77,6 +77,16 @@ class StoreReader {
  private:
   // Returns the content before the span, computed from a block of the span whose content is known.
   ContentKey ParentFromBehind(const BlockStored& event, const Known& known) const;
+  // Tokens, counted from the start of a block. Tokens behind the end of the block are lookahead.
+  struct TokenRange {
+    int64_t begin;
+    int64_t end;
+  };
+  // Returns the content behind the tokens of the range and the items among them. nullopt: the items
+  // are out of order.
+  template <typename TokenAt>
+  std::optional<ContentKey> ExtendByBlock(ContentKey state, TokenRange range,
+                                          std::span<const ItemStart> items, TokenAt&& token_at);
   void ReadBlocks(const BlockStored& event, const SpanStart& start,
                   std::span<const int64_t> hash_of, StoreContent& content);
   bool Place(const BlockStored& event, const SpanStart& start, const Known& known,

@@ -20,7 +20,8 @@ SOURCE_TESTS = "stream_unit_test"
 REPLICA_TESTS = "router_replica_test"
 SIM_TESTS = "sim_test"
 REPAIR = "router/replica/bucket_repair.cc"
-INDEX = "router/index/prefix_index.cc"
+EVENTS = "router/index/prefix_index_apply.cc"
+WORKERS = "router/index/prefix_index_workers.cc"
 READER = "src/wire/reader.cc"
 EXTENSION = "src/residency/extension.cc"
 FRAMES = "src/stream/net/frames.cc"
@@ -72,7 +73,7 @@ MUTATIONS = [
       sink_->Apply(Seq(batch.seq), batch.payload);
       publisher_.proof.Give();
 """),
-    ("forget the group in a key", INDEX,
+    ("forget the group in a key", EVENTS,
      """  const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
   const PlaceId place = OpenPlace(""",
      """  const uint8_t group = 0;
@@ -111,7 +112,7 @@ MUTATIONS = [
      "  index_.BeginHidden(worker_);\n  reader_.Restart();\n", "  index_.BeginHidden(worker_);\n"),
     ("go on after an undecodable batch", COPY,
      "  if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);\n", ""),
-    ("ignore a clear", INDEX,
+    ("ignore a clear", EVENTS,
      "  ClearTier(worker, TierOf(event.medium));\n", "  (void)TierOf(event.medium);\n"),
     ("lose batches without forgetting", COPY,
      """    status_.lost += lost;
@@ -135,9 +136,9 @@ MUTATIONS = [
      "  if (hears_silence()) connection_.CheckSilence(now_ms, limits_.stale_ms);\n", ""),
     ("let a run take closed blocks behind the sweep", "router/index/run_store.cc",
      "  DropClosed(number);\n", "", "router_index_test"),
-    ("remember where a removal was beyond a store", "router/index/prefix_index.cc",
+    ("remember where a removal was beyond a store", EVENTS,
      "      removals = {};\n", "", "router_index_test"),
-    ("take a removal for one from the place before", "router/index/prefix_index.cc",
+    ("take a removal for one from the place before", EVENTS,
      "removals.last->group_idx != event.group_idx ||\n      removals.last->medium != event.medium",
      "removals.last->medium != event.medium", "router_index_test"),
     ("count a full class of passers down", "router/index/locator_table.h",
@@ -149,8 +150,8 @@ MUTATIONS = [
     ("put an entry where there was room before the shard grew", "router/index/locator_table.cc",
      "    room = nullptr;\n", "", "router_index_test"),
     ("remove all copies at once", "router/index/run_store.cc",
-     "  if (RemoveExtra(key, place)) return Removal::kCopiesLeft;\n",
-     "  while (RemoveExtra(key, place)) {\n  }\n"),
+     "  if (copies_.RemoveOne(key, place)) return Removal::kCopiesLeft;\n",
+     "  while (copies_.RemoveOne(key, place)) {\n  }\n"),
     ("mix the tiers", "src/event/tier.cc",
      "  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kCpu : Tier::kStorage;",
      "  return StartsWithIgnoringCase(*medium, kMediumCpu) ? Tier::kGpu : Tier::kStorage;"),
@@ -405,7 +406,7 @@ MUTATIONS = [
      "bool IsNarrow(TokenId) { return true; }", "router_index_test --gtest_filter=ContentKey*:Content*"),
     ("name nothing late", "router/index/prefix_index_naming.cc",
      "  while (!named.empty() && !worker.parked.empty()) {", "  while (false) {", NAMING),
-    ("forget the names of what was removed", "router/index/prefix_index.cc",
+    ("forget the names of what was removed", EVENTS,
      "      worker.idle.Put(FingerprintOf(hash), name.content());\n", "      (void)hash;\n", NAMING),
     ("ask no chain for what has no name", "router/service/route/query_engine.cc",
      "  if (shape.has_unnamed && matched) {\n", "  if (shape.has_unnamed && false) {\n", "router_service_test"),
@@ -488,7 +489,7 @@ MUTATIONS = [
      "  if (result == BatchResult::kComplete) replica_.NoteNothingMissing();\n", "", SOURCE_TESTS),
     ("come past a home twice", "router/index/locator_table.h", "      if (bucket_ == home_) Step();\n", "",
      "router_index_test --gtest_filter=LocatorTable*"),
-    ("learn reuse from the blocks of a snapshot", "router/index/prefix_index.cc",
+    ("learn reuse from the blocks of a snapshot", WORKERS,
      "  if (younger.residencies[static_cast<size_t>(Tier::kGpu)] > 0) younger.evidence.Close();\n", "", NAMING),
     ("nap for ever", "src/stream/net/nap_plan.h", "    if (awake_ >= kAwake) return std::nullopt;\n", "",
      "stream_publisher_test --gtest_filter=SendLoop*"),
@@ -518,7 +519,7 @@ MUTATIONS = [
     ("publish before events that were added", CORE,
      "  has_pending_.store(!pending_.empty(), std::memory_order_release);\n", "",
      "stream_publisher_test"),
-    ("keep a release beyond a restart", "router/index/prefix_index.cc",
+    ("keep a release beyond a restart", WORKERS,
      "  worker.shown.rules = rules;\n", "  worker.config.rules = rules;\n", NAMING),
     ("take every header for a wide one", "src/wire/decode.cc",
      "  return head[0] == kMap16 && head[1] == 0 && head[2] < 16;", "  return head[0] >= 0x80;", "wire_test"),
@@ -535,10 +536,10 @@ MUTATIONS = [
      "router_service_test"),
     ("learn reuse from a stream that is joined late", "router/service/ingest/source.cc",
      "    index_.NoteMissedBlocks(id_);\n", "", "router_service_test"),
-    ("learn reuse beside lost batches", "router/index/prefix_index.cc",
+    ("learn reuse beside lost batches", WORKERS,
      "  if (!forget_groups) worker.evidence.Close();\n", "", "router_service_test"),
     ("mark only the second slot of a hash", "router/index/run_store.cc",
-     "        for (const Spot spot : same_hash_) MarkTwin(spot);\n", "", "router_index_test"),
+     "    for (const Spot twin : same_hash_) MarkTwin(twin);\n", "", "router_index_test"),
     ("forget twins where a run moves", "router/index/run_store.cc", "    to.has_twins = true;\n", "", "router_index_test"),
     ("say nothing of what follows a block", "src/engine/event_log.cc",
      "  if (lookahead_ > 0) DescribeLookahead(span, event);\n", "", "engine_test"),
@@ -605,7 +606,7 @@ MUTATIONS = [
      "kMinBytes = size_t{20} << 10;", "kMinBytes = size_t{60} << 10;", SAMPLE),
     ("keep short prompts that the cache has lost", "router/sample/prompt_sample.cc",
      "prompts_.size() <= kEnoughPrompts && !is_old", "prompts_.size() <= kEnoughPrompts", SAMPLE),
-    ("weigh residencies once", "router/index/prefix_index.cc",
+    ("weigh residencies once", EVENTS,
      "  weigh_in_ = kLeastBatchesAWeighing + slots_.size();\n", "  weigh_in_ = ~size_t{0};\n", SAMPLE),
     ("let a sample have twice its share", "router/sample/prompt_sample.h",
      "kShare = 25;", "kShare = 12;", SAMPLE),
@@ -728,7 +729,7 @@ MUTATIONS = [
      "      if (!worker.NamesByTokens(store)) continue;\n", "", NAMING),
     ("keep names of a lower tier when lookahead is learned", "router/index/prefix_index_naming.cc",
      "    worker.ambiguous.AddEverything();\n", "", NAMING),
-    ("a snapshot hides that a lower tier gave names", INDEX,
+    ("a snapshot hides that a lower tier gave names", WORKERS,
      "  younger.lower_names |= elder.lower_names;\n", "", NAMING),
     ("a snapshot forgets that nothing is certain", "router/names/ambiguous_names.h",
      "    everything_ = everything_ || other.everything_;\n", "", NAMING),

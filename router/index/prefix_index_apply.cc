@@ -1,0 +1,258 @@
+// The part of PrefixIndex::Impl that applies events, and that removes blocks of closed places.
+// SPDX-License-Identifier: Apache-2.0
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "router/index/prefix_index_impl.h"
+
+namespace kvcast {
+
+using router::BatchAhead;
+using router::GroupCatalogue;
+using router::PlaceId;
+using router::Removals;
+using router::ResidencyMap;
+using router::WorkerState;
+
+namespace {
+
+// Runs that a batch sweeps for blocks of closed places, in addition to one run for each of its
+// hashes.
+constexpr size_t kSweepRuns = 16;
+// Runs that Reclaim sweeps before it releases the mutex.
+constexpr size_t kReclaimRuns = 256;
+// How often Reclaim checks for waiting batches before it goes on although they still wait.
+constexpr int kReclaimPatience = 1000;
+// Batches, in addition to one for each worker, before the index measures again the memory of its
+// residencies.
+constexpr size_t kLeastBatchesAWeighing = 16;
+
+}  // namespace
+
+ApplyResult PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
+  ApplyResult result;
+  WatchedLock lock(mutex_);
+  const auto it = slot_of_.find(id);
+  if (it == slot_of_.end()) return result;
+  WorkerState& worker = *slots_[it->second];
+  const uint64_t unknown_removes = worker.counters.unknown_removes;
+  result.left_out = ApplyTo(worker, batch);
+  result.unknown_removes = worker.counters.unknown_removes - unknown_removes;
+  result.counters = CountersOf(worker);
+  if (worker.digest) result.digests = worker.digest->Totals();
+  return result;
+}
+
+std::vector<size_t> PrefixIndex::Impl::ApplyTo(WorkerState& worker, const EventBatch& batch) {
+  std::vector<size_t> left_out;
+  const uint64_t ops = worker.counters.stored_blocks + worker.counters.removed_blocks;
+  NoteNews(worker, batch);
+  if (weigh_in_-- == 0) WeighResidencies();
+  worker.sample.BeginBatch();
+  BatchAhead ahead(map_, batch.events, {worker.idle, fingerprint_});
+  Removals removals;
+  for (size_t i = 0; i < batch.events.size(); ++i) {
+    const Event& event = batch.events[i];
+    // Not std::visit, because the thread-safety analysis does not see a held lock inside a lambda.
+    if (const auto* removed = std::get_if<BlockRemoved>(&event)) {
+      ApplyEvent(worker, *removed, ahead, removals);
+    } else if (const auto* stored = std::get_if<BlockStored>(&event)) {
+      removals = {};
+      if (const size_t skipped = SkipHitReport(worker, std::span(batch.events).subspan(i))) {
+        for (size_t next = 0; next < skipped; ++next) left_out.push_back(i + next);
+        i += skipped - 1;
+        continue;
+      }
+      ApplyEvent(worker, *stored, ahead);
+    } else {
+      ApplyEvent(worker, std::get<AllBlocksCleared>(event));
+    }
+  }
+  Commit(worker);
+  if (places_.any_closed()) {
+    SweepSome(kSweepRuns + worker.counters.stored_blocks + worker.counters.removed_blocks - ops);
+  }
+  return left_out;
+}
+
+void PrefixIndex::Impl::WeighResidencies() {
+  uint64_t residencies = 0;
+  for (const std::unique_ptr<WorkerState>& worker : slots_) {
+    if (worker) residencies += worker->total();
+  }
+  if (residencies > 0) {
+    bytes_a_residency_ = static_cast<double>(arena_.bytes()) / static_cast<double>(residencies);
+  }
+  weigh_in_ = kLeastBatchesAWeighing + slots_.size();
+}
+
+size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
+  if (!worker.hit_reports.looks()) return 0;
+  const router::HitReport report =
+      router::ReadHitReport(events, worker.places.of(Tier::kGpu), worker.catalogue, map_,
+                            worker.config.replay_tokens.value_or(0));
+  const bool skips = worker.hit_reports.Skips(report);
+  if (report.reading == router::HitReportReading::kMaybe ||
+      report.reading == router::HitReportReading::kUnclear) {
+    for (const Event& event : events.first(report.events)) {
+      const auto& stored = std::get<BlockStored>(event);
+      const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
+      const PlaceId place = worker.places.At(Tier::kGpu, group);
+      for (const BlockHash& hash : stored.block_hashes) {
+        const bool held = place != router::kNoPlace && map_.Holds(hash, place);
+        worker.hit_reports.NoteDoubtful(FingerprintOf(hash, group), held);
+      }
+    }
+  }
+  if (!skips) return 0;
+  worker.counters.reannounced_blocks += report.blocks;
+  return report.events;
+}
+
+void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event,
+                                   BatchAhead& ahead) {
+  const Tier tier = TierOf(event.medium);
+  if (!worker.Accept(worker.catalogue.Store(event, tier))) return;
+  const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
+  const PlaceId place = OpenPlace(worker, tier, group);
+  ResidencyMap::Cursor cursor;
+  const router::SpanStart start = StartOf(worker, event, cursor);
+  ReadContent(worker, event, tier, group, start);
+  if (content_.bad) ++worker.counters.bad_stores;
+  if (tier == Tier::kGpu) NoteLookahead(worker, event);
+  const bool looks = worker.learns_reuse() && tier == Tier::kGpu && !event.block_hashes.empty();
+  CurrentStore store = {.event = event,
+                        .tier = tier,
+                        .group = group,
+                        .start = start,
+                        .holding = {.own = worker.places.all(),
+                                    .place = place,
+                                    .source = worker.number,
+                                    .repeats_count = !worker.config.repeats_are_refreshes},
+                        .cursor = cursor};
+  const bool added_first = HoldAll(worker, store, ahead);
+  if (looks && worker.evidence.open()) NoteReuse(worker, event, group, start, added_first);
+  worker.announced |= uint64_t{1} << group;
+  if (tier == Tier::kGpu) SampleStore(worker, store);
+  worker.counters.stored_blocks += event.block_hashes.size();
+  PassNames(worker, event, start);
+}
+
+bool PrefixIndex::Impl::HoldAll(WorkerState& worker, CurrentStore& store, BatchAhead& ahead) {
+  const BlockStored& event = store.event;
+  const auto stride = static_cast<uint32_t>(event.block_size);
+  const bool placed = content_.dense && (store.start.at_root || store.start.end > 0);
+  const auto end = [&](size_t i) {
+    return placed ? store.start.end + static_cast<uint32_t>(i + 1) * stride : uint32_t{0};
+  };
+  bool added_first = false;
+  size_t more = event.block_hashes.size();
+  for (size_t i = 0; i < event.block_hashes.size(); ++i) {
+    ahead.Step();
+    const BlockHash& hash = event.block_hashes[i];
+    const ContentKey content = content_.contents[i];
+    const router::BlockName name =
+        content == kUnnamed ? router::BlockName() : router::BlockName(content, stride, end(i));
+    worker.lower_names |= store.tier != Tier::kGpu && name.named();
+    const bool added = Hold(worker, store, hash, name, --more);
+    if (i == 0) added_first = added;
+    if (worker.digest) worker.digest->Add(store.tier, store.group, hash);
+  }
+  return added_first;
+}
+
+void PrefixIndex::Impl::SampleStore(WorkerState& worker, const CurrentStore& store) {
+  const auto residencies = static_cast<double>(worker.total());
+  worker.sample.NoteStore({.event = store.event,
+                           .start = store.start,
+                           .content = content_,
+                           .group = store.group,
+                           .held = worker.residencies[static_cast<size_t>(Tier::kGpu)],
+                           .index_bytes = static_cast<uint64_t>(residencies * bytes_a_residency_),
+                           .unit = worker.catalogue.unit(),
+                           .lookahead = worker.shown.lookahead},
+                          keys_);
+}
+
+void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& event,
+                                   BatchAhead& ahead, Removals& removals) {
+  if (removals.last == nullptr || removals.last->group_idx != event.group_idx ||
+      removals.last->medium != event.medium) {
+    removals.last = nullptr;
+    if (!worker.Accept(worker.catalogue.Remove(event))) return;
+    removals.last = &event;
+    removals.tier = TierOf(event.medium);
+    removals.group = GroupCatalogue::GroupOf(event.group_idx);
+    removals.place = worker.places.At(removals.tier, removals.group);
+  }
+  uint64_t& held = worker.residencies[static_cast<size_t>(removals.tier)];
+  ResidencyMap::Cursor& cursor = removals.cursors.At(removals.place);
+  for (const BlockHash& hash : event.block_hashes) {
+    ahead.Step();
+    router::BlockName name;
+    const router::Removal removal = map_.Remove(hash, removals.place, cursor, &name);
+    if (removals.tier == Tier::kGpu && worker.hit_reports.has_doubtful()) {
+      worker.hit_reports.NoteRemoved(FingerprintOf(hash, removals.group),
+                                     removal != router::Removal::kCopiesLeft);
+    }
+    if (removal == router::Removal::kNotHeld) {
+      ++worker.counters.unknown_removes;
+      worker.hit_reports.NoteUnknownRemove();
+      continue;
+    }
+    ++worker.counters.removed_blocks;
+    if (worker.digest) worker.digest->Remove(removals.tier, removals.group, hash);
+    if (removal != router::Removal::kLastCopy) continue;
+    --held;
+    if (removals.tier == Tier::kGpu && worker.learns_reuse()) {
+      worker.evidence.NoteRemoved(FingerprintOf(hash), removals.group);
+      // The next store of an unnamed block that was removed cannot be recognised.
+      if (!name.named()) worker.evidence.Close();
+    }
+    if (name.named()) {
+      worker.idle.Put(FingerprintOf(hash), name.content());
+    } else {
+      --worker.unnamed[static_cast<size_t>(removals.tier)];
+    }
+  }
+}
+
+void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const AllBlocksCleared& event) {
+  ++worker.counters.clears;
+  ClearTier(worker, TierOf(event.medium));
+}
+
+PlaceId PrefixIndex::Impl::OpenPlace(WorkerState& worker, Tier tier, uint8_t group) {
+  const PlaceId open = worker.places.At(tier, group);
+  if (open != router::kNoPlace) return open;
+  const PlaceId place = places_.Open({.slot = worker.view->slot, .group = group, .tier = tier});
+  worker.places.Add(tier, group, place);
+  return place;
+}
+
+bool PrefixIndex::Impl::SweepSome(size_t runs) {
+  if (!places_.sweeping()) {
+    if (!places_.BeginSweep()) return false;
+    map_.BeginSweep();
+  }
+  if (map_.Sweep(runs)) return true;
+  map_.EndSweep();
+  places_.EndSweep();
+  return places_.any_closed();
+}
+
+bool PrefixIndex::Impl::Reclaim() {
+  bool any = false;
+  for (bool more = true; more;) {
+    // Does not sleep: the wake-up would take a core from another thread, which may run a query.
+    for (int i = 0; i < kReclaimPatience && mutex_.awaited(); ++i) std::this_thread::yield();
+    WatchedLock lock(mutex_);
+    any = any || places_.any_closed();
+    more = SweepSome(kReclaimRuns);
+    if (!more) epochs_.Collect();
+  }
+  return any;
+}
+
+}  // namespace kvcast

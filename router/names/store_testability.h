@@ -1,0 +1,36 @@
+// Store testability: whether the hashes of a store can be computed again, to test a hash scheme.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "kvcast/core/event.h"
+#include "kvcast/hash/block_hash.h"
+#include "kvcast/router/scheme_detector.h"
+#include "router/names/key_readings.h"
+
+namespace kvcast::router {
+
+// Returns the reason that excludes a test under any scheme; nullopt: none.
+std::optional<SchemeSkip> WhyUntestable(const BlockStored& event);
+
+// The functions below require a store for which WhyUntestable returns nullopt. `paths`: the
+// configured paths of the adapters.
+
+// False: the span has blocks that the store does not announce.
+bool NamesEveryBlock(const BlockStored& event);
+// Returns the reason why the extra keys exclude a test; nullopt: none. `scheme`, if known: the
+// scheme of the stores so far.
+std::optional<SchemeSkip> WhyKeysUntestable(const BlockStored& event,
+                                            const std::optional<ChainScheme>& scheme,
+                                            const LoraPaths& paths);
+// True if a reading of the keys of block `index`, which holds `units` hash units, is known.
+bool IsReadable(const BlockStored& event, size_t index, int64_t units, const LoraPaths& paths);
+// True if all readings of the block's keys are known, in both forms.
+bool IsReadInFull(const BlockStored& event, size_t index, int64_t units, const LoraPaths& paths);
+// True if the search tries every hash unit and every reading of the first block's keys.
+bool IsSearchComplete(const BlockStored& event, const LoraPaths& paths);
+
+}  // namespace kvcast::router
