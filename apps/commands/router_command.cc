@@ -19,7 +19,7 @@ namespace {
 
 using router::RouterOptions;
 using router::RouterService;
-using router::RouterSource;
+using router::WorkerRegistration;
 
 constexpr int kDefaultPort = 8080;
 constexpr size_t kMaxConfigBytes = 16 << 20;
@@ -27,7 +27,7 @@ constexpr size_t kMaxConfigBytes = 16 << 20;
 Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
 
 // A hashing flag applies to every source that does not set the same property.
-Status FillIn(const RouterCommandOptions& options, RouterSource& source) {
+Status FillIn(const RouterCommandOptions& options, WorkerRegistration& source) {
   const auto algorithm = ParseHashAlgorithm(options.hash_algorithm);
   if (!algorithm && !options.hash_algorithm.empty()) {
     return BadFlag("--hash-algo: unknown algorithm '" + options.hash_algorithm + "'");
@@ -69,7 +69,7 @@ Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   if (!options.relay.empty()) router.relay.endpoint = options.relay;
   router.relay.redact |= options.relay_redact;
   router.allow_remote |= options.allow_remote;
-  for (RouterSource& source : router.sources) {
+  for (WorkerRegistration& source : router.sources) {
     if (const Status filled = FillIn(options, source); !filled.ok()) return filled;
   }
   return router;

@@ -12,7 +12,7 @@
 #include "apps/support/trace.h"
 #include "kvcast/core/status.h"
 #include "kvcast/router/scheme_detector.h"
-#include "router/service/route/routing_desk.h"
+#include "router/service/route/request_router.h"
 
 namespace kvcast::tools {
 

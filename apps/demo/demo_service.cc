@@ -51,7 +51,7 @@ Result<router::RouterOptions> MakeServiceOptions(const DemoOptions& options,
   expected_ms = std::max<int64_t>(std::llround(static_cast<double>(expected_ms) / speed), 1);
   for (size_t i = 0; i < engines.size(); ++i) {
     const PeerDialect& dialect = dialects[i % dialects.size()];
-    router::RouterSource source;
+    router::WorkerRegistration source;
     source.worker = MakeWorkerConfig(options.cache, cache, engines[i].name);
     source.endpoint = engines[i].endpoint;
     source.replay_endpoint = engines[i].replay_endpoint;

@@ -119,7 +119,7 @@ Status CanTell(const PeerDialect& dialect, const CacheConfig& cache, bool host_m
 }
 
 void RegisterPeer(const PeerDialect& dialect, const CacheConfig& cache,
-                  router::RouterSource& source) {
+                  router::WorkerRegistration& source) {
   source.format = dialect.format;
   if (dialect.format == EventFormat::kTrtllm) source.trtllm = TrtllmConfigOf(cache);
 }

@@ -15,7 +15,7 @@
 #include "kvcast/core/status.h"
 #include "kvcast/spec/cache_spec.h"
 #include "kvcast/wire/wire.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 
 namespace kvcast::tools {
 
@@ -36,7 +36,7 @@ std::vector<PeerDialect> AllPeerDialects();
 Status CanTell(const PeerDialect& dialect, const CacheConfig& cache, bool host_memory);
 // Sets the format and its members in `source`, whose groups must be set.
 void RegisterPeer(const PeerDialect& dialect, const CacheConfig& cache,
-                  router::RouterSource& source);
+                  router::WorkerRegistration& source);
 
 // Encodes one publisher's batches, in order, in a format that is not of_engine().
 class PeerWriter {

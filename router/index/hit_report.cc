@@ -85,7 +85,7 @@ GroupResidency ResidencyOf(const BlockStored& stored, const GroupSpec& spec, Pla
 // every group of full attention holds its last block.
 bool HoldsLastBlock(const BlockStored& stored, std::span<const PlaceId> places,
                     const ResidencyMap& map) {
-  const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
+  const uint8_t group = GroupRegistry::GroupOf(stored.group_idx);
   return !stored.block_hashes.empty() &&
          map.Holds(stored.block_hashes.back(), PlaceOf(places, group));
 }
@@ -93,7 +93,7 @@ bool HoldsLastBlock(const BlockStored& stored, std::span<const PlaceId> places,
 // True if the run repeats blocks that a group of full attention, or any group if there is none of
 // full attention, holds already.
 bool RepeatsHeldBlocks(const RootRun& run, const std::vector<GroupSpec>& specs,
-                       std::span<const PlaceId> places, const GroupCatalogue& catalogue,
+                       std::span<const PlaceId> places, const GroupRegistry& catalogue,
                        const ResidencyMap& map) {
   for (size_t i = 0; i < specs.size(); ++i) {
     const bool full = IsFullKind(specs[i].kind) || !catalogue.has_full_kind();
@@ -105,7 +105,7 @@ bool RepeatsHeldBlocks(const RootRun& run, const std::vector<GroupSpec>& specs,
 }  // namespace
 
 HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
-                        const GroupCatalogue& catalogue, const ResidencyMap& map,
+                        const GroupRegistry& catalogue, const ResidencyMap& map,
                         int64_t replay_tokens) {
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
   if (first == nullptr || catalogue.alignment() == 0) return {};

@@ -22,7 +22,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "kvcast/core/event.h"
 #include "kvcast/router/prefix_index.h"
-#include "router/index/group_catalogue.h"
+#include "router/index/group_registry.h"
 #include "router/index/residency_map.h"
 
 namespace kvcast::router {
@@ -122,7 +122,7 @@ class HitReportState {
 // so many tokens is no hit (WorkerConfig::replay_tokens). If the first events do not have the form
 // of a report, the cost is one probe of the map.
 HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
-                        const GroupCatalogue& catalogue, const ResidencyMap& map,
+                        const GroupRegistry& catalogue, const ResidencyMap& map,
                         int64_t replay_tokens = 0);
 
 }  // namespace kvcast::router

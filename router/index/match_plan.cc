@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <bit>
 
-#include "router/index/field_policies.h"
+#include "router/index/baseline_policies.h"
 #include "router/index/limiting_group.h"
 
 namespace kvcast::router {

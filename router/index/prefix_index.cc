@@ -24,7 +24,7 @@ constexpr int kReadings = 4;
 }  // namespace
 
 ResidencyTotals PrefixIndex::Impl::HiddenDigests(WorkerId id) const {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = hidden_of_.find(id);
   if (it == hidden_of_.end() || !slots_[it->second]->digest) return {};
   return slots_[it->second]->digest->Totals();
@@ -34,7 +34,7 @@ void PrefixIndex::Impl::ForEachResidency(
     WorkerId id,
     const std::function<void(Tier, uint8_t group, const BlockHash&, uint32_t copies)>& visit)
     const {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   map_.ForEach([&](PlaceId place, const BlockHash& hash, uint32_t copies) {
@@ -80,7 +80,7 @@ PromptShape PrefixIndex::Impl::ShapeOf(WorkerId id) const {
 }
 
 ContentKey PrefixIndex::Impl::ContentOf(WorkerId id, const BlockHash& hash) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return kUnnamed;
   ResidencyMap::Cursor cursor;
@@ -103,7 +103,7 @@ std::vector<WorkerMatch> PrefixIndex::Impl::Match(const PromptBlocks& prompt,
     }
   }
   // Under the mutex no version is odd.
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   MatchQuery query(map_, places_, prompt, shape);
   AskAll(*roster_.load(std::memory_order_relaxed), ids, query);  // I0
   KV_CHECK(query.Read());

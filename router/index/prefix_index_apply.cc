@@ -9,7 +9,7 @@
 namespace kvcast {
 
 using router::BatchAhead;
-using router::GroupCatalogue;
+using router::GroupRegistry;
 using router::PlaceId;
 using router::Removals;
 using router::ResidencyMap;
@@ -32,7 +32,7 @@ constexpr size_t kLeastBatchesAWeighing = 16;
 
 ApplyResult PrefixIndex::Impl::Apply(WorkerId id, const EventBatch& batch) {
   ApplyResult result;
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return result;
   WorkerState& worker = *slots_[it->second];
@@ -97,7 +97,7 @@ size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Eve
       report.reading == router::HitReportReading::kUnclear) {
     for (const Event& event : events.first(report.events)) {
       const auto& stored = std::get<BlockStored>(event);
-      const uint8_t group = GroupCatalogue::GroupOf(stored.group_idx);
+      const uint8_t group = GroupRegistry::GroupOf(stored.group_idx);
       const PlaceId place = worker.places.At(Tier::kGpu, group);
       for (const BlockHash& hash : stored.block_hashes) {
         const bool held = place != router::kNoPlace && map_.Holds(hash, place);
@@ -114,7 +114,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event
                                    BatchAhead& ahead) {
   const Tier tier = TierOf(event.medium);
   if (!worker.Accept(worker.catalogue.Store(event, tier))) return;
-  const uint8_t group = GroupCatalogue::GroupOf(event.group_idx);
+  const uint8_t group = GroupRegistry::GroupOf(event.group_idx);
   const PlaceId place = OpenPlace(worker, tier, group);
   ResidencyMap::Cursor cursor;
   const router::SpanStart start = StartOf(worker, event, cursor);
@@ -183,7 +183,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
     if (!worker.Accept(worker.catalogue.Remove(event))) return;
     removals.last = &event;
     removals.tier = TierOf(event.medium);
-    removals.group = GroupCatalogue::GroupOf(event.group_idx);
+    removals.group = GroupRegistry::GroupOf(event.group_idx);
     removals.place = worker.places.At(removals.tier, removals.group);
   }
   uint64_t& held = worker.residencies[static_cast<size_t>(removals.tier)];
@@ -247,7 +247,7 @@ bool PrefixIndex::Impl::Reclaim() {
   for (bool more = true; more;) {
     // Does not sleep: the wake-up would take a core from another thread, which may run a query.
     for (int i = 0; i < kReclaimPatience && mutex_.awaited(); ++i) std::this_thread::yield();
-    WatchedLock lock(mutex_);
+    WaiterCountingLock lock(mutex_);
     any = any || places_.any_closed();
     more = SweepSome(kReclaimRuns);
     if (!more) epochs_.Collect();

@@ -17,7 +17,7 @@
 #include "kvcast/core/tier.h"
 #include "kvcast/router/prefix_index.h"
 #include "router/index/batch_ahead.h"
-#include "router/index/group_catalogue.h"
+#include "router/index/group_registry.h"
 #include "router/index/hit_report.h"
 #include "router/index/match_query.h"
 #include "router/index/place_table.h"
@@ -27,18 +27,18 @@
 #include "router/index/worker_rules.h"
 #include "router/names/ambiguous_names.h"
 #include "router/names/idle_names.h"
-#include "router/names/parked_stores.h"
+#include "router/names/pending_stores.h"
 #include "router/names/store_content.h"
 #include "router/sample/prompt_sample.h"
 #include "src/base/check.h"
 #include "src/base/epoch.h"
 #include "src/base/slab_arena.h"
-#include "src/base/watched_mutex.h"
+#include "src/base/waiter_counting_mutex.h"
 #include "src/hash/seeded_hash.h"
 
 namespace kvcast::router {
 
-using Verdict = GroupCatalogue::Verdict;
+using Verdict = GroupRegistry::Verdict;
 
 // A worker, or a hidden generation of a worker, as writers see it.
 struct WorkerState {
@@ -53,7 +53,7 @@ struct WorkerState {
   WorkerId id;
   std::unique_ptr<WorkerView> view;
   WorkerConfig config;
-  GroupCatalogue catalogue;
+  GroupRegistry catalogue;
   uint64_t catalogue_changes = 0;  // catalogue.changes() of the view's rules
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
@@ -65,7 +65,7 @@ struct WorkerState {
   std::array<uint64_t, kTiers> unnamed{};  // entries, by tier
   uint64_t named_blocks = 0;               // stored so far
   IdleNames idle;
-  router::ParkedStores parked;
+  router::PendingStores parked;
   AmbiguousNames ambiguous;
   bool ambiguous_changed = false;
   bool rule_refuted = false;    // a store contradicted the sparse rule
@@ -198,7 +198,7 @@ class PrefixIndex::Impl {
   // Returns the result of `read` for the worker; `absent` if the worker is not registered.
   template <typename T, typename Read>
   T ReadWorker(WorkerId id, T absent, Read read) const {
-    WatchedLock lock(mutex_);
+    WaiterCountingLock lock(mutex_);
     const auto it = slot_of_.find(id);
     return it == slot_of_.end() ? absent : read(*slots_[it->second]);
   }
@@ -209,7 +209,7 @@ class PrefixIndex::Impl {
   void Commit(router::WorkerState& worker) KV_REQUIRES(mutex_);
   router::WorkerSlot TakeSlot() KV_REQUIRES(mutex_);
   router::WorkerState& Enter(WorkerId id, const WorkerConfig& config,
-                             router::GroupCatalogue catalogue) KV_REQUIRES(mutex_);
+                             router::GroupRegistry catalogue) KV_REQUIRES(mutex_);
   void Leave(router::WorkerSlot slot) KV_REQUIRES(mutex_);
   // Shows readers the worker's view. nullptr: the worker is removed.
   void Show(WorkerId id, const router::WorkerView* view) KV_REQUIRES(mutex_);
@@ -325,7 +325,7 @@ class PrefixIndex::Impl {
 
   const ContentKeys& keys_;
   const router::SeededHash fingerprint_{router::ProcessSeed() ^ 0x51ED270B7F3C9A55};
-  mutable WatchedMutex mutex_;
+  mutable WaiterCountingMutex mutex_;
   router::StoreReader reader_ KV_GUARDED_BY(mutex_);
   router::StoreContent content_ KV_GUARDED_BY(mutex_);  // of the current store
   // Fingerprints of the current batch's blocks that are new to the worker.

@@ -50,7 +50,7 @@ size_t PrefixIndex::Impl::NameBlocks(WorkerId id, std::span<const BlockHash> has
   constexpr size_t kAtOnce = 256;
   size_t named = 0;
   for (size_t begin = 0; begin < hashes.size(); begin += kAtOnce) {
-    WatchedLock lock(mutex_);
+    WaiterCountingLock lock(mutex_);
     const auto it = slot_of_.find(id);
     if (it == slot_of_.end()) return named;
     WorkerState& worker = *slots_[it->second];

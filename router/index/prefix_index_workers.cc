@@ -8,7 +8,7 @@
 namespace kvcast {
 
 using router::AmbiguousNames;
-using router::GroupCatalogue;
+using router::GroupRegistry;
 using router::PlaceId;
 using router::Roster;
 using router::WorkerRules;
@@ -81,9 +81,9 @@ void PrefixIndex::Impl::Show(WorkerId id, const WorkerView* view) {
 }
 
 Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
-  Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(config);
+  Result<GroupRegistry> catalogue = GroupRegistry::FromConfig(config);
   if (!catalogue.ok()) return catalogue.status();
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   if (slot_of_.contains(id)) {
     return Status(StatusCode::kFailedPrecondition, "worker is registered already");
   }
@@ -105,7 +105,7 @@ WorkerSlot PrefixIndex::Impl::TakeSlot() {
 }
 
 WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
-                                      GroupCatalogue catalogue) {
+                                      GroupRegistry catalogue) {
   const WorkerSlot slot = TakeSlot();
   slots_[slot] = std::make_unique<WorkerState>(id, slot, config);
   WorkerState& worker = *slots_[slot];
@@ -136,7 +136,7 @@ void PrefixIndex::Impl::Leave(WorkerSlot slot) {
 }
 
 void PrefixIndex::Impl::BeginHidden(WorkerId id) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   ForgetHidden(id);
@@ -156,18 +156,18 @@ void PrefixIndex::Impl::ForgetHidden(WorkerId id) {
 }
 
 void PrefixIndex::Impl::DropHidden(WorkerId id) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   ForgetHidden(id);
 }
 
 void PrefixIndex::Impl::ApplyHidden(WorkerId id, const EventBatch& batch) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = hidden_of_.find(id);
   if (it != hidden_of_.end()) ApplyTo(*slots_[it->second], batch);
 }
 
 void PrefixIndex::Impl::SwapHidden(WorkerId id) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto hidden = hidden_of_.find(id);
   if (hidden == hidden_of_.end()) return;
   WorkerSlot& slot = slot_of_.at(id);
@@ -198,7 +198,7 @@ void PrefixIndex::Impl::SwapHidden(WorkerId id) {
 }
 
 void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   ForgetHidden(id);
@@ -209,13 +209,13 @@ void PrefixIndex::Impl::RemoveWorker(WorkerId id) {
 }
 
 void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   WorkerState& worker = *slots_[it->second];
   for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
   if (forget_groups) {
-    Result<GroupCatalogue> catalogue = GroupCatalogue::FromConfig(worker.config);
+    Result<GroupRegistry> catalogue = GroupRegistry::FromConfig(worker.config);
     KV_CHECK(catalogue.ok());
     worker.catalogue = std::move(catalogue).value();
     worker.catalogue_changes = ~uint64_t{0};
@@ -228,13 +228,13 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
 }
 
 void PrefixIndex::Impl::NoteMissedBlocks(WorkerId id) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it != slot_of_.end()) slots_[it->second]->evidence.Close();
 }
 
 Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return Status(StatusCode::kNotFound, "worker is not registered");
   WorkerState& worker = *slots_[it->second];
@@ -246,7 +246,7 @@ Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
 }
 
 void PrefixIndex::Impl::LearnRules(WorkerId id, EngineRules rules) {
-  WatchedLock lock(mutex_);
+  WaiterCountingLock lock(mutex_);
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return;
   WorkerState& worker = *slots_[it->second];

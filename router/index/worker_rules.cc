@@ -10,7 +10,7 @@ namespace {
 uint32_t Bit(Untold property) { return static_cast<uint32_t>(property); }
 
 uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
-                  const GroupCatalogue& catalogue, bool release_known) {
+                  const GroupRegistry& catalogue, bool release_known) {
   uint32_t untold = 0;
   bool eagle = false;
   for (const GroupSpec& group : rules.groups) {
@@ -71,7 +71,7 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
 }  // namespace
 
 WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
-                         const GroupCatalogue& catalogue, const Shown& shown)
+                         const GroupRegistry& catalogue, const Shown& shown)
     : id(worker),
       offload_rule(config.offload_rule.value_or(OffloadRule::kConnector)),
       rules(config.rules.value_or(shown.rules.value_or(EngineRules::kMain2026August))),

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kvcast/router/prefix_index.h"
-#include "router/index/group_catalogue.h"
+#include "router/index/group_registry.h"
 
 namespace kvcast::router {
 
@@ -19,7 +19,7 @@ struct alignas(64) WorkerRules {
     int64_t shortest_hit = 0;  // see ReuseEvidence; 0: none
     std::optional<EngineRules> rules;
   };
-  WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupCatalogue& catalogue,
+  WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupRegistry& catalogue,
               const Shown& shown);
 
   WorkerId id;

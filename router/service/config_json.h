@@ -6,10 +6,10 @@
 //   sources              array of sources; see source_json.h
 //   weights              object: recompute_token, load_token, active_prefill_token, decode_block,
 //                        expected_token, queued_request, affinity_token; see
-//                        routing_desk.h
+//                        request_router.h
 //   relay, relay_redact  endpoint of the relay, and whether it leaves out token ids; see relay.h
 //   allow_remote         true: http, relay and bound sources may listen beyond loopback
-//   temperature          of routing decisions; see routing_desk.h
+//   temperature          of routing decisions; see request_router.h
 //   speculative_ms       how long the blocks of a routed prompt are expected; 0: no speculation
 //   booking_lifetime_ms  of requests whose end no feedback reports
 // SPDX-License-Identifier: Apache-2.0

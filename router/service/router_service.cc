@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kvcast/wire/wire.h"
-#include "router/service/api/field_api.h"
+#include "router/service/api/indexer_api.h"
 #include "router/service/api/own_api.h"
 #include "router/service/api/static_files.h"
 #include "router/service/route/service_core.h"
@@ -23,7 +23,7 @@ namespace {
 // Period of the samples of the observations and of the diagnosis.
 constexpr int64_t kSamplePeriodUs = 1000000;
 
-// The desk calls the function under its lock, so the generator needs no lock of its own.
+// The request_router calls the function under its lock, so the generator needs no lock of its own.
 std::function<double()> SystemRandom() {
   return [engine = std::mt19937_64(std::random_device()())]() mutable {
     return std::uniform_real_distribution<double>(0, 1)(engine);
@@ -41,7 +41,7 @@ Status CheckAddresses(const RouterOptions& options) {
   if (!IsLoopbackAddress(options.http.address)) return refused("http: " + options.http.address);
   const std::string& relay = options.relay.endpoint;
   if (!relay.empty() && !IsLoopbackEndpoint(relay)) return refused("relay: " + relay);
-  for (const RouterSource& source : options.sources) {
+  for (const WorkerRegistration& source : options.sources) {
     if (ListensBeyondLoopback(source)) {
       return refused(source.worker.name + ": bind: " + source.endpoint);
     }
@@ -51,12 +51,12 @@ Status CheckAddresses(const RouterOptions& options) {
 
 // The relay forwards the batches of an engine as received. Batches of other formats, and of
 // endpoints that several ranks share, are encoded again after decoding.
-bool IsRelayedAsItIs(const RouterSource& source) {
+bool IsRelayedAsItIs(const WorkerRegistration& source) {
   return source.format == EventFormat::kEngine && !source.rank_by_tag;
 }
 
 void RelayDecoded(Relay& relay, const FleetWorker& worker, const AppliedBatch& applied) {
-  const RouterSource& config = worker.config;
+  const WorkerRegistration& config = worker.config;
   std::vector<uint8_t> payload;
   if (!EncodeBatch(applied.batch, Dialect::kKvcast1, payload).ok()) return;
   relay.Post(config.model, config.worker.name, config.data_parallel_rank, applied.seq, payload);
@@ -90,11 +90,11 @@ class RouterService::Impl {
 
 Status RouterService::Impl::Follow(const RouterOptions& options) {
   FleetObserver observer;
-  RoutingDesk* const desk = core_.desk.get();
+  RequestRouter* const request_router = core_.request_router.get();
   Relay* const relay = core_.relay.get();
-  observer.on_applied = [this, desk, relay, also = options.on_applied](
+  observer.on_applied = [this, request_router, relay, also = options.on_applied](
                             const FleetWorker& worker, const AppliedBatch& applied) {
-    desk->OnBatch(worker.id, applied.batch);
+    request_router->OnBatch(worker.id, applied.batch);
     core_.observations.Note(worker, applied);
     if (relay != nullptr && !IsRelayedAsItIs(worker.config)) RelayDecoded(*relay, worker, applied);
     if (also) also(worker, applied);
@@ -102,23 +102,23 @@ Status RouterService::Impl::Follow(const RouterOptions& options) {
   if (relay != nullptr) {
     observer.on_payload = [relay](const FleetWorker& worker, Seq seq,
                                   std::span<const uint8_t> payload) {
-      const RouterSource& config = worker.config;
+      const WorkerRegistration& config = worker.config;
       if (!IsRelayedAsItIs(config)) return;
       relay->Post(config.model, config.worker.name, config.data_parallel_rank, seq, payload);
     };
   }
-  observer.on_reset = [this, desk](const FleetWorker& worker) {
-    desk->OnReset(worker.id);
+  observer.on_reset = [this, request_router](const FleetWorker& worker) {
+    request_router->OnReset(worker.id);
     core_.reuse.Reset(worker.id);
   };
-  observer.on_removed = [this, desk](const FleetWorker& worker) {
-    desk->OnRemoved(worker.id);
+  observer.on_removed = [this, request_router](const FleetWorker& worker) {
+    request_router->OnRemoved(worker.id);
     core_.reuse.Remove(worker.id);
   };
   auto fleet = Fleet::Create(options.subscriber, core_.index, std::move(observer));
   if (!fleet.ok()) return fleet.status();
   core_.fleet = std::move(fleet).value();
-  for (const RouterSource& source : options.sources) {
+  for (const WorkerRegistration& source : options.sources) {
     if (Status status = core_.fleet->Add(source); !status.ok()) {
       // At the start, a name that is taken twice is a usage error.
       const bool taken = status.code() == StatusCode::kFailedPrecondition;
@@ -165,8 +165,8 @@ Status RouterService::Impl::Start(const RouterOptions& options) {
   core_.now = options.now ? options.now : WallSeconds;
   core_.steady_ms = SteadyMs;
   core_.allow_remote = options.allow_remote;
-  core_.desk = std::make_unique<RoutingDesk>(options.routing,
-                                             options.random ? options.random : SystemRandom());
+  core_.request_router = std::make_unique<RequestRouter>(
+      options.routing, options.random ? options.random : SystemRandom());
   if (!options.relay.endpoint.empty()) {
     auto relay = Relay::Create(options.relay);
     if (!relay.ok()) return relay.status();

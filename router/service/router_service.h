@@ -1,7 +1,7 @@
 // RouterService: follows publishers, keeps the prefix index and answers over HTTP. The routes are
-// those of own_api.h and field_api.h; GET /openapi.json describes them. Errors are {"error": text}:
-// 400 for a bad request, 404 for an unknown path, worker, model or request, 405, 409 for a name
-// that is taken, 413 for a body over the limit, 503 while there is no worker or no room.
+// those of own_api.h and indexer_api.h; GET /openapi.json describes them. Errors are {"error":
+// text}: 400 for a bad request, 404 for an unknown path, worker, model or request, 405, 409 for a
+// name that is taken, 413 for a body over the limit, 503 while there is no worker or no room.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -13,15 +13,15 @@
 #include "kvcast/core/status.h"
 #include "kvcast/stream/subscriber.h"
 #include "router/service/ingest/fleet.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/relay/relay.h"
-#include "router/service/route/routing_desk.h"
+#include "router/service/route/request_router.h"
 #include "src/http/http_server.h"
 
 namespace kvcast::router {
 
 struct RouterOptions {
-  std::vector<RouterSource> sources;
+  std::vector<WorkerRegistration> sources;
   HttpOptions http;
   SubscriberConfig subscriber;
   RoutingConfig routing;
@@ -42,7 +42,7 @@ struct RouterOptions {
 struct WorkerReport {
   std::string name;
   SourceStatus stream;
-  SourceState state = SourceState::kConnecting;  // see Source::State
+  SourceState state = SourceState::kConnecting;  // see WorkerIngest::State
   SchemeVerdict scheme;
   SourceCounters counters;
 };

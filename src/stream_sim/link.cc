@@ -7,7 +7,7 @@
 namespace kvcast::sim {
 
 Link::Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
-           Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record)
+           Agenda& agenda, stream::FairPermits& turns, PrefixIndex& index, Record& record)
     : agenda_(agenda),
       record_(record),
       random_(seed, 0x11000 + static_cast<uint64_t>(number)),

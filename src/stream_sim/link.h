@@ -20,9 +20,9 @@
 #include <utility>
 #include <vector>
 
+#include "src/stream/follow/fair_permits.h"
 #include "src/stream/follow/source_pump.h"
 #include "src/stream/follow/source_transport.h"
-#include "src/stream/follow/turns.h"
 #include "src/stream/publish/reply_channel.h"
 #include "src/stream_sim/active_faults.h"
 #include "src/stream_sim/agenda.h"
@@ -37,7 +37,7 @@ namespace kvcast::sim {
 class Link final : private stream::SourceTransport, private stream::ReplyChannel {
  public:
   Link(uint64_t seed, int number, const stream::SourceLimits& limits, bool can_replay,
-       Agenda& agenda, stream::Turns& turns, PrefixIndex& index, Record& record);
+       Agenda& agenda, stream::FairPermits& turns, PrefixIndex& index, Record& record);
 
   SimPublisher& publisher() { return publisher_; }
   Follower& follower() { return follower_; }

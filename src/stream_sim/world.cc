@@ -173,7 +173,7 @@ class World {
   Random random_;
   Record record_;
   Agenda agenda_;
-  stream::Turns turns_;
+  stream::FairPermits turns_;
   PrefixIndex index_;
   std::vector<Station> links_;
 };

@@ -36,7 +36,7 @@ ALLOWED = {("src/base/check.cc", "a library never prints"),
            ("src/base/clock.h", "clocks are read in src/base/clock.h alone"),
            ("src/base/mutex.h", "clocks are read in src/base/clock.h alone"),  # in the wait for a time
            ("src/base/mutex.h", "locks are those of src/base/mutex.h: clang checks their annotations"),
-           ("src/base/watched_mutex.h", "locks are those of src/base/mutex.h: clang checks their annotations")}
+           ("src/base/waiter_counting_mutex.h", "locks are those of src/base/mutex.h: clang checks their annotations")}
 
 
 def functions(lines):

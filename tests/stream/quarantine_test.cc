@@ -9,66 +9,66 @@ namespace {
 constexpr int64_t kStart = 1000000;
 
 void Fill(Quarantine& quarantine, int64_t now_ms) {
-  for (int i = 0; i < Quarantine::kMaxStrikes; ++i) {
-    quarantine.Strike(SourceReason::kDigest, now_ms);
+  for (int i = 0; i < Quarantine::kMaxFailures; ++i) {
+    quarantine.NoteFailure(SourceReason::kDigest, now_ms);
   }
 }
 
 TEST(Quarantine, BeginsWithTheThirdStrike) {
   Quarantine quarantine;
-  quarantine.Strike(SourceReason::kContradicted, kStart);
-  quarantine.Strike(SourceReason::kContradicted, kStart + 1);
+  quarantine.NoteFailure(SourceReason::kContradicted, kStart);
+  quarantine.NoteFailure(SourceReason::kContradicted, kStart + 1);
   EXPECT_FALSE(quarantine.active());
-  quarantine.Strike(SourceReason::kDigest, kStart + 2);
+  quarantine.NoteFailure(SourceReason::kDigest, kStart + 2);
   EXPECT_TRUE(quarantine.active());
   EXPECT_EQ(quarantine.why(), SourceReason::kDigest);
 }
 
 TEST(Quarantine, OldStrikesDoNotCount) {
   Quarantine quarantine;
-  quarantine.Strike(SourceReason::kDigest, kStart);
-  quarantine.Strike(SourceReason::kDigest, kStart);
-  quarantine.Strike(SourceReason::kDigest, kStart + Quarantine::kStrikeMs);
+  quarantine.NoteFailure(SourceReason::kDigest, kStart);
+  quarantine.NoteFailure(SourceReason::kDigest, kStart);
+  quarantine.NoteFailure(SourceReason::kDigest, kStart + Quarantine::kFailureMs);
   EXPECT_FALSE(quarantine.active());
 }
 
 TEST(Quarantine, EndsWhenNothingWasWrongForAWhile) {
   Quarantine quarantine;
   Fill(quarantine, kStart);
-  quarantine.Strike(SourceReason::kDigest, kStart + 5000);
+  quarantine.NoteFailure(SourceReason::kDigest, kStart + 5000);
   EXPECT_EQ(quarantine.until_ms(), kStart + 5000 + Quarantine::kMinMs);
-  quarantine.Pardon(quarantine.until_ms() - 1);
+  quarantine.NotePass(quarantine.until_ms() - 1);
   EXPECT_TRUE(quarantine.active());
-  quarantine.Pardon(quarantine.until_ms());
+  quarantine.NotePass(quarantine.until_ms());
   EXPECT_FALSE(quarantine.active());
 }
 
 TEST(Quarantine, ComesBackWithOneStrikeForTwiceAsLong) {
   Quarantine quarantine;
   Fill(quarantine, kStart);
-  quarantine.Pardon(quarantine.until_ms());
-  quarantine.Strike(SourceReason::kDigest, kStart + 30000);
+  quarantine.NotePass(quarantine.until_ms());
+  quarantine.NoteFailure(SourceReason::kDigest, kStart + 30000);
   EXPECT_TRUE(quarantine.active());
   EXPECT_EQ(quarantine.until_ms(), kStart + 30000 + 2 * Quarantine::kMinMs);
   for (int i = 0; i < 20; ++i) {
-    quarantine.Pardon(quarantine.until_ms());
-    quarantine.Strike(SourceReason::kDigest, quarantine.until_ms() - 1);
+    quarantine.NotePass(quarantine.until_ms());
+    quarantine.NoteFailure(SourceReason::kDigest, quarantine.until_ms() - 1);
   }
   const int64_t now_ms = quarantine.until_ms();
-  quarantine.Strike(SourceReason::kDigest, now_ms);
+  quarantine.NoteFailure(SourceReason::kDigest, now_ms);
   EXPECT_EQ(quarantine.until_ms(), now_ms + Quarantine::kMaxMs);
 }
 
 TEST(Quarantine, IsForgottenByWhoStaysRight) {
   Quarantine quarantine;
   Fill(quarantine, kStart);
-  quarantine.Pardon(quarantine.until_ms());
-  quarantine.Pardon(quarantine.until_ms());
+  quarantine.NotePass(quarantine.until_ms());
+  quarantine.NotePass(quarantine.until_ms());
   const int64_t now_ms = quarantine.until_ms();
-  quarantine.Strike(SourceReason::kDigest, now_ms);
-  quarantine.Strike(SourceReason::kDigest, now_ms);
+  quarantine.NoteFailure(SourceReason::kDigest, now_ms);
+  quarantine.NoteFailure(SourceReason::kDigest, now_ms);
   EXPECT_FALSE(quarantine.active());
-  quarantine.Strike(SourceReason::kDigest, now_ms);
+  quarantine.NoteFailure(SourceReason::kDigest, now_ms);
   EXPECT_EQ(quarantine.until_ms(), now_ms + Quarantine::kMinMs);
 }
 

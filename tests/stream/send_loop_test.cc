@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "src/stream/net/nap_plan.h"
+#include "src/stream/net/poll_backoff.h"
 #include "tests/support/stream_test_util.h"
 
 namespace kvcast::stream {
@@ -18,8 +18,8 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-TEST(NapPlan, NapsGrowUntilItSleeps) {
-  NapPlan plan;
+TEST(PollBackoff, NapsGrowUntilItSleeps) {
+  PollBackoff plan;
   EXPECT_EQ(plan.Next(true), microseconds(100));
   EXPECT_EQ(plan.Next(false), microseconds(200));
   EXPECT_EQ(plan.Next(false), microseconds(400));
@@ -28,8 +28,8 @@ TEST(NapPlan, NapsGrowUntilItSleeps) {
   EXPECT_EQ(plan.Next(true), microseconds(100));
   microseconds awake{0};
   for (auto nap = plan.Next(true); nap; nap = plan.Next(false)) awake += *nap;
-  EXPECT_GE(awake, NapPlan::kAwake);
-  EXPECT_LT(awake, NapPlan::kAwake + NapPlan::kLongest);
+  EXPECT_GE(awake, PollBackoff::kAwake);
+  EXPECT_LT(awake, PollBackoff::kAwake + PollBackoff::kLongest);
   EXPECT_EQ(plan.Next(false), std::nullopt);
   EXPECT_EQ(plan.Next(true), microseconds(100));
 }
@@ -75,7 +75,7 @@ int64_t ContextSwitches() {
   return usage.ru_nvcsw;
 }
 
-constexpr auto kLongSilence = 2 * NapPlan::kAwake;
+constexpr auto kLongSilence = 2 * PollBackoff::kAwake;
 
 TEST(SendLoop, SendsWhatIsPublishedAlsoAfterASilence) {
   const auto context = Context::Create();
@@ -112,8 +112,8 @@ TEST(SendLoop, MissesNothingWhileItFallsAsleep) {
   Outlet outlet("outlet", context);
   loop.Add(outlet.sender());
   size_t sent = 0;
-  for (auto silence = NapPlan::kAwake - milliseconds(10);
-       silence < NapPlan::kAwake + milliseconds(40); silence += milliseconds(4)) {
+  for (auto silence = PollBackoff::kAwake - milliseconds(10);
+       silence < PollBackoff::kAwake + milliseconds(40); silence += milliseconds(4)) {
     std::this_thread::sleep_for(silence);
     outlet.Publish(loop);
     ++sent;

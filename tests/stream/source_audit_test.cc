@@ -33,7 +33,7 @@ class SourceAudit : public ExtendedHarness {
   void FailThreeAudits() {
     JoinEmpty();
     Live(0);
-    for (int i = 0; i < Quarantine::kMaxStrikes; ++i) FailAudit();
+    for (int i = 0; i < Quarantine::kMaxFailures; ++i) FailAudit();
     Log();
   }
 };

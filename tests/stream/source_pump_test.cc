@@ -79,7 +79,7 @@ class SourcePumpTest : public ::testing::Test, private ReplicaSink {
   SourceState state() const { return pump.source().status(1000).state; }
 
   ScriptedTransport network;
-  Turns turns{1};
+  FairPermits turns{1};
   std::vector<uint64_t> applied;
   SourcePump pump;
 

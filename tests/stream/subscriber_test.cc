@@ -72,7 +72,7 @@ TEST(Subscriber, LinkThatHasNothingWantsNoWork) {
   PublishUpTo(*publisher, 10);
   RecordingSink recorder;
   const auto poller = Poller::Create().value();
-  Turns turns(1);
+  FairPermits turns(1);
   const auto link = SourceLink::Open(SourceOf(*publisher), {}, Context::Create(), *poller,
                                      recorder.Of(kWorker), turns)
                         .value();

@@ -21,7 +21,7 @@ namespace {
 
 using router::RouterOptions;
 using router::RouterService;
-using router::RouterSource;
+using router::WorkerRegistration;
 
 struct RouterAddress {
   int port = 0;
@@ -33,7 +33,7 @@ int Serve(const std::vector<LoadEndpoints>& endpoints, bool relay, const PipeEnd
           const PipeEnd& out) {
   RouterOptions options;
   for (size_t i = 0; i < endpoints.size(); ++i) {
-    RouterSource source;
+    WorkerRegistration source;
     source.worker.name = "worker-" + std::to_string(i);
     source.model = "m";
     source.endpoint = endpoints[i].endpoint.data();

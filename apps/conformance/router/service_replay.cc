@@ -64,9 +64,9 @@ void ServiceFigures::Add(const ServiceFigures& other) {
   settled_exact += other.settled_exact;
 }
 
-router::RouterSource SourceOf(const ToldProperties& told, const ServiceReplayOptions& options,
-                              const std::string& name) {
-  router::RouterSource source;
+router::WorkerRegistration SourceOf(const ToldProperties& told, const ServiceReplayOptions& options,
+                                    const std::string& name) {
+  router::WorkerRegistration source;
   if (options.scheme == Scheme::kFound) source.candidate_none_hashes = {told.none_hash};
   source.worker.name = name;
   // A snapshot requires a replay endpoint; the state is then compared by digests.
@@ -91,8 +91,8 @@ Result<std::unique_ptr<ServiceReplay>> ServiceReplay::Create(const Scenario& sce
   const auto told = ToldPropertiesOf(scenario);
   if (!told.ok()) return told.status();
   std::unique_ptr<ServiceReplay> replay(new ServiceReplay(scenario, options, std::move(check)));
-  const router::RouterSource config = SourceOf(*told, options, scenario.config.name);
-  auto source = router::Source::Create(kReplayed, config, replay->index_);
+  const router::WorkerRegistration config = SourceOf(*told, options, scenario.config.name);
+  auto source = router::WorkerIngest::Create(kReplayed, config, replay->index_);
   if (!source.ok()) return source.status();
   replay->source_ = std::move(source).value();
   return replay;

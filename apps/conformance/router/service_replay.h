@@ -14,7 +14,7 @@
 #include "apps/conformance/scenario/scenario_file.h"
 #include "apps/conformance/scenario/scenario_prompts.h"
 #include "kvcast/router/prefix_index.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/query_engine.h"
 #include "src/residency/mirror.h"
 
@@ -84,7 +84,7 @@ class ServiceReplay {
   const ServiceReplayOptions options_;
   const Check check_;
   PrefixIndex index_;
-  std::shared_ptr<router::Source> source_;
+  std::shared_ptr<router::WorkerIngest> source_;
   SourceState state_ = SourceState::kSynced;
   residency::Mirror held_;  // the engine's blocks at the time of the join
   ScenarioPrompts prompts_;
@@ -93,7 +93,7 @@ class ServiceReplay {
 };
 
 // The configuration of the service: the properties of `told`, or only the endpoint.
-router::RouterSource SourceOf(const ToldProperties& told, const ServiceReplayOptions& options,
-                              const std::string& name);
+router::WorkerRegistration SourceOf(const ToldProperties& told, const ServiceReplayOptions& options,
+                                    const std::string& name);
 
 }  // namespace kvcast::tools

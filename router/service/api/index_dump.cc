@@ -69,7 +69,7 @@ class IndexDump {
       : core_(core), entries_max_(std::max<size_t>(entries_max, 1)) {
     std::map<std::pair<std::string, std::string>, Scope> scopes;
     for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
-      const RouterSource& config = worker->config;
+      const WorkerRegistration& config = worker->config;
       if (!IsWanted(request, config)) continue;
       scopes[{config.model, config.routing_group}].push_back(worker);
     }
@@ -179,11 +179,11 @@ class IndexDump {
 
 }  // namespace
 
-const std::string& InstanceOf(const RouterSource& source) {
+const std::string& InstanceOf(const WorkerRegistration& source) {
   return source.instance.empty() ? source.worker.name : source.instance;
 }
 
-Json InstanceJson(const RouterSource& source) {
+Json InstanceJson(const WorkerRegistration& source) {
   return source.instance_is_number ? Json(std::stoll(source.instance)) : Json(InstanceOf(source));
 }
 
@@ -192,7 +192,7 @@ int64_t BlockSizeOf(const ServiceCore& core, const FleetWorker& worker) {
   return said > 0 ? said : core.index.hash_block_size(worker.id);
 }
 
-bool IsWanted(const HttpRequest& request, const RouterSource& source) {
+bool IsWanted(const HttpRequest& request, const WorkerRegistration& source) {
   const auto wanted = [&request](const char* name, const std::string& value) {
     const auto it = request.query.find(name);
     return it == request.query.end() || it->second == value;

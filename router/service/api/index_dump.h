@@ -29,10 +29,10 @@ HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request,
                     size_t entries_max = kDumpEntriesMax);
 
 // The instance id under which the Mooncake indexer API shows the worker.
-const std::string& InstanceOf(const RouterSource& source);
-nlohmann::json InstanceJson(const RouterSource& source);
+const std::string& InstanceOf(const WorkerRegistration& source);
+nlohmann::json InstanceJson(const WorkerRegistration& source);
 int64_t BlockSizeOf(const ServiceCore& core, const FleetWorker& worker);
 // True unless ?model_name= or ?routing_group= names another one.
-bool IsWanted(const HttpRequest& request, const RouterSource& source);
+bool IsWanted(const HttpRequest& request, const WorkerRegistration& source);
 
 }  // namespace kvcast::router

@@ -11,11 +11,11 @@
 #include "kvcast/stream/subscriber.h"
 #include "router/service/ingest/feed_state.h"
 #include "router/service/ingest/load_rates.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/relay/relay.h"
 #include "router/service/route/latency.h"
+#include "router/service/route/request_router.h"
 #include "router/service/route/reuse_watch.h"
-#include "router/service/route/routing_desk.h"
 #include "src/http/http_server.h"
 
 namespace kvcast::router {

@@ -121,7 +121,7 @@ HttpReply AnswerReady(const ServiceCore& core) {
 
 WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& worker) {
   const SourceStatus stream = core.fleet->stream(worker.id);
-  const Source& source = *worker.source;
+  const WorkerIngest& source = *worker.source;
   WorkerMetrics metrics = {
       worker.config.worker.name, source.State(stream.state),     stream,
       source.counters(),         core.index.counters(worker.id), source.verdict(),
@@ -132,7 +132,7 @@ WorkerMetrics ReadWorkerMetrics(const ServiceCore& core, const FleetWorker& work
   metrics.groups = core.index.Groups(worker.id);
   metrics.tallies = source.group_tallies();
   metrics.feed = core.fleet->feed(worker.id);
-  metrics.load = core.desk->load(worker.id);
+  metrics.load = core.request_router->load(worker.id);
   metrics.load_rates = worker.load_rates->view(core.steady_ms());
   metrics.diagnosis = core.reuse.diagnosis(worker.id);
   metrics.reuse = core.reuse.totals(worker.id);
@@ -144,7 +144,7 @@ HttpReply AnswerMetrics(const ServiceCore& core, const HttpCounters& http) {
   metrics.queries = core.answered;
   metrics.bad_queries = core.refused;
   metrics.http = http;
-  metrics.routing = core.desk->counters();
+  metrics.routing = core.request_router->counters();
   if (core.relay) metrics.relay = core.relay->counters();
   metrics.latency = &core.latency;
   metrics.decision_latency = &core.decision_latency;

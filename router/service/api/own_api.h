@@ -1,8 +1,8 @@
 // The service's own API.
 //
 //   POST   /v1/query     reusable tokens per worker; see query.h
-//   POST   /v1/route     the worker that should take the prompt, and why; see routing_desk.h
-//   POST   /v1/feedback  reports on routed requests and queues; see routing_desk.h
+//   POST   /v1/route     the worker that should take the prompt, and why; see request_router.h
+//   POST   /v1/feedback  reports on routed requests and queues; see request_router.h
 //   POST   /v1/load_rates  how fast a worker loads from its lower tiers; see load_rates.h
 //   GET    /v1/sources   the followed sources; POST adds one (source_json.h), DELETE ?name= removes
 //   GET    /v1/state     workers, their streams, groups and load, and counters of queries

@@ -70,7 +70,7 @@ Json ValueFromText(Shape shape, const std::string& text) {
 
 }  // namespace
 
-Result<RouterSource> SourceFromFlag(const std::string& text) {
+Result<WorkerRegistration> SourceFromFlag(const std::string& text) {
   constexpr char kForm[] = "expected NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...]";
   const std::vector<std::string> parts = Split(text, ',');
   Json object;

@@ -5,12 +5,12 @@
 #include <string>
 
 #include "kvcast/core/status.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 
 namespace kvcast::router {
 
 // NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...], with the members of source_json.h. The
 // elements of a list are joined by +. Not ok: one line that names the wrong member.
-Result<RouterSource> SourceFromFlag(const std::string& text);
+Result<WorkerRegistration> SourceFromFlag(const std::string& text);
 
 }  // namespace kvcast::router

@@ -45,7 +45,7 @@ const char* NameOf(EventFormat format) {
 }
 
 // Refuses members that the source's format does not use.
-Status CheckFormat(const RouterSource& source) {
+Status CheckFormat(const WorkerRegistration& source) {
   if (source.format == EventFormat::kTrtllm) {
     if (!source.worker.groups.empty()) return BadField("groups: not allowed with format trtllm");
     const Status made = TrtllmEvents::Create(source.trtllm).status();
@@ -59,13 +59,13 @@ Status CheckFormat(const RouterSource& source) {
   return Status();
 }
 
-void PutTrtllm(const RouterSource& source, Json& object) {
+void PutTrtllm(const WorkerRegistration& source, Json& object) {
   const TrtllmConfig& config = source.trtllm;
   object["window_sizes"] = config.window_sizes;
   object["tokens_per_block"] = config.tokens_per_block;
   PutIf(config.largest_is_window, object, "largest_is_window", true);
   PutIf(!config.partial_reuse, object, "partial_reuse", false);
-  PutIf(source.poll_ms != RouterSource().poll_ms, object, "poll_ms", source.poll_ms);
+  PutIf(source.poll_ms != WorkerRegistration().poll_ms, object, "poll_ms", source.poll_ms);
 }
 
 void PutLoadRates(const LoadRateConfig& config, Json& object) {
@@ -90,9 +90,9 @@ void PutStoreRules(const WorkerConfig& config, Json& object) {
 
 }  // namespace
 
-Result<RouterSource> SourceFromJson(const Json& object) {
+Result<WorkerRegistration> SourceFromJson(const Json& object) {
   if (!object.is_object()) return BadField("source: must be an object");
-  RouterSource source;
+  WorkerRegistration source;
   for (const auto& [name, value] : object.items()) {
     const SourceMember* const member = FindSourceMember(name);
     if (member == nullptr) return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
@@ -107,7 +107,7 @@ Result<RouterSource> SourceFromJson(const Json& object) {
   return source;
 }
 
-Json SourceToJson(const RouterSource& source) {
+Json SourceToJson(const WorkerRegistration& source) {
   const WorkerConfig& worker = source.worker;
   Json object = {{"name", worker.name},
                  {"endpoint", source.endpoint},

@@ -54,14 +54,14 @@
 #include <string>
 
 #include "kvcast/core/status.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 
 namespace kvcast::router {
 
 // Not ok: one line that names the wrong member. Unknown members are refused.
-Result<RouterSource> SourceFromJson(const nlohmann::json& object);
+Result<WorkerRegistration> SourceFromJson(const nlohmann::json& object);
 // The JSON that SourceFromJson accepts for this source. Members with their default value are left
 // out.
-nlohmann::json SourceToJson(const RouterSource& source);
+nlohmann::json SourceToJson(const WorkerRegistration& source);
 
 }  // namespace kvcast::router

@@ -8,14 +8,14 @@ namespace kvcast::router {
 namespace {
 
 using Shape = SourceMember::Shape;
-using S = RouterSource&;
+using S = WorkerRegistration&;
 using N = const std::string&;
 
 constexpr size_t kMaxLoraPaths = 4096;
 constexpr int64_t kMaxDataParallelSize = 1024;
 constexpr int64_t kMaxPollMs = 60'000;
 
-SparseRule& RuleOf(RouterSource& source) {
+SparseRule& RuleOf(WorkerRegistration& source) {
   auto& rule = source.worker.sparse_rule;
   return rule ? *rule : rule.emplace();
 }

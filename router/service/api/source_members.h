@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kvcast/core/status.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/json/json_fields.h"
 
 namespace kvcast::router {
@@ -21,7 +21,7 @@ struct SourceMember {
   const char* name;
   Shape shape;
   // Writes the value to the source. Not ok: one line that begins with the member's name.
-  Status (*read)(const Json&, const std::string& name, RouterSource&);
+  Status (*read)(const Json&, const std::string& name, WorkerRegistration&);
 };
 
 // nullptr: a source has no such member.

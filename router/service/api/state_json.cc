@@ -36,7 +36,7 @@ Json WorkerJson(const ServiceCore& core, const FleetWorker& worker, double now) 
   const SourceStatus stream = core.fleet->stream(worker.id);
   const SourceCounters counters = worker.source->counters();
   const SchemeVerdict verdict = worker.source->verdict();
-  const WorkerLoad load = core.desk->load(worker.id);
+  const WorkerLoad load = core.request_router->load(worker.id);
   const IndexCounters index = core.index.counters(worker.id);
   Json age = nullptr;
   if (const auto ts = worker.source->last_batch_ts()) age = std::max(0.0, now - *ts);
@@ -92,7 +92,7 @@ Json StateJson(const ServiceCore& core) {
     workers.push_back(WorkerJson(core, *worker, core.now()));
   }
   return {{"workers", std::move(workers)},
-          {"routing", RoutingJson(core.desk->counters())},
+          {"routing", RoutingJson(core.request_router->counters())},
           {"queries", core.answered.load()},
           {"bad_queries", core.refused.load()}};
 }

@@ -54,7 +54,7 @@ class Fleet::WorkerSink final : public ReplicaSink {
  private:
   Fleet& fleet_;
   const std::shared_ptr<const FleetWorker> worker_;
-  Source& source_;
+  WorkerIngest& source_;
 };
 
 Result<std::unique_ptr<Fleet>> Fleet::Create(const SubscriberConfig& config, PrefixIndex& index,
@@ -140,7 +140,7 @@ void Fleet::Drop(const FleetWorker& worker) {
   index_.RemoveWorker(worker.id);
 }
 
-Status Fleet::Add(const RouterSource& config) {
+Status Fleet::Add(const WorkerRegistration& config) {
   const auto ranks = ExpandRanks(config);
   if (!ranks.ok()) return ranks.status();
   const MutexLock admin(admin_mutex_);
@@ -153,12 +153,12 @@ Status Fleet::Add(const RouterSource& config) {
   return Status();
 }
 
-Status Fleet::AddRank(const RouterSource& config) {
+Status Fleet::AddRank(const WorkerRegistration& config) {
   if (view()->Find(config.worker.name) != nullptr) {
     return Status(StatusCode::kFailedPrecondition, "two sources are named " + config.worker.name);
   }
   const WorkerId id(next_id_);
-  auto source = Source::Create(id, config, index_);
+  auto source = WorkerIngest::Create(id, config, index_);
   if (!source.ok()) return source.status();
   ++next_id_;
   auto worker = std::make_shared<FleetWorker>(FleetWorker{

@@ -14,15 +14,15 @@
 #include "kvcast/stream/subscriber.h"
 #include "router/service/ingest/event_feeds.h"
 #include "router/service/ingest/load_rates.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "src/base/mutex.h"
 
 namespace kvcast::router {
 
 struct FleetWorker {
   WorkerId id;
-  RouterSource config;
-  std::shared_ptr<Source> source;
+  WorkerRegistration config;
+  std::shared_ptr<WorkerIngest> source;
   std::shared_ptr<LoadRates> load_rates;  // kept when the engine restarts
 };
 
@@ -56,7 +56,7 @@ class Fleet {
 
   // Adds all ranks of the source, or none. kFailedPrecondition: a worker has this name already.
   // Other errors are those of the source. The message names the worker.
-  Status Add(const RouterSource& config);
+  Status Add(const WorkerRegistration& config);
   // Starts to poll the added sources. Before this call, their events stay in the engines.
   void BeginPolls() { feeds_->Begin(); }
   // After this call, the worker is in no new view, and holds no blocks. kNotFound: no worker has
@@ -85,7 +85,7 @@ class Fleet {
   void Drop(const FleetWorker& worker);
   BatchResult Apply(const FleetWorker& worker, Seq seq, std::span<const uint8_t> payload);
   void Reset(const FleetWorker& worker, ResetReason reason);
-  Status AddRank(const RouterSource& config) KV_REQUIRES(admin_mutex_);
+  Status AddRank(const WorkerRegistration& config) KV_REQUIRES(admin_mutex_);
   Status RemoveRank(std::string_view name) KV_REQUIRES(admin_mutex_);
 
   PrefixIndex& index_;

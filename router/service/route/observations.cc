@@ -171,7 +171,7 @@ void Observations::Sample(const ServiceCore& core) {
     }
     batches += core.fleet->stream(worker->id).batches;
   }
-  const RoutingCounters routing = core.desk->counters();
+  const RoutingCounters routing = core.request_router->counters();
   Json partial = Json::object();
   for (const auto& [group, count] : routing.partial_by_group) {
     partial[group < 0 ? "none" : std::to_string(group)] = count;

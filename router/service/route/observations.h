@@ -14,7 +14,7 @@
 #include "kvcast/core/block_hash_value.h"
 #include "kvcast/router/prefix_index.h"
 #include "router/service/ingest/fleet.h"
-#include "router/service/route/routing_desk.h"
+#include "router/service/route/request_router.h"
 #include "src/base/mutex.h"
 #include "src/http/http_server.h"
 

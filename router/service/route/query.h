@@ -16,7 +16,7 @@
 //   model, routing_group             of the workers; absent: any
 // and in /v1/route
 //   request_id     names the request in /v1/feedback; absent: the service makes one up
-//   temperature    see routing_desk.h; absent: the service's temperature
+//   temperature    see request_router.h; absent: the service's temperature
 //   book           false: the request adds no load and no expected blocks. Default: true
 // A request with an unknown member is refused: with a misspelt cache_salt, a query would match
 // another tenant's blocks.

@@ -17,7 +17,7 @@ constexpr size_t kMaxHashedTokens = size_t{1} << 21;
 
 // True: the hashes of the source do not fit its tokens. A LoRA adapter whose path changed gives the
 // same symptom and is excluded here.
-bool IsContradicted(const Source& source, const SchemeVerdict& verdict) {
+bool IsContradicted(const WorkerIngest& source, const SchemeVerdict& verdict) {
   const SchemeCounters counters = source.scheme_counters();
   for (size_t i = 0; i < kKeyKinds; ++i) {
     const auto kind = static_cast<KeyKind>(i);
@@ -121,23 +121,23 @@ QueryEngine::QueryEngine(const PrefixIndex& index, StatusOf status_of, std::func
                          MatchPolicy policy)
     : index_(index), status_of_(std::move(status_of)), now_(std::move(now)), policy_(policy) {}
 
-Result<std::vector<Source*>> QueryEngine::Select(const std::vector<std::string>& names,
-                                                 const SourceList& sources) {
-  std::vector<Source*> selected;
+Result<std::vector<WorkerIngest*>> QueryEngine::Select(const std::vector<std::string>& names,
+                                                       const SourceList& sources) {
+  std::vector<WorkerIngest*> selected;
   for (const auto& source : sources) {
     const bool named = std::find(names.begin(), names.end(), source->name()) != names.end();
     if (names.empty() || named) selected.push_back(source.get());
   }
   for (const std::string& name : names) {
-    const bool known = std::any_of(selected.begin(), selected.end(), [&name](const Source* source) {
-      return source->name() == name;
-    });
+    const bool known =
+        std::any_of(selected.begin(), selected.end(),
+                    [&name](const WorkerIngest* source) { return source->name() == name; });
     if (!known) return Status(StatusCode::kInvalidArgument, "workers: unknown worker " + name);
   }
   return selected;
 }
 
-QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) const {
+QueryAnswer QueryEngine::Describe(const WorkerIngest& source, const Query& query) const {
   QueryAnswer answer;
   answer.name = source.name();
   answer.model = source.model();
@@ -172,8 +172,8 @@ QueryAnswer QueryEngine::Describe(const Source& source, const Query& query) cons
   return answer;
 }
 
-void QueryEngine::PlanByPath(const Source& source, const SchemeVerdict& verdict, const Query& query,
-                             const HashInputs& inputs, Plan& plan) {
+void QueryEngine::PlanByPath(const WorkerIngest& source, const SchemeVerdict& verdict,
+                             const Query& query, const HashInputs& inputs, Plan& plan) {
   HashInputs others = inputs;
   others.lora_name.clear();
   others.lora_path.clear();
@@ -187,7 +187,7 @@ void QueryEngine::PlanByPath(const Source& source, const SchemeVerdict& verdict,
   if (!proven) plan.reason = WhyNoScheme(verdict, others);
 }
 
-QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& answer,
+QueryEngine::Plan QueryEngine::PlanFor(const WorkerIngest& source, const QueryAnswer& answer,
                                        const Query& query) const {
   const PromptShape shape = index_.ShapeOf(source.id());
   Plan plan{.cohort = {.unit = shape.unit,
@@ -237,8 +237,9 @@ QueryEngine::Plan QueryEngine::PlanFor(const Source& source, const QueryAnswer& 
   return plan;
 }
 
-QueryEngine::ContentHits QueryEngine::HitsByContent(const Source& source, const Cohort& cohort,
-                                                    const Query& query, PromptNames& names) const {
+QueryEngine::ContentHits QueryEngine::HitsByContent(const WorkerIngest& source,
+                                                    const Cohort& cohort, const Query& query,
+                                                    PromptNames& names) const {
   const WorkerId id = source.id();
   const PromptBlocks prompt{.unit = cohort.unit,
                             .prompt_tokens = query.prompt_tokens,
@@ -252,7 +253,7 @@ QueryEngine::ContentHits QueryEngine::HitsByContent(const Source& source, const 
           .with_cpu = match.with_cpu_tokens > 0 || match.has_unnamed};
 }
 
-void QueryEngine::OfferNames(Source& source, const Cohort& cohort, int64_t units,
+void QueryEngine::OfferNames(WorkerIngest& source, const Cohort& cohort, int64_t units,
                              PromptNames& names) {
   const SharedChain& hashes = names.Chain(*cohort.chain, cohort.unit);
   const auto& contents = names.Contents(cohort.unit, cohort.lookahead);
@@ -291,8 +292,8 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
   }
 }
 
-std::string QueryEngine::WhyNoMatch(const Source& source, const Query& query, const Plan& plan,
-                                    const Matched* matched) const {
+std::string QueryEngine::WhyNoMatch(const WorkerIngest& source, const Query& query,
+                                    const Plan& plan, const Matched* matched) const {
   // Check again: the source may have been reset during the match.
   if (std::string reason = Describe(source, query).reason; !reason.empty()) return reason;
   if (!plan.reason.empty()) return plan.reason;
@@ -300,7 +301,7 @@ std::string QueryEngine::WhyNoMatch(const Source& source, const Query& query, co
   return matched->over_budget ? "budget: the queried engines use too many hash schemes" : "";
 }
 
-void QueryEngine::Prove(const Source& source, const Query& query, const Plan& plan,
+void QueryEngine::Prove(const WorkerIngest& source, const Query& query, const Plan& plan,
                         PromptNames& names, QueryAnswer& answer) const {
   const bool by_chain = plan.cohort.chain.has_value();
   // Chunked local attention has hits without blocks.
@@ -330,13 +331,13 @@ void QueryEngine::Prove(const Source& source, const Query& query, const Plan& pl
 
 Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
                                                      const SourceList& sources) const {
-  Result<std::vector<Source*>> selected = Select(query.workers, sources);
+  Result<std::vector<WorkerIngest*>> selected = Select(query.workers, sources);
   if (!selected.ok()) return selected.status();
   // Read next_seq before the match, because the match must include every batch below next_seq.
   std::vector<QueryAnswer> answers;
   std::vector<Plan> plans;
   std::map<Cohort, std::vector<WorkerId>> cohorts;
-  for (const Source* source : *selected) {
+  for (const WorkerIngest* source : *selected) {
     answers.push_back(Describe(*source, query));
     plans.push_back(PlanFor(*source, answers.back(), query));
     const Cohort& cohort = plans.back().cohort;
@@ -350,7 +351,7 @@ Result<std::vector<QueryAnswer>> QueryEngine::Answer(const Query& query,
   }
   for (size_t i = 0; i < answers.size(); ++i) {
     QueryAnswer& answer = answers[i];
-    Source& source = *(*selected)[i];
+    WorkerIngest& source = *(*selected)[i];
     const Plan& plan = plans[i];
     answer.named_by = plan.named_by;
     const auto it = matches.find(source.id());

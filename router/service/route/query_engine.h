@@ -19,7 +19,7 @@
 #include "kvcast/core/status.h"
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/stream/subscriber.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/query.h"
 
 namespace kvcast::router {
@@ -79,31 +79,32 @@ class QueryEngine {
   using Matches = std::unordered_map<WorkerId, Matched>;
 
   // Hands the blocks that the chain found to the source, which names them later.
-  static void OfferNames(Source& source, const Cohort& cohort, int64_t units, PromptNames& names);
+  static void OfferNames(WorkerIngest& source, const Cohort& cohort, int64_t units,
+                         PromptNames& names);
 
-  static Result<std::vector<Source*>> Select(const std::vector<std::string>& names,
-                                             const SourceList& sources);
+  static Result<std::vector<WorkerIngest*>> Select(const std::vector<std::string>& names,
+                                                   const SourceList& sources);
   // The current state of the source, without the match.
-  QueryAnswer Describe(const Source& source, const Query& query) const;
+  QueryAnswer Describe(const WorkerIngest& source, const Query& query) const;
   // Tokens of the prompt that the worker may hold, under any path of the adapter.
   struct ContentHits {
     bool gpu = true;
     bool with_cpu = true;
   };
-  ContentHits HitsByContent(const Source& source, const Cohort& cohort, const Query& query,
+  ContentHits HitsByContent(const WorkerIngest& source, const Cohort& cohort, const Query& query,
                             PromptNames& names) const;
-  Plan PlanFor(const Source& source, const QueryAnswer& answer, const Query& query) const;
+  Plan PlanFor(const WorkerIngest& source, const QueryAnswer& answer, const Query& query) const;
   // For a prompt of a LoRA adapter whose path is known: the index is asked by the engine's chain.
-  static void PlanByPath(const Source& source, const SchemeVerdict& verdict, const Query& query,
-                         const HashInputs& inputs, Plan& plan);
+  static void PlanByPath(const WorkerIngest& source, const SchemeVerdict& verdict,
+                         const Query& query, const HashInputs& inputs, Plan& plan);
   void MatchCohort(const Query& query, const Cohort& cohort, std::span<const WorkerId> workers,
                    PromptNames& names, Matches& matches) const;
   // Why the answer is not exact whatever the match is; empty: the match decides. `matched` is
   // nullptr if the index was not asked.
-  std::string WhyNoMatch(const Source& source, const Query& query, const Plan& plan,
+  std::string WhyNoMatch(const WorkerIngest& source, const Query& query, const Plan& plan,
                          const Matched* matched) const;
   // Sets whether the answer is exact, and why not. A reason that the answer has is kept.
-  void Prove(const Source& source, const Query& query, const Plan& plan, PromptNames& names,
+  void Prove(const WorkerIngest& source, const Query& query, const Plan& plan, PromptNames& names,
              QueryAnswer& answer) const;
 
   const PrefixIndex& index_;

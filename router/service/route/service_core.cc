@@ -58,7 +58,7 @@ Result<RouteDecision> ServiceCore::Route(const Query& query) {
   if (!answers.ok()) return answers.status();
   const int64_t now_ms = steady_ms();
   AddLoadCosts(*view, now_ms, *answers);
-  auto decision = desk->Decide(query, std::move(answers).value(), now_ms);
+  auto decision = request_router->Decide(query, std::move(answers).value(), now_ms);
   if (decision.ok() && query.book) observations.Note(*decision, now());
   decision_latency.Note(static_cast<double>(SteadyNs() - begin_ns) * 1e-9);
   return decision;
@@ -79,8 +79,8 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
   bool first = true;
   std::optional<int64_t> limiting_group;
   if (told.event == Feedback::Event::kAdmitted) {
-    // By request id: the desk knows the worker and the promise.
-    const auto booked = desk->Admit(told.request_id, told.reused_tokens);
+    // By request id: the request_router knows the worker and the promise.
+    const auto booked = request_router->Admit(told.request_id, told.reused_tokens);
     if (!booked.ok()) return booked.status();
     told.worker = booked->worker;
     told.comparable = booked->comparable && (!told.next_seq || *told.next_seq == booked->next_seq);
@@ -89,13 +89,13 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
     limiting_group = booked->limiting_group;
   } else if (told.event == Feedback::Event::kFirstToken ||
              told.event == Feedback::Event::kFinished) {
-    const Status status = desk->Take(told);
+    const Status status = request_router->Take(told);
     return status.ok() ? Result<bool>(false) : Result<bool>(status);
   }
   const auto worker = fleet->view()->Find(told.worker);
   if (worker == nullptr) return Status(StatusCode::kNotFound, "unknown worker " + told.worker);
   if (told.event == Feedback::Event::kLoad) {
-    desk->SetQueue(worker->id, told.queued_requests);
+    request_router->SetQueue(worker->id, told.queued_requests);
     return false;
   }
   if (first) {
@@ -106,14 +106,14 @@ Result<bool> ServiceCore::Take(const Feedback& feedback) {
                {.promised_tokens = told.promised_tokens, .reused_tokens = told.reused_tokens});
   }
   // A promise by another rule than the engine's refutes nothing.
-  if (desk->policy() == RoutingPolicy::kFullOnly) return false;
+  if (request_router->policy() == RoutingPolicy::kFullOnly) return false;
   const bool refuted =
       worker->source->NoteReuse(told.promised_tokens, told.reused_tokens, told.comparable);
   if (refuted) fleet->Contradict(worker->id);
   return refuted;
 }
 
-bool ListensBeyondLoopback(const RouterSource& source) {
+bool ListensBeyondLoopback(const WorkerRegistration& source) {
   return source.bind && !IsLoopbackEndpoint(source.endpoint);
 }
 

@@ -14,19 +14,19 @@
 #include "router/service/route/latency.h"
 #include "router/service/route/observations.h"
 #include "router/service/route/query_engine.h"
+#include "router/service/route/request_router.h"
 #include "router/service/route/reuse_watch.h"
-#include "router/service/route/routing_desk.h"
 #include "src/http/http_server.h"
 
 namespace kvcast::router {
 
-// The order of the members is the order of their use: the fleet's thread feeds the desk and the
-// index.
+// The order of the members is the order of their use: the fleet's thread feeds the request_router
+// and the index.
 struct ServiceCore {
   PrefixIndex index;
   Observations observations;
   ReuseWatch reuse;
-  std::unique_ptr<RoutingDesk> desk;
+  std::unique_ptr<RequestRouter> request_router;
   std::unique_ptr<Relay> relay;  // nullptr: no relay
   std::unique_ptr<Fleet> fleet;
   std::unique_ptr<QueryEngine> queries;
@@ -54,7 +54,7 @@ struct ServiceCore {
 };
 
 // True: the service may follow this source only with RouterOptions::allow_remote.
-bool ListensBeyondLoopback(const RouterSource& source);
+bool ListensBeyondLoopback(const WorkerRegistration& source);
 
 // A reply with status 400, 404, 409 or 503 and the message of `status`.
 HttpReply ErrorReply(const Status& status);

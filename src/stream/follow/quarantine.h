@@ -13,32 +13,32 @@ namespace kvcast::stream {
 
 class Quarantine {
  public:
-  static constexpr int kMaxStrikes = 3;
+  static constexpr int kMaxFailures = 3;
   // All failures are forgotten this long after the latest one.
-  static constexpr int64_t kStrikeMs = 600000;
+  static constexpr int64_t kFailureMs = 600000;
   // Time without a failure that ends the first quarantine. Each further quarantine takes twice as
   // long, at most kMaxMs.
   static constexpr int64_t kMinMs = 20000;
   static constexpr int64_t kMaxMs = 600000;
 
   // Records an audit failure: the state was wrong, or no state could be received.
-  void Strike(SourceReason why, int64_t now_ms) {
-    if (!active_ && now_ms - struck_ms_ >= kStrikeMs) Reset();
-    struck_ms_ = now_ms;
+  void NoteFailure(SourceReason why, int64_t now_ms) {
+    if (!active_ && now_ms - changed_ms_ >= kFailureMs) Reset();
+    changed_ms_ = now_ms;
     why_ = why;
-    if (active_ || ++strikes_ < kMaxStrikes) return;
+    if (active_ || ++failures_ < kMaxFailures) return;
     active_ = true;
     ++times_;
   }
   // Records a passed audit: the state is correct, or it cannot be verified. No effect before
   // until_ms().
-  void Pardon(int64_t now_ms) {
-    if (strikes_ == 0 || now_ms < until_ms()) return;
+  void NotePass(int64_t now_ms) {
+    if (failures_ == 0 || now_ms < until_ms()) return;
     // The next failure starts the quarantine again.
-    strikes_ = active_ ? kMaxStrikes - 1 : 0;
-    if (strikes_ == 0) times_ = 0;
+    failures_ = active_ ? kMaxFailures - 1 : 0;
+    if (failures_ == 0) times_ = 0;
     active_ = false;
-    struck_ms_ = now_ms;
+    changed_ms_ = now_ms;
   }
   // Forgets all failures: the publisher is another one.
   void Reset() { *this = Quarantine(); }
@@ -46,14 +46,14 @@ class Quarantine {
   bool active() const { return active_; }
   SourceReason why() const { return why_; }
   int64_t until_ms() const {
-    return struck_ms_ + std::min(kMinMs << std::clamp(times_ - 1, 0, 5), kMaxMs);
+    return changed_ms_ + std::min(kMinMs << std::clamp(times_ - 1, 0, 5), kMaxMs);
   }
 
  private:
   bool active_ = false;
-  int strikes_ = 0;
+  int failures_ = 0;
   int times_ = 0;  // quarantines since the last time without failures
-  int64_t struck_ms_ = 0;
+  int64_t changed_ms_ = 0;
   SourceReason why_ = SourceReason::kNone;
 };
 

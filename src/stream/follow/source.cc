@@ -117,7 +117,7 @@ FingerprintWindow::Match Source::CompareWithKnown(const Batch& batch) const {
 void Source::OnContradiction(int64_t now_ms) {
   now_ms_ = now_ms;
   if (replica_.applied()) {
-    Strike(SourceReason::kContradicted);
+    NoteFailure(SourceReason::kContradicted);
     Replace(SourceReason::kContradicted);
   }
   Settle();

@@ -126,7 +126,7 @@ class Source {
   void ApplyHeld();
   void Audit(const residency::PublisherStatus& status);
   void CompareDigests(const residency::PublisherStatus& status);
-  void Strike(SourceReason why);
+  void NoteFailure(SourceReason why);
   void Replace(SourceReason reason);
   void GoOnWithRepair();
   void StopRepair();

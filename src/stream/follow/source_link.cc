@@ -31,7 +31,7 @@ SourceLimits LimitsOf(const SubscriberConfig& config, bool takes_snapshots) {
 
 SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& config,
                        std::shared_ptr<Context> context, const Poller& poller,
-                       std::shared_ptr<ReplicaSink> sink, Turns& turns)
+                       std::shared_ptr<ReplicaSink> sink, FairPermits& turns)
     : config_(source),
       recv_hwm_(config.recv_hwm),
       max_frame_bytes_(config.max_frame_bytes),
@@ -45,7 +45,7 @@ SourceLink::SourceLink(const SourceConfig& source, const SubscriberConfig& confi
 
 Result<std::unique_ptr<SourceLink>> SourceLink::Open(
     const SourceConfig& source, const SubscriberConfig& config, std::shared_ptr<Context> context,
-    const Poller& poller, std::shared_ptr<ReplicaSink> sink, Turns& turns) {
+    const Poller& poller, std::shared_ptr<ReplicaSink> sink, FairPermits& turns) {
   std::unique_ptr<SourceLink> link(
       new SourceLink(source, config, std::move(context), poller, std::move(sink), turns));
   if (Status status = link->CheckLiveEndpoint(); !status.ok()) return status;

@@ -21,11 +21,9 @@ class SourceLink final : private SourceTransport {
  public:
   // Subscribes, and connects or binds. `poller` and `turns` must outlive the link. `turns` is not
   // used before the first Work.
-  static Result<std::unique_ptr<SourceLink>> Open(const SourceConfig& source,
-                                                  const SubscriberConfig& config,
-                                                  std::shared_ptr<Context> context,
-                                                  const Poller& poller,
-                                                  std::shared_ptr<ReplicaSink> sink, Turns& turns);
+  static Result<std::unique_ptr<SourceLink>> Open(
+      const SourceConfig& source, const SubscriberConfig& config, std::shared_ptr<Context> context,
+      const Poller& poller, std::shared_ptr<ReplicaSink> sink, FairPermits& turns);
   SourceLink(const SourceLink&) = delete;
   SourceLink& operator=(const SourceLink&) = delete;
 
@@ -55,7 +53,7 @@ class SourceLink final : private SourceTransport {
  private:
   SourceLink(const SourceConfig& source, const SubscriberConfig& config,
              std::shared_ptr<Context> context, const Poller& poller,
-             std::shared_ptr<ReplicaSink> sink, Turns& turns);
+             std::shared_ptr<ReplicaSink> sink, FairPermits& turns);
   Status CheckReplayEndpoint() const;
   Status CheckLiveEndpoint() const;
   Status ConnectLive();

@@ -6,7 +6,7 @@
 
 namespace kvcast::stream {
 
-SourcePump::SourcePump(const PumpConfig& config, SourceTransport& transport, Turns& turns,
+SourcePump::SourcePump(const PumpConfig& config, SourceTransport& transport, FairPermits& turns,
                        ReplicaSink& sink)
     : config_(config),
       transport_(transport),

@@ -6,10 +6,10 @@
 
 #include <cstdint>
 
+#include "src/stream/follow/fair_permits.h"
 #include "src/stream/follow/source.h"
 #include "src/stream/follow/source_network.h"
 #include "src/stream/follow/source_transport.h"
-#include "src/stream/follow/turns.h"
 
 namespace kvcast::stream {
 
@@ -33,7 +33,8 @@ class SourcePump final : private SourceNetwork {
   static constexpr int64_t kRetryMs = 1000;
 
   // All arguments must outlive the pump. The live connection must be open.
-  SourcePump(const PumpConfig& config, SourceTransport& transport, Turns& turns, ReplicaSink& sink);
+  SourcePump(const PumpConfig& config, SourceTransport& transport, FairPermits& turns,
+             ReplicaSink& sink);
   ~SourcePump() override { LeaveTurns(); }
   SourcePump(const SourcePump&) = delete;
   SourcePump& operator=(const SourcePump&) = delete;
@@ -74,7 +75,7 @@ class SourcePump final : private SourceNetwork {
 
   const PumpConfig config_;
   SourceTransport& transport_;
-  Turns& turns_;
+  FairPermits& turns_;
   bool muted_ = false;
   bool more_ = false;      // the last turn ended before the transport was empty
   bool in_turns_ = false;  // has a turn, or waits for a turn

@@ -29,7 +29,7 @@ void Source::Apply(const Batch& batch) {
   }
   if (result == BatchResult::kDoubtful) replica_.Suspect(SourceReason::kBadEvents);
   if (result == BatchResult::kRefuted) {
-    Strike(SourceReason::kContradicted);
+    NoteFailure(SourceReason::kContradicted);
     Replace(SourceReason::kContradicted);
   }
   if (result == BatchResult::kUndecodable) Replace(SourceReason::kUndecodable);
@@ -64,19 +64,19 @@ void Source::Audit(const PublisherStatus& status) {
 void Source::CompareDigests(const PublisherStatus& status) {
   ++status_.digest_checks;
   const DigestVerdict verdict = sink_->Compare(status);
-  if (verdict == DigestVerdict::kEqual) quarantine_.Pardon(now_ms_);
+  if (verdict == DigestVerdict::kEqual) quarantine_.NotePass(now_ms_);
   if (verdict != DigestVerdict::kDiffers) return;
   ++status_.digest_mismatches;
-  Strike(SourceReason::kDigest);
+  NoteFailure(SourceReason::kDigest);
   Replace(SourceReason::kDigest);
   if (replica_.replaced() && publisher_.epoch && sink_->Repairs()) {
     replica_.SetRemedy(Remedy::kCompareBuckets);
   }
 }
 
-void Source::Strike(SourceReason why) {
+void Source::NoteFailure(SourceReason why) {
   const bool was_active = quarantine_.active();
-  quarantine_.Strike(why, now_ms_);
+  quarantine_.NoteFailure(why, now_ms_);
   if (!was_active && quarantine_.active()) ++status_.quarantines;
 }
 

@@ -208,7 +208,7 @@ void Source::FailSnapshot() {
   ++status_.snapshot_failures;
   CloseRequest();
   if (pacer_.GiveUpSnapshot() || !publisher_.extended) {
-    Strike(replica_.reason());
+    NoteFailure(replica_.reason());
     const int64_t pause_ends_ms = now_ms_ + RequestPacer::kSnapshotPauseMs;
     pacer_.PauseSnapshotsUntil(
         quarantine_.active() ? std::max(pause_ends_ms, quarantine_.until_ms()) : pause_ends_ms);

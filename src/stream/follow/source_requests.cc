@@ -106,7 +106,7 @@ void Source::OnTimer(int64_t now_ms) {
   now_ms_ = now_ms;
   connection_.CheckUnheard(now_ms, kUnheardMs);
   // Without digests the state cannot be verified, so the quarantine ends by time.
-  if (quarantine_.active() && !can_compare()) quarantine_.Pardon(now_ms);
+  if (quarantine_.active() && !can_compare()) quarantine_.NotePass(now_ms);
   if (position_.TakeAnnounced(now_ms)) Settle();
   if (!request_.open() && wants_request() && now_ms >= pacer_.retry_due_ms()) Settle();
   if (request_.open() && now_ms >= request_.deadline_ms) {

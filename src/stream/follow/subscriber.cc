@@ -153,7 +153,7 @@ class Subscriber::Impl {
   const std::shared_ptr<stream::Waker> waker_;
   const std::unique_ptr<stream::Poller> poller_;  // outlives the links
 
-  stream::Turns turns_;  // used by the thread only; outlives the links
+  stream::FairPermits turns_;  // used by the thread only; outlives the links
 
   mutable Mutex mutex_;
   CondVar removed_;

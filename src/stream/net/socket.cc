@@ -11,9 +11,9 @@
 #include <thread>
 #include <utility>
 
-#include "src/base/background.h"
+#include "src/base/batch_scheduling.h"
 #include "src/base/check.h"
-#include "src/base/shared_one.h"
+#include "src/base/weak_singleton.h"
 
 namespace kvcast::stream {
 namespace {
@@ -83,7 +83,7 @@ std::shared_ptr<Context> Context::Create() { return std::shared_ptr<Context>(new
 std::shared_ptr<Context> Context::CreateInBackground() {
   std::shared_ptr<Context> context = Create();
   std::thread starter([&context] {
-    RunInBackground();
+    SetBatchScheduling();
     // The first socket starts the I/O threads.
     (void)Socket::Create(context, ZMQ_PAIR);
   });
@@ -92,12 +92,12 @@ std::shared_ptr<Context> Context::CreateInBackground() {
 }
 
 std::shared_ptr<Context> Context::Shared() {
-  static SharedOne<Context> shared;
+  static WeakSingleton<Context> shared;
   return shared.Get(&Context::Create, [](const Context& context) { return context.ok(); });
 }
 
 std::shared_ptr<Context> Context::SharedInBackground() {
-  static SharedOne<Context> shared;
+  static WeakSingleton<Context> shared;
   return shared.Get(&Context::CreateInBackground,
                     [](const Context& context) { return context.ok(); });
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "src/stream/publish/heartbeat_thread.h"
 
-#include "src/base/background.h"
+#include "src/base/batch_scheduling.h"
 #include "src/base/clock.h"
 
 namespace kvcast::stream {
@@ -28,7 +28,7 @@ bool HeartbeatThread::Wait() {
 }
 
 void HeartbeatThread::Run() {
-  RunInBackground();
+  SetBatchScheduling();
   while (Wait()) {
     const uint64_t before = core_.ring().next_seq();
     core_.Tick();

@@ -4,7 +4,7 @@
 #include <optional>
 #include <utility>
 
-#include "src/base/background.h"
+#include "src/base/batch_scheduling.h"
 
 namespace kvcast::stream {
 namespace {
@@ -36,7 +36,7 @@ ReplayServer::~ReplayServer() {
 }
 
 void ReplayServer::Run() {
-  RunInBackground();
+  SetBatchScheduling();
   while (!stopping_) {
     WaitForWork();
     ReceiveRequests();

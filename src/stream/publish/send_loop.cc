@@ -3,15 +3,15 @@
 
 #include <algorithm>
 
-#include "src/base/background.h"
+#include "src/base/batch_scheduling.h"
 #include "src/base/clock.h"
-#include "src/base/shared_one.h"
-#include "src/stream/net/nap_plan.h"
+#include "src/base/weak_singleton.h"
+#include "src/stream/net/poll_backoff.h"
 
 namespace kvcast::stream {
 
 std::shared_ptr<SendLoop> SendLoop::Shared() {
-  static SharedOne<SendLoop> shared;
+  static WeakSingleton<SendLoop> shared;
   return shared.Get([] { return std::make_shared<SendLoop>(); },
                     [](const SendLoop&) { return true; });
 }
@@ -40,8 +40,8 @@ void SendLoop::Remove(LiveSender& sender) {
 }
 
 void SendLoop::Run() {
-  RunInBackground();
-  NapPlan naps;
+  SetBatchScheduling();
+  PollBackoff naps;
   std::vector<LiveSender*> pass;
   while (BeginPass(pass)) {
     auto sent = LiveSender::Sent::kNothing;

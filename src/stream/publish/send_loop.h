@@ -31,7 +31,7 @@ class SendLoop {
   // After this call returns, the loop does not use `sender`. Unsent batches stay unsent.
   void Remove(LiveSender& sender);
   // Must be called after a batch was appended to a ring. It does not wait for the loop. It costs
-  // almost nothing, unless the loop had no work for some time (see NapPlan) and must be woken.
+  // almost nothing, unless the loop had no work for some time (see PollBackoff) and must be woken.
   void Notice() {
     if (asleep_.load(std::memory_order_relaxed)) Wake();
   }

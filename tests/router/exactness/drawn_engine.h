@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "tests/router/exactness/random_engine.h"
 
 namespace kvcast::engine {
@@ -149,8 +149,9 @@ inline void HideGroups(const CacheConfig& cache, Change change, WorkerConfig& wo
   }
 }
 
-inline router::RouterSource SourceOf(const Drawn& drawn, const CacheConfig& cache, Change change) {
-  router::RouterSource source;
+inline router::WorkerRegistration SourceOf(const Drawn& drawn, const CacheConfig& cache,
+                                           Change change) {
+  router::WorkerRegistration source;
   WorkerConfig& worker = source.worker;
   worker.name = "worker";
   // If a registration states that the engine reports hits, the router assumes it until removes

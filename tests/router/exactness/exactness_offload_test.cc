@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/query_engine.h"
 #include "tests/router/exactness/drawn_engine.h"
 
@@ -102,10 +102,10 @@ class LoadFollower {
                       : HostMemory::Make(random, engine_.cache(), ConnectorOf(host, drawn, cache));
     if (memory == nullptr) return;
     engine_.set_host(std::move(memory));
-    router::RouterSource told = SourceOf(drawn, cache, change);
+    router::WorkerRegistration told = SourceOf(drawn, cache, change);
     told.worker.blocks_per_chunk = host.blocks_per_chunk;
     if (host.told) told.worker.offload_rule = host.rule;
-    auto source = router::Source::Create(WorkerId(0), told, index_);
+    auto source = router::WorkerIngest::Create(WorkerId(0), told, index_);
     if (source.ok()) sources_.push_back(std::move(source).value());
   }
   bool valid() const { return !sources_.empty(); }

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/query_engine.h"
 #include "tests/router/exactness/drawn_engine.h"
 
@@ -37,7 +37,7 @@ class Follower {
       : engine_(random, TestEngine(cache, drawn.events, drawn.algorithm, drawn.seed), drawn.images,
                 drawn.reports, drawn.drafts),
         dialect_(DialectOf(drawn)) {
-    auto source = router::Source::Create(WorkerId(0), SourceOf(drawn, cache, change), index_);
+    auto source = router::WorkerIngest::Create(WorkerId(0), SourceOf(drawn, cache, change), index_);
     if (source.ok()) sources_.push_back(std::move(source).value());
   }
   bool valid() const { return !sources_.empty(); }

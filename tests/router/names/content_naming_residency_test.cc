@@ -1,7 +1,7 @@
 // Copies, removes, clears, restarts and snapshots work for blocks with and without known content.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/names/idle_names.h"
-#include "router/names/parked_stores.h"
+#include "router/names/pending_stores.h"
 #include "tests/support/content_events.h"
 
 namespace kvcast::testing {
@@ -282,10 +282,10 @@ TEST(ContentNamingBounds, NamesOfHeldBlocksAreNotForgotten) {
   EXPECT_EQ(worker.Reusable(Tokens(1, 8)), 8);
 }
 
-using router::ParkedStores;
+using router::PendingStores;
 
-TEST(ParkedStores, EqualStoresWaitAsOne) {
-  ParkedStores parked;
+TEST(PendingStores, EqualStoresWaitAsOne) {
+  PendingStores parked;
   BlockStored orphan = StoreTokens({Hash(2)}, Tokens(5, 4), Hash(1));
   for (int i = 0; i < 1000; ++i) parked.Park(1, orphan);
   orphan.group_idx = 1;
@@ -299,20 +299,20 @@ TEST(ParkedStores, EqualStoresWaitAsOne) {
   EXPECT_TRUE(parked.Take(1).empty());
 }
 
-TEST(ParkedStores, TheOldestLeaveFirst) {
-  ParkedStores parked;
+TEST(PendingStores, TheOldestLeaveFirst) {
+  PendingStores parked;
   const BlockStored store = StoreTokens({Hash(2)}, Tokens(5, 4));
   const uint64_t more = 3;
-  for (uint64_t i = 0; i < ParkedStores::kMaxStores + more; ++i) parked.Park(i, store);
-  EXPECT_EQ(parked.size(), ParkedStores::kMaxStores);
+  for (uint64_t i = 0; i < PendingStores::kMaxStores + more; ++i) parked.Park(i, store);
+  EXPECT_EQ(parked.size(), PendingStores::kMaxStores);
   EXPECT_EQ(parked.dropped(), more);
   EXPECT_TRUE(parked.Take(more - 1).empty());
   EXPECT_EQ(parked.Take(more).size(), 1u);
 }
 
-TEST(ParkedStores, TokensAreBounded) {
-  ParkedStores parked;
-  const auto quarter = static_cast<int64_t>(ParkedStores::kMaxTokens / 4);
+TEST(PendingStores, TokensAreBounded) {
+  PendingStores parked;
+  const auto quarter = static_cast<int64_t>(PendingStores::kMaxTokens / 4);
   for (uint64_t i = 0; i < 5; ++i) parked.Park(i, StoreTokens({Hash(i)}, Tokens(1, quarter)));
   EXPECT_EQ(parked.size(), 4u);
   EXPECT_TRUE(parked.Take(0).empty());
@@ -321,10 +321,10 @@ TEST(ParkedStores, TokensAreBounded) {
   EXPECT_EQ(parked.dropped(), 2u);
 }
 
-TEST(ParkedStores, WhatIsTakenLeavesNothingBehind) {
-  ParkedStores parked;
+TEST(PendingStores, WhatIsTakenLeavesNothingBehind) {
+  PendingStores parked;
   const BlockStored store = StoreTokens({Hash(2)}, Tokens(5, 4));
-  for (uint64_t i = 0; i < 10 * ParkedStores::kMaxStores; ++i) {
+  for (uint64_t i = 0; i < 10 * PendingStores::kMaxStores; ++i) {
     parked.Park(i, store);
     EXPECT_EQ(parked.Take(i).size(), 1u);
   }

@@ -256,8 +256,8 @@ TEST(Fetch, IsStoppedWhileItWaits) {
   listening.join();
 }
 
-RouterSource TrtllmAt(const std::string& endpoint, const std::string& name = "engine") {
-  RouterSource source;
+WorkerRegistration TrtllmAt(const std::string& endpoint, const std::string& name = "engine") {
+  WorkerRegistration source;
   source.worker.name = name;
   source.endpoint = endpoint;
   source.format = EventFormat::kTrtllm;
@@ -267,7 +267,7 @@ RouterSource TrtllmAt(const std::string& endpoint, const std::string& name = "en
 }
 
 struct FeedServiceTest : ::testing::Test {
-  void Start(std::vector<RouterSource> sources) {
+  void Start(std::vector<WorkerRegistration> sources) {
     RouterOptions options;
     options.sources = std::move(sources);
     auto started = RouterService::Start(options);
@@ -410,7 +410,7 @@ TEST_F(FeedServiceTest, AnEngineThatIsGoneIsStaleAndOneThatBeginsAnewIsFollowed)
 
 TEST_F(FeedServiceTest, RanksOfOneUrlAreWorkersOfTheirOwn) {
   EventServer server;
-  RouterSource source = TrtllmAt(server.url());
+  WorkerRegistration source = TrtllmAt(server.url());
   source.data_parallel_size = 2;
   source.rank_by_tag = true;
   Start({source});

@@ -35,8 +35,8 @@ struct FleetTest : ::testing::Test {
     config.replay_endpoint = "tcp://127.0.0.1:0";
     publisher = Publisher::Create(config).value();
   }
-  RouterSource Source(const std::string& name, const std::string& model = "m") const {
-    RouterSource source;
+  WorkerRegistration Source(const std::string& name, const std::string& model = "m") const {
+    WorkerRegistration source;
     source.worker = Registered({});
     source.worker.name = name;
     source.model = model;
@@ -82,7 +82,7 @@ TEST_F(FleetTest, NamesAreUnique) {
 }
 
 TEST_F(FleetTest, ASourceThatCannotBeFollowedLeavesNothing) {
-  RouterSource bad = Source("a");
+  WorkerRegistration bad = Source("a");
   bad.endpoint = "nonsense";
   const Status status = fleet->Add(bad);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -92,7 +92,7 @@ TEST_F(FleetTest, ASourceThatCannotBeFollowedLeavesNothing) {
 }
 
 TEST_F(FleetTest, SourcesAreChosenByModelAndRoutingGroup) {
-  RouterSource other = Source("c", "n");
+  WorkerRegistration other = Source("c", "n");
   other.routing_group = "blue";
   ASSERT_TRUE(fleet->Add(Source("a")).ok());
   ASSERT_TRUE(fleet->Add(Source("b")).ok());

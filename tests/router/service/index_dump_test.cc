@@ -26,7 +26,7 @@ struct IndexDumpTest : ::testing::Test {
 
   // No publisher listens at the endpoint. The test puts the worker's blocks into the index.
   WorkerId Add(const std::string& name, const std::string& model = "m") {
-    RouterSource source;
+    WorkerRegistration source;
     source.worker.name = name;
     source.model = model;
     source.endpoint = "tcp://127.0.0.1:1";

@@ -35,7 +35,7 @@ struct LoadRatesServiceTest : ::testing::Test {
       config.endpoint = "tcp://127.0.0.1:0";
       config.replay_endpoint = "tcp://127.0.0.1:0";
       const auto& publisher = publishers.emplace_back(Publisher::Create(config).value());
-      RouterSource& source = options.sources.emplace_back();
+      WorkerRegistration& source = options.sources.emplace_back();
       source.endpoint = publisher->endpoint();
       source.replay_endpoint = publisher->replay_endpoint();
       source.worker.name = name;

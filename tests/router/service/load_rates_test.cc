@@ -10,7 +10,7 @@
 
 #include "router/service/api/source_flag.h"
 #include "router/service/api/source_json.h"
-#include "router/service/route/routing_desk.h"
+#include "router/service/route/request_router.h"
 
 namespace kvcast::router {
 namespace {
@@ -211,7 +211,7 @@ TEST(LoadRateConfig, IsPartOfASource) {
 
 // With weight 0.5, half of a source's tokens count. The cost of a token is unchanged.
 TEST(LoadRates, DecisionsSayWhatALoadedTokenCosts) {
-  RoutingDesk desk({}, [] { return 0.0; });
+  RequestRouter request_router({}, [] { return 0.0; });
   QueryAnswer answer;
   answer.name = "w";
   answer.match.worker = WorkerId(1);
@@ -222,7 +222,7 @@ TEST(LoadRates, DecisionsSayWhatALoadedTokenCosts) {
   Query query;
   query.prompt_tokens = 1000;
   query.book = false;
-  const auto decide = [&] { return desk.Decide(query, {answer}, 0).value(); };
+  const auto decide = [&] { return request_router.Decide(query, {answer}, 0).value(); };
   EXPECT_DOUBLE_EQ(decide().candidates[0].cost, 300 + 200 * 0.1 + 400 * 0.75);
   answer.load_costs = {0.5, 2.0};
   const RouteDecision decision = decide();

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/query_engine.h"
 #include "src/wire/writer.h"
 #include "tests/support/content_events.h"
@@ -295,12 +295,12 @@ TEST(MooncakeEvents, ObjectsAreBounded) {
 // A source of the service: the tiers in an answer include the blocks of the store.
 TEST(MooncakeEvents, ASourceOfTheServiceIsAskedByTokens) {
   PrefixIndex index;
-  router::RouterSource config;
+  router::WorkerRegistration config;
   config.worker.name = "store";
   config.worker.groups = {Full(4)};
   config.format = router::EventFormat::kMooncake;
   router::SourceList sources;
-  sources.push_back(router::Source::Create(WorkerId(0), config, index).value());
+  sources.push_back(router::WorkerIngest::Create(WorkerId(0), config, index).value());
   sources[0]->OnBatch(BatchOf({Stored({1, 2}, {1, 2, 3, 4, 5, 6, 7, 8}, Nil())}));
   const router::QueryEngine engine(
       index, [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });

@@ -66,10 +66,10 @@ std::vector<TokenId> PromptFromOne(int64_t tokens) { return Tokens(1, tokens); }
 struct NamingServiceTest : ::testing::Test {
   void Follow(const WorkerConfig& worker, Dialect sent = Dialect::kSglang5,
               std::map<std::string, std::string> lora_paths = {}) {
-    RouterSource config;
+    WorkerRegistration config;
     config.worker = worker;
     config.lora_paths = std::move(lora_paths);
-    sources.push_back(Source::Create(WorkerId(0), config, index).value());
+    sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
     dialect = sent;
   }
   void Send(const EventBatch& batch) {
@@ -309,10 +309,10 @@ TEST_F(NamingServiceTest, AWorkerOfUnnamedBlocksIsNamedByQueries) {
 }
 
 TEST_F(NamingServiceTest, NamesOfAnEngineThatBeganAnewAreNotUsed) {
-  RouterSource config;
+  WorkerRegistration config;
   config.worker = Registered({Full(16)});
   config.candidate_seeds = {"another"};
-  sources.push_back(Source::Create(WorkerId(0), config, index).value());
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
   dialect = kDefaultDialect;
   const auto store = [](const EngineScheme& scheme) {
     BlockStored event = DenseStore(scheme, PromptFromOne(64), 0, 4);
@@ -362,11 +362,11 @@ TEST_F(NamingServiceTest, AQueryHashesInSoManyWaysAndNoMore) {
   std::vector<EngineScheme> schemes;
   for (uint32_t i = 0; i < kEngines; ++i) {
     schemes.push_back({.algorithm = HashAlgorithm::kXxhash, .seed = std::to_string(i)});
-    RouterSource config;
+    WorkerRegistration config;
     config.worker = Registered({Full(16)});
     config.worker.name = "w" + std::to_string(i);
     config.candidate_seeds = {schemes[i].seed};
-    sources.push_back(Source::Create(WorkerId(i), config, index).value());
+    sources.push_back(WorkerIngest::Create(WorkerId(i), config, index).value());
     BlockStored first = DenseStore(schemes[i], PromptFromOne(64), 0, 4);
     first.token_ids.reset();
     first.extra_keys.reset();
@@ -412,11 +412,11 @@ TEST_F(NamingServiceTest, AStreamWithoutTokensIsAskedByTheLikelyChain) {
 }
 
 TEST_F(NamingServiceTest, AnotherSchemeThanTheRegisteredOneIsServed) {
-  RouterSource config;
+  WorkerRegistration config;
   config.worker = Registered({Full(16)});
   config.algorithm = HashAlgorithm::kXxhash;
   config.hash_seed = "registered";
-  sources.push_back(Source::Create(WorkerId(0), config, index).value());
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
   dialect = kDefaultDialect;
   const EngineScheme unknown{.seed = "nobody knows"};
   Send(Batch(DenseStore(unknown, PromptFromOne(64), 0, 4)));
@@ -533,7 +533,7 @@ TEST(NamingServiceOverSockets, AnSglangEngineIsAskedByTokens) {
   publishing.dialect = Dialect::kSglang3;
   const auto publisher = Publisher::Create(publishing).value();
   RouterOptions options;
-  RouterSource source;
+  WorkerRegistration source;
   source.endpoint = publisher->endpoint();
   source.replay_endpoint = publisher->replay_endpoint();
   source.worker = Registered({Full(4)});

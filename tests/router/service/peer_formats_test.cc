@@ -9,9 +9,9 @@
 
 #include "router/service/ingest/mooncake_events.h"
 #include "router/service/ingest/mooncake_writer.h"
-#include "router/service/ingest/source.h"
 #include "router/service/ingest/trtllm_events.h"
 #include "router/service/ingest/trtllm_writer.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "src/wire/writer.h"
 #include "tests/router/service/peer_engine.h"
 #include "tests/support/content_events.h"
@@ -21,8 +21,8 @@ namespace {
 
 using router::EventFormat;
 using router::MooncakeWriter;
-using router::RouterSource;
 using router::TrtllmWriter;
+using router::WorkerRegistration;
 using Bytes = std::vector<uint8_t>;
 using Json = nlohmann::json;
 
@@ -36,16 +36,16 @@ struct Model {
 Model FullModel() { return {{PeerFull()}, {kWholeWindow}}; }
 Model HybridModel() { return {{PeerFull(), PeerWindow(12)}, {kWholeWindow, 12}}; }
 
-RouterSource TrtllmSource(const Model& model) {
-  RouterSource source;
+WorkerRegistration TrtllmSource(const Model& model) {
+  WorkerRegistration source;
   source.worker.name = "trtllm";
   source.format = EventFormat::kTrtllm;
   source.trtllm.window_sizes = model.windows;
   source.trtllm.tokens_per_block = kPeerBlock;
   return source;
 }
-RouterSource MooncakeSource(const Model& model) {
-  RouterSource source;
+WorkerRegistration MooncakeSource(const Model& model) {
+  WorkerRegistration source;
   source.worker.name = "mooncake";
   source.worker.groups = model.groups;
   source.format = EventFormat::kMooncake;
@@ -75,8 +75,8 @@ Write MooncakeBytes() {
 // A source, and an index that does not know the engine's hash scheme.
 class Reader {
  public:
-  explicit Reader(const RouterSource& config)
-      : source_(router::Source::Create(kWorker, config, index_).value()) {}
+  explicit Reader(const WorkerRegistration& config)
+      : source_(router::WorkerIngest::Create(kWorker, config, index_).value()) {}
   BatchResult Take(const Bytes& bytes) { return source_->OnBatch(bytes, Seq(seq_++)); }
   WorkerMatch Match(const std::vector<TokenId>& prompt) const {
     const auto contents = PromptContents(index_.keys(), prompt, kPeerBlock, 0, HashInputs());
@@ -88,12 +88,12 @@ class Reader {
   int64_t WithHostMemory(const std::vector<TokenId>& prompt) const {
     return Match(prompt).with_cpu_tokens;
   }
-  router::Source& source() { return *source_; }
+  router::WorkerIngest& source() { return *source_; }
   IndexCounters counters() const { return index_.counters(kWorker); }
 
  private:
   PrefixIndex index_;
-  std::unique_ptr<router::Source> source_;
+  std::unique_ptr<router::WorkerIngest> source_;
   uint64_t seq_ = 0;
 };
 
@@ -197,7 +197,7 @@ TEST(PeerFormats, WhatAFormatCannotTellIsRefused) {
 }
 
 // Sends a stream of batches of which some are cut or have bytes replaced.
-void ExpectDamageIsCounted(const RouterSource& config, const Write& write, uint32_t seed) {
+void ExpectDamageIsCounted(const WorkerRegistration& config, const Write& write, uint32_t seed) {
   PeerEngine engine(FullModel().groups, 64, seed);
   Reader reader(config);
   for (int turn = 0; turn < 200; ++turn) {
@@ -238,7 +238,7 @@ TEST(PeerFormats, DamagedMooncakeIsRefusedAndCounted) {
 // Two connectors behind one engine of a hybrid model keep the same blocks in host memory. Each has
 // its own copy; `ownership` distinguishes the copies.
 TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
-  RouterSource config;
+  WorkerRegistration config;
   config.worker.name = "vllm";
   config.worker.groups = HybridModel().groups;
   Reader reader(config);
@@ -279,8 +279,8 @@ TEST(PeerFormats, ABlockOfTwoConnectorsIsThereUntilBothRemovedIt) {
 // it.
 struct HiCache {
   explicit HiCache(Dialect wire) : dialect(wire), reader(Config()) {}
-  static RouterSource Config() {
-    RouterSource config;
+  static WorkerRegistration Config() {
+    WorkerRegistration config;
     config.worker.name = "sglang";
     config.worker.groups = {PeerFull()};
     config.worker.repeats_are_refreshes = true;
@@ -369,7 +369,7 @@ Bytes SglangStore(const char* key, const std::function<void(wire::Writer&)>& val
 }
 
 TEST(PeerFormats, ComponentsOfABlockAreCountedAndTheAnswerIsNotExact) {
-  RouterSource config;
+  WorkerRegistration config;
   config.worker.name = "sglang";
   config.worker.groups = {PeerFull()};
   const auto names = [](wire::Writer& out) {

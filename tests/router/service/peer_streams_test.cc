@@ -42,7 +42,7 @@ struct PeerStreamsTest : ::testing::Test {
     config.extension = false;
     publisher = Publisher::Create(config).value();
   }
-  void Start(RouterSource source) {
+  void Start(WorkerRegistration source) {
     source.worker.name = "peer";
     source.model = "model";
     source.endpoint = publisher->endpoint();
@@ -149,8 +149,8 @@ struct PeerStreamsTest : ::testing::Test {
   zmq::socket_t relayed;
 };
 
-RouterSource TrtllmPeer() {
-  RouterSource source;
+WorkerRegistration TrtllmPeer() {
+  WorkerRegistration source;
   source.format = EventFormat::kTrtllm;
   source.trtllm.window_sizes = {4096};
   source.trtllm.tokens_per_block = kPeerBlock;
@@ -165,8 +165,8 @@ Write TrtllmBytes() {
     return Bytes(json.begin(), json.end());
   };
 }
-RouterSource MooncakePeer() {
-  RouterSource source;
+WorkerRegistration MooncakePeer() {
+  WorkerRegistration source;
   source.format = EventFormat::kMooncake;
   source.worker.groups = {PeerFull()};
   return source;

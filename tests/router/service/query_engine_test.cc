@@ -32,13 +32,13 @@ struct QueryEngineTest : ::testing::Test {
   // Adds a worker that holds the first `blocks` blocks of PromptOf, hashed in the given scheme.
   void AddWorker(const std::string& name, HashAlgorithm algorithm, const std::string& seed,
                  int64_t unit, EventHashForm form, int64_t blocks, const HashInputs& inputs = {}) {
-    RouterSource config;
+    WorkerRegistration config;
     config.worker = Registered({Full(unit)});
     config.worker.name = name;
     config.algorithm = algorithm;
     config.hash_seed = seed;
     const WorkerId id(static_cast<uint32_t>(sources.size()));
-    sources.push_back(Source::Create(id, config, index).value());
+    sources.push_back(WorkerIngest::Create(id, config, index).value());
     std::vector<Digest> digests;
     BlockHasher::FromSeed(algorithm, seed)
         ->ExtendChain(PromptOf(unit * blocks), unit, inputs, digests);
@@ -111,10 +111,10 @@ TEST_F(QueryEngineTest, NamedWorkersAnswerInOrderOfTheSources) {
 }
 
 TEST_F(QueryEngineTest, BaselinePromisesByItsRuleAndProvesNothing) {
-  RouterSource config;
+  WorkerRegistration config;
   config.worker = Registered({Full(16), Window(32)});
   config.worker.name = "hybrid";
-  sources.push_back(Source::Create(WorkerId(0), config, index).value());
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
   std::vector<uint8_t> payload;
   ASSERT_TRUE(EncodeBatch(Batch(StoreFull(Hashes(1, 4), 0, 16)), kDefaultDialect, payload).ok());
   sources.back()->OnBatch(payload);
@@ -169,9 +169,9 @@ TEST_F(QueryEngineTest, AnotherHashUnitProvesNothing) {
 
 // The hash block size of the stores does not divide the blocks of the registered groups.
 TEST_F(QueryEngineTest, UnitThatTheIndexCannotTakeProvesNothing) {
-  RouterSource config;
+  WorkerRegistration config;
   config.worker = Registered({Full(16)});
-  sources.push_back(Source::Create(WorkerId(0), config, index).value());
+  sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
   std::vector<uint8_t> payload;
   const EventBatch batch = Batch(kvcast::testing::RootStore({.unit = 24}, 1));
   ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
@@ -259,10 +259,10 @@ TEST_F(QueryEngineTest, HashesAreTakenAsTheyAre) {
 TEST_F(QueryEngineTest, EventsAgeByTheWorkersOwnTimeStamp) {
   AddWorker("fed", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 1);
   AddWorker("ahead", HashAlgorithm::kSha256, "0", 16, EventHashForm::kInt64, 1);
-  RouterSource silent;
+  WorkerRegistration silent;
   silent.worker = Registered({Full()});
   silent.worker.name = "silent";
-  sources.push_back(Source::Create(WorkerId(2), silent, index).value());
+  sources.push_back(WorkerIngest::Create(WorkerId(2), silent, index).value());
   const double stamps[] = {100, 200};
   for (size_t i = 0; i < 2; ++i) {
     EventBatch batch;

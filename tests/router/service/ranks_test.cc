@@ -35,11 +35,11 @@ EventBatch OfRank(std::optional<int64_t> rank, EventBatch batch) {
 
 struct TaggedSource : ::testing::Test {
   TaggedSource() {
-    RouterSource config;
+    WorkerRegistration config;
     config.worker = Registered({Full()});
     config.data_parallel_rank = 1;
     config.rank_by_tag = true;
-    source = Source::Create(WorkerId(3), config, index).value();
+    source = WorkerIngest::Create(WorkerId(3), config, index).value();
   }
   BatchResult Send(const EventBatch& batch) {
     std::vector<uint8_t> payload;
@@ -49,7 +49,7 @@ struct TaggedSource : ::testing::Test {
   int64_t Reusable() const { return index.Match(Hashes(1, 4), 16, 65)[0].gpu_tokens; }
 
   PrefixIndex index;
-  std::unique_ptr<Source> source;
+  std::unique_ptr<WorkerIngest> source;
   uint64_t seq = 0;
 };
 
@@ -74,7 +74,7 @@ TEST_F(TaggedSource, DoubtsWhatHasNoRank) {
 }
 
 struct RanksTest : ::testing::Test {
-  void Start(const RouterSource& source) {
+  void Start(const WorkerRegistration& source) {
     RouterOptions options;
     options.sources = {source};
     auto started = RouterService::Start(options);
@@ -141,8 +141,8 @@ PublisherConfig OnFreePorts() {
   return config;
 }
 
-RouterSource OfTwoRanks(const std::string& endpoint, const std::string& replay_endpoint) {
-  RouterSource source;
+WorkerRegistration OfTwoRanks(const std::string& endpoint, const std::string& replay_endpoint) {
+  WorkerRegistration source;
   source.worker.name = "engine";
   source.worker.groups = {PeerFull()};
   source.endpoint = endpoint;
@@ -157,7 +157,7 @@ TEST_F(RanksTest, OnOneSocketByTheTagOfTheBatch) {
     PublisherConfig config = OnFreePorts();
     config.dialect = dialect;
     const auto publisher = Publisher::Create(config).value();
-    RouterSource source = OfTwoRanks(publisher->endpoint(), publisher->replay_endpoint());
+    WorkerRegistration source = OfTwoRanks(publisher->endpoint(), publisher->replay_endpoint());
     source.rank_by_tag = true;
     Start(source);
     ExpectBothExact(
@@ -203,7 +203,7 @@ TEST_F(RanksTest, OnOneSocketALateReaderIsNotWhole) {
     stored.token_ids = std::vector<TokenId>(kPeerBlock, i);
     ASSERT_TRUE(publisher->Publish(OfRank(i % 2, Batch(stored))).ok());
   }
-  RouterSource source = OfTwoRanks(publisher->endpoint(), publisher->replay_endpoint());
+  WorkerRegistration source = OfTwoRanks(publisher->endpoint(), publisher->replay_endpoint());
   source.rank_by_tag = true;
   Start(source);
   const std::vector<TokenId> last(kPeerBlock + 1, 19);

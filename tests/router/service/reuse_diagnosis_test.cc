@@ -11,7 +11,7 @@
 
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/wire/wire.h"
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/reuse_answers.h"
 #include "tests/support/engine_testing.h"
 
@@ -32,11 +32,11 @@ Tokenized Own(int64_t request, int64_t tokens) {
 // An engine, and a router that follows it.
 class Followed {
  public:
-  explicit Followed(const CacheConfig& config, const router::RouterSource& source = {})
+  explicit Followed(const CacheConfig& config, const router::WorkerRegistration& source = {})
       : engine_(config) {
-    router::RouterSource named = source;
+    router::WorkerRegistration named = source;
     named.worker.name = "worker";
-    auto created = router::Source::Create(kWorker, named, index_);
+    auto created = router::WorkerIngest::Create(kWorker, named, index_);
     EXPECT_TRUE(created.ok()) << created.status().ToString();
     source_ = std::move(created).value();
   }
@@ -108,7 +108,7 @@ class Followed {
   static constexpr WorkerId kWorker{3};
   PrefixIndex index_;
   TestEngine engine_;
-  std::unique_ptr<router::Source> source_;
+  std::unique_ptr<router::WorkerIngest> source_;
   std::optional<int64_t> hidden_group_;
   std::string lora_name_;
   uint64_t seq_ = 0;
@@ -116,8 +116,8 @@ class Followed {
   int64_t reused_ = 0;
 };
 
-router::RouterSource Told(const CacheConfig& config) {
-  router::RouterSource source;
+router::WorkerRegistration Told(const CacheConfig& config) {
+  router::WorkerRegistration source;
   source.worker.groups = config.groups;
   return source;
 }
@@ -197,7 +197,7 @@ TEST(ReuseDiagnosis, AGridCoarserThanTheSharedPrefixIsNamed) {
 
 TEST(ReuseDiagnosis, AToldAlignmentThatTheBlocksDoNotHaveIsNamed) {
   const CacheConfig config = Config({Full(), Window(32)}, 1000);
-  router::RouterSource source = Told(config);
+  router::WorkerRegistration source = Told(config);
   source.worker.alignment = 1024;
   Followed worker(config, source);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
@@ -232,7 +232,7 @@ TEST(ReuseDiagnosis, AnAdapterOfItsOwnForEachRequestIsNamed) {
 TEST(ReuseDiagnosis, AHealthyHybridNamesNone) {
   const CacheConfig config = Config({Full(), Window(32), Mamba(MambaMode::kAll)}, 4000);
   for (const bool told : {true, false}) {
-    Followed worker(config, told ? Told(config) : router::RouterSource());
+    Followed worker(config, told ? Told(config) : router::WorkerRegistration());
     for (int64_t i = 0; i < 2 * kRequests; ++i) {
       worker.Serve(Concat(Shared(96), Own(i, 64)), {}, 32);
     }
@@ -319,7 +319,7 @@ TEST(ReuseDiagnosis, AGroupNumberWithoutStoresIsTheOneThatIsNotAnnounced) {
 
 TEST(ReuseDiagnosis, PromisesThatAreRoundedDownShowAToldAlignmentThatIsTooFine) {
   const CacheConfig config = Config({Full(16), Full(64)}, 1000);
-  router::RouterSource source = Told(config);
+  router::WorkerRegistration source = Told(config);
   source.worker.alignment = 16;
   Followed worker(config, source);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(112), Own(i, 64)));

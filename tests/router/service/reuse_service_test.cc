@@ -45,7 +45,7 @@ struct ReuseServiceTest : ::testing::Test {
     config.replay_endpoint = "tcp://127.0.0.1:0";
     publisher = Publisher::Create(config).value();
     RouterOptions options;
-    RouterSource& source = options.sources.emplace_back();
+    WorkerRegistration& source = options.sources.emplace_back();
     source.endpoint = publisher->endpoint();
     source.replay_endpoint = publisher->replay_endpoint();
     source.worker.name = "engine";

@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "kvcast/stream/publisher.h"
-#include "router/service/api/field_api.h"
+#include "router/service/api/indexer_api.h"
 #include "router/service/api/own_api.h"
 #include "router/service/api/static_files.h"
 #include "tests/http/patient_options.h"
@@ -64,8 +64,8 @@ std::unique_ptr<Publisher> StartPublisher() {
   return Publisher::Create(config).value();
 }
 
-RouterSource Following(const std::string& name, const Publisher& publisher) {
-  RouterSource source;
+WorkerRegistration Following(const std::string& name, const Publisher& publisher) {
+  WorkerRegistration source;
   source.endpoint = publisher.endpoint();
   source.replay_endpoint = publisher.replay_endpoint();
   source.worker = Registered({});
@@ -74,7 +74,7 @@ RouterSource Following(const std::string& name, const Publisher& publisher) {
 }
 
 struct RouterServiceTest : ::testing::Test {
-  void Start(std::vector<RouterSource> sources) {
+  void Start(std::vector<WorkerRegistration> sources) {
     RouterOptions options;
     options.sources = std::move(sources);
     auto started = RouterService::Start(options);
@@ -155,7 +155,7 @@ TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
       {.seed = "0"},
       {.seed = "nobody knows"}};
   const auto publishers = {StartPublisher(), StartPublisher(), StartPublisher(), StartPublisher()};
-  std::vector<RouterSource> sources;
+  std::vector<WorkerRegistration> sources;
   for (const auto& publisher : publishers) {
     sources.push_back(Following("engine-" + std::to_string(sources.size()), *publisher));
   }
@@ -197,7 +197,7 @@ TEST_F(RouterServiceTest, MixedFleetIsFoundOutAndSaysWhatIsProven) {
 // A query by hashes contains the engine's own hashes, so the scheme does not matter.
 TEST_F(RouterServiceTest, HashesAreExactWithoutAScheme) {
   const auto publisher = StartPublisher();
-  RouterSource source = Following("engine", *publisher);
+  WorkerRegistration source = Following("engine", *publisher);
   source.worker.groups = {Full()};
   Start({source});
   ASSERT_TRUE(publisher->Publish(Batch(StoreFull(kvcast::testing::Hashes(1, 2), 0))).ok());
@@ -243,7 +243,7 @@ TEST_F(RouterServiceTest, HealthCountsSyncedSources) {
 
 TEST_F(RouterServiceTest, WhatCannotStartSaysWhy) {
   const auto publisher = StartPublisher();
-  const RouterSource source = Following("engine", *publisher);
+  const WorkerRegistration source = Following("engine", *publisher);
   Start({source});
   RouterOptions taken;
   taken.http.port = service->http_port();
@@ -362,7 +362,7 @@ TEST_F(RouterServiceTest, ListensBeyondLoopbackOnlyWhenTold) {
 }
 
 TEST_F(RouterServiceTest, ABoundSourceBeyondLoopbackTakesAWord) {
-  RouterSource source;
+  WorkerRegistration source;
   source.worker.name = "w";
   source.bind = true;
   source.endpoint = "tcp://0.0.0.0:5557";

@@ -84,7 +84,7 @@ TEST(SourceJson, TensorRtLlmHasMembersOfItsOwn) {
 }
 
 TEST(ExpandRanks, EachRankIsAWorkerOfOneInstance) {
-  RouterSource source;
+  WorkerRegistration source;
   source.worker.name = "w";
   source.endpoint = "tcp://h:5557";
   source.replay_endpoint = "tcp://h:5657";
@@ -108,7 +108,7 @@ TEST(ExpandRanks, EachRankIsAWorkerOfOneInstance) {
 // Nodes of one engine have their own ranks. A port follows from the rank, not from the position in
 // the list.
 TEST(ExpandRanks, ANodeThatFollowsHasTheRanksFromItsFirstOn) {
-  RouterSource source;
+  WorkerRegistration source;
   source.worker.name = "w";
   source.endpoint = "tcp://node1:5557";
   source.data_parallel_rank = 2;

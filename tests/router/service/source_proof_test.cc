@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 #include "router/service/route/query_engine.h"
 #include "tests/support/content_events.h"
 
@@ -23,10 +23,10 @@ using kvcast::testing::Tokens;
 
 struct SourceProofTest : ::testing::Test {
   void Follow(int64_t gpu_blocks = 0, std::vector<GroupSpec> groups = {Full(4)}) {
-    RouterSource config;
+    WorkerRegistration config;
     config.worker = Registered(std::move(groups));
     config.gpu_blocks = gpu_blocks;
-    sources.push_back(Source::Create(WorkerId(0), config, index).value());
+    sources.push_back(WorkerIngest::Create(WorkerId(0), config, index).value());
   }
   BatchResult Send(const EventBatch& batch) {
     std::vector<uint8_t> payload;

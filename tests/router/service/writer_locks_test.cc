@@ -29,12 +29,12 @@ std::vector<TokenId> Prompt(int64_t tokens) {
 class WriterLocksTest : public ::testing::Test {
  protected:
   WriterLocksTest() {
-    RouterSource config;
+    WorkerRegistration config;
     config.worker = Registered({Full(kUnit)});
     config.worker.name = "a";
     config.replay_endpoint = "tcp://127.0.0.1:1";
     config.gpu_blocks = 100;
-    sources_.push_back(Source::Create(WorkerId(0), config, index_).value());
+    sources_.push_back(WorkerIngest::Create(WorkerId(0), config, index_).value());
     std::vector<Digest> digests;
     BlockHasher::FromSeed(HashAlgorithm::kSha256, "0")
         ->ExtendChain(Prompt(64 * kUnit), kUnit, {}, digests);

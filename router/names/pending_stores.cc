@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/names/parked_stores.h"
+#include "router/names/pending_stores.h"
 
 #include <algorithm>
 
 namespace kvcast::router {
 
-void ParkedStores::Park(uint64_t parent, const BlockStored& store) {
+void PendingStores::Park(uint64_t parent, const BlockStored& store) {
   const size_t tokens = store.token_ids->size();
   if (tokens > kMaxTokens) {
     ++dropped_;
@@ -25,7 +25,7 @@ void ParkedStores::Park(uint64_t parent, const BlockStored& store) {
   while (size_ > kMaxStores || tokens_ > kMaxTokens) DropOldest();
 }
 
-std::vector<BlockStored> ParkedStores::Take(uint64_t parent) {
+std::vector<BlockStored> PendingStores::Take(uint64_t parent) {
   std::vector<BlockStored> stores;
   const auto it = by_parent_.find(parent);
   if (it == by_parent_.end()) return stores;
@@ -41,7 +41,7 @@ std::vector<BlockStored> ParkedStores::Take(uint64_t parent) {
   return stores;
 }
 
-void ParkedStores::TakeAll(ParkedStores& other) {
+void PendingStores::TakeAll(PendingStores& other) {
   dropped_ += other.dropped_;
   for (const auto& [number, parent] : other.order_) {
     const auto it = other.by_parent_.find(parent);
@@ -53,7 +53,7 @@ void ParkedStores::TakeAll(ParkedStores& other) {
   other.Clear();
 }
 
-void ParkedStores::DropGone() {
+void PendingStores::DropGone() {
   std::erase_if(order_, [this](const auto& entry) {
     const auto it = by_parent_.find(entry.second);
     return it == by_parent_.end() ||
@@ -62,7 +62,7 @@ void ParkedStores::DropGone() {
   });
 }
 
-void ParkedStores::DropOldest() {
+void PendingStores::DropOldest() {
   const auto [number, parent] = order_.front();
   order_.pop_front();
   const auto it = by_parent_.find(parent);
@@ -78,7 +78,7 @@ void ParkedStores::DropOldest() {
   if (siblings.empty()) by_parent_.erase(it);
 }
 
-void ParkedStores::Clear() {
+void PendingStores::Clear() {
   by_parent_.clear();
   order_.clear();
   size_ = tokens_ = 0;

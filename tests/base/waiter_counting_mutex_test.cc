@@ -1,6 +1,6 @@
 // The watched mutex reports whether another thread waits for it.
 // SPDX-License-Identifier: Apache-2.0
-#include "src/base/watched_mutex.h"
+#include "src/base/waiter_counting_mutex.h"
 
 #include <gtest/gtest.h>
 
@@ -9,16 +9,16 @@
 namespace kvcast {
 namespace {
 
-TEST(WatchedMutex, IsAwaitedByWhoWaitsAndNotByWhoHasIt) {
-  WatchedMutex mutex;
+TEST(WaiterCountingMutex, IsAwaitedByWhoWaitsAndNotByWhoHasIt) {
+  WaiterCountingMutex mutex;
   EXPECT_FALSE(mutex.awaited());
   bool entered = false;
   std::thread waiting;
   {
-    const WatchedLock lock(mutex);
+    const WaiterCountingLock lock(mutex);
     EXPECT_FALSE(mutex.awaited());
     waiting = std::thread([&] {
-      const WatchedLock inner(mutex);
+      const WaiterCountingLock inner(mutex);
       entered = true;
     });
     while (!mutex.awaited()) std::this_thread::yield();

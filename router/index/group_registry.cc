@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/index/group_catalogue.h"
+#include "router/index/group_registry.h"
 
 #include <algorithm>
 #include <numeric>
@@ -37,7 +37,7 @@ Status CheckGroup(const GroupSpec& spec, size_t index, int64_t unit) {
 
 }  // namespace
 
-Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
+Result<GroupRegistry> GroupRegistry::FromConfig(const WorkerConfig& config) {
   if (config.groups.size() > static_cast<size_t>(kMaxGroups)) {
     return Status(StatusCode::kInvalidArgument, "groups: too many");
   }
@@ -56,7 +56,7 @@ Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
   if (const int64_t replay = config.replay_tokens.value_or(0); replay < 0 || replay > kMaxWindow) {
     return Status(StatusCode::kInvalidArgument, "replay_tokens: out of range");
   }
-  GroupCatalogue catalogue;
+  GroupRegistry catalogue;
   catalogue.registered_ = !config.groups.empty();
   catalogue.fixed_unit_ = catalogue.unit_ = config.hash_block_size;
   catalogue.unit_registered_ = config.hash_block_size > 0;
@@ -76,19 +76,19 @@ Result<GroupCatalogue> GroupCatalogue::FromConfig(const WorkerConfig& config) {
   return catalogue;
 }
 
-std::optional<size_t> GroupCatalogue::Resolve(const std::optional<int64_t>& group_idx) const {
+std::optional<size_t> GroupRegistry::Resolve(const std::optional<int64_t>& group_idx) const {
   const int64_t index = group_idx.value_or(0);
   const int64_t limit = registered_ ? static_cast<int64_t>(groups_.size()) : kMaxGroups;
   if (index < 0 || index >= limit) return std::nullopt;
   return static_cast<size_t>(index);
 }
 
-GroupCatalogue::Verdict GroupCatalogue::KindVerdict(size_t index) const {
+GroupRegistry::Verdict GroupRegistry::KindVerdict(size_t index) const {
   if (index >= groups_.size() || groups_[index].source == Source::kUnseen) return Verdict::kIndex;
   return TakesPart(groups_[index].spec) ? Verdict::kIndex : Verdict::kUnknownKind;
 }
 
-GroupCatalogue::Verdict GroupCatalogue::Store(const BlockStored& event, Tier tier) {
+GroupRegistry::Verdict GroupRegistry::Store(const BlockStored& event, Tier tier) {
   const std::optional<size_t> index = Resolve(event.group_idx);
   if (!index) return Verdict::kBad;
   if (tier != Tier::kGpu) return KindVerdict(*index);
@@ -96,12 +96,12 @@ GroupCatalogue::Verdict GroupCatalogue::Store(const BlockStored& event, Tier tie
   return Learn(*index, event);
 }
 
-GroupCatalogue::Verdict GroupCatalogue::Remove(const BlockRemoved& event) const {
+GroupRegistry::Verdict GroupRegistry::Remove(const BlockRemoved& event) const {
   const std::optional<size_t> index = Resolve(event.group_idx);
   return index ? KindVerdict(*index) : Verdict::kBad;
 }
 
-bool GroupCatalogue::SizeFits(const Group& group, int64_t block_size) const {
+bool GroupRegistry::SizeFits(const Group& group, int64_t block_size) const {
   if (!InRange(block_size, kMaxBlockSize)) return false;
   if (fixed_unit_ > 0 && block_size % fixed_unit_ != 0) return false;
   const int64_t size = group.spec.block_size;
@@ -112,8 +112,8 @@ bool GroupCatalogue::SizeFits(const Group& group, int64_t block_size) const {
   return size % block_size == 0 || (!registered_ && block_size % size == 0);
 }
 
-GroupCatalogue::Verdict GroupCatalogue::CheckRegistered(const Group& group,
-                                                        const BlockStored& event) {
+GroupRegistry::Verdict GroupRegistry::CheckRegistered(const Group& group,
+                                                      const BlockStored& event) {
   if (!TakesPart(group.spec)) return Verdict::kUnknownKind;
   if (!SizeFits(group, event.block_size)) return Verdict::kBad;
   if (event.block_size < group.spec.block_size) NotePart(group.spec.kind);
@@ -121,7 +121,7 @@ GroupCatalogue::Verdict GroupCatalogue::CheckRegistered(const Group& group,
   return Verdict::kIndex;
 }
 
-bool GroupCatalogue::LearnKind(Group& group, const BlockStored& event) {
+bool GroupRegistry::LearnKind(Group& group, const BlockStored& event) {
   if (!event.kv_cache_spec_kind) {
     if (group.source == Source::kUnseen) {
       group.spec.kind = SpecKind::kFullAttention;
@@ -136,7 +136,7 @@ bool GroupCatalogue::LearnKind(Group& group, const BlockStored& event) {
   return true;
 }
 
-bool GroupCatalogue::LearnSizes(Group& group, const BlockStored& event) {
+bool GroupRegistry::LearnSizes(Group& group, const BlockStored& event) {
   if (!SizeFits(group, event.block_size)) return false;
   group.spec.block_size = std::max(group.spec.block_size, event.block_size);
   // A block that the end of the prompt cuts is stored alone.
@@ -149,7 +149,7 @@ bool GroupCatalogue::LearnSizes(Group& group, const BlockStored& event) {
   return true;
 }
 
-GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& event) {
+GroupRegistry::Verdict GroupRegistry::Learn(size_t index, const BlockStored& event) {
   // Works on a copy, because an event that contradicts the known facts must not change the group.
   Group group = index < groups_.size() ? groups_[index] : Group{};
   if (!LearnKind(group, event)) return Verdict::kBad;
@@ -169,7 +169,7 @@ GroupCatalogue::Verdict GroupCatalogue::Learn(size_t index, const BlockStored& e
   return group.source == Source::kAssumed ? Verdict::kIndexAssumed : Verdict::kIndex;
 }
 
-bool GroupCatalogue::LearnUnit(int64_t unit) {
+bool GroupRegistry::LearnUnit(int64_t unit) {
   if (unit_registered_ && unit != fixed_unit_) return false;
   if (!InRange(unit, kMaxBlockSize)) return false;
   for (const Group& group : groups_) {
@@ -180,7 +180,7 @@ bool GroupCatalogue::LearnUnit(int64_t unit) {
   return true;
 }
 
-void GroupCatalogue::NoteBlockSize(int64_t block_size) {
+void GroupRegistry::NoteBlockSize(int64_t block_size) {
   if (fixed_unit_ != 0 || (unit_ != 0 && block_size % unit_ == 0)) return;
   unit_ = std::gcd(unit_, block_size);
   UpdateAlignment();
@@ -189,7 +189,7 @@ void GroupCatalogue::NoteBlockSize(int64_t block_size) {
 // vLLM enables partial hits if some Mamba group has blocks larger than the hash unit (mode "align";
 // in mode "all" the unit is the block) and all other groups with larger blocks can be looked up in
 // units.
-bool GroupCatalogue::PartialHitsEnabled() const {
+bool GroupRegistry::PartialHitsEnabled() const {
   if (no_partial_hits_) return false;
   bool mamba = false;
   for (const Group& group : groups_) {
@@ -200,11 +200,11 @@ bool GroupCatalogue::PartialHitsEnabled() const {
   return mamba;
 }
 
-bool GroupCatalogue::assumes_partial_hits() const {
+bool GroupRegistry::assumes_partial_hits() const {
   return fixed_alignment_ == 0 && unit_ > 0 && !partial_hits_seen_ && PartialHitsEnabled();
 }
 
-bool GroupCatalogue::assumes_block_sizes() const {
+bool GroupRegistry::assumes_block_sizes() const {
   const auto is_larger = [this](const Group& group) {
     return group.known() && group.spec.block_size > unit_;
   };
@@ -228,11 +228,11 @@ bool GroupCatalogue::assumes_block_sizes() const {
          std::ranges::any_of(groups_, is_small_state);
 }
 
-int64_t GroupCatalogue::AlignmentByRule() const {
+int64_t GroupRegistry::AlignmentByRule() const {
   return unit_ == 0 || PartialHitsEnabled() ? unit_ : block_alignment();
 }
 
-int64_t GroupCatalogue::block_alignment() const {
+int64_t GroupRegistry::block_alignment() const {
   const int64_t unreachable = unit_ * kUnreachableUnits;
   int64_t alignment = unit_;
   for (const Group& group : groups_) {
@@ -247,11 +247,11 @@ int64_t GroupCatalogue::block_alignment() const {
 
 // Only Mamba counts: full attention stores the end of a prompt as a partial block whenever its
 // blocks have several units.
-void GroupCatalogue::NotePart(SpecKind kind) {
+void GroupRegistry::NotePart(SpecKind kind) {
   if (kind == SpecKind::kMamba && !std::exchange(partial_hits_seen_, true)) ++changes_;
 }
 
-void GroupCatalogue::UpdateAlignment() {
+void GroupRegistry::UpdateAlignment() {
   ++changes_;
   if (fixed_alignment_ == 0 || unit_ == 0) {
     alignment_ = AlignmentByRule();
@@ -260,24 +260,24 @@ void GroupCatalogue::UpdateAlignment() {
   }
 }
 
-bool GroupCatalogue::one_hash_per_block() const {
+bool GroupRegistry::one_hash_per_block() const {
   return std::ranges::all_of(groups_, [this](const Group& group) {
     return !group.known() ||
            (group.spec.kind != SpecKind::kMamba && group.spec.block_size == unit_);
   });
 }
 
-bool GroupCatalogue::has_full_kind() const {
+bool GroupRegistry::has_full_kind() const {
   return std::ranges::any_of(
       groups_, [](const Group& group) { return group.known() && IsFullKind(group.spec.kind); });
 }
 
-bool GroupCatalogue::assumes_kinds() const {
+bool GroupRegistry::assumes_kinds() const {
   return std::any_of(groups_.begin(), groups_.end(),
                      [](const Group& group) { return group.source == Source::kAssumed; });
 }
 
-std::vector<GroupSpec> GroupCatalogue::Specs() const {
+std::vector<GroupSpec> GroupRegistry::Specs() const {
   std::vector<GroupSpec> specs;
   specs.reserve(groups_.size());
   for (const Group& group : groups_) specs.push_back(group.spec);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/route/routing_desk.h"
+#include "router/service/route/request_router.h"
 
 #include <algorithm>
 #include <cmath>
@@ -163,7 +163,7 @@ Result<Feedback> ParseFeedback(std::string_view body) {
   return feedback;
 }
 
-RouteCandidate RoutingDesk::Weigh(const Query& query, QueryAnswer answer, int64_t now_ms) {
+RouteCandidate RequestRouter::Weigh(const Query& query, QueryAnswer answer, int64_t now_ms) {
   RouteCandidate weighed;
   weighed.answer = std::move(answer);
   const QueryAnswer& said = weighed.answer;
@@ -186,7 +186,7 @@ RouteCandidate RoutingDesk::Weigh(const Query& query, QueryAnswer answer, int64_
   return weighed;
 }
 
-size_t RoutingDesk::Choose(const Query& query, const std::vector<RouteCandidate>& candidates) {
+size_t RequestRouter::Choose(const Query& query, const std::vector<RouteCandidate>& candidates) {
   const auto best = std::min_element(candidates.begin(), candidates.end(), Cheaper);
   const double temperature = query.temperature.value_or(config_.temperature);
   const double scale = temperature * static_cast<double>(std::max<int64_t>(query.prompt_tokens, 1));
@@ -201,7 +201,7 @@ size_t RoutingDesk::Choose(const Query& query, const std::vector<RouteCandidate>
   return std::min(static_cast<size_t>(it - upto.begin()), candidates.size() - 1);
 }
 
-size_t RoutingDesk::NextInTurn(const std::vector<RouteCandidate>& candidates) {
+size_t RequestRouter::NextInTurn(const std::vector<RouteCandidate>& candidates) {
   std::vector<Candidate> eligible;
   for (const RouteCandidate& candidate : candidates) {
     if (candidate.eligible) eligible.push_back({.worker = candidate.answer.match.worker});
@@ -213,8 +213,8 @@ size_t RoutingDesk::NextInTurn(const std::vector<RouteCandidate>& candidates) {
   return static_cast<size_t>(it - candidates.begin());
 }
 
-Result<RouteDecision> RoutingDesk::Decide(const Query& asked, std::vector<QueryAnswer> answers,
-                                          int64_t now_ms) {
+Result<RouteDecision> RequestRouter::Decide(const Query& asked, std::vector<QueryAnswer> answers,
+                                            int64_t now_ms) {
   if (answers.empty()) return Status(StatusCode::kUnavailable, "there is no worker");
   Query query;  // without the prompt
   query.prompt_tokens = asked.prompt_tokens;
@@ -248,7 +248,7 @@ Result<RouteDecision> RoutingDesk::Decide(const Query& asked, std::vector<QueryA
   return decision;
 }
 
-void RoutingDesk::Book(const Query& query, const RouteDecision& decision, int64_t now_ms) {
+void RequestRouter::Book(const Query& query, const RouteDecision& decision, int64_t now_ms) {
   const RouteCandidate& chosen = decision.candidates[decision.chosen];
   const WorkerMatch& match = chosen.answer.match;
   const int64_t unit = chosen.answer.hash_block_size;
@@ -279,14 +279,14 @@ void RoutingDesk::Book(const Query& query, const RouteDecision& decision, int64_
   }
 }
 
-void RoutingDesk::BeginDecoding(Booking& booking) {
+void RequestRouter::BeginDecoding(Booking& booking) {
   if (std::exchange(booking.decoding, true)) return;
   WorkerLoad& load = loads_[booking.worker];
   load.active_prefill_tokens -= booking.prefill_tokens;
   load.decode_blocks += booking.decode_blocks;
 }
 
-void RoutingDesk::Release(const std::string& request_id) {
+void RequestRouter::Release(const std::string& request_id) {
   const auto it = bookings_.find(request_id);
   if (it == bookings_.end()) return;
   BeginDecoding(it->second);
@@ -294,7 +294,7 @@ void RoutingDesk::Release(const std::string& request_id) {
   bookings_.erase(it);
 }
 
-void RoutingDesk::Expire(int64_t now_ms) {
+void RequestRouter::Expire(int64_t now_ms) {
   while (!order_.empty() &&
          (order_.front().second <= now_ms || order_.size() > config_.bookings_max)) {
     const auto [id, expires_ms] = std::move(order_.front());
@@ -307,7 +307,7 @@ void RoutingDesk::Expire(int64_t now_ms) {
   }
 }
 
-Status RoutingDesk::Take(const Feedback& feedback) {
+Status RequestRouter::Take(const Feedback& feedback) {
   const MutexLock lock(mutex_);
   const auto it = bookings_.find(feedback.request_id);
   if (it == bookings_.end()) {
@@ -321,8 +321,8 @@ Status RoutingDesk::Take(const Feedback& feedback) {
   return Status();
 }
 
-Result<RoutingDesk::Admission> RoutingDesk::Admit(const std::string& request_id,
-                                                  int64_t reused_tokens) {
+Result<RequestRouter::Admission> RequestRouter::Admit(const std::string& request_id,
+                                                      int64_t reused_tokens) {
   const MutexLock lock(mutex_);
   const auto it = bookings_.find(request_id);
   if (it == bookings_.end()) {
@@ -343,35 +343,35 @@ Result<RoutingDesk::Admission> RoutingDesk::Admit(const std::string& request_id,
   return admission;
 }
 
-void RoutingDesk::SetQueue(WorkerId worker, int64_t queued_requests) {
+void RequestRouter::SetQueue(WorkerId worker, int64_t queued_requests) {
   const MutexLock lock(mutex_);
   loads_[worker].queued_requests = queued_requests;
 }
 
-void RoutingDesk::OnBatch(WorkerId worker, const EventBatch& batch) {
+void RequestRouter::OnBatch(WorkerId worker, const EventBatch& batch) {
   const MutexLock lock(mutex_);
   speculative_.Confirm(worker, batch);
 }
 
-void RoutingDesk::OnReset(WorkerId worker) {
+void RequestRouter::OnReset(WorkerId worker) {
   const MutexLock lock(mutex_);
   speculative_.Forget(worker);
 }
 
-void RoutingDesk::OnRemoved(WorkerId worker) {
+void RequestRouter::OnRemoved(WorkerId worker) {
   const MutexLock lock(mutex_);
   speculative_.Forget(worker);
   std::erase_if(bookings_, [worker](const auto& entry) { return entry.second.worker == worker; });
   loads_.erase(worker);
 }
 
-WorkerLoad RoutingDesk::load(WorkerId worker) const {
+WorkerLoad RequestRouter::load(WorkerId worker) const {
   const MutexLock lock(mutex_);
   const auto it = loads_.find(worker);
   return it == loads_.end() ? WorkerLoad() : it->second;
 }
 
-RoutingCounters RoutingDesk::counters() const {
+RoutingCounters RequestRouter::counters() const {
   const MutexLock lock(mutex_);
   RoutingCounters counters = counters_;
   counters.bookings = bookings_.size();

@@ -1,7 +1,7 @@
 // A source reports itself as degraded after an event that it could not decode, and promises no
 // blocks that may be gone.
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 
 #include <gtest/gtest.h>
 
@@ -28,9 +28,9 @@ using kvcast::testing::StoreFull;
 
 struct SourceTest : ::testing::Test {
   SourceTest() {
-    RouterSource config;
+    WorkerRegistration config;
     config.worker = Registered({Full()});
-    source = Source::Create(WorkerId(3), config, index).value();
+    source = WorkerIngest::Create(WorkerId(3), config, index).value();
   }
   void Send(const EventBatch& batch) {
     std::vector<uint8_t> payload;
@@ -41,7 +41,7 @@ struct SourceTest : ::testing::Test {
   SourceState State() const { return source->State(SourceState::kSynced); }
 
   PrefixIndex index;
-  std::unique_ptr<Source> source;
+  std::unique_ptr<WorkerIngest> source;
 };
 
 // [0.0, [["Event", ...]], nil], written by hand: none of our encoders writes this msgpack.
@@ -66,9 +66,9 @@ TEST_F(SourceTest, AppliesWhatItDecodes) {
 TEST_F(SourceTest, AWideHeaderOfAStoreShowsTheRelease) {
   GroupSpec group = Full();
   group.eagle = true;
-  RouterSource config;
+  WorkerRegistration config;
   config.worker = Registered({group, group});
-  source = Source::Create(WorkerId(4), config, index).value();
+  source = WorkerIngest::Create(WorkerId(4), config, index).value();
   const auto untold = [&] { return index.Match(Hashes(1, 4), 16, 64, {{WorkerId(4)}})[0].untold; };
   EventBatch batch = Batch(StoreFull(Hashes(1, 4), 0), StoreFull(Hashes(1, 4), 1));
   std::vector<uint8_t> payload;
@@ -132,22 +132,22 @@ TEST_F(SourceTest, FormOfTheHashesIsTakenFromTheStores) {
 
 // The source uses the hash scheme of the stores from the first store on.
 struct SourceSchemeTest : ::testing::Test {
-  void Create(const RouterSource& config) {
-    source = Source::Create(WorkerId(3), config, index).value();
+  void Create(const WorkerRegistration& config) {
+    source = WorkerIngest::Create(WorkerId(3), config, index).value();
   }
   void Send(const EventBatch& batch) {
     std::vector<uint8_t> payload;
     ASSERT_TRUE(EncodeBatch(batch, kDefaultDialect, payload).ok());
     source->OnBatch(payload);
   }
-  static RouterSource Unregistered() {
-    RouterSource config;
+  static WorkerRegistration Unregistered() {
+    WorkerRegistration config;
     config.worker = Registered({});
     return config;
   }
 
   PrefixIndex index;
-  std::unique_ptr<Source> source;
+  std::unique_ptr<WorkerIngest> source;
 };
 
 TEST_F(SourceSchemeTest, IsLearnedAndTheHashUnitWithIt) {
@@ -167,7 +167,7 @@ TEST_F(SourceSchemeTest, IsLearnedAndTheHashUnitWithIt) {
 TEST_F(SourceSchemeTest, CandidatesOfTheRegistrationAreTried) {
   const EngineScheme named{.seed = "ours"};
   const EngineScheme raw{.seed = "nobody knows"};
-  RouterSource config = Unregistered();
+  WorkerRegistration config = Unregistered();
   config.candidate_seeds = {"ours"};
   const auto none_hash = HasherOf(raw).none_hash();
   config.candidate_none_hashes = {{none_hash.bytes().begin(), none_hash.bytes().end()}};
@@ -200,7 +200,7 @@ TEST_F(SourceSchemeTest, SilentChangeOfTheUnitIsLearnedToo) {
 }
 
 TEST_F(SourceSchemeTest, RegisteredUnitIsNotOverruled) {
-  RouterSource config;
+  WorkerRegistration config;
   config.worker = Registered({Full(32)}, 16);
   Create(config);
   Send(Batch(RootStore({.unit = 32}, 1)));
@@ -210,11 +210,11 @@ TEST_F(SourceSchemeTest, RegisteredUnitIsNotOverruled) {
 
 TEST(SourceCreate, RefusesWhatCannotBeFollowed) {
   PrefixIndex index;
-  RouterSource unnamed;
-  EXPECT_FALSE(Source::Create(WorkerId(1), unnamed, index).ok());
-  RouterSource bad_groups;
+  WorkerRegistration unnamed;
+  EXPECT_FALSE(WorkerIngest::Create(WorkerId(1), unnamed, index).ok());
+  WorkerRegistration bad_groups;
   bad_groups.worker = Registered({Full(0)});
-  const auto refused = Source::Create(WorkerId(1), bad_groups, index);
+  const auto refused = WorkerIngest::Create(WorkerId(1), bad_groups, index);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().message(), "worker: groups[0].block_size: out of range");
 }

@@ -1,5 +1,5 @@
-// SharedOne: one object that all callers share. The object exists while at least one caller holds
-// it.
+// WeakSingleton: one object that all callers share. The object exists while at least one caller
+// holds it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@ namespace kvcast {
 
 // Thread-safe.
 template <typename T>
-class SharedOne {
+class WeakSingleton {
  public:
   // Returns the shared object if there is one and `is_usable(object)` is true; otherwise creates a
   // new one by `create()`.

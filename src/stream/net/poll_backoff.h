@@ -1,4 +1,4 @@
-// NapPlan: the time that a polling thread rests before it polls again.
+// PollBackoff: the time that a polling thread rests before it polls again.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +10,7 @@ namespace kvcast::stream {
 
 // A producer of work pays nothing for polling, but it pays for a wake-up. Naps grow while no work
 // is found. Then the thread sleeps until it is woken, so a silent process costs nothing either.
-class NapPlan {
+class PollBackoff {
  public:
   static constexpr std::chrono::microseconds kShortest{100};
   static constexpr std::chrono::microseconds kLongest{500};  // maximum time that work waits

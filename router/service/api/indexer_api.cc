@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/api/field_api.h"
+#include "router/service/api/indexer_api.h"
 
 #include <algorithm>
 #include <map>
@@ -59,10 +59,10 @@ std::string Unknown(const std::string& name) {
   return "unknown member: " + name.substr(0, kMaxTextBytes);
 }
 
-Result<RouterSource> ParseRegistration(std::string_view body) {
+Result<WorkerRegistration> ParseRegistration(std::string_view body) {
   const Result<Json> json = ParseObject(body, kFieldDepth);
   if (!json.ok()) return json.status();
-  RouterSource source;
+  WorkerRegistration source;
   Selection selection;
   for (const auto& [name, value] : json->items()) {
     bool taken = false;
@@ -186,7 +186,7 @@ Json ListenerJson(const ServiceCore& core, const FleetWorker& worker) {
 HttpReply AnswerWorkers(const ServiceCore& core, const HttpRequest& request) {
   std::map<std::tuple<std::string, std::string, std::string>, Json> instances;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
-    const RouterSource& config = worker->config;
+    const WorkerRegistration& config = worker->config;
     if (!IsWanted(request, config)) continue;
     Json& entry = instances[{config.model, config.routing_group, InstanceOf(config)}];
     Json listener = ListenerJson(core, *worker);
@@ -220,7 +220,7 @@ HttpReply Unregister(ServiceCore& core, const HttpRequest& request) {
   if (!selection.ok()) return ErrorReply(selection.status());
   int removed = 0;
   for (const FleetView view = core.fleet->view(); const auto& worker : view->workers) {
-    const RouterSource& config = worker->config;
+    const WorkerRegistration& config = worker->config;
     if (InstanceOf(config) != selection->instance || config.model != selection->model ||
         config.routing_group != selection->routing_group ||
         (selection->rank && *selection->rank != config.data_parallel_rank)) {

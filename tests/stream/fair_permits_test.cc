@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "src/stream/follow/turns.h"
+#include "src/stream/follow/fair_permits.h"
 
 #include <gtest/gtest.h>
 
 namespace kvcast::stream {
 namespace {
 
-TEST(Turns, AreGivenInTheOrderOfAsking) {
-  Turns turns(2);
+TEST(FairPermits, AreGivenInTheOrderOfAsking) {
+  FairPermits turns(2);
   const int who[5] = {};
   EXPECT_TRUE(turns.Take(&who[0]));
   EXPECT_TRUE(turns.Take(&who[1]));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/ingest/source.h"
+#include "router/service/ingest/worker_ingest.h"
 
 #include <algorithm>
 #include <limits>
@@ -26,7 +26,7 @@ void AddCounts(const DecodeCounts& from, DecodeCounts& to) {
   for (size_t i = 0; i < kRejectReasons; ++i) to.rejected[i] += from.rejected[i];
 }
 
-SchemeDetectorConfig DetectorConfig(const RouterSource& source) {
+SchemeDetectorConfig DetectorConfig(const WorkerRegistration& source) {
   SchemeDetectorConfig config;
   config.algorithm = source.algorithm;
   config.seed = source.hash_seed;
@@ -39,7 +39,7 @@ SchemeDetectorConfig DetectorConfig(const RouterSource& source) {
   return config;
 }
 
-Result<HashScheme> AssumedScheme(const RouterSource& source) {
+Result<HashScheme> AssumedScheme(const WorkerRegistration& source) {
   const HashAlgorithm algorithm = source.algorithm.value_or(HashAlgorithm::kSha256);
   const auto hasher = source.none_hash.empty()
                           ? BlockHasher::FromSeed(
@@ -51,7 +51,7 @@ Result<HashScheme> AssumedScheme(const RouterSource& source) {
 }
 
 // The lookup of TensorRT-LLM differs from that of vLLM.
-std::string_view RuleDoubtOf(const RouterSource& source) {
+std::string_view RuleDoubtOf(const WorkerRegistration& source) {
   if (source.format != EventFormat::kTrtllm) return {};
   if (source.trtllm.window_sizes.size() > 1) {
     return "rule: how TensorRT-LLM joins the hits of several windows is not known";
@@ -64,8 +64,8 @@ std::string_view RuleDoubtOf(const RouterSource& source) {
 
 }  // namespace
 
-Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source) {
-  std::vector<RouterSource> ranks;
+Result<std::vector<WorkerRegistration>> ExpandRanks(const WorkerRegistration& source) {
+  std::vector<WorkerRegistration> ranks;
   if (source.data_parallel_size == 1) {
     ranks.push_back(source);
     return ranks;
@@ -76,7 +76,7 @@ Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source) {
                   source.worker.name + ": data_parallel_rank is too large");
   }
   for (int64_t rank = first; rank < first + source.data_parallel_size; ++rank) {
-    RouterSource& each = ranks.emplace_back(source);
+    WorkerRegistration& each = ranks.emplace_back(source);
     each.worker.name += "-dp" + std::to_string(rank);
     if (each.instance.empty()) each.instance = source.worker.name;
     each.data_parallel_rank = rank;
@@ -94,8 +94,9 @@ Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source) {
   return ranks;
 }
 
-Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& config,
-                                               PrefixIndex& index) {
+Result<std::unique_ptr<WorkerIngest>> WorkerIngest::Create(WorkerId id,
+                                                           const WorkerRegistration& config,
+                                                           PrefixIndex& index) {
   if (config.worker.name.empty()) {
     return Status(StatusCode::kInvalidArgument, "source: the name is empty");
   }
@@ -120,13 +121,13 @@ Result<std::unique_ptr<Source>> Source::Create(WorkerId id, const RouterSource& 
   if (Status status = index.AddWorker(id, worker); !status.ok()) {
     return Status(status.code(), config.worker.name + ": " + status.message());
   }
-  std::unique_ptr<Source> source(
-      new Source(id, config, index, std::move(detector).value(), std::move(assumed).value()));
+  std::unique_ptr<WorkerIngest> source(
+      new WorkerIngest(id, config, index, std::move(detector).value(), std::move(assumed).value()));
   source->trtllm_ = std::move(trtllm);
   return source;
 }
 
-Source::Config Source::ConfigOf(const RouterSource& source, HashScheme assumed) {
+WorkerIngest::Config WorkerIngest::ConfigOf(const WorkerRegistration& source, HashScheme assumed) {
   Config config{.name = source.worker.name,
                 .model = source.model,
                 .gpu_blocks = source.gpu_blocks,
@@ -141,8 +142,8 @@ Source::Config Source::ConfigOf(const RouterSource& source, HashScheme assumed) 
   return config;
 }
 
-Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
-               HashScheme assumed)
+WorkerIngest::WorkerIngest(WorkerId id, const WorkerRegistration& config, PrefixIndex& index,
+                           SchemeDetector detector, HashScheme assumed)
     : id_(id),
       config_(ConfigOf(config, std::move(assumed))),
       index_(index),
@@ -155,13 +156,13 @@ Source::Source(WorkerId id, const RouterSource& config, PrefixIndex& index, Sche
 }
 
 // False: the payload is not a batch.
-bool Source::Decode(std::span<const uint8_t> payload, DecodeCounts& counts) {
+bool WorkerIngest::Decode(std::span<const uint8_t> payload, DecodeCounts& counts) {
   if (mooncake_) return DecodeMooncake(payload, counts);
   if (trtllm_) return DecodeTrtllm(payload, counts);
   return DecodeBatch(payload, WireLimits(), {.merge_removes = true}, batch_, counts).ok();
 }
 
-bool Source::DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts) {
+bool WorkerIngest::DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts) {
   const uint64_t bad = mooncake_->counters().bad_events;
   Result<EventBatch> batch = mooncake_->Decode(payload);
   const MooncakeCounters now = mooncake_->counters();
@@ -179,7 +180,7 @@ bool Source::DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& coun
   return true;
 }
 
-bool Source::DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts) {
+bool WorkerIngest::DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts) {
   const TrtllmCounters before = trtllm_->counters();
   Result<EventBatch> batch =
       trtllm_->Decode({reinterpret_cast<const char*>(payload.data()), payload.size()});
@@ -199,7 +200,7 @@ bool Source::DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts
 
 // Drops the events of other ranks. False: the batch has events but names no rank, so it may belong
 // to this rank.
-bool Source::LeaveOtherRanks() {
+bool WorkerIngest::LeaveOtherRanks() {
   if (!config_.rank || batch_.data_parallel_rank == config_.rank) return true;
   const bool untagged = !batch_.data_parallel_rank && !batch_.events.empty();
   batch_.events.clear();
@@ -208,7 +209,7 @@ bool Source::LeaveOtherRanks() {
   return !untagged;
 }
 
-BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
+BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   DecodeCounts counts;
   const bool decoded = Decode(payload, counts);
   const bool tagged = !decoded || LeaveOtherRanks();
@@ -255,22 +256,22 @@ BatchResult Source::OnBatch(std::span<const uint8_t> payload, Seq seq) {
 }
 
 // The index keeps the learned rules until the worker is restarted.
-void Source::NoteWideStores(const DecodeCounts& counts) {
+void WorkerIngest::NoteWideStores(const DecodeCounts& counts) {
   if (counts.wide_stores == 0 || std::exchange(is_wide_, true)) return;
   index_.LearnRules(id_, EngineRules::kV033);
 }
 
-void Source::NoteIndexCounters(const IndexCounters& now) {
+void WorkerIngest::NoteIndexCounters(const IndexCounters& now) {
   MutexLock lock(mutex_);
   index_counters_ = now;
 }
 
-IndexCounters Source::index_counters() const {
+IndexCounters WorkerIngest::index_counters() const {
   MutexLock lock(mutex_);
   return index_counters_;
 }
 
-void Source::NameFound() {
+void WorkerIngest::NameFound() {
   const std::vector<FoundNames> found = found_names_.Take();
   if (found.empty() || verdict().state != SchemeState::kMatched) return;
   const HashScheme now = scheme();
@@ -283,7 +284,7 @@ void Source::NameFound() {
 }
 
 // True: the batch, or the state after it, shows that no block is missing from the index.
-bool Source::IsComplete(const IndexCounters& now) const {
+bool WorkerIngest::IsComplete(const IndexCounters& now) const {
   const auto gpu_blocks = static_cast<uint64_t>(config_.gpu_blocks);
   if (config_.gpu_blocks > 0 && now.whole_gpu_blocks >= gpu_blocks) return true;
   const bool cleared = std::ranges::any_of(batch_.events, [](const Event& event) {
@@ -299,18 +300,18 @@ bool Source::IsComplete(const IndexCounters& now) const {
   });
 }
 
-bool Source::NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable) {
+bool WorkerIngest::NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable) {
   MutexLock lock(mutex_);
   if (comparable) feedback_.Compare(cached_tokens - promised_tokens);
   return feedback_.Note(promised_tokens, cached_tokens);
 }
 
-std::optional<int64_t> Source::reuse_contradiction() const {
+std::optional<int64_t> WorkerIngest::reuse_contradiction() const {
   MutexLock lock(mutex_);
   return feedback_.contradiction();
 }
 
-bool Source::CommitSnapshot(const PublisherStatus& status) {
+bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
   // A snapshot contains the blocks of all ranks.
   if (config_.rank) {
     replica_.DropSnapshot();
@@ -319,7 +320,7 @@ bool Source::CommitSnapshot(const PublisherStatus& status) {
   if (!replica_.CommitSnapshot(status)) return false;
   inexact_ = false;
   began_ = true;
-  BlockTally held;
+  BlockCounts held;
   index_.ForEachResidency(id_, [&held](Tier tier, uint8_t group, const BlockHash&,
                                        uint32_t copies) { held.Hold(tier, group, copies); });
   NoteIndexCounters(index_.counters(id_));
@@ -328,7 +329,7 @@ bool Source::CommitSnapshot(const PublisherStatus& status) {
   return true;
 }
 
-void Source::OnReset(ResetReason reason) {
+void WorkerIngest::OnReset(ResetReason reason) {
   {
     MutexLock lock(mutex_);
     ++(reason == ResetReason::kRestart ? counters_.restarts : counters_.losses);
@@ -350,7 +351,7 @@ void Source::OnReset(ResetReason reason) {
   NoteIndexCounters(index_.counters(id_));
 }
 
-void Source::NoteHashForm() {
+void WorkerIngest::NoteHashForm() {
   for (const Event& event : batch_.events) {
     const auto* stored = std::get_if<BlockStored>(&event);
     if (stored == nullptr || stored->block_hashes.empty()) continue;
@@ -361,7 +362,7 @@ void Source::NoteHashForm() {
 
 // Must be called before the batch is applied: its blocks may be the first blocks whose size is not
 // the hash block size.
-void Source::NoteScheme() {
+void WorkerIngest::NoteScheme() {
   const SchemeVerdict& now = detector_.verdict();
   bool changed;
   {
@@ -373,7 +374,7 @@ void Source::NoteScheme() {
   if (changed && now.scheme) LearnUnit(now.scheme->hash_block_size);
 }
 
-void Source::LearnUnit(int64_t unit) {
+void WorkerIngest::LearnUnit(int64_t unit) {
   if (index_.LearnHashBlockSize(id_, unit).ok()) return;
   // If the new unit does not divide the size of known blocks, these blocks belong to an earlier
   // engine.
@@ -384,7 +385,7 @@ void Source::LearnUnit(int64_t unit) {
   (void)index_.LearnHashBlockSize(id_, unit);
 }
 
-HashScheme Source::scheme() const {
+HashScheme WorkerIngest::scheme() const {
   MutexLock lock(mutex_);
   HashScheme scheme = config_.assumed;
   if (verdict_.scheme && !verdict_.scheme->none_hash.empty()) {
@@ -395,7 +396,7 @@ HashScheme Source::scheme() const {
   return scheme;
 }
 
-std::string_view Source::rule_doubt() const {
+std::string_view WorkerIngest::rule_doubt() const {
   if (has_components_) {
     return "components: the events say which components of a block are held, and only whole blocks "
            "are indexed";
@@ -403,39 +404,39 @@ std::string_view Source::rule_doubt() const {
   return config_.rule_doubt;
 }
 
-std::string Source::lora_path(const std::string& name) const {
+std::string WorkerIngest::lora_path(const std::string& name) const {
   const auto it = config_.lora_paths.find(name);
   return it == config_.lora_paths.end() ? std::string() : it->second;
 }
 
-SchemeVerdict Source::verdict() const {
+SchemeVerdict WorkerIngest::verdict() const {
   MutexLock lock(mutex_);
   return verdict_;
 }
 
-SchemeCounters Source::scheme_counters() const {
+SchemeCounters WorkerIngest::scheme_counters() const {
   MutexLock lock(mutex_);
   return scheme_counters_;
 }
 
-SourceCounters Source::counters() const {
+SourceCounters WorkerIngest::counters() const {
   MutexLock lock(mutex_);
   SourceCounters counters = counters_;
   counters.dropped_names = found_names_.dropped();
   return counters;
 }
 
-std::vector<GroupTally> Source::group_tallies() const {
+std::vector<GroupTally> WorkerIngest::group_tallies() const {
   MutexLock lock(mutex_);
   return tally_.groups();
 }
 
-std::optional<double> Source::last_batch_ts() const {
+std::optional<double> WorkerIngest::last_batch_ts() const {
   MutexLock lock(mutex_);
   return last_batch_ts_;
 }
 
-SourceState Source::State(SourceState stream) const {
+SourceState WorkerIngest::State(SourceState stream) const {
   return stream == SourceState::kSynced && inexact_ ? SourceState::kSuspect : stream;
 }
 

@@ -1,6 +1,6 @@
-// WatchedMutex: a mutex that reports whether a thread waits for it. A thread that takes the mutex
-// repeatedly can then let other threads take it. std::mutex is not fair: its last owner usually
-// gets it back.
+// WaiterCountingMutex: a mutex that reports whether a thread waits for it. A thread that takes the
+// mutex repeatedly can then let other threads take it. std::mutex is not fair: its last owner
+// usually gets it back.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace kvcast {
 
-class KV_CAPABILITY("mutex") WatchedMutex {
+class KV_CAPABILITY("mutex") WaiterCountingMutex {
  public:
   void lock() KV_ACQUIRE() {
     waiting_.fetch_add(1, std::memory_order_relaxed);
@@ -31,6 +31,6 @@ class KV_CAPABILITY("mutex") WatchedMutex {
   std::atomic<uint64_t> taken_{0};  // written by the owner of the mutex
 };
 
-using WatchedLock = ScopedLock<WatchedMutex>;
+using WaiterCountingLock = ScopedLock<WaiterCountingMutex>;
 
 }  // namespace kvcast

@@ -1,4 +1,4 @@
-// BlockTally: counts the blocks of each group in each tier, from a worker's events.
+// BlockCounts: counts the blocks of each group in each tier, from a worker's events.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -25,14 +25,14 @@ struct GroupTally {
 // The counts of one worker. Thread-compatible. They cover only the announced blocks: blocks stored
 // before the router joined are missing. They are for display; only the index decides which blocks
 // can be reused.
-class BlockTally {
+class BlockCounts {
  public:
   // `left_out`: positions of events that were not applied, ascending.
   void Apply(const EventBatch& batch, std::span<const size_t> left_out);
   // Adds the copies of one block that a snapshot contains.
   void Hold(Tier tier, uint8_t group, uint32_t copies);
   // Takes the held blocks from `other`, and keeps the totals of stored and removed blocks.
-  void Replace(const BlockTally& other);
+  void Replace(const BlockCounts& other);
   // Sets the held blocks to 0, because they may be gone.
   void Clear();
   // By group_idx.

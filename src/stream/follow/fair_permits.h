@@ -1,4 +1,4 @@
-// Turns: a limited number of places, given to callers in the order of their requests.
+// FairPermits: a limited number of places, given to callers in the order of their requests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -9,13 +9,13 @@
 
 namespace kvcast::stream {
 
-class Turns {
+class FairPermits {
  public:
   // Identifies a caller: any address. The address is not dereferenced.
   using Who = const void*;
 
   // REQUIRES: places > 0.
-  explicit Turns(size_t places) : places_(places) {}
+  explicit FairPermits(size_t places) : places_(places) {}
 
   // REQUIRES: the caller has no place and does not wait. False: the caller waits until Has returns
   // true.

@@ -1,4 +1,4 @@
-// RoutingDesk: turns the index's answers for a prompt into a routing decision, books the load of
+// RequestRouter: turns the index's answers for a prompt into a routing decision, books the load of
 // each routed request, and remembers the blocks that the request will store ("expected" blocks).
 //
 // A decision computes a cost for each worker, in tokens to compute, from this table
@@ -19,10 +19,10 @@
 // If the load rates of a worker are known (load_rates.h), they replace load_token and
 // load_storage_token.
 //
-// The desk chooses the worker with the lowest cost. With a temperature T > 0, it draws each worker
-// with a probability proportional to exp(-(cost - least) / (T * prompt tokens)). A connecting
-// worker is chosen only if there is no other. The tokens that a worker holds count by the weight of
-// its source's state (kvcast/subscriber.h).
+// The request_router chooses the worker with the lowest cost. With a temperature T > 0, it draws
+// each worker with a probability proportional to exp(-(cost - least) / (T * prompt tokens)). A
+// connecting worker is chosen only if there is no other. The tokens that a worker holds count by
+// the weight of its source's state (kvcast/subscriber.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -117,7 +117,7 @@ struct Feedback {
   // kAdmitted: the sequence number of the worker's next batch at the time of its prefix lookup.
   // nullopt: not reported.
   std::optional<uint64_t> next_seq;
-  bool comparable = true;  // see Source::NoteReuse
+  bool comparable = true;  // see WorkerIngest::NoteReuse
 };
 // One of
 //   {"request_id", "event": "admitted", "reused_tokens"[, "next_seq"]}
@@ -127,10 +127,10 @@ struct Feedback {
 Result<Feedback> ParseFeedback(std::string_view body);
 
 // Thread-safe.
-class RoutingDesk {
+class RequestRouter {
  public:
   // `random` returns evenly distributed numbers from [0, 1).
-  RoutingDesk(const RoutingConfig& config, std::function<double()> random)
+  RequestRouter(const RoutingConfig& config, std::function<double()> random)
       : config_(config), random_(std::move(random)), speculative_(config.speculative) {}
 
   RoutingPolicy policy() const { return config_.policy; }
@@ -164,7 +164,7 @@ class RoutingDesk {
     std::string name;
     int64_t predicted_tokens = 0;
     uint64_t next_seq = 0;
-    bool comparable = false;  // see Source::NoteReuse
+    bool comparable = false;  // see WorkerIngest::NoteReuse
     std::optional<int64_t> limiting_group;
     int64_t prefill_tokens = 0;
     int64_t decode_blocks = 0;

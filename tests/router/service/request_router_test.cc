@@ -1,7 +1,7 @@
-// The routing desk chooses the cheapest worker by the table of weights, and books load and expected
-// prefixes.
+// The routing request_router chooses the cheapest worker by the table of weights, and books load
+// and expected prefixes.
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/route/routing_desk.h"
+#include "router/service/route/request_router.h"
 
 #include <gtest/gtest.h>
 
@@ -47,8 +47,8 @@ Feedback Said(Feedback::Event event, const std::string& id, int64_t reused = 0) 
   return {.event = event, .request_id = id, .reused_tokens = reused};
 }
 
-struct RoutingDeskTest : ::testing::Test {
-  static RouteDecision Decide(RoutingDesk& at, std::vector<QueryAnswer> answers,
+struct RequestRouterTest : ::testing::Test {
+  static RouteDecision Decide(RequestRouter& at, std::vector<QueryAnswer> answers,
                               const Query& query = Prompt(), int64_t now_ms = 0) {
     auto decision = at.Decide(query, std::move(answers), now_ms);
     EXPECT_TRUE(decision.ok()) << decision.status().ToString();
@@ -60,29 +60,29 @@ struct RoutingDeskTest : ::testing::Test {
 
   RoutingConfig config;
   double drawn = 0;
-  RoutingDesk desk{config, [this] { return drawn; }};
+  RequestRouter request_router{config, [this] { return drawn; }};
 };
 
-TEST_F(RoutingDeskTest, CostsAreThoseOfTheTable) {
+TEST_F(RequestRouterTest, CostsAreThoseOfTheTable) {
   QueryAnswer answer = Worker(1, 400, 600);
   answer.match.per_group_tokens = {900, 400};
-  desk.SetQueue(WorkerId(1), 7);
-  const RouteDecision decision = Decide(desk, {answer});
+  request_router.SetQueue(WorkerId(1), 7);
+  const RouteDecision decision = Decide(request_router, {answer});
   // 400 tokens computed, 200 loaded at a tenth of the cost, 300 more held by one group.
   EXPECT_DOUBLE_EQ(decision.candidates[0].cost, 400 + 0.1 * 200 - 0.9 * 300);
   config.weights.queued_request = 10;
-  RoutingDesk other(config, [] { return 0.0; });
+  RequestRouter other(config, [] { return 0.0; });
   other.SetQueue(WorkerId(1), 7);
   EXPECT_DOUBLE_EQ(Decide(other, {answer}).candidates[0].cost, 400 + 20 - 270 + 70);
 }
 
-TEST_F(RoutingDeskTest, LoadOutweighsASmallHit) {
+TEST_F(RequestRouterTest, LoadOutweighsASmallHit) {
   const std::vector<QueryAnswer> answers = {Worker(0, 160), Worker(1, 0)};
   Query booked = Prompt("first");
-  EXPECT_EQ(Chosen(Decide(desk, answers, booked)), "w0");
-  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 840);
+  EXPECT_EQ(Chosen(Decide(request_router, answers, booked)), "w0");
+  EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 840);
   config.speculative.lifetime_ms = 0;
-  RoutingDesk plain(config, [] { return 0.0; });
+  RequestRouter plain(config, [] { return 0.0; });
   EXPECT_EQ(Chosen(Decide(plain, answers)), "w0");
   const RouteDecision second = Decide(plain, answers);
   EXPECT_EQ(Chosen(second), "w1");
@@ -90,63 +90,64 @@ TEST_F(RoutingDeskTest, LoadOutweighsASmallHit) {
             "0 of 1000 tokens reusable; cost 1000, the lowest; next is w0 with 1680");
 }
 
-TEST_F(RoutingDeskTest, SiblingsFollowTheFirstOfTheBurst) {
+TEST_F(RequestRouterTest, SiblingsFollowTheFirstOfTheBurst) {
   const std::vector<QueryAnswer> answers = {Worker(0, 0), Worker(1, 0), Worker(2, 0)};
-  EXPECT_EQ(Chosen(Decide(desk, answers)), "w0");
-  const RouteDecision second = Decide(desk, answers, Prompt(), 10);
+  EXPECT_EQ(Chosen(Decide(request_router, answers)), "w0");
+  const RouteDecision second = Decide(request_router, answers, Prompt(), 10);
   EXPECT_EQ(Chosen(second), "w0") << "elsewhere the prefix would be computed twice";
   const RouteCandidate& first = second.candidates[0];
   EXPECT_EQ(first.speculative_tokens, 62 * 16);
   // Its own 8 tokens, plus the 1000 that wait, minus half of the 992 that both requests wait for.
   EXPECT_DOUBLE_EQ(first.cost, 8 + 1000 - 0.5 * 992);
-  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 1008);
+  EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 1008);
   // Another prompt at the same time goes to the other worker.
   QueryAnswer other = Worker(0, 0);
   other.chain = std::make_shared<const std::vector<BlockHash>>(Hashes(500, 62));
-  EXPECT_EQ(Chosen(Decide(desk, {other, Worker(1, 0)}, Prompt(), 20)), "w1");
+  EXPECT_EQ(Chosen(Decide(request_router, {other, Worker(1, 0)}, Prompt(), 20)), "w1");
 }
 
-TEST_F(RoutingDeskTest, WhatIsExpectedEndsWithEventsResetsAndTime) {
+TEST_F(RequestRouterTest, WhatIsExpectedEndsWithEventsResetsAndTime) {
   const std::vector<QueryAnswer> answers = {Worker(0, 0)};
   const auto expected = [&](int64_t now_ms) {
     Query query = Prompt();
     query.book = false;
-    return Decide(desk, answers, query, now_ms).candidates[0].speculative_tokens;
+    return Decide(request_router, answers, query, now_ms).candidates[0].speculative_tokens;
   };
-  Decide(desk, answers);
+  Decide(request_router, answers);
   EXPECT_EQ(expected(1), 992);
-  desk.OnBatch(WorkerId(0), Batch(StoreFull(Hashes(1, 62), 0)));
+  request_router.OnBatch(WorkerId(0), Batch(StoreFull(Hashes(1, 62), 0)));
   EXPECT_EQ(expected(2), 0) << "from here on the index speaks";
-  Decide(desk, answers, Prompt(), 3);
-  desk.OnReset(WorkerId(0));
+  Decide(request_router, answers, Prompt(), 3);
+  request_router.OnReset(WorkerId(0));
   EXPECT_EQ(expected(4), 0);
-  Decide(desk, answers, Prompt(), 5);
+  Decide(request_router, answers, Prompt(), 5);
   EXPECT_EQ(expected(2004), 992);
   EXPECT_EQ(expected(2005), 0);
 }
 
-TEST_F(RoutingDeskTest, OnePromptTakesABoundedShareOfWhatIsExpected) {
+TEST_F(RequestRouterTest, OnePromptTakesABoundedShareOfWhatIsExpected) {
   QueryAnswer answer = Worker(0, 0);
   answer.chain = std::make_shared<const std::vector<BlockHash>>(Hashes(1, 10000));
   Query query;
   query.prompt_tokens = 160001;
-  Decide(desk, {answer}, query);
-  EXPECT_LE(desk.counters().speculative_hashes, 64u);
+  Decide(request_router, {answer}, query);
+  EXPECT_LE(request_router.counters().speculative_hashes, 64u);
   query.book = false;
-  EXPECT_EQ(Decide(desk, {answer}, query).candidates[0].speculative_tokens, 160000);
+  EXPECT_EQ(Decide(request_router, {answer}, query).candidates[0].speculative_tokens, 160000);
 }
 
-TEST_F(RoutingDeskTest, BookingsFollowTheFeedback) {
-  Decide(desk, {Worker(0, 160)}, Prompt("r"));
-  EXPECT_TRUE(desk.Admit("r", 100).ok());
-  EXPECT_TRUE(desk.Admit("r", 100).ok()) << "again, after a retry";
-  EXPECT_TRUE(desk.Take(Said(Feedback::Event::kFirstToken, "r")).ok());
-  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 0);
-  EXPECT_EQ(desk.load(WorkerId(0)).decode_blocks, 63);
-  EXPECT_TRUE(desk.Take(Said(Feedback::Event::kFinished, "r")).ok());
-  EXPECT_EQ(desk.load(WorkerId(0)).decode_blocks, 0);
-  EXPECT_EQ(desk.Take(Said(Feedback::Event::kFinished, "r")).code(), StatusCode::kNotFound);
-  const RoutingCounters counters = desk.counters();
+TEST_F(RequestRouterTest, BookingsFollowTheFeedback) {
+  Decide(request_router, {Worker(0, 160)}, Prompt("r"));
+  EXPECT_TRUE(request_router.Admit("r", 100).ok());
+  EXPECT_TRUE(request_router.Admit("r", 100).ok()) << "again, after a retry";
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFirstToken, "r")).ok());
+  EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
+  EXPECT_EQ(request_router.load(WorkerId(0)).decode_blocks, 63);
+  EXPECT_TRUE(request_router.Take(Said(Feedback::Event::kFinished, "r")).ok());
+  EXPECT_EQ(request_router.load(WorkerId(0)).decode_blocks, 0);
+  EXPECT_EQ(request_router.Take(Said(Feedback::Event::kFinished, "r")).code(),
+            StatusCode::kNotFound);
+  const RoutingCounters counters = request_router.counters();
   EXPECT_EQ(counters.compared, 1u);
   EXPECT_EQ(counters.equal, 0u);
   EXPECT_EQ(counters.over_tokens, 60u);
@@ -155,29 +156,29 @@ TEST_F(RoutingDeskTest, BookingsFollowTheFeedback) {
 
 // An admission states whether the request's answer and its reuse are comparable, and at which
 // sequence number the answer was given.
-TEST_F(RoutingDeskTest, AnAdmissionSaysWhetherTheAnswerWasExactAndWhen) {
+TEST_F(RequestRouterTest, AnAdmissionSaysWhetherTheAnswerWasExactAndWhen) {
   QueryAnswer exact = Worker(0, 480);
   exact.exact = true;
   exact.next_seq = 7;
-  Decide(desk, {exact}, Prompt("exact"));
-  const auto admission = desk.Admit("exact", 464);
+  Decide(request_router, {exact}, Prompt("exact"));
+  const auto admission = request_router.Admit("exact", 464);
   ASSERT_TRUE(admission.ok());
   EXPECT_TRUE(admission->comparable);
   EXPECT_EQ(admission->next_seq, 7u);
-  EXPECT_FALSE(desk.Admit("exact", 464)->comparable) << "once";
+  EXPECT_FALSE(request_router.Admit("exact", 464)->comparable) << "once";
   QueryAnswer guess = exact;
   guess.exact = false;
-  Decide(desk, {guess}, Prompt("guess"));
-  EXPECT_FALSE(desk.Admit("guess", 464)->comparable);
+  Decide(request_router, {guess}, Prompt("guess"));
+  EXPECT_FALSE(request_router.Admit("guess", 464)->comparable);
   guess.reuse_contradicts = true;
-  Decide(desk, {guess}, Prompt("contradicted"));
-  EXPECT_TRUE(desk.Admit("contradicted", 464)->comparable);
+  Decide(request_router, {guess}, Prompt("contradicted"));
+  EXPECT_TRUE(request_router.Admit("contradicted", 464)->comparable);
 }
 
-TEST_F(RoutingDeskTest, BookingsEndByThemselves) {
+TEST_F(RequestRouterTest, BookingsEndByThemselves) {
   config.bookings_max = 2;
   config.booking_lifetime_ms = 100;
-  RoutingDesk small(config, [] { return 0.0; });
+  RequestRouter small(config, [] { return 0.0; });
   for (const char* id : {"a", "b", "c", "d"}) Decide(small, {Worker(0, 0)}, Prompt(id), 0);
   EXPECT_LE(small.counters().bookings, 3u);
   Query query = Prompt();
@@ -188,36 +189,38 @@ TEST_F(RoutingDeskTest, BookingsEndByThemselves) {
   EXPECT_EQ(small.counters().expired_bookings, 4u);
 }
 
-TEST_F(RoutingDeskTest, TheSameRequestTwiceIsBookedOnce) {
-  Decide(desk, {Worker(0, 0)}, Prompt("r"), 0);
-  Decide(desk, {Worker(1, 0)}, Prompt("r"), 50);
-  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 0);
-  EXPECT_EQ(desk.load(WorkerId(1)).active_prefill_tokens, kPrompt);
-  EXPECT_EQ(desk.counters().bookings, 1u);
+TEST_F(RequestRouterTest, TheSameRequestTwiceIsBookedOnce) {
+  Decide(request_router, {Worker(0, 0)}, Prompt("r"), 0);
+  Decide(request_router, {Worker(1, 0)}, Prompt("r"), 50);
+  EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
+  EXPECT_EQ(request_router.load(WorkerId(1)).active_prefill_tokens, kPrompt);
+  EXPECT_EQ(request_router.counters().bookings, 1u);
 }
 
-TEST_F(RoutingDeskTest, AWorkerThatLeftIsForgotten) {
-  Decide(desk, {Worker(0, 0)}, Prompt("r"));
-  desk.OnRemoved(WorkerId(0));
-  EXPECT_EQ(desk.counters().bookings, 0u);
-  EXPECT_EQ(desk.load(WorkerId(0)).active_prefill_tokens, 0);
-  EXPECT_FALSE(desk.Take(Said(Feedback::Event::kFinished, "r")).ok());
+TEST_F(RequestRouterTest, AWorkerThatLeftIsForgotten) {
+  Decide(request_router, {Worker(0, 0)}, Prompt("r"));
+  request_router.OnRemoved(WorkerId(0));
+  EXPECT_EQ(request_router.counters().bookings, 0u);
+  EXPECT_EQ(request_router.load(WorkerId(0)).active_prefill_tokens, 0);
+  EXPECT_FALSE(request_router.Take(Said(Feedback::Event::kFinished, "r")).ok());
 }
 
-TEST_F(RoutingDeskTest, ConnectingWorkersAreTheLastChoice) {
+TEST_F(RequestRouterTest, ConnectingWorkersAreTheLastChoice) {
   const RouteDecision decision =
-      Decide(desk, {Worker(0, 900, 0, SourceState::kConnecting), Worker(1, 0)});
+      Decide(request_router, {Worker(0, 900, 0, SourceState::kConnecting), Worker(1, 0)});
   EXPECT_EQ(Chosen(decision), "w1");
   EXPECT_FALSE(decision.candidates[0].eligible);
   EXPECT_EQ(decision.candidates[0].reason, "connecting");
-  EXPECT_EQ(Chosen(Decide(desk, {Worker(0, 900, 0, SourceState::kConnecting)})), "w0");
+  EXPECT_EQ(Chosen(Decide(request_router, {Worker(0, 900, 0, SourceState::kConnecting)})), "w0");
 }
 
-TEST_F(RoutingDeskTest, WhatASourceInDoubtHoldsCountsByItsWeight) {
-  EXPECT_EQ(Chosen(Decide(desk, {Worker(0, 900, 0, SourceState::kSuspect), Worker(1, 480)})), "w1");
+TEST_F(RequestRouterTest, WhatASourceInDoubtHoldsCountsByItsWeight) {
+  EXPECT_EQ(
+      Chosen(Decide(request_router, {Worker(0, 900, 0, SourceState::kSuspect), Worker(1, 480)})),
+      "w1");
 }
 
-TEST_F(RoutingDeskTest, TemperatureDrawsByCost) {
+TEST_F(RequestRouterTest, TemperatureDrawsByCost) {
   Query query = Prompt();
   query.book = false;
   query.temperature = 0.5;
@@ -225,18 +228,18 @@ TEST_F(RoutingDeskTest, TemperatureDrawsByCost) {
   // Odds 1 : exp(-500 / (0.5 * 1000)) = 1 : 1/e.
   const double border = 1 / (1 + std::exp(-1));
   drawn = border - 1e-6;
-  EXPECT_EQ(Chosen(Decide(desk, answers, query)), "w0");
+  EXPECT_EQ(Chosen(Decide(request_router, answers, query)), "w0");
   drawn = border + 1e-6;
-  EXPECT_EQ(Chosen(Decide(desk, answers, query)), "w1");
+  EXPECT_EQ(Chosen(Decide(request_router, answers, query)), "w1");
   drawn = 0.999999;
   const std::vector<QueryAnswer> one_connects = {Worker(0, 0),
                                                  Worker(1, 999, 0, SourceState::kConnecting)};
-  EXPECT_EQ(Chosen(Decide(desk, one_connects, query)), "w0");
+  EXPECT_EQ(Chosen(Decide(request_router, one_connects, query)), "w0");
 }
 
-TEST_F(RoutingDeskTest, RoundRobinTakesWorkersInTurnAndBooksThem) {
+TEST_F(RequestRouterTest, RoundRobinTakesWorkersInTurnAndBooksThem) {
   config.policy = RoutingPolicy::kRoundRobin;
-  RoutingDesk in_turn(config, [] { return 0.0; });
+  RequestRouter in_turn(config, [] { return 0.0; });
   const std::vector<QueryAnswer> answers = {
       Worker(2, 0), Worker(0, 900), Worker(3, 900, 0, SourceState::kConnecting), Worker(1, 0)};
   for (const char* name : {"w0", "w1", "w2", "w0"}) {
@@ -247,8 +250,8 @@ TEST_F(RoutingDeskTest, RoundRobinTakesWorkersInTurnAndBooksThem) {
   EXPECT_EQ(in_turn.counters().bookings, 4u);
 }
 
-TEST_F(RoutingDeskTest, NobodyToChooseIsUnavailable) {
-  EXPECT_EQ(desk.Decide(Prompt(), {}, 0).status().code(), StatusCode::kUnavailable);
+TEST_F(RequestRouterTest, NobodyToChooseIsUnavailable) {
+  EXPECT_EQ(request_router.Decide(Prompt(), {}, 0).status().code(), StatusCode::kUnavailable);
 }
 
 TEST(ParseFeedback, WhatIsWrongIsNamed) {

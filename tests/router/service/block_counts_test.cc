@@ -1,6 +1,6 @@
 // The block tally counts the announced blocks of each group in each tier, for display.
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/ingest/block_tally.h"
+#include "router/service/ingest/block_counts.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ using testing::RemoveFrom;
 using testing::Store;
 using testing::StoreIn;
 
-struct BlockTallyTest : ::testing::Test {
+struct BlockCountsTest : ::testing::Test {
   void Apply(const EventBatch& batch, std::vector<size_t> left_out = {}) {
     tally.Apply(batch, left_out);
   }
@@ -28,10 +28,10 @@ struct BlockTallyTest : ::testing::Test {
     event.medium = medium;
     return event;
   }
-  BlockTally tally;
+  BlockCounts tally;
 };
 
-TEST_F(BlockTallyTest, CountsGroupsAndTiersApart) {
+TEST_F(BlockCountsTest, CountsGroupsAndTiersApart) {
   Apply(Batch(Store(Hashes(1, 5), 0), Store(Hashes(1, 3), 2), StoreIn("CPU", Hashes(1, 4)),
               Remove(Hashes(1, 2), 0)));
   ASSERT_EQ(tally.groups().size(), 3u);
@@ -43,14 +43,14 @@ TEST_F(BlockTallyTest, CountsGroupsAndTiersApart) {
   EXPECT_EQ(In(2, Tier::kGpu).held, 3);
 }
 
-TEST_F(BlockTallyTest, AnEventWithoutAGroupIsOfTheFirstAndABadGroupIsNone) {
+TEST_F(BlockCountsTest, AnEventWithoutAGroupIsOfTheFirstAndABadGroupIsNone) {
   Apply(Batch(Store(Hashes(1, 2), std::nullopt), Store(Hashes(1, 2), -1),
               Store(Hashes(1, 2), kMaxGroups), Remove(Hashes(1, 1), kMaxGroups)));
   ASSERT_EQ(tally.groups().size(), 1u);
   EXPECT_EQ(In(0, Tier::kGpu).held, 2);
 }
 
-TEST_F(BlockTallyTest, WhatWasLeftOutIsNotCounted) {
+TEST_F(BlockCountsTest, WhatWasLeftOutIsNotCounted) {
   Apply(Batch(Store(Hashes(1, 1)), Store(Hashes(2, 10)), Store(Hashes(3, 100)),
               Store(Hashes(4, 1000))),
         {1, 2});
@@ -58,13 +58,13 @@ TEST_F(BlockTallyTest, WhatWasLeftOutIsNotCounted) {
   EXPECT_EQ(In(0, Tier::kGpu).stored, 1001u);
 }
 
-TEST_F(BlockTallyTest, RemovesOfWhatWasNeverAnnouncedDoNotMakeItNegative) {
+TEST_F(BlockCountsTest, RemovesOfWhatWasNeverAnnouncedDoNotMakeItNegative) {
   Apply(Batch(Store(Hashes(1, 2)), Remove(Hashes(1, 5)), Store(Hashes(1, 1))));
   EXPECT_EQ(In(0, Tier::kGpu).held, 1);
   EXPECT_EQ(In(0, Tier::kGpu).removed, 5u);
 }
 
-TEST_F(BlockTallyTest, AClearIsOfOneTierAndAllGroups) {
+TEST_F(BlockCountsTest, AClearIsOfOneTierAndAllGroups) {
   Apply(Batch(Store(Hashes(1, 2), 0), Store(Hashes(1, 3), 1), StoreIn("CPU", Hashes(1, 4)),
               ClearOf("GPU")));
   EXPECT_EQ(In(0, Tier::kGpu).held, 0);
@@ -75,9 +75,9 @@ TEST_F(BlockTallyTest, AClearIsOfOneTierAndAllGroups) {
   EXPECT_EQ(In(0, Tier::kCpu).held, 0);
 }
 
-TEST_F(BlockTallyTest, ASnapshotReplacesWhatIsHeldAndKeepsThePast) {
+TEST_F(BlockCountsTest, ASnapshotReplacesWhatIsHeldAndKeepsThePast) {
   Apply(Batch(Store(Hashes(1, 8), 0), Remove(Hashes(1, 3), 0), Store(Hashes(1, 5), 1)));
-  BlockTally snapshot;
+  BlockCounts snapshot;
   snapshot.Hold(Tier::kGpu, 0, 2);
   snapshot.Hold(Tier::kGpu, 0, 1);
   snapshot.Hold(Tier::kGpu, 2, 20);

@@ -1,4 +1,4 @@
-// Source: one followed worker. It passes the batches from the subscriber to the index.
+// WorkerIngest: one followed worker. It passes the batches from the subscriber to the index.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -20,7 +20,7 @@
 #include "kvcast/stream/subscriber.h"
 #include "kvcast/wire/wire.h"
 #include "router/replica/replica.h"
-#include "router/service/ingest/block_tally.h"
+#include "router/service/ingest/block_counts.h"
 #include "router/service/ingest/found_names.h"
 #include "router/service/ingest/hash_scheme.h"
 #include "router/service/ingest/host_memory_events.h"
@@ -40,7 +40,7 @@ enum class EventFormat : uint8_t {
 };
 
 // A worker to follow, as the operator configures it.
-struct RouterSource {
+struct WorkerRegistration {
   // Endpoint of the publisher's PUB socket. For kTrtllm also a URL that is polled, or
   // kPushEndpoint.
   std::string endpoint;
@@ -107,13 +107,13 @@ struct AppliedBatch {
 // ... of one instance. The ports are those of EndpointForRank; with rank_by_tag all ranks have the
 // same port. If the ranks run on several nodes, each node needs a source of its own. A source with
 // one rank is returned unchanged. kInvalidArgument: an endpoint has no port for the rank.
-Result<std::vector<RouterSource>> ExpandRanks(const RouterSource& source);
+Result<std::vector<WorkerRegistration>> ExpandRanks(const WorkerRegistration& source);
 
-class Source {
+class WorkerIngest {
  public:
   // Registers the worker with `index`, which must outlive the source.
-  static Result<std::unique_ptr<Source>> Create(WorkerId id, const RouterSource& config,
-                                                PrefixIndex& index);
+  static Result<std::unique_ptr<WorkerIngest>> Create(WorkerId id, const WorkerRegistration& config,
+                                                      PrefixIndex& index);
 
   WorkerId id() const { return id_; }
   const std::string& name() const { return config_.name; }
@@ -147,7 +147,7 @@ class Source {
   bool NoteReuse(int64_t promised_tokens, int64_t cached_tokens, bool comparable);
   // See ReuseFeedback::contradiction.
   std::optional<int64_t> reuse_contradiction() const;
-  // RouterSource::gpu_blocks; 0: unknown.
+  // WorkerRegistration::gpu_blocks; 0: unknown.
   int64_t gpu_blocks() const { return config_.gpu_blocks; }
   // The hash scheme of the stores. Until it is detected: the configured scheme, by default that of
   // vLLM. The form of the hashes is that of the stores; before the first store, integers.
@@ -174,7 +174,7 @@ class Source {
   SourceState State(SourceState stream) const;
 
  private:
-  // The parts of RouterSource that the source uses.
+  // The parts of WorkerRegistration that the source uses.
   struct Config {
     std::string name;
     std::string model;
@@ -187,9 +187,9 @@ class Source {
     std::string_view rule_doubt;
   };
 
-  static Config ConfigOf(const RouterSource& source, HashScheme assumed);
-  Source(WorkerId id, const RouterSource& config, PrefixIndex& index, SchemeDetector detector,
-         HashScheme assumed);
+  static Config ConfigOf(const WorkerRegistration& source, HashScheme assumed);
+  WorkerIngest(WorkerId id, const WorkerRegistration& config, PrefixIndex& index,
+               SchemeDetector detector, HashScheme assumed);
   bool Decode(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeMooncake(std::span<const uint8_t> payload, DecodeCounts& counts);
   bool DecodeTrtllm(std::span<const uint8_t> payload, DecodeCounts& counts);
@@ -222,7 +222,7 @@ class Source {
   std::atomic<bool> has_components_{false};  // see DecodeCounts::component_fields
   mutable Mutex mutex_;
   SourceCounters counters_ KV_GUARDED_BY(mutex_);
-  BlockTally tally_ KV_GUARDED_BY(mutex_);
+  BlockCounts tally_ KV_GUARDED_BY(mutex_);
   std::optional<double> last_batch_ts_ KV_GUARDED_BY(mutex_);
   SchemeVerdict verdict_ KV_GUARDED_BY(mutex_);
   SchemeCounters scheme_counters_ KV_GUARDED_BY(mutex_);
@@ -230,6 +230,6 @@ class Source {
   IndexCounters index_counters_ KV_GUARDED_BY(mutex_);
 };
 
-using SourceList = std::vector<std::shared_ptr<Source>>;
+using SourceList = std::vector<std::shared_ptr<WorkerIngest>>;
 
 }  // namespace kvcast::router

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/service/ingest/block_tally.h"
+#include "router/service/ingest/block_counts.h"
 
 #include <algorithm>
 #include <variant>
@@ -8,14 +8,14 @@
 
 namespace kvcast::router {
 
-GroupTally::InTier* BlockTally::At(const std::optional<int64_t>& group, Tier tier) {
+GroupTally::InTier* BlockCounts::At(const std::optional<int64_t>& group, Tier tier) {
   const int64_t index = group.value_or(0);
   if (index < 0 || index >= kMaxGroups) return nullptr;
   if (std::ssize(groups_) <= index) groups_.resize(static_cast<size_t>(index) + 1);
   return &groups_[static_cast<size_t>(index)].tiers[static_cast<size_t>(tier)];
 }
 
-void BlockTally::Apply(const EventBatch& batch, std::span<const size_t> left_out) {
+void BlockCounts::Apply(const EventBatch& batch, std::span<const size_t> left_out) {
   for (size_t i = 0; i < batch.events.size(); ++i) {
     if (!left_out.empty() && left_out.front() == i) {
       left_out = left_out.subspan(1);
@@ -38,14 +38,14 @@ void BlockTally::Apply(const EventBatch& batch, std::span<const size_t> left_out
   }
 }
 
-void BlockTally::Hold(Tier tier, uint8_t group, uint32_t copies) {
+void BlockCounts::Hold(Tier tier, uint8_t group, uint32_t copies) {
   GroupTally::InTier* const tally = At(group, tier);
   if (tally == nullptr) return;
   tally->stored += copies;
   tally->held += copies;
 }
 
-void BlockTally::Replace(const BlockTally& other) {
+void BlockCounts::Replace(const BlockCounts& other) {
   Clear();
   groups_.resize(std::max(groups_.size(), other.groups_.size()));
   for (size_t i = 0; i < other.groups_.size(); ++i) {
@@ -57,11 +57,11 @@ void BlockTally::Replace(const BlockTally& other) {
   }
 }
 
-void BlockTally::Clear(Tier tier) {
+void BlockCounts::Clear(Tier tier) {
   for (GroupTally& group : groups_) group.tiers[static_cast<size_t>(tier)].held = 0;
 }
 
-void BlockTally::Clear() {
+void BlockCounts::Clear() {
   for (GroupTally& group : groups_) {
     for (GroupTally::InTier& tier : group.tiers) tier.held = 0;
   }

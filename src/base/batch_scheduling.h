@@ -7,6 +7,6 @@ namespace kvcast {
 // class. A wakeup of such a thread does not preempt the running thread. Use it for threads whose
 // work may come a little later than the work of the threads that wake them. Does nothing if the
 // scheduling policy was changed before, or if the system refuses the change.
-void RunInBackground();
+void SetBatchScheduling();
 
 }  // namespace kvcast

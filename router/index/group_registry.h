@@ -1,4 +1,4 @@
-// GroupCatalogue: the known KV-cache groups of one worker, from the registration or from its
+// GroupRegistry: the known KV-cache groups of one worker, from the registration or from its
 // stores.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -16,10 +16,10 @@
 namespace kvcast::router {
 
 // Value type. Thread-compatible.
-class GroupCatalogue {
+class GroupRegistry {
  public:
   // Returns an error if the groups and sizes of `config` do not fit together.
-  static Result<GroupCatalogue> FromConfig(const WorkerConfig& config);
+  static Result<GroupRegistry> FromConfig(const WorkerConfig& config);
 
   // The decision about an event.
   enum class Verdict : uint8_t {

@@ -1,5 +1,5 @@
-// ParkedStores: stores that wait until the block before them is named. Their tokens then name their
-// blocks.
+// PendingStores: stores that wait until the block before them is named. Their tokens then name
+// their blocks.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -14,7 +14,7 @@
 namespace kvcast::router {
 
 // The stores of one source. Thread-compatible. If there is no room, the oldest store is dropped.
-class ParkedStores {
+class PendingStores {
  public:
   static constexpr size_t kMaxStores = 4096;
   static constexpr size_t kMaxTokens = size_t{1} << 20;
@@ -26,7 +26,7 @@ class ParkedStores {
   // Removes and returns the stores behind that block, in order.
   std::vector<BlockStored> Take(uint64_t parent);
   // Moves the stores of `other` behind the stores of this object.
-  void TakeAll(ParkedStores& other);
+  void TakeAll(PendingStores& other);
   void Clear();
 
   uint64_t dropped() const { return dropped_; }  // because there was no room
