@@ -22,7 +22,7 @@ struct HugePageAllocator {
 
   HugePageAllocator() = default;
   template <typename U>
-  HugePageAllocator(const HugePageAllocator<U>&) {}
+  HugePageAllocator(const HugePageAllocator<U>&) {}  // NOLINT(google-explicit-constructor)
 
   T* allocate(size_t n) {
     if (!IsLarge(n)) return std::allocator<T>().allocate(n);

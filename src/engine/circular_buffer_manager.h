@@ -8,7 +8,7 @@ namespace kvcast::engine {
 
 class CircularBufferManager final : public SingleTypeManager {
  public:
-  explicit CircularBufferManager(GroupContext context) : SingleTypeManager(std::move(context)) {}
+  explicit CircularBufferManager(const GroupContext& context) : SingleTypeManager(context) {}
 
   int64_t BlocksToAllocate(RequestSlot slot, std::span<const BlockId> /*hits*/,
                            const SlotDemand& /*demand*/) const override {

@@ -9,7 +9,7 @@ namespace kvcast::engine {
 
 class CrossAttentionManager final : public SingleTypeManager {
  public:
-  explicit CrossAttentionManager(GroupContext context) : SingleTypeManager(std::move(context)) {}
+  explicit CrossAttentionManager(const GroupContext& context) : SingleTypeManager(context) {}
 
   int64_t BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
                            const SlotDemand& demand) const override;

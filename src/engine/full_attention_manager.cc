@@ -5,8 +5,8 @@
 
 namespace kvcast::engine {
 
-FullAttentionManager::FullAttentionManager(GroupContext context)
-    : SingleTypeManager(std::move(context)) {
+FullAttentionManager::FullAttentionManager(const GroupContext& context)
+    : SingleTypeManager(context) {
   if (spec().kind == SpecKind::kSinkFullAttention) {
     pool().Allocate(spec().sink_tokens / block_size(), sink_blocks_);
   }

@@ -9,7 +9,7 @@ namespace kvcast::engine {
 class FullAttentionManager : public SingleTypeManager {
  public:
   // For sink layers, takes the sink blocks from the pool here and holds them permanently.
-  explicit FullAttentionManager(GroupContext context);
+  explicit FullAttentionManager(const GroupContext& context);
 
   void CacheBlocks(RequestSlot slot, const CacheRequest& request, int64_t tokens) override;
   // R-SWA only: releases the blocks between the prompt and the window of the decoded tail, because

@@ -11,18 +11,18 @@
 namespace kvcast::engine {
 namespace {
 
-std::unique_ptr<SingleTypeManager> MakeManager(GroupContext context) {
+std::unique_ptr<SingleTypeManager> MakeManager(const GroupContext& context) {
   const SpecKind kind = context.spec.kind;
-  if (IsFullKind(kind)) return std::make_unique<FullAttentionManager>(std::move(context));
-  if (kind == SpecKind::kMamba) return std::make_unique<MambaManager>(std::move(context));
+  if (IsFullKind(kind)) return std::make_unique<FullAttentionManager>(context);
+  if (kind == SpecKind::kMamba) return std::make_unique<MambaManager>(context);
   if (kind == SpecKind::kCircularBuffer) {
-    return std::make_unique<CircularBufferManager>(std::move(context));
+    return std::make_unique<CircularBufferManager>(context);
   }
   if (!IsCacheableKind(kind)) {
-    return std::make_unique<CrossAttentionManager>(std::move(context));
+    return std::make_unique<CrossAttentionManager>(context);
   }
   // Sliding windows and chunks are full attention that skips tokens.
-  return std::make_unique<SingleTypeManager>(std::move(context));
+  return std::make_unique<SingleTypeManager>(context);
 }
 
 std::span<const BlockId> HitBlocks(const PrefixHit* hit, size_t group) {
@@ -60,7 +60,7 @@ GroupManagers::GroupManagers(const CacheConfig& config, BlockPool& pool)
     // A new Mamba state is written completely, so its block need not be zeroed.
     context.zero_new_blocks = config.zero_new_blocks && context.spec.kind != SpecKind::kMamba;
     context.pool = &pool;
-    managers_.push_back(MakeManager(std::move(context)));
+    managers_.push_back(MakeManager(context));
   }
 }
 

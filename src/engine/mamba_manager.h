@@ -14,7 +14,7 @@ namespace kvcast::engine {
 
 class MambaManager final : public SingleTypeManager {
  public:
-  explicit MambaManager(GroupContext context) : SingleTypeManager(std::move(context)) {}
+  explicit MambaManager(const GroupContext& context) : SingleTypeManager(context) {}
 
   int64_t BlocksToAllocate(RequestSlot slot, std::span<const BlockId> hits,
                            const SlotDemand& demand) const override;

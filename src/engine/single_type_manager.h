@@ -51,7 +51,7 @@ struct SlotDemand {
 
 class SingleTypeManager {
  public:
-  explicit SingleTypeManager(GroupContext context) : context_(std::move(context)) {}
+  explicit SingleTypeManager(const GroupContext& context) : context_(context) {}
   virtual ~SingleTypeManager() = default;
   SingleTypeManager(const SingleTypeManager&) = delete;
   SingleTypeManager& operator=(const SingleTypeManager&) = delete;

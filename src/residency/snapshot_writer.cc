@@ -135,7 +135,7 @@ class PlaceWriter {
   }
 
   template <typename It>
-  void WriteRun(It begin, It end) {
+  void WriteRun(const It& begin, const It& end) {
     BlockStored run = shape_;
     run.block_size = (*begin)->entry->block_size;
     if (whole_ && !(*begin)->entry->at_root) run.parent_block_hash = (*begin)->entry->parent;

@@ -133,7 +133,7 @@ class Link final : private stream::SourceTransport, private stream::ReplyChannel
   bool Send(const std::string& client, uint64_t seq, Payload payload,
             std::shared_ptr<void> charge) override;
   bool SurvivesReply(uint64_t seq);
-  void SendReply(ReplyMessage reply);
+  void SendReply(const ReplyMessage& reply);
 
   // Schedules the next turn of the follower's thread.
   void Wake();

@@ -92,7 +92,7 @@ bool Link::SurvivesReply(uint64_t seq) {
   return !oversize && !Strikes(FaultKind::kBreakReplies);
 }
 
-void Link::SendReply(ReplyMessage reply) {
+void Link::SendReply(const ReplyMessage& reply) {
   if (Strikes(FaultKind::kDropReplies)) {
     ++record_.reached["replies dropped"];
     return;

@@ -57,10 +57,7 @@ class CopyBackend {
   // batch has ended, and the caller need not call Poll in between. `tell` must return quickly and
   // must not call the backend. The caller may request this at most once, before the first batch.
   // False: the backend has no notification.
-  virtual bool TellEnds(std::function<void()> tell) {
-    static_cast<void>(tell);
-    return false;
-  }
+  virtual bool TellEnds(std::function<void()> /*tell*/) { return false; }
 
   // Starts the copies of a batch, in any order, and concurrently with those of other batches. The
   // call reads `ops` before it returns. No destination of the batch may overlap another destination

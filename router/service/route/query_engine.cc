@@ -288,7 +288,8 @@ void QueryEngine::MatchCohort(const Query& query, const Cohort& cohort,
     prompt.prompt_tokens = std::ssize(prompt.hashes) * cohort.unit + 1;
   }
   for (WorkerMatch& match : index_.Match(prompt, workers, policy_)) {
-    matches[match.worker] = {std::move(match), cohort.unit, chain, over_budget};
+    const WorkerId worker = match.worker;
+    matches[worker] = {std::move(match), cohort.unit, chain, over_budget};
   }
 }
 

@@ -107,7 +107,8 @@ ReplayScheduler::Turn ReplayScheduler::ServeTurn(Client& client, int64_t now_us)
   if (!slice_.empty()) return Turn::kServed;
   if (!HasCredit(client)) return Turn::kServed;
   Payload end = responder_.EndPayload(answer);
-  if (!Send(client, kEndSeq, end ? std::move(end) : EmptyPayload())) return Turn::kGone;
+  if (!end) end = EmptyPayload();
+  if (!Send(client, kEndSeq, std::move(end))) return Turn::kGone;
   client.requests.pop_front();
   client.answer.reset();
   return Turn::kServed;
