@@ -32,8 +32,8 @@ struct MatchQuery::Scratch {
 
 namespace {
 
-// Showing a batch takes well under a microsecond. If a version stays odd for longer, the writer was
-// interrupted.
+// Showing a batch or moving a run takes well under a microsecond. If a version stays odd for
+// longer, the writer was interrupted.
 uint64_t EvenVersion(const WorkerView& view) {
   constexpr int kTries = 100;
   // I1

@@ -22,8 +22,8 @@ struct alignas(64) WorkerView {
 
   const WorkerId id;
   const WorkerSlot slot;
-  // I1: odd while a batch of the worker is being shown, and after the worker was removed. Each
-  // batch adds 2.
+  // I1: odd while a batch of the worker is being shown, while a run with named blocks of the worker
+  // is moved, and after the worker was removed. Each batch and each move adds 2.
   std::atomic<uint64_t> version{0};
   // The members below change only while the version is odd (I1, I2). I10: the two pointers.
   std::atomic<const WorkerRules*> rules{nullptr};
@@ -46,7 +46,7 @@ class MatchQuery {
   // Does nothing if the worker was asked before.
   void Ask(const WorkerView& worker);
   // Reads the blocks of the workers that are not settled. A worker is settled if no batch of it was
-  // shown during the reading. True: all workers are settled.
+  // shown during the reading, and no named block of it was moved. True: all workers are settled.
   bool Read();
   // Answers in the order of Ask, without workers of another hash block size. REQUIRES: Read
   // returned true.

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "src/base/check.h"
+
 namespace kvcast::router {
 
 PlaceTable::~PlaceTable() { delete[] places_.load(std::memory_order_relaxed); }
@@ -42,6 +44,29 @@ void PlaceTable::Close(PlaceId id) {
   // I1, I8: the caller has made the worker's version odd.
   places_.load(std::memory_order_relaxed)[id].store(kClosed, std::memory_order_release);
   closed_.push_back(id);
+}
+
+void PlaceTable::SetVersion(WorkerSlot slot, std::atomic<uint64_t>* version) {
+  if (slot >= versions_.size()) versions_.resize(slot + size_t{1}, nullptr);
+  versions_[slot] = version;
+}
+
+void PlaceTable::BeginMove(PlaceId id) {
+  const std::optional<Place> place = Read(id);
+  KV_CHECK(place && place->slot < versions_.size() && versions_[place->slot] != nullptr);
+  std::atomic<uint64_t>& version = *versions_[place->slot];
+  const uint64_t before = version.load(std::memory_order_relaxed);  // I0
+  // A worker may hold the blocks in several places.
+  if (before % 2 != 0) return;
+  version.store(before + 1, std::memory_order_release);  // I1
+  moving_.push_back(&version);
+}
+
+void PlaceTable::EndMove() {
+  for (std::atomic<uint64_t>* const version : moving_) {
+    version->store(version->load(std::memory_order_relaxed) + 1, std::memory_order_release);  // I1
+  }
+  moving_.clear();
 }
 
 bool PlaceTable::BeginSweep() {

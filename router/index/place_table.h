@@ -2,6 +2,10 @@
 //
 // A worker loses all blocks of a tier, or all its blocks, in one step: its places are closed.
 // Readers ignore a closed place. A sweep later removes the blocks of closed places from the runs.
+//
+// The table also has the version of each worker, so that a writer that moves blocks can make the
+// versions of the workers that hold them odd. Numbers such as I1 in comments are the invariants of
+// README.md in this folder.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -51,6 +55,16 @@ class PlaceTable {
   // The blocks of a closed place belong to no worker.
   void Close(PlaceId id);
 
+  // Sets the version of the worker in this slot (I1). nullptr: the slot has no worker. The version
+  // must exist until it is replaced.
+  void SetVersion(WorkerSlot slot, std::atomic<uint64_t>* version);
+  // Call BeginMove for each place that holds blocks that are moved, before the first change that
+  // readers can see, and EndMove after the last change. BeginMove makes the version of the place's
+  // worker odd, unless it is odd. EndMove makes these versions even. REQUIRES: the place is open,
+  // and its worker has a version.
+  void BeginMove(PlaceId id);
+  void EndMove();
+
   // BeginSweep selects all places that are closed now. EndSweep states that no run has bits of the
   // selected places, so that Open may use their numbers again.
   bool sweeping() const { return !swept_.empty(); }
@@ -72,6 +86,8 @@ class PlaceTable {
   std::vector<PlaceId> free_;
   std::vector<PlaceId> closed_;
   std::vector<PlaceId> swept_;
+  std::vector<std::atomic<uint64_t>*> versions_;  // writer; I1; by slot; nullptr: no worker
+  std::vector<std::atomic<uint64_t>*> moving_;    // writer; I1; those that BeginMove made odd
 };
 
 // The open places of one worker. Writer.

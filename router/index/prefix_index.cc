@@ -17,8 +17,8 @@ using router::WorkerView;
 
 namespace {
 
-// Readings that a query tries without the mutex. After so many conflicts with batches it takes the
-// mutex.
+// Readings that a query tries without the mutex. After so many conflicts with batches and moves it
+// takes the mutex.
 constexpr int kReadings = 4;
 
 }  // namespace

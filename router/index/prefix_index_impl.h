@@ -164,8 +164,8 @@ struct Roster {
 
 namespace kvcast {
 // Threads: writers hold `mutex_`; readers take no lock. A reader finds the workers in the roster
-// and their blocks in the map. The worker's version shows whether a batch was shown during the
-// reading. If one was, the reader reads that worker again.
+// and their blocks in the map. The worker's version shows whether a batch was shown, or a named
+// block of the worker was moved, during the reading. If so, the reader reads that worker again.
 class PrefixIndex::Impl {
  public:
   explicit Impl(const ContentKeys& keys) : keys_(keys), reader_(keys) {}

@@ -111,6 +111,7 @@ WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
   WorkerState& worker = *slots_[slot];
   worker.catalogue = std::move(catalogue);
   worker.number = ++states_;
+  places_.SetVersion(slot, &worker.view->version);
   Commit(worker);
   return worker;
 }
@@ -123,6 +124,8 @@ void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   worker.view->version.fetch_add(1, std::memory_order_release);
   for (const PlaceId place : closing_) places_.Close(place);
   closing_.clear();
+  // The worker has no open place, so no move makes the version even.
+  places_.SetVersion(slot, nullptr);
   epochs_.Retire(DeleteObject<const WorkerRules>, nullptr,
                  reinterpret_cast<uintptr_t>(worker.view->rules.load(std::memory_order_relaxed)));
   if (const auto* ambiguous = worker.view->ambiguous.load(std::memory_order_relaxed)) {

@@ -68,7 +68,7 @@ class ResidencyMap {
   }
 
  public:
-  ResidencyMap(uint64_t seed, SlabArena& arena, EpochDomain& epochs, const PlaceTable& places)
+  ResidencyMap(uint64_t seed, SlabArena& arena, EpochDomain& epochs, PlaceTable& places)
       : unsigned_ints_(seed, arena, epochs, places),
         negative_ints_(seed, arena, epochs, places),
         byte_strings_(seed, arena, epochs, places) {}

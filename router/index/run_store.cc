@@ -2,6 +2,7 @@
 #include "router/index/run_store.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 // Relaxed loads in this file are the writer's own (I0). The invariants are in README.md.
@@ -211,7 +212,7 @@ typename RunStore<Key>::Known RunStore<Key>::FindKnown(const Block& block) {
       [&](Spot spot) {
         if (IsNamed(At(spot.run), spot.offset, block.name)) {
           known.spot = spot;
-          return !HasTwins();
+          return !HasTwins(twins_.load(std::memory_order_relaxed));
         }
         same_hash_.push_back(spot);
         known.held_otherwise = known.held_otherwise || IsHeldByAny(spot, block.holding.own);
@@ -240,11 +241,12 @@ typename RunStore<Key>::Spot RunStore<Key>::TakeSlot(const Block& block, Locator
   }
   const bool begins = spot.run == 0;
   if (begins) spot = NewHead(block, cursor);
+  // I9: before the live bit.
+  if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);
   Enliven(spot);
   if (begins && named) InsertHead(spot.run);
   table_.Insert(hash_(block.key), LocatorOf(spot), room);
   if (!same_hash_.empty()) {
-    twins_.fetch_add(1, std::memory_order_release);  // I9
     MarkTwin(spot);
     for (const Spot twin : same_hash_) MarkTwin(twin);
   }
@@ -365,25 +367,46 @@ void RunStore<Key>::Settle(uint32_t number) {
   // therefore be dropped before the move.
   DropClosed(number);
   const uint64_t live = run.live.load(std::memory_order_relaxed);
-  if (live == 0) return FreeRun(number);
   if (run.stride.load(std::memory_order_relaxed) == 0) {
-    CopySlots(number, live);
-    return FreeRun(number);
+    if (live != 0) CopySlots(number, live);
+  } else if (live == 0) {
+    EraseHead(number);
+  } else if (!MoveNamed(number, live)) {
+    return;
   }
-  // Dead slots between named blocks stay, because the run must remain a piece of one content chain.
+  FreeRun(number);
+}
+
+// Moves the blocks of a run of named blocks to new runs. The caller must free the old run. False:
+// the new runs would be too large, so nothing was moved.
+template <typename Key>
+bool RunStore<Key>::MoveNamed(uint32_t number, uint64_t live) {
+  const Run& run = At(number);
   uint32_t room = 0;
   ForEachStretch(live, [&](uint64_t stretch) {
     room += RunPool<Key>::RoomFor(static_cast<size_t>(std::popcount(stretch)));
   });
-  if (room * 2 > run.capacity) return;
-  ForEachStretch(live, [&](uint64_t stretch) { CopySlots(number, stretch); });
-  FreeRun(number);
+  if (room * 2 > run.capacity) return false;
+  // Dead slots within a stretch stay, because the new run must be a piece of one content chain.
+  std::array<uint32_t, kRunKeys / kCutGap> moved;
+  size_t runs = 0;
+  ForEachStretch(live, [&](uint64_t stretch) { moved[runs++] = CopySlots(number, stretch); });
+  // I1: a walk by content may meet both the old run and a new run, or none of them. A walk by hash
+  // meets each block once, or twice with the same holders (I5).
+  const HolderSet& holders = *run.holders.load(std::memory_order_relaxed);
+  for (uint32_t i = 0; i < holders.size(); ++i) {
+    if (!holders.Empty(i)) places_.BeginMove(holders.place(i));
+  }
+  for (size_t i = 0; i < runs; ++i) InsertHead(moved[i]);
+  EraseHead(number);
+  places_.EndMove();
+  return true;
 }
 
-// Copies these slots into a new run and lets the tables find the new run. The caller must free the
-// old run.
+// Copies these slots into a new run, and lets the table of hashes find them there. The caller must
+// insert the head of the new run and free the old run. Returns the number of the new run.
 template <typename Key>
-void RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
+uint32_t RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
   const uint32_t by = pool_.CopyOf(number, slots);
   const Run& from = At(number);
   Run& to = At(by);
@@ -395,22 +418,25 @@ void RunStore<Key>::CopySlots(uint32_t number, uint64_t slots) {
     if ((live >> old_offset & 1) == 0) continue;
     table_.Replace(hash_(keys[offset]), LocatorOf({number, old_offset}), LocatorOf({by, offset}));
   }
-  if (to.stride.load(std::memory_order_relaxed) != 0) InsertHead(by);
   if (from.has_twins) {
     to.has_twins = true;
     const uint64_t twins = twin_slots_.at(number);
     twin_slots_[by] = PackBits(twins, slots);
   }
+  return by;
 }
 
 template <typename Key>
+void RunStore<Key>::EraseHead(uint32_t number) {
+  const ContentKey first = At(number).contents.load(std::memory_order_relaxed)[0];
+  heads_.Erase(hash_(first), LocatorOf({number, 0}));
+  named_runs_.fetch_sub(1, std::memory_order_release);  // I9
+}
+
+// REQUIRES: no table has an entry of the run.
+template <typename Key>
 void RunStore<Key>::FreeRun(uint32_t number) {
   Run& run = At(number);
-  if (run.stride.load(std::memory_order_relaxed) != 0) {
-    const ContentKey first = run.contents.load(std::memory_order_relaxed)[0];
-    heads_.Erase(hash_(first), LocatorOf({number, 0}));
-    named_runs_.fetch_sub(1, std::memory_order_release);  // I9
-  }
   if (std::exchange(run.has_twins, false)) twin_slots_.erase(number);
   pool_.Free(number);
 }

@@ -118,7 +118,7 @@ class RunStore {
     uint64_t* next_bits = nullptr;  // next bits of the place, in the run's holder set
   };
 
-  RunStore(uint64_t seed, SlabArena& arena, EpochDomain& epochs, const PlaceTable& places)
+  RunStore(uint64_t seed, SlabArena& arena, EpochDomain& epochs, PlaceTable& places)
       : hash_{seed},
         arena_(arena),
         places_(places),
@@ -165,7 +165,8 @@ class RunStore {
 
   // Readers. Calls `visit(holders, offset, position, length)` for every stretch of `chain` whose
   // keys lie side by side, from position `begin` on. Bit offset + i of a holder belongs to
-  // chain[position + i]. A key without a slot is skipped. With `until_gap` it ends the walk.
+  // chain[position + i]. A key without a slot is skipped. With `until_gap` it ends the walk. If the
+  // writer gives a hash its first second slot during the walk, the walk visits the chain twice.
   // `unnamed_only`: visits only blocks whose content is unknown.
   template <typename Visit>
   void WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap, bool unnamed_only,
@@ -195,6 +196,8 @@ class RunStore {
  private:
   static constexpr uint32_t kNoHolder = ~uint32_t{0};
   static constexpr uint32_t kRunBits = 6;
+  static constexpr int kTwinBits = 40;  // enough for all slots
+  static constexpr uint64_t kAddTwin = (uint64_t{1} << kTwinBits) + 1;
 
   struct Spot {
     uint32_t run = 0;
@@ -257,7 +260,7 @@ class RunStore {
       return IsHeld(spot, place);
     });
   }
-  bool HasTwins() const { return twins_.load(std::memory_order_acquire) != 0; }  // I9
+  static bool HasTwins(uint64_t twins) { return twins << (64 - kTwinBits) != 0; }
   // Writer. False: no other slot has the key of this slot.
   bool MayHaveTwin(uint32_t number, const Run& run, uint32_t offset) const {
     return run.has_twins && (twin_slots_.at(number) >> offset & 1) != 0;
@@ -287,6 +290,7 @@ class RunStore {
   void Enliven(Spot spot);
   static BlockName NameAt(const Run& run, uint32_t offset);
   void InsertHead(uint32_t run);
+  void EraseHead(uint32_t run);
   uint32_t HolderOf(uint32_t run, PlaceId place);
   HolderSet& GrowHolders(uint32_t run);
   void Enter(Spot spot, PlaceId place, Cursor& cursor);
@@ -294,15 +298,17 @@ class RunStore {
   void Settle(uint32_t run);
   void FreeRun(uint32_t run);
   bool DropClosed(uint32_t run);
-  void CopySlots(uint32_t number, uint64_t slots);
+  bool MoveNamed(uint32_t number, uint64_t live);
+  uint32_t CopySlots(uint32_t number, uint64_t slots);
 
   SeededHash hash_;
   SlabArena& arena_;
-  const PlaceTable& places_;
+  PlaceTable& places_;
   LocatorTable table_;  // every live slot, by its hash
   LocatorTable heads_;  // every run of named blocks, by its first content
   RunPool<Key> pool_;
-  // I9. Number of slots that share their hash with another slot, minus one for each such hash.
+  // I9. The low kTwinBits: number of slots that share their hash with another slot, minus one for
+  // each such hash. The bits above: how often that number was raised, modulo 2^24.
   std::atomic<uint64_t> twins_{0};
   // Writer. Slots that share their hash with another slot, or did so before, by run.
   absl::flat_hash_map<uint32_t, uint64_t> twin_slots_;
@@ -461,11 +467,15 @@ template <typename Visit>
 void RunStore<Key>::WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap,
                                bool unnamed_only, Visit&& visit) const {
   HashWalk<std::remove_reference_t<Visit>> walk{*this, chain, until_gap, unnamed_only, visit};
-  if (!unnamed_only && HasTwins()) {
-    walk.VisitTwins(begin);
-  } else {
+  // A hash has at most one unnamed slot.
+  if (unnamed_only) return walk.VisitSingles(begin);
+  const uint64_t twins = twins_.load(std::memory_order_acquire);  // I9
+  if (!HasTwins(twins)) {
     walk.VisitSingles(begin);
+    // I9: a slot that was found may have a twin that was not found.
+    if (twins_.load(std::memory_order_acquire) == twins) return;
   }
+  walk.VisitTwins(begin);
 }
 
 extern template class RunStore<uint64_t>;

@@ -541,6 +541,26 @@ MUTATIONS = [
     ("mark only the second slot of a hash", "router/index/run_store.cc",
      "    for (const Spot twin : same_hash_) MarkTwin(twin);\n", "", "router_index_test"),
     ("forget twins where a run moves", "router/index/run_store.cc", "    to.has_twins = true;\n", "", "router_index_test"),
+    ("move a run without a change of versions", "router/index/run_store.cc",
+     "    if (!holders.Empty(i)) places_.BeginMove(holders.place(i));\n", "",
+     "router_index_test --gtest_filter=WalkBesideWriter*"),
+    ("count a second slot after it is inserted", "router/index/run_store.cc",
+     """  if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);
+  Enliven(spot);
+  if (begins && named) InsertHead(spot.run);
+  table_.Insert(hash_(block.key), LocatorOf(spot), room);
+""",
+     """  Enliven(spot);
+  if (begins && named) InsertHead(spot.run);
+  table_.Insert(hash_(block.key), LocatorOf(spot), room);
+  if (!same_hash_.empty()) twins_.fetch_add(kAddTwin, std::memory_order_release);
+""", "router_index_test --gtest_filter=WalkBesideWriter*"),
+    ("load the count of second slots once", "router/index/run_store.h",
+     "    if (twins_.load(std::memory_order_acquire) == twins) return;\n", "    return;\n",
+     "router_index_test --gtest_filter=TwinBesideWalk*"),
+    ("forget a second slot that came and went", "router/index/run_store.h",
+     "kAddTwin = (uint64_t{1} << kTwinBits) + 1;", "kAddTwin = 1;",
+     "router_index_test --gtest_filter=TwinBesideWalk*"),
     ("say nothing of what follows a block", "src/engine/event_log.cc",
      "  if (lookahead_ > 0) DescribeLookahead(span, event);\n", "", "engine_test"),
     ("adopt a hit that is computed again as a whole", "src/engine/cache_manager.cc", "    args.hit = &none;\n", "",

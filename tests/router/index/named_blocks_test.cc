@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
+#include <deque>
 #include <map>
 #include <optional>
 #include <random>
@@ -70,6 +72,7 @@ class NamedBlocksTest : public ::testing::Test {
   Source NewSource(uint64_t scheme) {
     Source source{
         .scheme = scheme, .number = next_slot + 1, .places = {}, .held = {}, .content = {}};
+    places.SetVersion(next_slot, &versions.emplace_back(0));
     for (uint8_t group = 0; group < 2; ++group) {
       source.places.push_back(places.Open({.slot = next_slot, .group = group, .tier = Tier::kGpu}));
     }
@@ -204,6 +207,7 @@ class NamedBlocksTest : public ::testing::Test {
   PlaceTable places{epochs};
   ResidencyMap map{7, arena, epochs, places};
   WorkerSlot next_slot = 0;
+  std::deque<std::atomic<uint64_t>> versions;  // by slot
 };
 
 TEST_F(NamedBlocksTest, FindsWhatItsDefinitionHolds) {

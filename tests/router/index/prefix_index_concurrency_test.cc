@@ -6,6 +6,8 @@
 #include <thread>
 #include <vector>
 
+#include "kvcast/router/prompt_contents.h"
+#include "tests/support/content_events.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::testing {
@@ -14,6 +16,7 @@ namespace {
 constexpr int kWriters = 2;
 constexpr int kReaders = 2;
 constexpr int kRounds = 300;
+constexpr int kMoves = 20000;
 
 TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
   PrefixIndex index;
@@ -49,6 +52,42 @@ TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
   threads.clear();
   EXPECT_EQ(torn, 0);
   EXPECT_EQ(index.counters(WorkerId(0)).residencies, 0u);
+}
+
+// One worker holds the first blocks of a run all the time. Another worker stores and removes all
+// its blocks, so the run is moved again and again.
+TEST(PrefixIndexConcurrency, AMoveOfARunChangesNoAnswer) {
+  PrefixIndex index;
+  const auto chain = Hashes(1, 64);
+  const auto tokens = Tokens(0, 64 * 4);
+  const auto contents = PromptContents(index.keys(), tokens, 4, 0, {});
+  for (uint32_t w = 0; w < 2; ++w) {
+    ASSERT_TRUE(index.AddWorker(WorkerId(w), Registered({Full(4)}, 4)).ok());
+  }
+  index.Apply(WorkerId(0), Batch(StoreTokens(Hashes(1, 8), Tokens(0, 8 * 4))));
+  const EventBatch store = Batch(StoreTokens(chain, tokens));
+  const EventBatch remove = Batch(Remove(chain));
+  std::atomic<bool> done{false};
+  std::atomic<int> shorter{0};
+  std::atomic<int> ambiguous{0};
+  const auto ask = [&](const PromptBlocks& prompt) {
+    while (!done) {
+      const auto matches = index.Match(prompt);
+      shorter += matches.at(0).gpu_tokens != 8 * 4;
+      ambiguous += matches.at(0).ambiguous;
+    }
+  };
+  std::jthread by_content(ask, PromptBlocks{.unit = 4, .prompt_tokens = 257, .contents = contents});
+  std::jthread by_hash(ask, PromptBlocks{.unit = 4, .prompt_tokens = 257, .hashes = chain});
+  for (int i = 0; i < kMoves; ++i) {
+    index.Apply(WorkerId(1), store);
+    index.Apply(WorkerId(1), remove);
+  }
+  done = true;
+  by_content.join();
+  by_hash.join();
+  EXPECT_EQ(shorter, 0);
+  EXPECT_EQ(ambiguous, 0);
 }
 
 TEST(PrefixIndexConcurrency, WorkersComeAndGoBesideQueries) {

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <deque>
 #include <map>
 #include <random>
 #include <set>
@@ -51,7 +53,10 @@ std::vector<BlockHash> ChainOf(BlockHash::Form form, uint64_t chain, size_t leng
 }
 
 struct ResidencyMapTest : ::testing::Test {
-  PlaceId Open() { return places.Open({.slot = next_slot++, .group = 0, .tier = Tier::kGpu}); }
+  PlaceId Open() {
+    places.SetVersion(next_slot, &versions.emplace_back(0));
+    return places.Open({.slot = next_slot++, .group = 0, .tier = Tier::kGpu});
+  }
 
   void Add(PlaceId place, std::span<const BlockHash> hashes, const BlockHash* parent = nullptr) {
     ResidencyMap::Cursor cursor;
@@ -134,6 +139,7 @@ struct ResidencyMapTest : ::testing::Test {
   PlaceTable places{epochs};
   ResidencyMap map{7, arena, epochs, places};
   WorkerSlot next_slot = 0;
+  std::deque<std::atomic<uint64_t>> versions;  // by slot
   std::vector<PlaceId> closing;
   Held held;
 };
