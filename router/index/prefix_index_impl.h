@@ -197,7 +197,7 @@ class PrefixIndex::Impl {
   PromptShape ShapeOf(WorkerId id) const;
   // Returns the result of `read` for the worker; `absent` if the worker is not registered.
   template <typename T, typename Read>
-  T ReadWorker(WorkerId id, T absent, Read read) const {
+  T ReadWorker(WorkerId id, const T& absent, Read read) const {
     WaiterCountingLock lock(mutex_);
     const auto it = slot_of_.find(id);
     return it == slot_of_.end() ? absent : read(*slots_[it->second]);

@@ -57,6 +57,7 @@ class CopyBackend {
   // batch has ended, and the caller need not call Poll in between. `tell` must return quickly and
   // must not call the backend. The caller may request this at most once, before the first batch.
   // False: the backend has no notification.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): implementations keep it.
   virtual bool TellEnds(std::function<void()> /*tell*/) { return false; }
 
   // Starts the copies of a batch, in any order, and concurrently with those of other batches. The
