@@ -6,14 +6,10 @@
 #include <array>
 #include <cstdint>
 #include <iostream>
-#include <memory>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "router/service/ingest/worker_ingest.h"
-#include "router/service/route/query_engine.h"
-#include "tests/router/exactness/drawn_engine.h"
+#include "tests/router/exactness/engine_follower.h"
 
 namespace kvcast::engine {
 namespace {
@@ -89,72 +85,52 @@ struct LoadCounts {
   int64_t equal = 0;  // answers equal to the engine's lookup
 };
 
-class LoadFollower {
- public:
-  LoadFollower(Random& random, const Drawn& drawn, const DrawnHost& host, const CacheConfig& cache,
-               Change change)
-      : engine_(random, TestEngine(cache, drawn.events, drawn.algorithm, drawn.seed), drawn.images,
-                drawn.reports, drawn.drafts),
-        // Only kvcast's own stream names the cleared tier. vLLM's connector clears no tier.
-        dialect_(host.rule == OffloadRule::kConnector ? DialectOf(drawn) : Dialect::kKvcast1) {
-    auto memory = host.rule == OffloadRule::kMirroredPool
-                      ? HostMemory::Make(random, engine_.cache(), MirrorOf(host, drawn, cache))
-                      : HostMemory::Make(random, engine_.cache(), ConnectorOf(host, drawn, cache));
-    if (memory == nullptr) return;
-    engine_.set_host(std::move(memory));
-    router::WorkerRegistration told = SourceOf(drawn, cache, change);
-    told.worker.blocks_per_chunk = host.blocks_per_chunk;
-    if (host.told) told.worker.offload_rule = host.rule;
-    auto source = router::WorkerIngest::Create(WorkerId(0), told, index_);
-    if (source.ok()) sources_.push_back(std::move(source).value());
-  }
-  bool valid() const { return !sources_.empty(); }
+// Only kvcast's own stream names the cleared tier. vLLM's connector clears no tier.
+Dialect DialectOf(const DrawnHost& host, const Drawn& drawn) {
+  return host.rule == OffloadRule::kConnector ? DialectOf(drawn) : Dialect::kKvcast1;
+}
 
-  void Step(LoadCounts& counts) {
-    std::vector<uint8_t> payload;
-    ASSERT_TRUE(EncodeBatch(engine_.Step(), dialect_, payload).ok());
-    sources_[0]->OnBatch(payload);
-    for (int i = 0; i < kLoadProbes; ++i) Probe(counts);
-  }
+// If the configuration of the host memory is refused, the engine gets no source.
+void AttachHost(Random& random, const Drawn& drawn, const DrawnHost& host, const CacheConfig& cache,
+                Change change, EngineFollower& follower) {
+  RandomEngine& engine = follower.engine();
+  auto memory = host.rule == OffloadRule::kMirroredPool
+                    ? HostMemory::Make(random, engine.cache(), MirrorOf(host, drawn, cache))
+                    : HostMemory::Make(random, engine.cache(), ConnectorOf(host, drawn, cache));
+  if (memory == nullptr) return;
+  engine.set_host(std::move(memory));
+  router::WorkerRegistration told = SourceOf(drawn, cache, change);
+  told.worker.blocks_per_chunk = host.blocks_per_chunk;
+  if (host.told) told.worker.offload_rule = host.rule;
+  follower.Register(told);
+}
 
- private:
-  void Probe(LoadCounts& counts) {
-    CacheRequest request = engine_.ProbeRequest();
-    const int64_t hit = engine_.Lookup(request);
-    const std::optional<int64_t> served = engine_.LookupWithHost(request, hit);
-    counts.held_up += !served;
-    if (!served) return;
-    const router::QueryEngine queries(
-        index_, [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
-    router::Query query;
-    query.tokens = request.tokens;
-    query.prompt_tokens = std::ssize(request.tokens);
-    query.inputs = request.hash_inputs;
-    query.inputs.lora_path.clear();  // as in the registration
-    const router::QueryAnswer answer = queries.Answer(query, sources_).value().at(0);
-    ++counts.answers;
-    counts.loads += *served > hit;
-    counts.exact += answer.exact_with_cpu;
-    counts.exact_loads += answer.exact_with_cpu && *served > hit;
-    counts.equal += answer.match.with_cpu_tokens == *served;
-    const std::string about = "prompt of " + std::to_string(query.prompt_tokens) + ", named by " +
-                              std::string(router::NamedByName(answer.named_by)) +
-                              (query.inputs.lora_name.empty() ? "" : ", LoRA") +
-                              (query.inputs.cache_salt.empty() ? "" : ", salt") +
-                              (query.inputs.mm_items.empty() ? "" : ", images");
-    if (answer.exact) {
-      EXPECT_EQ(answer.match.gpu_tokens, hit) << about;
-    }
-    if (answer.exact_with_cpu) {
-      EXPECT_EQ(answer.match.with_cpu_tokens, *served) << about << ", hit " << hit;
-    }
+void ProbeLoad(EngineFollower& follower, LoadCounts& counts) {
+  RandomEngine& engine = follower.engine();
+  CacheRequest request = engine.ProbeRequest();
+  const int64_t hit = engine.Lookup(request);
+  const std::optional<int64_t> served = engine.LookupWithHost(request, hit);
+  counts.held_up += !served;
+  if (!served) return;
+  const router::Query query = EngineFollower::QueryOf(request);
+  const router::QueryAnswer answer = follower.Ask(query);
+  ++counts.answers;
+  counts.loads += *served > hit;
+  counts.exact += answer.exact_with_cpu;
+  counts.exact_loads += answer.exact_with_cpu && *served > hit;
+  counts.equal += answer.match.with_cpu_tokens == *served;
+  const std::string about = "prompt of " + std::to_string(query.prompt_tokens) + ", named by " +
+                            std::string(router::NamedByName(answer.named_by)) +
+                            (query.inputs.lora_name.empty() ? "" : ", LoRA") +
+                            (query.inputs.cache_salt.empty() ? "" : ", salt") +
+                            (query.inputs.mm_items.empty() ? "" : ", images");
+  if (answer.exact) {
+    EXPECT_EQ(answer.match.gpu_tokens, hit) << about;
   }
-
-  PrefixIndex index_;
-  RandomEngine engine_;
-  const Dialect dialect_;
-  router::SourceList sources_;
-};
+  if (answer.exact_with_cpu) {
+    EXPECT_EQ(answer.match.with_cpu_tokens, *served) << about << ", hit " << hit;
+  }
+}
 
 std::string DescribeHost(const DrawnHost& host) {
   return std::string(kRuleNames[static_cast<size_t>(host.rule)]) + " blocks_per_chunk " +
@@ -177,9 +153,13 @@ TEST(ExactnessOfLoads, NoAnswerIsExactAndWrong) {
     SCOPED_TRACE("seed " + std::to_string(seed) + ", change " +
                  std::to_string(static_cast<int>(change)) + ", " + Describe(drawn) + ", " +
                  DescribeHost(host));
-    LoadFollower follower(random, drawn, host, *cache, change);
-    for (int step = 0; step < kLoadSteps && follower.valid(); ++step) {
-      follower.Step(counts[static_cast<size_t>(host.rule)]);
+    EngineFollower follower(random, drawn, *cache, DialectOf(host, drawn));
+    AttachHost(random, drawn, host, *cache, change, follower);
+    for (int step = 0; step < kLoadSteps && follower.registered(); ++step) {
+      follower.Step();
+      for (int i = 0; i < kLoadProbes; ++i) {
+        ProbeLoad(follower, counts[static_cast<size_t>(host.rule)]);
+      }
       if (::testing::Test::HasFailure()) return;
     }
   }

@@ -6,14 +6,9 @@
 #include <array>
 #include <cstdint>
 #include <iostream>
-#include <memory>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "router/service/ingest/worker_ingest.h"
-#include "router/service/route/query_engine.h"
-#include "tests/router/exactness/drawn_engine.h"
+#include "tests/router/exactness/engine_follower.h"
 
 namespace kvcast::engine {
 namespace {
@@ -31,51 +26,19 @@ struct Counts {
   int64_t equal = 0;  // answers equal to the engine's lookup
 };
 
-class Follower {
- public:
-  Follower(Random& random, const Drawn& drawn, const CacheConfig& cache, Change change)
-      : engine_(random, TestEngine(cache, drawn.events, drawn.algorithm, drawn.seed), drawn.images,
-                drawn.reports, drawn.drafts),
-        dialect_(DialectOf(drawn)) {
-    auto source = router::WorkerIngest::Create(WorkerId(0), SourceOf(drawn, cache, change), index_);
-    if (source.ok()) sources_.push_back(std::move(source).value());
+void Probe(EngineFollower& follower, Counts& counts) {
+  CacheRequest request = follower.engine().ProbeRequest();
+  const int64_t hit = follower.engine().Lookup(request);
+  const QueryAnswer answer = follower.Ask(EngineFollower::QueryOf(request));
+  ++counts.answers;
+  counts.hits += hit > 0;
+  counts.exact += answer.exact;
+  counts.exact_hits += answer.exact && hit > 0;
+  counts.equal += answer.match.gpu_tokens == hit;
+  if (answer.exact) {
+    EXPECT_EQ(answer.match.gpu_tokens, hit) << "prompt of " << request.tokens.size();
   }
-  bool valid() const { return !sources_.empty(); }
-
-  void Step(Counts& counts) {
-    std::vector<uint8_t> payload;
-    ASSERT_TRUE(EncodeBatch(engine_.Step(), dialect_, payload).ok());
-    sources_[0]->OnBatch(payload);
-    for (int i = 0; i < kProbes; ++i) Probe(counts);
-  }
-
- private:
-  void Probe(Counts& counts) {
-    CacheRequest request = engine_.ProbeRequest();
-    const int64_t hit = engine_.Lookup(request);
-    const router::QueryEngine queries(
-        index_, [](WorkerId) { return SourceStatus{.state = SourceState::kSynced}; });
-    router::Query query;
-    query.tokens = request.tokens;
-    query.prompt_tokens = std::ssize(request.tokens);
-    query.inputs = request.hash_inputs;
-    query.inputs.lora_path.clear();  // as in the registration
-    const QueryAnswer answer = queries.Answer(query, sources_).value().at(0);
-    ++counts.answers;
-    counts.hits += hit > 0;
-    counts.exact += answer.exact;
-    counts.exact_hits += answer.exact && hit > 0;
-    counts.equal += answer.match.gpu_tokens == hit;
-    if (answer.exact) {
-      EXPECT_EQ(answer.match.gpu_tokens, hit) << "prompt of " << query.prompt_tokens;
-    }
-  }
-
-  PrefixIndex index_;
-  RandomEngine engine_;
-  const Dialect dialect_;  // vLLM's events do not contain the start of a span
-  router::SourceList sources_;
-};
+}
 
 // KVCAST_EXACTNESS_SEED sets the first seed, KVCAST_EXACTNESS_ANSWERS the number of answers.
 TEST(ExactnessRandom, NoAnswerIsExactAndWrong) {
@@ -93,9 +56,12 @@ TEST(ExactnessRandom, NoAnswerIsExactAndWrong) {
                  std::to_string(static_cast<int>(change)) + ", " + Describe(drawn));
     Counts& of_change = counts[static_cast<size_t>(change)];
     const int64_t before = of_change.answers;
-    Follower follower(random, drawn, *cache, change);
-    for (int step = 0; step < kSteps && follower.valid(); ++step) {
-      follower.Step(of_change);
+    // vLLM's events do not contain the start of a span.
+    EngineFollower follower(random, drawn, *cache, DialectOf(drawn));
+    follower.Register(SourceOf(drawn, *cache, change));
+    for (int step = 0; step < kSteps && follower.registered(); ++step) {
+      follower.Step();
+      for (int i = 0; i < kProbes; ++i) Probe(follower, of_change);
       if (::testing::Test::HasFailure()) return;
     }
     answers += of_change.answers - before;
