@@ -5,8 +5,14 @@
 #include <cmath>
 #include <cstdio>
 
+#include "apps/support/svg.h"
+
 namespace kvcast::bench {
 namespace {
+
+using svg::Line;
+using svg::Number;
+using svg::Text;
 
 constexpr double kWidth = 300;
 constexpr double kHeight = 240;
@@ -15,16 +21,10 @@ constexpr double kTop = 40;
 constexpr double kGap = 70;
 constexpr double kLegendLine = 18;
 
-template <typename... Args>
-std::string Format(const char* format, Args... args) {
-  char text[256];
-  std::snprintf(text, sizeof(text), format, args...);
+std::string PowerName(double power) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%g", std::pow(10, power));
   return text;
-}
-
-std::string Text(double x, double y, const char* anchor, const std::string& text) {
-  return Format("<text x=\"%.1f\" y=\"%.1f\" text-anchor=\"%s\">", x, y, anchor) + text +
-         "</text>\n";
 }
 
 // An axis from power of 10 to power of 10 around the values.
@@ -59,26 +59,21 @@ std::string PanelSvg(const ChartPanel& panel, double left) {
   std::string svg = Text(left + kWidth / 2, kTop - 14, "middle", panel.title);
   for (double power = y.first; power <= y.last; ++power) {
     const double at = place_y(std::pow(10, power));
-    svg += Format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\" stroke=\"#ddd\"/>\n", left,
-                  at, left + kWidth, at);
-    svg += Text(left - 6, at + 4, "end", Format("%g", std::pow(10, power)));
+    svg += Line(left, at, left + kWidth, at, "stroke=\"#ddd\"");
+    svg += Text(left - 6, at + 4, "end", PowerName(power));
   }
   for (double power = x.first; power <= x.last; ++power) {
-    svg += Text(place_x(std::pow(10, power)), kTop + kHeight + 16, "middle",
-                Format("%g", std::pow(10, power)));
+    svg += Text(place_x(std::pow(10, power)), kTop + kHeight + 16, "middle", PowerName(power));
   }
   double legend = kTop + kHeight + 40;
   for (const Curve& curve : panel.curves) {
-    const std::string stroke =
-        " stroke=\"" + curve.color + "\" stroke-width=\"2\" fill=\"none\"/>\n";
+    const std::string stroke = "stroke=\"" + curve.color + "\" stroke-width=\"2\" fill=\"none\"";
     svg += "<polyline points=\"";
     for (const auto& [at, value] : curve.points) {
-      svg += Format("%.1f,%.1f ", place_x(at), place_y(value));
+      svg += Number(place_x(at)) + "," + Number(place_y(value)) + " ";
     }
-    svg += "\"" + stroke;
-    svg += Format("<line x1=\"%.1f\" y1=\"%.1f\" x2=\"%.1f\" y2=\"%.1f\"", left, legend - 4,
-                  left + 24, legend - 4) +
-           stroke;
+    svg += "\" " + stroke + "/>\n";
+    svg += Line(left, legend - 4, left + 24, legend - 4, stroke);
     svg += Text(left + 30, legend, "start", curve.name);
     legend += kLegendLine;
   }
@@ -92,15 +87,11 @@ std::string LineChartSvg(const std::vector<ChartPanel>& panels) {
   for (const ChartPanel& panel : panels) curves = std::max(curves, panel.curves.size());
   const double width = kLeft + static_cast<double>(panels.size()) * (kWidth + kGap);
   const double height = kTop + kHeight + 50 + kLegendLine * static_cast<double>(curves);
-  std::string svg = Format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n",
-      width, height);
-  svg += "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
+  std::string svg = svg::Begin(width, height);
   for (size_t i = 0; i < panels.size(); ++i) {
     svg += PanelSvg(panels[i], kLeft + static_cast<double>(i) * (kWidth + kGap));
   }
-  return svg + "</svg>\n";
+  return svg + svg::kEnd;
 }
 
 }  // namespace kvcast::bench

@@ -3,12 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 
 #include "apps/support/byte_size.h"
+#include "apps/support/svg.h"
 
 namespace kvcast::tools {
 namespace {
+
+using svg::Line;
+using svg::Number;
+using svg::Text;
 
 constexpr double kPanelWidth = 420;
 constexpr double kPanelHeight = 300;
@@ -17,42 +21,6 @@ constexpr double kTop = 60;
 constexpr double kPanelGap = 80;
 constexpr double kMaxRatio = 1.1;
 constexpr double kLegendLine = 18;
-
-std::string Number(double value) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f", value);
-  return text;
-}
-
-std::string Escape(const std::string& text) {
-  std::string escaped;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        escaped += "&amp;";
-        break;
-      case '<':
-        escaped += "&lt;";
-        break;
-      case '>':
-        escaped += "&gt;";
-        break;
-      default:
-        escaped += c;
-    }
-  }
-  return escaped;
-}
-
-std::string Text(double x, double y, const char* anchor, const std::string& text) {
-  return "<text x=\"" + Number(x) + "\" y=\"" + Number(y) + "\" text-anchor=\"" + anchor + "\">" +
-         Escape(text) + "</text>\n";
-}
-
-std::string Line(double x1, double y1, double x2, double y2, const std::string& style) {
-  return "<line x1=\"" + Number(x1) + "\" y1=\"" + Number(y1) + "\" x2=\"" + Number(x2) +
-         "\" y2=\"" + Number(y2) + "\" " + style + "/>\n";
-}
 
 std::string StrokeOf(const RatioLine& line) {
   return "stroke=\"" + line.color + "\" stroke-width=\"2\" fill=\"none\"" +
@@ -117,16 +85,13 @@ std::string RatioChartSvg(const std::string& title, const std::vector<RatioPanel
   for (const RatioPanel& panel : panels) lines = std::max(lines, panel.lines.size());
   const double width = kLeft + static_cast<double>(panels.size()) * (kPanelWidth + kPanelGap);
   const double height = kTop + kPanelHeight + 40 + kLegendLine * static_cast<double>(lines);
-  std::string svg = "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"" + Number(width) +
-                    "\" height=\"" + Number(height) +
-                    "\" font-family=\"sans-serif\" font-size=\"12\">\n"
-                    "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n";
+  std::string svg = svg::Begin(width, height);
   svg += Text(width / 2, 24, "middle", title);
   for (size_t i = 0; i < panels.size(); ++i) {
     svg +=
         PanelWriter(panels[i], kLeft + static_cast<double>(i) * (kPanelWidth + kPanelGap)).Write();
   }
-  return svg + "</svg>\n";
+  return svg + svg::kEnd;
 }
 
 }  // namespace kvcast::tools

@@ -56,24 +56,24 @@ Result<GroupRegistry> GroupRegistry::FromConfig(const WorkerConfig& config) {
   if (const int64_t replay = config.replay_tokens.value_or(0); replay < 0 || replay > kMaxWindow) {
     return Status(StatusCode::kInvalidArgument, "replay_tokens: out of range");
   }
-  GroupRegistry catalogue;
-  catalogue.registered_ = !config.groups.empty();
-  catalogue.fixed_unit_ = catalogue.unit_ = config.hash_block_size;
-  catalogue.unit_registered_ = config.hash_block_size > 0;
-  catalogue.fixed_alignment_ = config.alignment;
-  catalogue.no_partial_hits_ = config.rules && *config.rules < EngineRules::kMain2026August;
+  GroupRegistry registry;
+  registry.registered_ = !config.groups.empty();
+  registry.fixed_unit_ = registry.unit_ = config.hash_block_size;
+  registry.unit_registered_ = config.hash_block_size > 0;
+  registry.fixed_alignment_ = config.alignment;
+  registry.no_partial_hits_ = config.rules && *config.rules < EngineRules::kMain2026August;
   for (size_t i = 0; i < config.groups.size(); ++i) {
     if (Status status = CheckGroup(config.groups[i], i, config.hash_block_size); !status.ok()) {
       return status;
     }
-    catalogue.groups_.push_back({config.groups[i], Source::kRegistered, /*size_shown=*/true});
-    if (TakesPart(config.groups[i])) catalogue.NoteBlockSize(config.groups[i].block_size);
+    registry.groups_.push_back({config.groups[i], Source::kRegistered, /*size_shown=*/true});
+    if (TakesPart(config.groups[i])) registry.NoteBlockSize(config.groups[i].block_size);
   }
-  if (catalogue.unit_ > 0 && config.alignment % catalogue.unit_ != 0) {
+  if (registry.unit_ > 0 && config.alignment % registry.unit_ != 0) {
     return Status(StatusCode::kInvalidArgument, "alignment: not a multiple of hash_block_size");
   }
-  catalogue.UpdateAlignment();
-  return catalogue;
+  registry.UpdateAlignment();
+  return registry;
 }
 
 std::optional<size_t> GroupRegistry::Resolve(const std::optional<int64_t>& group_idx) const {

@@ -93,10 +93,10 @@ bool HoldsLastBlock(const BlockStored& stored, std::span<const PlaceId> places,
 // True if the run repeats blocks that a group of full attention, or any group if there is none of
 // full attention, holds already.
 bool RepeatsHeldBlocks(const RootRun& run, const std::vector<GroupSpec>& specs,
-                       std::span<const PlaceId> places, const GroupRegistry& catalogue,
+                       std::span<const PlaceId> places, const GroupRegistry& registry,
                        const ResidencyMap& map) {
   for (size_t i = 0; i < specs.size(); ++i) {
-    const bool full = IsFullKind(specs[i].kind) || !catalogue.has_full_kind();
+    const bool full = IsFullKind(specs[i].kind) || !registry.has_full_kind();
     if (full && run.store(i) != nullptr && HoldsLastBlock(*run.store(i), places, map)) return true;
   }
   return false;
@@ -105,11 +105,11 @@ bool RepeatsHeldBlocks(const RootRun& run, const std::vector<GroupSpec>& specs,
 }  // namespace
 
 HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
-                        const GroupRegistry& catalogue, const ResidencyMap& map,
+                        const GroupRegistry& registry, const ResidencyMap& map,
                         int64_t replay_tokens) {
   const auto* first = events.empty() ? nullptr : std::get_if<BlockStored>(&events[0]);
-  if (first == nullptr || catalogue.alignment() == 0) return {};
-  const std::vector<GroupSpec> specs = catalogue.Specs();
+  if (first == nullptr || registry.alignment() == 0) return {};
+  const std::vector<GroupSpec> specs = registry.Specs();
   // Stores with a token offset leave out the blocks before a window, and look like the stores of a
   // request.
   if (first->token_offset && (RootSpan(*first) == 0 || specs.size() > 1)) {
@@ -118,7 +118,7 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
   }
   if (RootSpan(*first) == 0) return {};
   const RootRun run(events, specs);
-  if (!RepeatsHeldBlocks(run, specs, places, catalogue, map)) return {};
+  if (!RepeatsHeldBlocks(run, specs, places, registry, map)) return {};
   // For a group of unknown window or chunk size, the prefix that it could serve is unknown.
   const bool known = std::all_of(specs.begin(), specs.end(), SizeKnown);
   if (!known) return {.reading = HitReportReading::kUnclear};
@@ -132,7 +132,7 @@ HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> 
     report.blocks += run.store(i)->block_hashes.size();
   }
   const auto servable = [&](int64_t max_tokens) {
-    return ReusablePrefix(groups, catalogue.unit(), catalogue.alignment(), max_tokens).tokens;
+    return ReusablePrefix(groups, registry.unit(), registry.alignment(), max_tokens).tokens;
   };
   const bool shorter = servable(run.span() - 1) > 0;
   // The report does not contain the block behind the hit that EAGLE looks at.

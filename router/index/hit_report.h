@@ -122,7 +122,7 @@ class HitReportState {
 // so many tokens is no hit (WorkerConfig::replay_tokens). If the first events do not have the form
 // of a report, the cost is one probe of the map.
 HitReport ReadHitReport(std::span<const Event> events, std::span<const PlaceId> places,
-                        const GroupRegistry& catalogue, const ResidencyMap& map,
+                        const GroupRegistry& registry, const ResidencyMap& map,
                         int64_t replay_tokens = 0);
 
 }  // namespace kvcast::router

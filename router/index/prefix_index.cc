@@ -46,7 +46,7 @@ void PrefixIndex::Impl::ForEachResidency(
 IndexCounters PrefixIndex::Impl::CountersOf(const WorkerState& state) {
   IndexCounters counters = state.counters;
   counters.residencies = state.total();
-  if (state.catalogue.one_hash_per_block()) {
+  if (state.registry.one_hash_per_block()) {
     counters.whole_gpu_blocks = state.residencies[static_cast<size_t>(Tier::kGpu)];
   }
   counters.unnamed = state.total_unnamed();
@@ -188,12 +188,12 @@ PromptShape PrefixIndex::ShapeOf(WorkerId worker) const { return impl_->ShapeOf(
 
 std::vector<GroupSpec> PrefixIndex::Groups(WorkerId worker) const {
   return impl_->ReadWorker(worker, std::vector<GroupSpec>(),
-                           [](const WorkerState& state) { return state.catalogue.Specs(); });
+                           [](const WorkerState& state) { return state.registry.Specs(); });
 }
 
 int64_t PrefixIndex::hash_block_size(WorkerId worker) const {
   return impl_->ReadWorker(worker, int64_t{0},
-                           [](const WorkerState& state) { return state.catalogue.unit(); });
+                           [](const WorkerState& state) { return state.registry.unit(); });
 }
 
 IndexCounters PrefixIndex::counters(WorkerId worker) const {

@@ -90,7 +90,7 @@ void PrefixIndex::Impl::WeighResidencies() {
 size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Event> events) {
   if (!worker.hit_reports.looks()) return 0;
   const router::HitReport report =
-      router::ReadHitReport(events, worker.places.of(Tier::kGpu), worker.catalogue, map_,
+      router::ReadHitReport(events, worker.places.of(Tier::kGpu), worker.registry, map_,
                             worker.config.replay_tokens.value_or(0));
   const bool skips = worker.hit_reports.Skips(report);
   if (report.reading == router::HitReportReading::kMaybe ||
@@ -113,7 +113,7 @@ size_t PrefixIndex::Impl::SkipHitReport(WorkerState& worker, std::span<const Eve
 void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockStored& event,
                                    BatchAhead& ahead) {
   const Tier tier = TierOf(event.medium);
-  if (!worker.Accept(worker.catalogue.Store(event, tier))) return;
+  if (!worker.Accept(worker.registry.Store(event, tier))) return;
   const uint8_t group = GroupRegistry::GroupOf(event.group_idx);
   const PlaceId place = OpenPlace(worker, tier, group);
   ResidencyMap::Cursor cursor;
@@ -170,7 +170,7 @@ void PrefixIndex::Impl::SampleStore(WorkerState& worker, const CurrentStore& sto
                            .group = store.group,
                            .held = worker.residencies[static_cast<size_t>(Tier::kGpu)],
                            .index_bytes = static_cast<uint64_t>(residencies * bytes_a_residency_),
-                           .unit = worker.catalogue.unit(),
+                           .unit = worker.registry.unit(),
                            .lookahead = worker.shown.lookahead},
                           keys_);
 }
@@ -180,7 +180,7 @@ void PrefixIndex::Impl::ApplyEvent(WorkerState& worker, const BlockRemoved& even
   if (removals.last == nullptr || removals.last->group_idx != event.group_idx ||
       removals.last->medium != event.medium) {
     removals.last = nullptr;
-    if (!worker.Accept(worker.catalogue.Remove(event))) return;
+    if (!worker.Accept(worker.registry.Remove(event))) return;
     removals.last = &event;
     removals.tier = TierOf(event.medium);
     removals.group = GroupRegistry::GroupOf(event.group_idx);

@@ -146,9 +146,9 @@ struct Findings {
 };
 
 void DescribeGroups(const WorkerState& worker, ReuseDiagnosis& diagnosis) {
-  diagnosis.groups.resize(worker.catalogue.Specs().size());
-  diagnosis.alignment = worker.catalogue.alignment();
-  diagnosis.group_alignment = worker.catalogue.rule_alignment();
+  diagnosis.groups.resize(worker.registry.Specs().size());
+  diagnosis.alignment = worker.registry.alignment();
+  diagnosis.group_alignment = worker.registry.rule_alignment();
   diagnosis.alignment_told = worker.config.alignment > 0;
   diagnosis.groups_learned = worker.config.groups.empty();
   const int below = std::bit_width(worker.announced);
@@ -196,7 +196,7 @@ std::optional<PromptHolding> HoldingOf(const WorkerState& worker, const SampledP
                            .group_of = {},
                            .announced = {},
                            .alignment = rules.alignment,
-                           .group_alignment = worker.catalogue.rule_alignment(),
+                           .group_alignment = worker.registry.rule_alignment(),
                            .replay_tokens = rules.replay_tokens,
                            .content_unknown = worker.unnamed[static_cast<size_t>(Tier::kGpu)] > 0};
   for (size_t part = 0; part < holding.parts.size(); ++part) {
@@ -216,7 +216,7 @@ ReuseDiagnosis PrefixIndex::Impl::Diagnose(WorkerId id) const {
   const auto prompts =
       ReadWorker(id, std::vector<router::TestedPrompt>(), [&](const WorkerState& worker) {
         router::DescribeGroups(worker, diagnosis);
-        unit = worker.catalogue.unit();
+        unit = worker.registry.unit();
         return router::PromptsOf(worker.sample, unit);
       });
   router::Findings findings;

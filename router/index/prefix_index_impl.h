@@ -53,8 +53,8 @@ struct WorkerState {
   WorkerId id;
   std::unique_ptr<WorkerView> view;
   WorkerConfig config;
-  GroupRegistry catalogue;
-  uint64_t catalogue_changes = 0;  // catalogue.changes() of the view's rules
+  GroupRegistry registry;
+  uint64_t catalogue_changes = 0;  // registry.changes() of the view's rules
   IndexCounters counters;
   std::array<uint64_t, kTiers> residencies{};
   router::HitReportState hit_reports;
@@ -209,7 +209,7 @@ class PrefixIndex::Impl {
   void Commit(router::WorkerState& worker) KV_REQUIRES(mutex_);
   router::WorkerSlot TakeSlot() KV_REQUIRES(mutex_);
   router::WorkerState& Enter(WorkerId id, const WorkerConfig& config,
-                             router::GroupRegistry catalogue) KV_REQUIRES(mutex_);
+                             router::GroupRegistry registry) KV_REQUIRES(mutex_);
   void Leave(router::WorkerSlot slot) KV_REQUIRES(mutex_);
   // Shows readers the worker's view. nullptr: the worker is removed.
   void Show(WorkerId id, const router::WorkerView* view) KV_REQUIRES(mutex_);

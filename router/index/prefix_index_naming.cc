@@ -35,7 +35,7 @@ bool PrefixIndex::Impl::NameBlock(WorkerState& worker, const BlockHash& hash, Co
   const auto place = std::ranges::find_if(
       worker.places.all(), [&](PlaceId of) KV_REQUIRES(mutex_) { return map_.Holds(hash, of); });
   const auto where = places_.Read(*place);
-  const auto spec = where ? worker.catalogue.SpecOf(where->group) : std::nullopt;
+  const auto spec = where ? worker.registry.SpecOf(where->group) : std::nullopt;
   if (!spec || spec->block_size <= 0) return false;
   const uint64_t named_before = worker.counters.named_late;
   Learn(worker, hash, {content, static_cast<uint32_t>(spec->block_size)}, false, cursor);
@@ -135,7 +135,7 @@ void PrefixIndex::Impl::ReadContent(WorkerState& worker, const BlockStored& even
                 .reason = UnnamedReason::kHiddenContent};
     return;
   }
-  const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(group);
+  const std::optional<GroupSpec> spec = worker.registry.SpecOf(group);
   const bool ruled = worker.config.sparse_rule && !worker.rule_refuted && tier == Tier::kGpu;
   const SparseRule* const rule = ruled ? &*worker.config.sparse_rule : nullptr;
   const auto known = [&](size_t i) KV_REQUIRES(mutex_) {
@@ -212,7 +212,7 @@ bool PrefixIndex::Impl::IsKnown(WorkerState& worker, const BlockHash& hash) {
 }
 
 bool PrefixIndex::Impl::HitsEndInside(const WorkerState& worker) const {
-  return !worker.drop_is_known() && !worker.catalogue.one_hash_per_block();
+  return !worker.drop_is_known() && !worker.registry.one_hash_per_block();
 }
 
 void PrefixIndex::Impl::NoteNews(WorkerState& worker, const EventBatch& batch) {
@@ -231,8 +231,8 @@ void PrefixIndex::Impl::NoteNews(WorkerState& worker, const EventBatch& batch) {
 }
 
 bool PrefixIndex::Impl::NoteUnits(WorkerState& worker, const BlockStored& event, uint8_t group) {
-  worker.evidence.SetUnitLength(worker.catalogue.unit());
-  const auto unit = static_cast<size_t>(worker.catalogue.unit());
+  worker.evidence.SetUnitLength(worker.registry.unit());
+  const auto unit = static_cast<size_t>(worker.registry.unit());
   const std::span<const TokenId> tokens = *event.token_ids;
   bool first_is_new = false;
   // Equal tokens of two prompts, or beside other multimodal items, count as one unit.
@@ -260,8 +260,8 @@ bool PrefixIndex::Impl::WasHeldAllAlong(WorkerState& worker, const std::optional
 
 void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event, uint8_t group,
                                   const router::SpanStart& start, bool added) {
-  const int64_t unit = worker.catalogue.unit();
-  const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(group);
+  const int64_t unit = worker.registry.unit();
+  const std::optional<GroupSpec> spec = worker.registry.SpecOf(group);
   if (!spec || unit <= 0) return;
   const bool inside = HitsEndInside(worker);
   if (!router::HasUsableTokens(event) || (inside && event.tokens_per_position != 1)) {
@@ -274,7 +274,7 @@ void PrefixIndex::Impl::NoteReuse(WorkerState& worker, const BlockStored& event,
   // A store of a window group may leave out the blocks before the window.
   const bool whole =
       content_.dense &&
-      (IsFullKind(spec->kind) || (IsWindowKind(spec->kind) && !worker.catalogue.has_full_kind()));
+      (IsFullKind(spec->kind) || (IsWindowKind(spec->kind) && !worker.registry.has_full_kind()));
   if (!whole || !worker.evidence.open()) return;
   // A request may store a prefix that ends inside a block, and the whole block later.
   if (!inside && event.block_size != spec->block_size) return;
@@ -329,7 +329,7 @@ void PrefixIndex::Impl::ChooseName(WorkerState& worker, const CurrentStore& stor
   }
   if (chosen.name.named()) return;
   const ContentKey known = KnownContent(worker, hash);
-  const std::optional<GroupSpec> spec = worker.catalogue.SpecOf(store.group);
+  const std::optional<GroupSpec> spec = worker.registry.SpecOf(store.group);
   if (known != kUnnamed && spec && spec->block_size > 0) {
     chosen.name = {known, static_cast<uint32_t>(spec->block_size)};
   }

@@ -39,9 +39,9 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   WorkerView& view = *worker.view;
   const WorkerRules* const known = view.rules.load(std::memory_order_relaxed);
   const WorkerRules* rules = known;
-  if (worker.catalogue_changes != worker.catalogue.changes() || known == nullptr) {
-    worker.catalogue_changes = worker.catalogue.changes();
-    rules = new WorkerRules(worker.id, worker.config, worker.catalogue, worker.shown);
+  if (worker.catalogue_changes != worker.registry.changes() || known == nullptr) {
+    worker.catalogue_changes = worker.registry.changes();
+    rules = new WorkerRules(worker.id, worker.config, worker.registry, worker.shown);
   }
   const AmbiguousNames* const ambiguous_before = view.ambiguous.load(std::memory_order_relaxed);
   const AmbiguousNames* ambiguous = ambiguous_before;
@@ -81,14 +81,14 @@ void PrefixIndex::Impl::Show(WorkerId id, const WorkerView* view) {
 }
 
 Status PrefixIndex::Impl::AddWorker(WorkerId id, const WorkerConfig& config) {
-  Result<GroupRegistry> catalogue = GroupRegistry::FromConfig(config);
-  if (!catalogue.ok()) return catalogue.status();
+  Result<GroupRegistry> registry = GroupRegistry::FromConfig(config);
+  if (!registry.ok()) return registry.status();
   WaiterCountingLock lock(mutex_);
   if (slot_of_.contains(id)) {
     return Status(StatusCode::kFailedPrecondition, "worker is registered already");
   }
   if (slot_of_.size() >= kMaxIndexWorkers) return Status(StatusCode::kLimit, "too many workers");
-  WorkerState& worker = Enter(id, config, std::move(catalogue).value());
+  WorkerState& worker = Enter(id, config, std::move(registry).value());
   slot_of_.emplace(id, worker.view->slot);
   Show(id, worker.view.get());
   return Status();
@@ -105,11 +105,11 @@ WorkerSlot PrefixIndex::Impl::TakeSlot() {
 }
 
 WorkerState& PrefixIndex::Impl::Enter(WorkerId id, const WorkerConfig& config,
-                                      GroupRegistry catalogue) {
+                                      GroupRegistry registry) {
   const WorkerSlot slot = TakeSlot();
   slots_[slot] = std::make_unique<WorkerState>(id, slot, config);
   WorkerState& worker = *slots_[slot];
-  worker.catalogue = std::move(catalogue);
+  worker.registry = std::move(registry);
   worker.number = ++states_;
   places_.SetVersion(slot, &worker.view->version);
   Commit(worker);
@@ -145,7 +145,7 @@ void PrefixIndex::Impl::BeginHidden(WorkerId id) {
   ForgetHidden(id);
   const WorkerState& worker = *slots_[it->second];
   // Enter may move the list of slots, but not the workers.
-  WorkerState& hidden = Enter(id, worker.config, worker.catalogue);
+  WorkerState& hidden = Enter(id, worker.config, worker.registry);
   hidden.elder = slots_[it->second].get();
   hidden.rule_refuted = worker.rule_refuted;
   hidden_of_.emplace(id, hidden.view->slot);
@@ -218,9 +218,9 @@ void PrefixIndex::Impl::ClearWorker(WorkerId id, bool forget_groups) {
   WorkerState& worker = *slots_[it->second];
   for (int tier = 0; tier < kTiers; ++tier) ClearTier(worker, static_cast<Tier>(tier));
   if (forget_groups) {
-    Result<GroupRegistry> catalogue = GroupRegistry::FromConfig(worker.config);
-    KV_CHECK(catalogue.ok());
-    worker.catalogue = std::move(catalogue).value();
+    Result<GroupRegistry> registry = GroupRegistry::FromConfig(worker.config);
+    KV_CHECK(registry.ok());
+    worker.registry = std::move(registry).value();
     worker.catalogue_changes = ~uint64_t{0};
     ForgetNames(worker);
   }
@@ -241,7 +241,7 @@ Status PrefixIndex::Impl::LearnUnit(WorkerId id, int64_t unit) {
   const auto it = slot_of_.find(id);
   if (it == slot_of_.end()) return Status(StatusCode::kNotFound, "worker is not registered");
   WorkerState& worker = *slots_[it->second];
-  if (worker.catalogue.LearnUnit(unit)) {
+  if (worker.registry.LearnUnit(unit)) {
     Commit(worker);
     return Status();
   }

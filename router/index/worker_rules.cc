@@ -10,7 +10,7 @@ namespace {
 uint32_t Bit(Untold property) { return static_cast<uint32_t>(property); }
 
 uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
-                  const GroupRegistry& catalogue, bool release_known) {
+                  const GroupRegistry& registry, bool release_known) {
   uint32_t untold = 0;
   bool eagle = false;
   for (const GroupSpec& group : rules.groups) {
@@ -20,10 +20,10 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
     if (chunked && group.chunk_size == 0) untold |= Bit(Untold::kChunkSize);
     eagle = eagle || group.eagle;
   }
-  if (catalogue.assumes_kinds()) untold |= Bit(Untold::kKinds);
+  if (registry.assumes_kinds()) untold |= Bit(Untold::kKinds);
   if (eagle && rules.groups.size() > 1 && !release_known) untold |= Bit(Untold::kRelease);
-  if (catalogue.assumes_block_sizes()) untold |= Bit(Untold::kBlockSize);
-  if (catalogue.assumes_partial_hits()) untold |= Bit(Untold::kAlignment);
+  if (registry.assumes_block_sizes()) untold |= Bit(Untold::kBlockSize);
+  if (registry.assumes_partial_hits()) untold |= Bit(Untold::kAlignment);
   // Registered groups are complete and fully described.
   if (!config.groups.empty()) return untold;
   const bool reuse_shown = rules.shortest_hit > 0;
@@ -70,16 +70,16 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
 
 }  // namespace
 
-WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
-                         const GroupRegistry& catalogue, const Shown& shown)
+WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupRegistry& registry,
+                         const Shown& shown)
     : id(worker),
       offload_rule(config.offload_rule.value_or(OffloadRule::kConnector)),
       rules(config.rules.value_or(shown.rules.value_or(EngineRules::kMain2026August))),
-      unit(catalogue.unit()),
-      alignment(catalogue.alignment()),
-      groups(catalogue.Specs()),
+      unit(registry.unit()),
+      alignment(registry.alignment()),
+      groups(registry.Specs()),
       blocks_per_chunk(config.blocks_per_chunk),
-      block_alignment(catalogue.unit() > 0 ? catalogue.block_alignment() : 0),
+      block_alignment(registry.unit() > 0 ? registry.block_alignment() : 0),
       replay_tokens(config.replay_tokens.value_or(0)),
       lookahead(std::max(config.hash_lookahead_tokens, shown.lookahead)),
       shortest_hit(shown.shortest_hit) {
@@ -91,7 +91,7 @@ WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config,
     // The hash of a block covers the tokens behind the block, so the block need not be dropped.
     if (lookahead > 0) group.eagle = false;
   }
-  untold = UntoldOf(*this, config, catalogue, config.rules || shown.rules);
+  untold = UntoldOf(*this, config, registry, config.rules || shown.rules);
   untold_with_cpu = UntoldOfLoads(*this, config, config.rules || shown.rules);
   nothing_without_blocks = std::none_of(groups.begin(), groups.end(), [](const GroupSpec& spec) {
     return spec.kind == SpecKind::kChunkedLocalAttention && TakesPart(spec);

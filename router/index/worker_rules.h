@@ -19,7 +19,7 @@ struct alignas(64) WorkerRules {
     int64_t shortest_hit = 0;  // see ReuseEvidence; 0: none
     std::optional<EngineRules> rules;
   };
-  WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupRegistry& catalogue,
+  WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupRegistry& registry,
               const Shown& shown);
 
   WorkerId id;

@@ -130,26 +130,31 @@ std::optional<HttpReply> HttpServer::Impl::Refusal(const HttpRequest& request) c
   return HttpError(403, "origin: requests of other sites' pages are not answered");
 }
 
-const HttpRoute* HttpServer::Impl::FindRoute(const HttpRequest& request, HttpReply& refusal) const {
+const HttpRoute* HttpServer::Impl::FindRoute(const HttpRequest& request) const {
   const auto path = routes_.find(request.path);
-  if (path == routes_.end()) {
-    refusal = HttpError(404, "no such path");
-    return nullptr;
-  }
-  const std::string method = request.method == "HEAD" ? "GET" : request.method;
-  std::string allowed;
+  if (path == routes_.end()) return nullptr;
+  const std::string_view asked = request.method;
+  const std::string_view method = asked == "HEAD" ? "GET" : asked;
   for (const HttpRoute& route : path->second) {
     if (method == MethodName(route.method)) return &route;
-    allowed += (allowed.empty() ? "" : ", ") + std::string(MethodName(route.method));
   }
-  refusal = HttpError(405, "method not allowed, but: " + allowed);
-  refusal.headers.emplace_back("Allow", allowed);
   return nullptr;
 }
 
+HttpReply HttpServer::Impl::NoRoute(const HttpRequest& request) const {
+  const auto path = routes_.find(request.path);
+  if (path == routes_.end()) return HttpError(404, "no such path");
+  std::string allowed;
+  for (const HttpRoute& route : path->second) {
+    allowed += (allowed.empty() ? "" : ", ") + std::string(MethodName(route.method));
+  }
+  HttpReply refusal = HttpError(405, "method not allowed, but: " + allowed);
+  refusal.headers.emplace_back("Allow", allowed);
+  return refusal;
+}
+
 size_t HttpServer::Impl::BodyBound(const HttpRequest& head) const {
-  HttpReply ignored;
-  const HttpRoute* const route = FindRoute(head, ignored);
+  const HttpRoute* const route = FindRoute(head);
   return route == nullptr ? HttpRoute::kSmallBody : route->max_body_bytes;
 }
 
@@ -164,9 +169,10 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   if (const auto refusal = Refusal(request)) {
     return Answer(connection, *refusal, false, head_only);
   }
-  HttpReply refused;
-  const HttpRoute* const route = FindRoute(request, refused);
-  if (route == nullptr) return Answer(connection, refused, request.keep_alive, head_only);
+  const HttpRoute* const route = FindRoute(request);
+  if (route == nullptr) {
+    return Answer(connection, NoRoute(request), request.keep_alive, head_only);
+  }
   NoteBusy(*connection);
   Pool& pool = PoolOf(route->lane);
   boost::asio::post(

@@ -107,7 +107,9 @@ class HttpServer::Impl {
   void CountHeld(Connection& connection);
   bool FindRoom(const Shared& connection);
   size_t BodyBound(const HttpRequest& head) const;
-  const HttpRoute* FindRoute(const HttpRequest& request, HttpReply& refusal) const;
+  // nullptr: no route has this path and method. NoRoute gives the reply.
+  const HttpRoute* FindRoute(const HttpRequest& request) const;
+  HttpReply NoRoute(const HttpRequest& request) const;
   std::optional<HttpReply> Refusal(const HttpRequest& request) const;
   void Dispatch(const Shared& connection);
   Pool& PoolOf(HttpRoute::Lane lane);

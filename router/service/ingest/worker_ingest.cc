@@ -217,7 +217,7 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
     MutexLock lock(mutex_);
     AddCounts(counts, counters_.decode);
     if (!decoded) ++counters_.undecodable_batches;
-    if (!decoded) tally_.Clear();
+    if (!decoded) block_counts_.Clear();
   }
   NoteWideStores(counts);
   if (counts.component_fields > 0) has_components_ = true;
@@ -243,7 +243,7 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   {
     MutexLock lock(mutex_);
     if (!trtllm_) last_batch_ts_ = batch_.ts;
-    tally_.Apply(batch_, applied.left_out);
+    block_counts_.Apply(batch_, applied.left_out);
     index_counters_ = applied.counters;
   }
   if (observer_) observer_({seq, batch_, applied.left_out});
@@ -294,7 +294,7 @@ bool WorkerIngest::IsComplete(const IndexCounters& now) const {
   if (!cleared) return false;
   // A clear of the GPU gives no information about the other tiers.
   MutexLock lock(mutex_);
-  return std::ranges::none_of(tally_.groups(), [](const GroupTally& group) {
+  return std::ranges::none_of(block_counts_.groups(), [](const GroupTally& group) {
     return std::any_of(group.tiers.begin() + 1, group.tiers.end(),
                        [](const GroupTally::InTier& tier) { return tier.stored > 0; });
   });
@@ -325,7 +325,7 @@ bool WorkerIngest::CommitSnapshot(const PublisherStatus& status) {
                                        uint32_t copies) { held.Hold(tier, group, copies); });
   NoteIndexCounters(index_.counters(id_));
   MutexLock lock(mutex_);
-  tally_.Replace(held);
+  block_counts_.Replace(held);
   return true;
 }
 
@@ -333,7 +333,7 @@ void WorkerIngest::OnReset(ResetReason reason) {
   {
     MutexLock lock(mutex_);
     ++(reason == ResetReason::kRestart ? counters_.restarts : counters_.losses);
-    tally_.Clear();
+    block_counts_.Clear();
   }
   if (mooncake_) mooncake_->Restart();
   if (trtllm_) trtllm_->Forget();
@@ -428,7 +428,7 @@ SourceCounters WorkerIngest::counters() const {
 
 std::vector<GroupTally> WorkerIngest::group_tallies() const {
   MutexLock lock(mutex_);
-  return tally_.groups();
+  return block_counts_.groups();
 }
 
 std::optional<double> WorkerIngest::last_batch_ts() const {

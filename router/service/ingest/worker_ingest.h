@@ -34,7 +34,7 @@ namespace kvcast::router {
 
 // The format of the payloads of a source.
 enum class EventFormat : uint8_t {
-  kEngine,    // an engine's batches; see kvcast/wire.h
+  kEngine,    // an engine's batches; see kvcast/wire/wire.h
   kMooncake,  // see mooncake_events.h
   kTrtllm,    // see trtllm_events.h
 };
@@ -222,7 +222,7 @@ class WorkerIngest {
   std::atomic<bool> has_components_{false};  // see DecodeCounts::component_fields
   mutable Mutex mutex_;
   SourceCounters counters_ KV_GUARDED_BY(mutex_);
-  BlockCounts tally_ KV_GUARDED_BY(mutex_);
+  BlockCounts block_counts_ KV_GUARDED_BY(mutex_);
   std::optional<double> last_batch_ts_ KV_GUARDED_BY(mutex_);
   SchemeVerdict verdict_ KV_GUARDED_BY(mutex_);
   SchemeCounters scheme_counters_ KV_GUARDED_BY(mutex_);

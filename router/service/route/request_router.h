@@ -2,7 +2,7 @@
 // each routed request, and remembers the blocks that the request will store ("expected" blocks).
 //
 // A decision computes a cost for each worker, in tokens to compute, from this table
-// (kvcast/selector.h has the sum):
+// (kvcast/router/selector.h has the sum):
 //
 //   weight                default  counts
 //   recompute_token           1.0  a prompt token that the worker must compute
@@ -22,7 +22,7 @@
 // The request_router chooses the worker with the lowest cost. With a temperature T > 0, it draws
 // each worker with a probability proportional to exp(-(cost - least) / (T * prompt tokens)). A
 // connecting worker is chosen only if there is no other. The tokens that a worker holds count by
-// the weight of its source's state (kvcast/subscriber.h).
+// the weight of its source's state (kvcast/stream/subscriber.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,5 @@
-// Diagnoses a worker by the reused tokens that its engine reports (kvcast/reuse_diagnosis.h).
+// Diagnoses a worker by the reused tokens that its engine reports
+// (kvcast/router/reuse_diagnosis.h).
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -21,7 +21,7 @@ class Context {
  public:
   // A new context with its own I/O thread.
   static std::shared_ptr<Context> Create();
-  // As Create, but the I/O threads run in the background (see background.h). Throws
+  // As Create, but the I/O threads run in the background (see batch_scheduling.h). Throws
   // std::system_error if no thread can start.
   static std::shared_ptr<Context> CreateInBackground();
   // The shared context of this process that is created as by CreateInBackground. It exists as long
