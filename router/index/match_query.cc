@@ -103,8 +103,7 @@ bool MatchQuery::Read() {
     asked.version = EvenVersion(*asked.view);
     asked.rules = asked.view->rules.load(std::memory_order_acquire);
     asked.certain = asked.view->certain.load(std::memory_order_acquire);
-    asked.unnamed_gpu = asked.view->unnamed_gpu.load(std::memory_order_acquire);
-    asked.has_unnamed = asked.view->has_unnamed.load(std::memory_order_acquire);
+    asked.unnamed = asked.view->unnamed.load(std::memory_order_acquire);
     asked.ambiguous_names = asked.view->ambiguous.load(std::memory_order_acquire);
     asked.ambiguous = false;
     asked.unnamed_units = 0;
@@ -295,11 +294,14 @@ std::vector<WorkerMatch> MatchQuery::Answers() const {
     Answer(asked, last, match);
     match.certain = asked.certain;
     match.ambiguous = asked.ambiguous;
-    match.unnamed_gpu = asked.unnamed_gpu;
+    match.unnamed_gpu = asked.unnamed / 2;
     match.unnamed_units = static_cast<int64_t>(asked.unnamed_units);
-    match.has_unnamed = asked.has_unnamed;
+    match.has_unnamed = asked.unnamed % 2 != 0;
     match.untold = UntoldOf(asked, match);
-    match.untold_with_cpu |= UntoldOfLoads(asked, match);
+    constexpr auto kRuleOnly = uint32_t(Untold::kOffloadRule);
+    const uint32_t untold_with_cpu = asked.rules->untold_with_cpu;
+    match.untold_with_cpu |=
+        (untold_with_cpu & ~kRuleOnly) == 0 ? untold_with_cpu : UntoldOfLoads(asked, match);
   }
   return answers;
 }
@@ -343,12 +345,10 @@ uint32_t MatchQuery::UntoldOf(const Asked& asked, const WorkerMatch& match) cons
   return untold;
 }
 
-// Like UntoldOf, for the prefix that is served after loads. `match`: its untold is set.
+// Like UntoldOf, for the prefix that is served after loads. `match`: its untold is set. REQUIRES: a
+// property other than the offload rule is unknown.
 uint32_t MatchQuery::UntoldOfLoads(const Asked& asked, const WorkerMatch& match) const {
   const WorkerRules& rules = *asked.rules;
-  if (rules.untold_with_cpu == 0 || rules.untold_with_cpu == uint32_t(Untold::kOffloadRule)) {
-    return rules.untold_with_cpu;
-  }
   if (!rules.nothing_without_blocks) return rules.untold_with_cpu;
   // If no lower tier holds a block of the prompt, no rule loads any.
   bool lower = false;

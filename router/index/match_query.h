@@ -28,9 +28,9 @@ struct alignas(64) WorkerView {
   // The members below change only while the version is odd (I1, I2). I10: the two pointers.
   std::atomic<const WorkerRules*> rules{nullptr};
   std::atomic<bool> certain{true};
-  std::atomic<uint64_t> unnamed_gpu{0};
+  // Twice the number of GPU blocks without a name; plus 1 if there are such blocks on any tier.
+  std::atomic<uint64_t> unnamed{0};
   std::atomic<bool> has_named{false};
-  std::atomic<bool> has_unnamed{false};
   std::atomic<const AmbiguousNames*> ambiguous{nullptr};  // nullptr: none
 };
 
@@ -62,8 +62,7 @@ class MatchQuery {
     uint64_t version = 0;
     bool certain = true;
     bool ambiguous = false;
-    bool has_unnamed = false;
-    uint64_t unnamed_gpu = 0;
+    uint64_t unnamed = 0;      // WorkerView::unnamed
     size_t unnamed_units = 0;  // units up to the last block that was found by hash alone
     const AmbiguousNames* ambiguous_names = nullptr;
     bool settled = false;

@@ -74,7 +74,7 @@ PromptShape PrefixIndex::Impl::ShapeOf(WorkerId id) const {
   return {.unit = rules.unit,
           .lookahead = rules.lookahead,
           // Each value is current by itself. No version is checked.
-          .has_unnamed = view->has_unnamed.load(std::memory_order_acquire),
+          .has_unnamed = view->unnamed.load(std::memory_order_acquire) % 2 != 0,
           .has_named = view->has_named.load(std::memory_order_acquire),
           .has_chunks = rules.has_chunks};
 }

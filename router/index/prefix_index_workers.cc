@@ -50,18 +50,18 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   }
   // Queries wait only from here until the second store of the version. I1: the first store needs no
   // order of its own, because the stores of data are release stores (I2).
-  const uint64_t version = view.version.load(std::memory_order_relaxed);          // I0
-  view.version.store(version + 1, std::memory_order_release);                     // I1
-  for (const PlaceId place : closing_) places_.Close(place);                      // I8
-  map_.Publish();                                                                 // I2
-  view.rules.store(rules, std::memory_order_release);                             // I2, I10
-  view.certain.store(worker.hit_reports.certain(), std::memory_order_release);    // I2
-  view.ambiguous.store(ambiguous, std::memory_order_release);                     // I2, I10
-  view.has_unnamed.store(worker.total_unnamed() > 0, std::memory_order_release);  // I2
-  view.has_named.store(worker.named_blocks > 0, std::memory_order_release);       // I2
+  const uint64_t version = view.version.load(std::memory_order_relaxed);        // I0
+  view.version.store(version + 1, std::memory_order_release);                   // I1
+  for (const PlaceId place : closing_) places_.Close(place);                    // I8
+  map_.Publish();                                                               // I2
+  view.rules.store(rules, std::memory_order_release);                           // I2, I10
+  view.certain.store(worker.hit_reports.certain(), std::memory_order_release);  // I2
+  view.ambiguous.store(ambiguous, std::memory_order_release);                   // I2, I10
+  view.has_named.store(worker.named_blocks > 0, std::memory_order_release);     // I2
   // I2
-  view.unnamed_gpu.store(worker.unnamed[static_cast<size_t>(Tier::kGpu)],
-                         std::memory_order_release);
+  view.unnamed.store(
+      2 * worker.unnamed[static_cast<size_t>(Tier::kGpu)] + uint64_t{worker.total_unnamed() > 0},
+      std::memory_order_release);
   view.version.store(version + 2, std::memory_order_release);  // I1
   closing_.clear();
   map_.Tidy();
