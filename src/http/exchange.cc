@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
+#include <limits>
 #include <utility>
 
+#include "src/base/check.h"
 #include "src/base/clock.h"
 #include "src/http/loopback.h"
 #include "src/http/reply_text.h"
@@ -45,12 +47,45 @@ std::optional<std::string> NextPiece(const std::function<std::string()>& next) {
 
 }  // namespace
 
+void HttpServer::Impl::Enter(Connection& connection, Phase phase) {
+  const Phase before = std::exchange(connection.phase, phase);
+  KV_DCHECK(MayFollow(before, phase));
+  if (IsQuiet(before) && !IsQuiet(phase)) quiet_.erase(connection.quiet);
+  if (!IsQuiet(before) && IsQuiet(phase)) {
+    connection.quiet = quiet_.insert(quiet_.end(), connection.id);
+  }
+  connection.deadline_ms = Deadline(connection);
+}
+
+int64_t HttpServer::Impl::Deadline(const Connection& connection) const {
+  const auto after = [](int64_t ms) { return SteadyMs() + ms; };
+  constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
+  switch (connection.phase) {
+    case Phase::kHandshake:
+    case Phase::kReceiving:
+      return after(options_.request_timeout_ms);
+    case Phase::kIdle:
+      return after(options_.idle_timeout_ms);
+    case Phase::kContinuing:
+    case Phase::kReplying: {
+      const int64_t until_ms = connection.pieces_until_ms;
+      return std::min(after(options_.write_timeout_ms), until_ms == 0 ? kNever : until_ms);
+    }
+    case Phase::kLingering:
+      return after(kLingerMs);
+    case Phase::kHandling:
+    case Phase::kClosed:
+      break;
+  }
+  return kNever;
+}
+
 void HttpServer::Impl::Read(const Shared& connection) {
   if (connection->reading || connection->ended) return;
   connection->reading = true;
   connection->stream.AsyncRead([this, connection](const Error& error, std::string_view bytes) {
     connection->reading = false;
-    if (!connection->closed) OnRead(connection, error, bytes);
+    if (!connection->closed()) OnRead(connection, error, bytes);
   });
 }
 
@@ -58,7 +93,7 @@ void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,
                               std::string_view bytes) {
   connection->ended = error.failed();
   if (connection->closing) {
-    if (connection->ended && connection->lingering) return Close(connection);
+    if (connection->ended && connection->phase == Phase::kLingering) return Close(connection);
     return Read(connection);
   }
   if (connection->ended) return Close(connection);  // an incomplete request gets no answer
@@ -71,9 +106,8 @@ void HttpServer::Impl::OnRead(const Shared& connection, const Error& error,
 // Reads the next request from the received bytes. If it is incomplete, waits for more bytes.
 void HttpServer::Impl::Advance(const Shared& connection) {
   using State = RequestReader::State;
-  if (!connection->began && connection->in.size() > 0) {
-    connection->began = true;
-    connection->deadline_ms = SteadyMs() + options_.request_timeout_ms;
+  if (connection->phase == Phase::kIdle && connection->in.size() > 0) {
+    Enter(*connection, Phase::kReceiving);
   }
   const State state = connection->reader.Read(connection->in);
   if (connection->in.size() == 0) connection->in.shrink_to_fit();
@@ -83,7 +117,7 @@ void HttpServer::Impl::Advance(const Shared& connection) {
   if (state == State::kComplete) return Dispatch(connection);
   if (!connection->reader.TakeAwaitsContinue()) return Read(connection);
   connection->out += kContinue;
-  Send(connection);
+  Send(connection, Phase::kContinuing);
 }
 
 void HttpServer::Impl::CountHeld(Connection& connection) {
@@ -91,12 +125,10 @@ void HttpServer::Impl::CountHeld(Connection& connection) {
   const size_t now = connection.in.size() + connection.reader.held_bytes() + connection.out.size();
   const State state = connection.reader.state();
   // While a reply is sent, the received bytes of the next request wait.
-  const bool replies = connection.closing || connection.pieces || !connection.out.empty();
-  const bool unfinished =
-      !replies && now > kSmallBytes && (state == State::kHead || state == State::kBody);
-  if (connection.unfinished) unfinished_.erase({connection.held, ~connection.id});
+  const bool unfinished = connection.phase == Phase::kReceiving && now > kSmallBytes &&
+                          (state == State::kHead || state == State::kBody);
+  unfinished_.erase({connection.held, ~connection.id});
   if (unfinished) unfinished_.emplace(now, ~connection.id);
-  connection.unfinished = unfinished;
   counts_.held_bytes += now - connection.held;
   connection.held = now;
 }
@@ -153,11 +185,6 @@ HttpReply HttpServer::Impl::NoRoute(const HttpRequest& request) const {
   return refusal;
 }
 
-size_t HttpServer::Impl::BodyBound(const HttpRequest& head) const {
-  const HttpRoute* const route = FindRoute(head);
-  return route == nullptr ? HttpRoute::kSmallBody : route->max_body_bytes;
-}
-
 HttpServer::Impl::Pool& HttpServer::Impl::PoolOf(HttpRoute::Lane lane) {
   if (lane == HttpRoute::Lane::kHealth) return *health_pool_;
   return lane == HttpRoute::Lane::kObserver ? *observer_pool_ : *query_pool_;
@@ -169,11 +196,11 @@ void HttpServer::Impl::Dispatch(const Shared& connection) {
   if (const auto refusal = Refusal(request)) {
     return Answer(connection, *refusal, false, head_only);
   }
-  const HttpRoute* const route = FindRoute(request);
+  const HttpRoute* const route = connection->route;
   if (route == nullptr) {
     return Answer(connection, NoRoute(request), request.keep_alive, head_only);
   }
-  NoteBusy(*connection);
+  Enter(*connection, Phase::kHandling);
   Pool& pool = PoolOf(route->lane);
   boost::asio::post(
       pool, [this, connection, route, &pool, request = std::move(request), head_only] {
@@ -195,7 +222,7 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
     ++counts_.timed_out;
     return Close(connection);
   }
-  NoteBusy(*connection);
+  Enter(*connection, Phase::kHandling);
   auto pieces = std::exchange(connection->pieces, {});
   Pool& pool = *pieces->pool;
   boost::asio::post(pool, [this, connection, pieces = std::move(pieces)]() mutable {
@@ -211,29 +238,18 @@ void HttpServer::Impl::PostNextPiece(const Shared& connection) {
 void HttpServer::Impl::Finish(Shared connection, Finished finished) {
   boost::asio::post(
       io_, [this, connection = std::move(connection), finished = std::move(finished)]() mutable {
-        if (!connection->closed) OnFinished(connection, std::move(finished));
+        if (!connection->closed()) OnFinished(connection, std::move(finished));
       });
 }
 
 void HttpServer::Impl::OnFinished(const Shared& connection, Finished finished) {
-  NoteQuiet(*connection);
   if (finished.pieces && connection->pieces_until_ms == 0) {
     connection->pieces_until_ms = SteadyMs() + options_.pieces_timeout_ms;
   }
   connection->pieces = std::move(finished.pieces);
   connection->out += finished.bytes;
   connection->closing = !finished.keep_alive;
-  Send(connection);
-}
-
-void HttpServer::Impl::NoteBusy(Connection& connection) {
-  connection.busy = true;
-  quiet_.erase(connection.quiet);
-}
-
-void HttpServer::Impl::NoteQuiet(Connection& connection) {
-  connection.busy = false;
-  connection.quiet = quiet_.insert(quiet_.end(), connection.id);
+  Send(connection, Phase::kReplying);
 }
 
 void HttpServer::Impl::Answer(const Shared& connection, const HttpReply& reply, bool keep_alive,
@@ -241,62 +257,54 @@ void HttpServer::Impl::Answer(const Shared& connection, const HttpReply& reply, 
   keep_alive = keep_alive && !stopping_;
   connection->out += RenderReply(reply, keep_alive, head_only);
   connection->closing = !keep_alive;
-  Send(connection);
+  Send(connection, Phase::kReplying);
 }
 
-void HttpServer::Impl::Send(const Shared& connection) {
-  connection->deadline_ms = WriteDeadline(*connection);
+// A write is in progress only in kContinuing and kReplying. Neither may follow one of them, so that
+// writes do not overlap.
+void HttpServer::Impl::Send(const Shared& connection, Phase phase) {
+  Enter(*connection, phase);
   CountHeld(*connection);
-  if (!connection->writing) Write(connection);
+  Write(connection);
 }
 
 void HttpServer::Impl::Write(const Shared& connection) {
   if (connection->sent == connection->out.size()) return OnSent(connection);
-  connection->writing = true;
   connection->stream.AsyncWrite(std::string_view(connection->out).substr(connection->sent),
                                 [this, connection](const Error& error, size_t bytes) {
-                                  connection->writing = false;
-                                  if (connection->closed) return;
+                                  if (connection->closed()) return;
                                   if (error) return Close(connection);
                                   connection->sent += bytes;
-                                  connection->deadline_ms = WriteDeadline(*connection);
+                                  connection->deadline_ms = Deadline(*connection);
                                   Write(connection);
                                 });
-}
-
-int64_t HttpServer::Impl::WriteDeadline(const Connection& connection) const {
-  const int64_t deadline_ms = SteadyMs() + options_.write_timeout_ms;
-  return connection.pieces_until_ms == 0 ? deadline_ms
-                                         : std::min(deadline_ms, connection.pieces_until_ms);
 }
 
 void HttpServer::Impl::OnSent(const Shared& connection) {
   connection->out = {};
   connection->sent = 0;
+  if (connection->phase == Phase::kContinuing) {
+    Enter(*connection, Phase::kReceiving);
+    CountHeld(*connection);
+    return Read(connection);
+  }
   CountHeld(*connection);
   if (connection->pieces) return PostNextPiece(connection);
   connection->pieces_until_ms = 0;
   if (connection->closing) return Linger(connection);
-  if (connection->reader.state() == RequestReader::State::kBody) {  // after "100 Continue"
-    connection->deadline_ms = SteadyMs() + options_.request_timeout_ms;
-    return Read(connection);
-  }
-  connection->began = false;
   if (drain_until_ms_ != 0) return Close(connection);
-  connection->deadline_ms = SteadyMs() + options_.idle_timeout_ms;
+  Enter(*connection, Phase::kIdle);
   return connection->in.size() > 0 ? Advance(connection) : Read(connection);
 }
 
 // If the server closed the connection while received bytes are unread, TCP would reset the
 // connection, and the client could lose the answer.
 void HttpServer::Impl::Linger(const Shared& connection) {
-  connection->lingering = true;
-  connection->began = false;
+  Enter(*connection, Phase::kLingering);
   connection->in = {};
   CountHeld(*connection);
-  connection->deadline_ms = SteadyMs() + kLingerMs;
   connection->stream.AsyncEnd([this, connection] {
-    if (connection->closed) return;
+    if (connection->closed()) return;
     return connection->ended ? Close(connection) : Read(connection);
   });
 }

@@ -46,8 +46,10 @@ HttpServer::Impl::Impl(const HttpOptions& options)
 HttpServer::Impl::Connection::Connection(uint64_t number, HttpStream::Socket socket, Impl& server)
     : id(number),
       stream(std::move(socket), server.tls_ ? &*server.tls_ : nullptr, server.scratch_),
-      reader(server.options_.limits,
-             [&server](const HttpRequest& head) { return server.BodyBound(head); }) {}
+      reader(server.options_.limits, [this, &server](const HttpRequest& head) {
+        route = server.FindRoute(head);
+        return route == nullptr ? HttpRoute::kSmallBody : route->max_body_bytes;
+      }) {}
 
 Status HttpServer::Impl::Start(std::vector<HttpRoute> routes) {
   if (options_.threads < 1 || options_.port < 0 || options_.port > 65535) {
@@ -129,21 +131,18 @@ void HttpServer::Impl::Admit(tcp::socket socket) {
   }
   CloseInChildren(socket.native_handle());
   const auto connection = std::make_shared<Connection>(next_id_++, std::move(socket), *this);
-  connection->deadline_ms = SteadyMs() + options_.idle_timeout_ms;
+  connection->deadline_ms = Deadline(*connection);
   connection->quiet = quiet_.insert(quiet_.end(), connection->id);
   connections_.emplace(connection->id, connection);
   ++counts_.connections;
-  return connection->stream.has_tls() ? Handshake(connection) : Read(connection);
+  Handshake(connection);
 }
 
 void HttpServer::Impl::Handshake(const Shared& connection) {
-  connection->handshaking = true;
-  connection->deadline_ms = SteadyMs() + options_.request_timeout_ms;
   connection->stream.AsyncHandshake([this, connection](const Error& error) {
-    if (connection->closed) return;
+    if (connection->closed()) return;
     if (error) return Close(connection);
-    connection->handshaking = false;
-    connection->deadline_ms = SteadyMs() + options_.idle_timeout_ms;
+    Enter(*connection, Phase::kIdle);
     Read(connection);
   });
 }
@@ -156,11 +155,11 @@ bool HttpServer::Impl::MakeRoom() {
 }
 
 void HttpServer::Impl::Close(const Shared& connection) {
-  if (std::exchange(connection->closed, true)) return;
+  if (connection->closed()) return;
+  Enter(*connection, Phase::kClosed);
   connection->stream.Close();
   counts_.held_bytes -= connection->held;
-  if (connection->unfinished) unfinished_.erase({connection->held, ~connection->id});
-  if (!connection->busy) quiet_.erase(connection->quiet);
+  unfinished_.erase({connection->held, ~connection->id});
   connection->pieces = nullptr;
   --counts_.connections;
   connections_.erase(connection->id);
@@ -182,14 +181,14 @@ void HttpServer::Impl::Sweep() {
   const int64_t now_ms = SteadyMs();
   std::vector<Shared> late;
   for (const auto& [id, connection] : connections_) {
-    if (!connection->busy && now_ms >= connection->deadline_ms) late.push_back(connection);
+    if (now_ms >= connection->deadline_ms) late.push_back(connection);
   }
   for (const Shared& connection : late) {
-    if (connection->began) ++counts_.timed_out;
-    if (!connection->began || connection->writing) {
-      Close(connection);
-    } else {
+    if (HasRequest(connection->phase)) ++counts_.timed_out;
+    if (connection->phase == Phase::kReceiving) {
       Answer(connection, HttpError(408, "request: not complete in time"), false);
+    } else {
+      Close(connection);
     }
   }
 }
@@ -203,7 +202,8 @@ void HttpServer::Impl::Drain() {
   if (drain_until_ms_ == 0) drain_until_ms_ = now_ms + options_.drain_timeout_ms;
   std::vector<Shared> ends;
   for (const auto& [id, connection] : connections_) {
-    const bool stays = connection->began || connection->lingering;
+    const Phase phase = connection->phase;
+    const bool stays = HasRequest(phase) || phase == Phase::kLingering;
     if (!stays || now_ms >= drain_until_ms_) ends.push_back(connection);
   }
   for (const Shared& connection : ends) Close(connection);

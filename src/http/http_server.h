@@ -93,7 +93,7 @@ struct HttpCounters {
   uint64_t evicted = 0;        // closed to make room
   uint64_t timed_out = 0;      // requests and replies that took too long
   uint64_t refused_bytes = 0;  // requests that were refused because of max_held_bytes
-  uint64_t held_bytes = 0;     // bytes that are held at the moment
+  uint64_t held_bytes = 0;     // bytes that are held now
 };
 
 class HttpServer {

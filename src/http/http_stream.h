@@ -31,10 +31,10 @@ class HttpStream {
     if (context != nullptr) tls_ = std::make_unique<Tls>(socket_, *context);
   }
 
-  bool has_tls() const { return tls_ != nullptr; }
-
+  // Without TLS, it calls the handler at once.
   template <typename Handler>  // (Error)
   void AsyncHandshake(Handler handler) {
+    if (!tls_) return handler(Error());
     tls_->stream.async_handshake(boost::asio::ssl::stream_base::server, std::move(handler));
   }
 

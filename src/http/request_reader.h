@@ -18,7 +18,8 @@ namespace kvcast {
 // accepts it. The time is linear in the number of bytes. Thread-compatible.
 class RequestReader {
  public:
-  // Returns the maximum body size, in bytes, of this request. The head of the request is complete.
+  // Returns the maximum body size, in bytes, of this request. The reader calls it once per request,
+  // when the head is complete.
   using BodyBound = std::function<size_t(const HttpRequest& head)>;
 
   explicit RequestReader(const HttpLimits& limits, BodyBound body_bound = {});

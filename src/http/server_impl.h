@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "src/http/connection_phase.h"
 #include "src/http/http_server.h"
 #include "src/http/http_stream.h"
 #include "src/http/request_reader.h"
@@ -37,6 +38,7 @@ class HttpServer::Impl {
 
  private:
   using Error = HttpStream::Error;
+  using Phase = ConnectionPhase;
   using Pool = boost::asio::thread_pool;
 
   // The remaining pieces of a reply.
@@ -48,28 +50,24 @@ class HttpServer::Impl {
   };
   struct Connection {
     Connection(uint64_t number, HttpStream::Socket socket, Impl& server);
+    bool closed() const { return phase == Phase::kClosed; }
 
     const uint64_t id;
     HttpStream stream;
     RequestReader reader;
     boost::beast::flat_buffer in;
     std::string out;
-    size_t sent = 0;          // bytes of `out` that were sent
-    size_t held = 0;          // bytes of this connection in Impl::held_
-    int64_t deadline_ms = 0;  // deadline of the current read, write or request
-    bool handshaking = false;
-    bool began = false;                   // the first byte of a request has arrived
-    bool busy = false;                    // a handler processes its request
-    bool reading = false;                 // a read is under way
-    bool writing = false;                 // a write is under way
-    bool closing = false;                 // it closes after `out` has been sent
-    bool lingering = false;               // the reply was sent; received bytes are discarded
+    size_t sent = 0;                      // bytes of `out` that were sent
+    size_t held = 0;                      // bytes of this connection in HttpCounters::held_bytes
+    int64_t deadline_ms = 0;              // of the phase, or of the write after its latest progress
+    Phase phase = Phase::kHandshake;      // only Enter changes it
+    bool reading = false;                 // a read is in progress
+    bool closing = false;                 // no request follows after the current reply
     bool ended = false;                   // the client sends no more bytes
-    bool closed = false;                  // closed and not in Impl::connections_
-    bool unfinished = false;              // in Impl::unfinished_
+    const HttpRoute* route = nullptr;     // of the latest complete head; nullptr: none
     std::shared_ptr<Pieces> pieces;       // nullptr: `out` is the whole reply
     int64_t pieces_until_ms = 0;          // 0: no reply in pieces
-    std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if not busy
+    std::list<uint64_t>::iterator quiet;  // position in Impl::quiet_ if IsQuiet(phase)
   };
   using Shared = std::shared_ptr<Connection>;
   struct Finished {
@@ -101,12 +99,13 @@ class HttpServer::Impl {
   void Drain();
 
   // exchange.cc: requests and replies of one connection.
+  void Enter(Connection& connection, Phase phase);
+  int64_t Deadline(const Connection& connection) const;
   void Read(const Shared& connection);
   void OnRead(const Shared& connection, const Error& error, std::string_view bytes);
   void Advance(const Shared& connection);
   void CountHeld(Connection& connection);
   bool FindRoom(const Shared& connection);
-  size_t BodyBound(const HttpRequest& head) const;
   // nullptr: no route has this path and method. NoRoute gives the reply.
   const HttpRoute* FindRoute(const HttpRequest& request) const;
   HttpReply NoRoute(const HttpRequest& request) const;
@@ -116,14 +115,11 @@ class HttpServer::Impl {
   void PostNextPiece(const Shared& connection);
   void Finish(Shared connection, Finished finished);  // any thread
   void OnFinished(const Shared& connection, Finished finished);
-  void NoteBusy(Connection& connection);
-  void NoteQuiet(Connection& connection);
   void Answer(const Shared& connection, const HttpReply& reply, bool keep_alive,
               bool head_only = false);
-  void Send(const Shared& connection);
+  void Send(const Shared& connection, Phase phase);
   void Write(const Shared& connection);
   void OnSent(const Shared& connection);
-  int64_t WriteDeadline(const Connection& connection) const;
   void Linger(const Shared& connection);
 
   const HttpOptions options_;
@@ -137,8 +133,8 @@ class HttpServer::Impl {
   boost::asio::ip::tcp::acceptor acceptor_{io_};
   boost::asio::steady_timer sweep_{io_};
   std::unordered_map<uint64_t, Shared> connections_;
-  // Connections without a running handler. The connection that got no reply for the longest time is
-  // first.
+  // Connections for which IsQuiet(phase) is true. The connection that has been quiet for the
+  // longest time is first.
   std::list<uint64_t> quiet_;
   // Unfinished requests that hold more than kSmallBytes: bytes and inverted connection id. Of equal
   // sizes, the youngest request comes first.

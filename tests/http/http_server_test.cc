@@ -36,6 +36,30 @@ std::unique_ptr<HttpServer> StartEcho(const HttpOptions& options = PatientOption
   return server.ok() ? std::move(server).value() : nullptr;
 }
 
+// A server whose handler of GET /slow waits until it is released.
+struct SlowServer {
+  explicit SlowServer(const HttpOptions& options = PatientOptions())
+      : server(HttpServer::Start(options, {{HttpRoute::Method::kGet, "/slow",
+                                            [this](const HttpRequest&) {
+                                              began = true;
+                                              while (!release) std::this_thread::yield();
+                                              return HttpReply{.body = "done"};
+                                            }}})
+                   .value()) {}
+
+  // Returns when the handler runs.
+  RawHttp Begin() {
+    RawHttp client(server->port());
+    client.Send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    while (!began) std::this_thread::yield();
+    return client;
+  }
+
+  std::atomic<bool> began{false};
+  std::atomic<bool> release{false};
+  std::unique_ptr<HttpServer> server;
+};
+
 TEST(HttpServer, ServesOnAFreePortOfLoopback) {
   const auto server = StartEcho();
   httplib::Client client("127.0.0.1", server->port());
@@ -218,6 +242,21 @@ TEST(HttpServer, ARequestThatNeverEndsTimesOut) {
   EXPECT_EQ(server->counters().timed_out, 2u);
 }
 
+// The time limit of a request ends when the handler begins.
+TEST(HttpServer, AHandlerHasNoTimeLimit) {
+  HttpOptions options = PatientOptions();
+  options.request_timeout_ms = 1;
+  SlowServer slow(options);
+  RawHttp busy = slow.Begin();
+  RawHttp late(slow.server->port());
+  late.Send("GET /slow");
+  EXPECT_TRUE(late.ReadToEnd().starts_with("HTTP/1.1 408 "));
+  EXPECT_EQ(slow.server->counters().timed_out, 1u);
+  slow.release = true;
+  const std::string reply = busy.ReadUpTo("done");
+  EXPECT_TRUE(reply.starts_with("HTTP/1.1 200 ")) << reply;
+}
+
 TEST(HttpServer, IdleConnectionsAreClosedWithoutAWord) {
   HttpOptions options = PatientOptions();
   options.idle_timeout_ms = 1;
@@ -275,6 +314,19 @@ TEST(HttpServer, TheConnectionThatIsQuietLongestMakesRoom) {
   EXPECT_EQ(server->counters().connections, 4u);
 }
 
+TEST(HttpServer, AConnectionWhoseHandlerRunsMakesNoRoom) {
+  HttpOptions options = PatientOptions();
+  options.max_connections = 2;
+  SlowServer slow(options);
+  RawHttp busy = slow.Begin();
+  RawHttp idle(slow.server->port());
+  const RawHttp newcomer(slow.server->port());
+  EXPECT_EQ(idle.ReadToEnd(), "");
+  slow.release = true;
+  const std::string reply = busy.ReadUpTo("done");
+  EXPECT_TRUE(reply.ends_with("done")) << reply;
+}
+
 TEST(HttpServer, AReplyThatIsNotReadIsGivenUp) {
   HttpOptions options = PatientOptions();
   options.write_timeout_ms = 1;
@@ -290,23 +342,13 @@ TEST(HttpServer, AReplyThatIsNotReadIsGivenUp) {
 }
 
 TEST(HttpServer, StopAnswersWhatHasBegun) {
-  std::atomic<bool> began{false};
-  std::atomic<bool> release{false};
-  auto server = HttpServer::Start(PatientOptions(), {{HttpRoute::Method::kGet, "/slow",
-                                                      [&](const HttpRequest&) {
-                                                        began = true;
-                                                        while (!release) std::this_thread::yield();
-                                                        return HttpReply{.body = "done"};
-                                                      }}})
-                    .value();
-  RawHttp idle(server->port());
-  RawHttp busy(server->port());
-  busy.Send("GET /slow HTTP/1.1\r\nHost: localhost\r\n\r\n");
-  while (!began) std::this_thread::yield();
-  std::thread stopping([&] { server->Stop(); });
+  SlowServer slow;
+  RawHttp idle(slow.server->port());
+  RawHttp busy = slow.Begin();
+  std::thread stopping([&] { slow.server->Stop(); });
   EXPECT_EQ(idle.ReadToEnd(), "");
-  EXPECT_FALSE(RawHttp(server->port()).connected());
-  release = true;
+  EXPECT_FALSE(RawHttp(slow.server->port()).connected());
+  slow.release = true;
   const std::string reply = busy.ReadToEnd();
   EXPECT_TRUE(reply.ends_with("done")) << reply;
   EXPECT_NE(reply.find("Connection: close"), std::string::npos);
