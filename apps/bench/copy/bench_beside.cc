@@ -1,4 +1,4 @@
-// Simultaneous copies in both directions, and copies beside a model's kernels.
+// Measures simultaneous copies in both directions, and copies while a model's kernels run.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
@@ -16,7 +16,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr size_t kKiB = 1024;
 constexpr uint32_t kGemmSize = 2048;
-constexpr size_t kTouchedWords = size_t{1} << 18;  // 2 MiB: some microseconds
+constexpr size_t kTouchedWords = size_t{1} << 18;  // 2 MiB, a few microseconds per kernel
 constexpr size_t kCopiedBytes = size_t{64} << 20;
 
 double Since(Clock::time_point start) {
@@ -27,14 +27,14 @@ CopyBenchShape Shape(CopyDirection direction, size_t row_bytes) {
   return {.direction = direction, .row_bytes = row_bytes};
 }
 
-// Keeps batches under way that copy the same bytes again and again.
+// Keeps several batches in flight. All batches copy the same bytes.
 class Stress {
  public:
   Stress(CudaCopyBackend* backend, const BenchWork& work) : backend_(backend), work_(&work) {}
 
-  // Submits batches until some are under way.
+  // Submits batches until kInFlight batches are in flight.
   Status Feed() {
-    while (backend_ != nullptr && tickets_.size() < kUnderWay) {
+    while (backend_ != nullptr && tickets_.size() < kInFlight) {
       const size_t begin = next_;
       const size_t end = std::min(begin + kCudaBatchOps, work_->fragments.size());
       next_ = end == work_->fragments.size() ? 0 : end;
@@ -54,14 +54,14 @@ class Stress {
   }
 
  private:
-  static constexpr size_t kUnderWay = 3;
+  static constexpr size_t kInFlight = 3;
   CudaCopyBackend* const backend_;
   const BenchWork* const work_;
   size_t next_ = 0;
   std::vector<CopyTicket> tickets_;
 };
 
-// Kernels of a model. The GPU measures each of them.
+// The kernels of a model. GPU events measure the duration of each kernel.
 class Victim {
  public:
   static Result<std::unique_ptr<Victim>> Create(const BenchArena& arena) {
@@ -176,7 +176,7 @@ Status RunOnce(CudaCopyBackend& backend, const BothWays& work) {
   }
   for (const CopyTicket ticket : tickets) {
     if (backend.Wait(ticket) != CopyState::kDone) {
-      return {StatusCode::kUnavailable, "a batch failed"};
+      return {StatusCode::kUnavailable, "a copy batch failed"};
     }
   }
   return {};

@@ -80,7 +80,7 @@ struct BothWaysResult {
 Result<std::vector<BothWaysResult>> RunBothWays(const CudaDevice& device, size_t payload_bytes,
                                                 int cycles);
 
-// The slowdown of a model's kernels by copies beside them.
+// The slowdown of a model's kernels by simultaneous copies.
 struct SlowdownResult {
   std::string work;     // "gemm" or "small kernels"
   std::string copies;   // path of the copies

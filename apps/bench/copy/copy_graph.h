@@ -19,7 +19,7 @@ class CopyGraph {
   static Result<CopyGraph> Create(const CudaDevice& device, CopyDirection direction,
                                   std::span<const CopyOp> ops);
 
-  // From the next launch on, the nodes execute these copies. Launches under way do not change.
+  // From the next launch on, the nodes execute these copies. Launches in flight do not change.
   // REQUIRES: as many copies as nodes. Not ok: some nodes may be bound already.
   Status Rebind(std::span<const CopyOp> ops);
   Status Launch(CUstream stream) const;

@@ -20,14 +20,15 @@ constexpr double kApplyTarget = 0.6;
 constexpr uint64_t kTurnsOfSlice = 16;
 
 constexpr char kApplyMethod[] =
-    "Workers with full caches; in each turn one stores a prompt's blocks and evicts those of its\n"
-    "oldest prompt, in steps of 8,192 tokens, tail first. Ratio: time in PrefixIndex::Apply to\n"
-    "that of the same inserts and erases in absl::flat_hash_map<uint64,uint64>, an entry a\n"
-    "residency, in turn with it in slices of 16 turns. Batches and keys are made before the clock\n"
-    "starts, each right before it is applied, as by a decoder. Figures are medians of the slices.\n"
-    "each: one event a removed block, as vLLM; merged: one event a step. prefetched: the floor\n"
-    "asks for lines ahead. masks: a map of blocks with a bit a worker.\n"
-    "(GLIBC_TUNABLES=glibc.malloc.hugetlb=1 lets the floor have huge pages.)";
+    "The workers have full caches. In each turn, one worker stores the blocks of a prompt and\n"
+    "evicts the blocks of its oldest prompt, in steps of 8,192 tokens, from the end of the\n"
+    "prompt. The ratio divides the time of PrefixIndex::Apply by the time of the same inserts\n"
+    "and erases in absl::flat_hash_map<uint64,uint64>, which has one entry per (worker, tier,\n"
+    "group, block). Both sides alternate in slices of 16 turns. Each batch is made right\n"
+    "before its call, as by a decoder, and this time is not measured. Figures are medians of\n"
+    "the slices. each: one event per removed block, as in vLLM. merged: one event per step.\n"
+    "to_prefetched: the hash map prefetches its cache lines. to_masks: a map of blocks with\n"
+    "one bit per worker.";
 
 // The times of one slice, in nanoseconds per block operation.
 struct Slice {

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "apps/bench/index/cells.h"
 #include "apps/bench/index/commands.h"
 
 namespace kvcast::bench {
@@ -182,9 +184,27 @@ void AddReplay(CLI::App& bench, Command& command) {
                   "threads that send queries");
         sub.add_option("--rate", options.rate,
                        "block operations per second of keep_up (0: half of what overload reaches)")
-            ->check(CLI::Range(0.0, 1e12));
+            ->check(CLI::Range(0.0, 1e12))
+            ->capture_default_str();
         auto* to = sub.add_option("--export", options.export_to, "write the corpus to this file");
         sub.add_flag("--export-only", options.export_only, "write the corpus and exit")->needs(to);
+        AddJson(sub, options.json);
+      });
+}
+
+void AddCells(CLI::App& bench, Command& command) {
+  AddBench<CellsBenchOptions>(
+      bench, command, "cells", "one cell of the comparison with another prefix index",
+      RunCellsBench, [](CLI::App& sub, CellsBenchOptions& options) {
+        sub.add_option("--corpus", options.corpus, "file to replay (see bench replay --export)")
+            ->required();
+        sub.add_option("--cell", options.cell, "what is measured")
+            ->check(CLI::IsMember(std::vector<std::string>(kCellNames.begin(), kCellNames.end())))
+            ->required();
+        AddNumber(sub, "--rounds", options.rounds, 1, 1000,
+                  "rounds of apply, apply2, quarter, drain and mixed; the last one counts");
+        AddNumber(sub, "--points", options.points, 1, 10'000,
+                  "points of the replay at which queries run");
         AddJson(sub, options.json);
       });
 }
@@ -216,6 +236,7 @@ void AddBenches(CLI::App& bench, Command& command) {
   AddHash(bench, command);
   AddTokens(bench, command);
   AddReplay(bench, command);
+  AddCells(bench, command);
   AddGrowth(bench, command);
 }
 

@@ -82,7 +82,7 @@ struct CorpusOptions {
 struct TokensBenchOptions {
   CorpusOptions corpus;
   int64_t tokens = 0;     // tokens of a block; 0: as in the corpus
-  int64_t points = 40;    // points of the replay at which queries are asked
+  int64_t points = 40;    // points of the replay at which queries run
   int64_t queries = 100;  // queries per point and method, at most
   bool json = false;
 };
@@ -99,6 +99,15 @@ struct ReplayBenchOptions {
   bool json = false;
 };
 int RunReplayBench(const ReplayBenchOptions& options);
+
+struct CellsBenchOptions {
+  std::string corpus;   // file
+  std::string cell;     // see cells.h
+  int64_t rounds = 3;   // rounds of the cells that apply events or remove blocks
+  int64_t points = 40;  // points of the replay at which queries run
+  bool json = false;
+};
+int RunCellsBench(const CellsBenchOptions& options);
 
 struct GrowthBenchOptions {
   int64_t max_residencies = 10'000'000;

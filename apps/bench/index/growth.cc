@@ -25,12 +25,12 @@ constexpr double kFlatTarget = 1.5;
 constexpr int64_t kRiseFrom = 1'000'000;
 
 constexpr char kGrowthMethod[] =
-    "One size is changed at a time: residencies (10^5 to --max), and at --base residencies the\n"
-    "workers, blocks of a prompt and groups. For each: Apply and the plain hash map of bench "
-    "apply\n"
-    "(merged removes), a query for a whole prompt over all workers and as many prefetched probes\n"
-    "(medians, by block), and the index's bytes by residency (resident). rise: from 10^6\n"
-    "residencies to --max, as a multiple of what the plain map rises by.";
+    "One size changes at a time. The number of index entries goes from 10^5 to --max. At\n"
+    "--base entries, the number of workers, of blocks per prompt and of groups changes. Three\n"
+    "things are measured at each size, as medians: Apply and the hash map of \"bench apply\"\n"
+    "(merged removes); a query of a whole prompt over all workers and the same number of\n"
+    "prefetched probes, per block; the resident bytes of the index per entry. rise: the\n"
+    "growth from 10^6 entries to --max, as a multiple of the growth of the hash map.";
 
 struct Point {
   double x = 0;

@@ -28,12 +28,13 @@ constexpr int64_t kTurnTokens = 512;
 constexpr TokenId kVocabulary = 151'936;
 
 constexpr char kHashMethod[] =
-    "A prompt's chain of block hashes, 16-token blocks, from its token ids. XXH3: the time.\n"
-    "SHA-256: ratio to OpenSSL's EVP digests (fetched once, one context) of the same preimages,\n"
-    "serialised before the clock starts, in turn with it. Medians of all runs; p99 beside.\n"
-    "next_turn: the same conversation with 512 tokens more, its chain so far kept\n"
-    "(BlockHasher::ExtendChain), as share of the time for the whole. content_keys: the\n"
-    "keys that queries ask by.";
+    "Computes the chain of block hashes of a prompt from its token ids, in blocks of 16\n"
+    "tokens. XXH3: the time. SHA-256: the ratio to the time of OpenSSL's EVP digests of the\n"
+    "same preimages (algorithm fetched once, one context). The preimages are serialised\n"
+    "before the measurement, and both sides alternate. Figures are medians of all runs, and\n"
+    "p99. next_turn: the conversation grows by 512 tokens, and BlockHasher::ExtendChain\n"
+    "continues the known chain; the figure is the share of the time for the whole chain.\n"
+    "content_keys: the keys by which queries look up blocks.";
 
 std::vector<TokenId> Prompt(int64_t tokens) {
   std::mt19937_64 random(20260817);

@@ -24,12 +24,13 @@ constexpr double kBusyToIdleTarget = 2;
 constexpr int64_t kRun = 32;
 
 constexpr char kLookupMethod[] =
-    "PrefixIndex::Match of a prompt over all workers, against as many prefetched probes of an\n"
-    "absl::flat_hash_map<uint64,uint64> with an entry a residency, in the same process, in turn\n"
-    "with it, each timed alone. Prompts are drawn from all that are held; their hashes are made\n"
-    "before the clock starts. busy: one more thread applies events all the time (see bench\n"
-    "apply). full, half, miss: how much of the prompt is held; mixed: any depth alike. Every\n"
-    "answer is checked: it names the depth, for as many workers as hold it.";
+    "Compares PrefixIndex::Match of a prompt over all workers with the same number of\n"
+    "prefetched probes of an absl::flat_hash_map<uint64,uint64> that has one entry per\n"
+    "(worker, tier, group, block). Both run in one process, alternate, and are timed\n"
+    "separately. The prompts are drawn from all held prompts. Their hashes are made before\n"
+    "the measurement. busy: another thread applies events all the time (see \"bench apply\").\n"
+    "full, half, miss: the part of the prompt that is held. mixed: a part of random length.\n"
+    "Every answer is checked: its length, and the number of workers that hold the part.";
 
 enum class Depth : uint8_t { kFull, kHalf, kMiss, kMixed };
 constexpr Depth kDepths[] = {Depth::kFull, Depth::kHalf, Depth::kMixed, Depth::kMiss};

@@ -19,12 +19,13 @@ constexpr double kOneHolderTarget = 24;
 constexpr double kFourHoldersTarget = 10;
 
 constexpr char kMemoryMethod[] =
-    "Bytes for each (worker, block) that is held; all groups that hold the block count as one.\n"
-    "Taken from the allocator (mallinfo2) and from the kernel (resident pages, after\n"
-    "malloc_trim), against an index with the workers registered and nothing held; the target is\n"
-    "for the larger of the two. steady: after a fifth of what is held was replaced. worst: the\n"
-    "largest of 20 sizes from half of the residencies to all, while the caches fill.\n"
-    "left: what remains of it after the caches of half of the workers, or all, were cleared.";
+    "Bytes per pair (worker, block) that the index holds. All groups that hold the block\n"
+    "count as one. The bytes come from the allocator (mallinfo2) and from the kernel\n"
+    "(resident pages, after malloc_trim). The bytes of an index with registered workers and\n"
+    "no blocks are subtracted. The target applies to the larger of the two. steady: after a\n"
+    "fifth of the blocks was replaced. worst_size: the largest of 20 sizes while the caches\n"
+    "fill, from half of the entries to all. left_after: the share of the bytes that remains\n"
+    "after the caches of half of the workers, or of all workers, were cleared.";
 
 class MemoryCase {
  public:

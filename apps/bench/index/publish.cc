@@ -29,11 +29,12 @@ constexpr uint64_t kHeldBlocks = 4096;
 constexpr int kWarmUpSeconds = 1;
 
 constexpr char kPublishMethod[] =
-    "Time of Publisher::Publish on the engine's thread, on a fixed schedule: batches with as many\n"
-    "blocks removed as stored, token ids included, made before the clock starts; TCP, replay and\n"
-    "extension on. nobody: no subscriber. follower: a subscriber in another process takes each\n"
-    "batch. stalled: it takes none. encode: EncodeBatch of a copy right after, which another "
-    "thread does.";
+    "The time of Publisher::Publish on the engine's thread, on a fixed schedule. A batch\n"
+    "removes as many blocks as it stores, contains token ids, and is made before the\n"
+    "measurement. TCP, replay and the extension are on. nobody: no subscriber. follower: a\n"
+    "subscriber in another process receives each batch. stalled: the subscriber receives no\n"
+    "batch. encode: EncodeBatch of a copy right after the call; in a publisher, another\n"
+    "thread does this work.";
 
 enum class Audience { kNobody, kFollower, kStalled };
 
@@ -47,7 +48,7 @@ struct Endpoints {
   std::array<char, 128> replay{};
 };
 
-// The subscriber process: reports the number of received batches when it is asked.
+// The subscriber process. On request, it reports the number of received batches.
 int Follow(const PipeEnd& in, const PipeEnd& out, bool stalled) {
   Endpoints endpoints;
   if (!in.Get(endpoints, 60'000)) return 1;

@@ -12,6 +12,7 @@
 
 #include "apps/bench/index/commands.h"
 #include "apps/bench/index/corpus.h"
+#include "apps/bench/index/corpus_events.h"
 #include "apps/bench/index/corpus_source.h"
 #include "apps/bench/index/report.h"
 #include "apps/support/fail.h"
@@ -22,16 +23,16 @@ namespace kvcast::bench {
 namespace {
 
 constexpr char kReplayMethod[] =
-    "A trace's queries and events (a simple engine for each worker; see bench/CORPUS.md), issued\n"
-    "open loop: each is due at its time, even if earlier ones are not done; a late one is issued\n"
-    "immediately. The events of a worker go to one of the event threads, its queries to one of "
-    "the\n"
-    "query threads. The time runs until the last one is done, so a backlog counts. overload: all\n"
-    "are due within 1 ms. keep_up: at half of the rate that overload reached. offered and\n"
-    "achieved: block operations (blocks of prompts, stores, removes) per time of the window, and\n"
-    "per total time. kept_up: all done within 1.1 windows. service: the call alone; from_due: "
-    "from\n"
-    "the due time; visible: from the due time of an event until the index contains it.";
+    "Issues the queries and the events of a trace (a simple engine for each worker; see\n"
+    "bench/CORPUS.md) as an open loop: each item is due at its time, even if earlier items\n"
+    "are not done, and a late item is issued immediately. One event thread applies all events\n"
+    "of a worker, and one query thread answers all its queries. The time ends with the last\n"
+    "item, so it includes a backlog. overload: all items are due within 1 ms. keep_up: half\n"
+    "of the rate that overload reached. offered and achieved: block operations (blocks of\n"
+    "prompts, stores and removes), divided by the time of the window and by the total time.\n"
+    "kept_up: all items are done within 1.1 windows. service: the time of the call. from_due:\n"
+    "the time from the due time. visible: from the due time of an event until the index\n"
+    "contains the event.";
 
 // The records of one thread, ordered by due time.
 struct Lane {
@@ -56,22 +57,10 @@ Lane::Item ItemOf(const CorpusRecord& record, int64_t block_tokens) {
                   .query = record.op == CorpusOp::kQuery,
                   .batch = {},
                   .chain = {}};
-  std::vector<BlockHash> hashes;
-  hashes.reserve(record.blocks.size());
-  for (const CorpusBlock& block : record.blocks) hashes.emplace_back(block.sequence);
-  if (record.op == CorpusOp::kQuery) {
-    item.chain = std::move(hashes);
-  } else if (record.op == CorpusOp::kRemove) {
-    item.batch.events.emplace_back(
-        BlockRemoved{.block_hashes = std::move(hashes), .medium = kMediumGpu, .group_idx = 0});
+  if (item.query) {
+    MakeChain(record, item.chain);
   } else {
-    BlockStored stored;
-    stored.block_hashes = std::move(hashes);
-    if (record.parent != 0) stored.parent_block_hash = BlockHash(record.parent);
-    stored.block_size = block_tokens;
-    stored.medium = kMediumGpu;
-    stored.group_idx = 0;
-    item.batch.events.emplace_back(std::move(stored));
+    item.batch = BatchOf(record, block_tokens);
   }
   return item;
 }

@@ -21,13 +21,14 @@ namespace kvcast::bench {
 namespace {
 
 constexpr char kTokensMethod[] =
-    "A corpus (see bench/CORPUS.md) whose blocks have tokens, drawn from their local hashes.\n"
-    "index: apply and memory with tokens in the stores, and without: nanoseconds a block that is\n"
-    "stored or removed, and bytes a (worker, block) pair at the end (the larger of what the\n"
-    "allocator and the kernel count). Then, for engines that hash by xxhash, by sha256, or by\n"
-    "three schemes in turn: from the tokens of a query's prompt, written just before, to the\n"
-    "answer for all workers. content: content keys and Match by content. hash: the chain of each\n"
-    "scheme and Match by hash. The two take turns; every answer is compared.";
+    "A corpus (see bench/CORPUS.md) whose blocks have tokens, which are drawn from the local\n"
+    "hashes of the corpus. index: the time of Apply in nanoseconds per stored or removed\n"
+    "block, and the memory at the end in bytes per pair (worker, block), once with tokens in\n"
+    "the store events and once without. The memory is the larger of the figures of the\n"
+    "allocator and of the kernel. Then the engines hash by xxhash, by sha256, or by three\n"
+    "schemes in turn. The time runs from the tokens of a query's prompt to the answer for all\n"
+    "workers. content: content keys, and Match by content. hash: the chain of each scheme,\n"
+    "and Match by hash. Both alternate, and every answer is compared.";
 
 constexpr TokenId kVocabulary = 151'936;
 constexpr size_t kChunk = 256;  // number of records that are built before they are timed

@@ -1,4 +1,4 @@
-// The service benchmark: routing decisions over HTTP at a fixed rate, beside events, with and
+// The service benchmark: routing decisions over HTTP at a fixed rate, while events arrive, with and
 // without observers that do not read.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

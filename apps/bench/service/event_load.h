@@ -1,5 +1,5 @@
-// Engines that store and remove blocks of known prompts at a fixed rate, over TCP. The load beside
-// which a router is measured.
+// Engines that store and remove blocks of known prompts at a fixed rate, over TCP. The event load
+// during the measurement of a router.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

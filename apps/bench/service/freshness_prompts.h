@@ -1,5 +1,6 @@
 // The prompts of the freshness benchmark. Each source stores its own prompts in a fixed order. Both
-// processes compute this order, so the router process can query held prompts without communication.
+// processes compute this order, so the router process knows the prompts that a source holds,
+// without communication.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,7 +11,7 @@ namespace kvcast::tools {
 
 inline constexpr int64_t kFreshnessBlockSize = 16;
 inline constexpr uint64_t kLongestPromptBlocks = 14'000;
-// Blocks that a source holds. Beyond this number, the oldest are removed first.
+// Maximum number of blocks that a source holds. Above it, the source removes its oldest blocks.
 inline constexpr uint64_t kHeldBlocks = 16'384;
 
 // The blocks of a source are numbered from 0 in the order in which they are stored.
@@ -19,8 +20,8 @@ struct PromptSpan {
   uint64_t end = 0;
 };
 
-// A source's prompts in order, with 1 to kLongestPromptBlocks blocks. As many prompts have 1 to 10
-// blocks as have 1,000 to 10,000.
+// The prompts of a source, in order. Their lengths are log-uniform, from 1 to kLongestPromptBlocks
+// blocks: 1 to 10 blocks are as frequent as 1,000 to 10,000 blocks.
 class PromptSequence {
  public:
   explicit PromptSequence(int source) : random_(static_cast<uint64_t>(source)) {}

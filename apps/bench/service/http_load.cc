@@ -70,7 +70,7 @@ struct Line {
   explicit Line(Socket&& connected) : socket(std::move(connected)) {}
 
   Socket socket;
-  uint64_t request = 0;  // number of the request under way
+  uint64_t request = 0;  // number of the request in flight
   bool busy = false;
   std::string_view out;  // the unsent rest of the request
   std::string in;

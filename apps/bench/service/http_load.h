@@ -1,5 +1,5 @@
 // An open-loop HTTP client. Requests are due on a fixed schedule, even if earlier requests are not
-// answered. A latency counts from the due time of the request, so a stall of the server adds to the
+// answered. The latency of a request starts at its due time, so a stall of the server adds to the
 // latency of all waiting requests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
@@ -28,8 +28,8 @@ struct HttpLoadResult {
   std::vector<float> latencies;  // in seconds, of the answered requests
 };
 
-// `requests` are complete requests. They are sent in order, and from the first one again after the
-// last. Not ok: no connection.
+// `requests` are complete requests. The client sends them in order. After the last request it
+// starts again with the first. Not ok: no connection.
 Result<HttpLoadResult> RunHttpLoad(const HttpLoadConfig& config,
                                    const std::vector<std::string>& requests);
 

@@ -81,7 +81,7 @@ class StalledObservers::Impl {
 
   zmq::context_t context_;
   std::vector<zmq::socket_t> subscribers_;
-  std::vector<int> clients_;  // only the thread uses it after the start
+  std::vector<int> clients_;  // after Start, only asking_ uses them
   std::atomic<bool> stopping_{false};
   std::thread asking_;
 };

@@ -40,11 +40,19 @@ run 4 publish --rate 200 --seconds 1
 run 4 hash --rounds 3
 run 0 replay --requests 60 --copies 2 --workers 4 --export "$out/corpus"
 run 0 replay --corpus "$out/corpus"
+for cell in apply apply2 quarter drain query mixed memory scores; do
+  run 0 cells --corpus "$out/corpus" --cell $cell --rounds 1
+done
 run 0 growth --max 1e5 --base 2e4 --samples 3 --csv "$out/csv" --svg "$out/svg"
 
 # The worst of several runs for each target. Exit code 1: a target is missed. Exit code 2: an error.
 "$(dirname "$0")/../../../bench/targets" "$kvcast" --runs 2 --arguments "--rounds 3" hash >"$out/targets"
 if [ $? -gt 1 ] || [ "$(grep -cE ' (ok|MISSED)$' "$out/targets")" -lt 4 ]; then
   echo "FAILED: bench/targets"; cat "$out/targets"; failures=$((failures + 1))
+fi
+
+# Without cargo the comparison with other indexes does nothing.
+if ! "$(dirname "$0")/../../../bench/peers/compare" "$kvcast" --cargo "$out/no-cargo" | grep -q '^skipped: '; then
+  echo "FAILED: bench/peers/compare"; failures=$((failures + 1))
 fi
 exit $((failures > 0))

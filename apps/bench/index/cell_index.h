@@ -1,0 +1,54 @@
+// CellIndex: the index of `kvcast bench cells`, as a router calls it. The query of the cells is
+// here alone.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "apps/bench/index/corpus.h"
+#include "apps/bench/index/corpus_events.h"
+#include "kvcast/core/block_hash_value.h"
+#include "kvcast/core/status.h"
+#include "kvcast/router/prefix_index.h"
+
+namespace kvcast::bench {
+
+class CellIndex {
+ public:
+  // An empty index with the workers of the corpus.
+  static Result<std::unique_ptr<CellIndex>> Make(const Corpus& corpus);
+
+  void Apply(const WorkerBatch& batch) { index_.Apply(batch.worker, batch.batch); }
+  void ApplyAll(std::span<const WorkerBatch> batches) {
+    for (const WorkerBatch& batch : batches) Apply(batch);
+  }
+  // Number of (worker, block) pairs that the index holds.
+  uint64_t residencies() const;
+
+  // The call of a router that needs the scores of a prompt only. Any thread may call it.
+  using Answer = std::vector<WorkerMatch>;
+  Answer Ask(std::span<const BlockHash> chain) const {
+    return index_.Match(chain, block_tokens_, std::ssize(chain) * block_tokens_ + 1);
+  }
+  // Calls visit(worker, blocks) for each worker that holds at least the first block of the prompt.
+  template <typename Visit>
+  void ForEachScore(const Answer& answer, Visit visit) const {
+    for (const WorkerMatch& match : answer) {
+      if (match.gpu_tokens > 0) visit(match.worker.value, match.gpu_tokens / block_tokens_);
+    }
+  }
+
+ private:
+  explicit CellIndex(const Corpus& corpus)
+      : workers_(corpus.workers), block_tokens_(corpus.block_tokens) {}
+
+  const uint32_t workers_;
+  const int64_t block_tokens_;
+  PrefixIndex index_;
+};
+
+}  // namespace kvcast::bench

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fstream>
+
+#include "apps/bench/index/cells.h"
+#include "apps/bench/index/commands.h"
+#include "apps/bench/index/corpus_source.h"
+#include "apps/bench/index/report.h"
+#include "apps/support/fail.h"
+
+namespace kvcast::bench {
+namespace {
+
+constexpr char kCellsMethod[] =
+    "One cell of the comparison with another prefix index, on a corpus; see\n"
+    "bench/peers/README.md. apply, apply2: nanoseconds per stored or removed block, with all\n"
+    "events on one thread or on two. quarter, drain: nanoseconds per removed block, for the\n"
+    "first quarter of the held blocks or for all of them. query: microseconds, while no event\n"
+    "is applied. mixed: block operations per second, with one thread for the events and one\n"
+    "for the queries. memory: bytes per held pair (worker, block), the larger of the figures\n"
+    "of the allocator and of the kernel. scores: a checksum of all scores.";
+
+// The last bytes of the file, which LoadCorpus has checked.
+std::string HashOfFile(const std::string& path) {
+  std::vector<uint8_t> hash(32);
+  std::ifstream file(path, std::ios::binary);
+  file.seekg(-32, std::ios::end);
+  file.read(reinterpret_cast<char*>(hash.data()), 32);
+  return CorpusHash(hash);
+}
+
+}  // namespace
+
+int RunCellsBench(const CellsBenchOptions& options) {
+  const auto corpus = LoadCorpus({.file = options.corpus, .trace = {}});
+  if (!corpus.ok()) return tools::Fail(corpus.status());
+  Report report("cells", kCellsMethod, options.json);
+  report.Note("corpus sha256 " + HashOfFile(options.corpus));
+  const auto figures =
+      MeasureCell(*corpus, options.cell, {.rounds = options.rounds, .points = options.points});
+  if (!figures.ok()) return tools::Fail(figures.status());
+  for (const CellFigure& figure : *figures) report.Figure(figure.name, figure.value, figure.unit);
+  return report.Finish();
+}
+
+}  // namespace kvcast::bench
