@@ -9,6 +9,7 @@ asm(".section .rodata\n"
     "@symbol@_begin:\n.incbin \"@file@\"\n@symbol@_end:\n.byte 0\n"
     ".previous\n");
 ]=] @ONLY)
-  set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS ${file})
+  # A file of a unity build would lose its OBJECT_DEPENDS.
+  set_source_files_properties(${source} PROPERTIES OBJECT_DEPENDS ${file} SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(${target} PRIVATE ${source})
 endfunction()

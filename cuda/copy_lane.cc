@@ -63,7 +63,7 @@ Status CopyLane::Start(std::span<const CopyOp> ops, CUevent after, LaneBatch& ba
   if (kernel_) batch.tables = kernel_->position();
   if (staged_) batch.staged_tables = staged_->position();
   if (status.ok()) return {};
-  // Some of the copies may be under way.
+  // Some of the copies may be in progress.
   batch.failed = true;
   ++failed_batches_;
   if (const Status drained = Drain(); !drained.ok()) {
@@ -147,7 +147,7 @@ CopyState CopyLane::StateOf(CUresult result, LaneBatch& batch, std::string& pois
   if (result == CUDA_ERROR_NOT_READY) return CopyState::kRunning;
   ++failed_batches_;
   batch.failed = true;
-  poison = device_->Check(result, "a copy under way").message();
+  poison = device_->Check(result, "a copy in flight").message();
   return CopyState::kFailed;
 }
 

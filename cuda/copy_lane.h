@@ -18,8 +18,8 @@
 
 namespace kvcast::cuda {
 
-// One batch under way: the events that end it, and the data that must not change until then. Reused
-// for its memory.
+// One batch in flight: the events that mark its end, and the data that must not change until then.
+// The object is reused, because its lists keep their memory.
 struct LaneBatch {
   CopyTicket ticket;
   Event done;

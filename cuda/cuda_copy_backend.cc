@@ -93,7 +93,7 @@ class CudaCopyBackend::Impl {
       under_way_[i].erase(it);
       return state;
     }
-    KV_CHECK(false && "a ticket that is not under way");
+    KV_CHECK(false && "a ticket that is not in flight");
     return CopyState::kFailed;
   }
 
@@ -107,7 +107,7 @@ class CudaCopyBackend::Impl {
         return lanes_[i]->HoldBack(static_cast<CUstream>(stream), *batch);
       }
     }
-    return {StatusCode::kInvalidArgument, "ticket: is not under way"};
+    return {StatusCode::kInvalidArgument, "ticket: is not in flight"};
   }
 
   CudaCopyStats stats() const {

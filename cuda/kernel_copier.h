@@ -12,7 +12,7 @@
 
 namespace kvcast::cuda {
 
-// The copy kernels, loaded.
+// The loaded copy kernels.
 struct CopyKernels {
   Module module;
   CUfunction ring = nullptr;  // nullptr: this GPU cannot run it
@@ -28,7 +28,7 @@ struct KernelCounts {
 };
 
 // Runs launches one after the other in one stream. A launch is short, so that the model's kernels
-// get their turn.
+// can run between launches.
 class KernelCopier {
  public:
   static constexpr size_t kLaunchBytes = size_t{32} << 20;

@@ -1,4 +1,4 @@
-// TableRing: allocates the tables of launches in a ring of memory. The tables of launches under way
+// TableRing: allocates the tables of launches in a ring of memory. The tables of launches in flight
 // stay unchanged.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once

@@ -88,7 +88,7 @@ class Engine {
     Check(scheduler_->AddRequest(id, request));
     cache_->BeginStep();
     const PrefixHit hit = cache_->GetComputedBlocks(request);
-    // Never pending here: no copy is under way when a request arrives.
+    // Never pending here: no copy is in progress when a request arrives.
     const int64_t loaded = scheduler_->MatchedTokens(id, hit.tokens, /*now_ms=*/0).tokens.value();
     const int64_t tokens = std::ssize(request.tokens);
     int64_t computed = hit.tokens;

@@ -83,13 +83,15 @@ void AddEngine(CLI::App& app, EngineOptions& options, Command& command) {
       ->capture_default_str();
   sub->add_option("--topic", options.topic, "topic frame");
   sub->add_option("--rank", options.rank, "data-parallel rank; added to the ports")
-      ->check(CLI::Range(int64_t{0}, int64_t{1023}));
+      ->check(CLI::Range(int64_t{0}, int64_t{1023}))
+      ->capture_default_str();
   sub->add_option("--dialect", options.dialect,
                   "map, positional, sglang, vllm-1..12, sglang-1..5, kvcast-1, trtllm or mooncake "
                   "(default: the layout of --engine-rules)");
   sub->add_option("--trace", options.trace,
                   "Mooncake trace, plain, .gz or .zst (default: bundled)");
-  sub->add_option("--requests", options.requests, "stop after this number of requests");
+  sub->add_option("--requests", options.requests,
+                  "stop after this number of requests (default: all of the trace)");
   sub->add_option("--speed", options.speed, "trace seconds per second")->capture_default_str();
   sub->add_option("--control", options.control,
                   "take requests from a demo at this endpoint instead");
@@ -152,8 +154,9 @@ void AddRouter(CLI::App& app, RouterCommandOptions& options, Command& command) {
 void AddTail(CLI::App& app, TailOptions& options, Command& command) {
   CLI::App* sub = app.add_subcommand("tail", "follow event streams and print them");
   sub->add_option("endpoint", options.endpoints, "PUB endpoints")->capture_default_str();
-  sub->add_option("--topic", options.topic, "topic prefix");
-  sub->add_option("--count", options.count, "stop after this number of batches");
+  sub->add_option("--topic", options.topic, "topic prefix (default: all topics)");
+  sub->add_option("--count", options.count,
+                  "stop after this number of batches (default: no limit)");
   sub->add_flag("--json", options.json, "one JSON object per batch");
   sub->add_option("--model", options.model, "only events of this model (on a router's relay)");
   sub->add_option("--worker", options.worker, "only events of this worker (on a router's relay)");
@@ -214,7 +217,8 @@ void AddConformance(CLI::App& app, ConformanceOptions& options, Command& command
       ->capture_default_str();
   sub->add_flag("--table", options.table, "router: all policies as a Markdown table");
   sub->add_flag("--compatible,!--no-compatible", options.compatible,
-                "offload: use the engine's rules (default), or our own where they are better");
+                "offload: use the engine's rules, or our own where they are better (default: "
+                "--compatible)");
   sub->add_flag("--json", options.json, "print one JSON object as the last line of stdout");
   sub->callback([&] { command = [&] { return RunConformance(options); }; });
 }

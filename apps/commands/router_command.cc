@@ -21,7 +21,6 @@ using router::RouterOptions;
 using router::RouterService;
 using router::WorkerRegistration;
 
-constexpr int kDefaultPort = 8080;
 constexpr size_t kMaxConfigBytes = 16 << 20;
 
 Status BadFlag(const std::string& text) { return {StatusCode::kInvalidArgument, text}; }
@@ -47,7 +46,7 @@ Status FillIn(const RouterCommandOptions& options, WorkerRegistration& source) {
 // Read the file first, because flags override it.
 Result<RouterOptions> MakeOptions(const RouterCommandOptions& options) {
   RouterOptions router;
-  router.http.port = kDefaultPort;
+  router.http.port = router::kDefaultHttpPort;
   if (!options.config.empty()) {
     const auto text = ReadFile(options.config, kMaxConfigBytes);
     if (!text.ok()) return text.status();

@@ -23,8 +23,8 @@ struct ConformanceReport {
     std::string policy;
     uint64_t probes = 0;
     double exact_percent = 0;
-    double over_tokens_per_probe = 0;   // promised tokens that the engine did not have
-    double under_tokens_per_probe = 0;  // tokens of the engine that were not promised
+    double over_tokens_per_probe = 0;   // predicted tokens that the engine did not have
+    double under_tokens_per_probe = 0;  // tokens of the engine that were not predicted
   };
   std::vector<PolicyFigures> policies;
   // Router class, exact policy: whether the service marked its answers as exact.

@@ -35,8 +35,8 @@ struct AuditedAdmission {
 struct AuditTotals {
   int64_t compared = 0;
   int64_t equal = 0;         // equal hits on the GPU and with loads
-  int64_t over_tokens = 0;   // tokens promised beyond the engine's hit
-  int64_t under_tokens = 0;  // tokens of the engine's hit that were not promised
+  int64_t over_tokens = 0;   // tokens predicted beyond the engine's hit
+  int64_t under_tokens = 0;  // tokens of the engine's hit that were not predicted
   std::string first_difference;
 };
 

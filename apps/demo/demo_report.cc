@@ -115,7 +115,7 @@ void PrintHostTier(FILE* out, const DemoOptions& options, const std::vector<RunR
                options.cache.prefill_rate);
 }
 
-// Round robin makes no promise.
+// Round robin makes no prediction.
 std::string WrongPromises(const RunResult& run) {
   if (run.policy == RoutingPolicy::kRoundRobin) return "-";
   return std::to_string(run.live.over_tokens + run.live.under_tokens);
@@ -123,7 +123,7 @@ std::string WrongPromises(const RunResult& run) {
 
 void PrintPolicies(FILE* out, const std::vector<RunResult>& runs) {
   std::fprintf(out, "\n%-28s %11s %18s %15s %12s %7s\n", "same trace, routed by", "recomputed",
-               "reused", "wrong promises", "first token", "took");
+               "reused", "mispredicted", "first token", "took");
   for (const RunResult& run : runs) {
     std::fprintf(out, "%-28s %11lld %10lld %6.1f%% %15s %10.2f s %5.1f s\n",
                  RoutingPolicyTitle(run.policy), Print(run.recomputed_tokens()),
@@ -133,8 +133,8 @@ void PrintPolicies(FILE* out, const std::vector<RunResult>& runs) {
   }
   std::fprintf(
       out,
-      "(tokens; wrong promises: promised and not there, or there and not promised; first token: "
-      "mean, in trace seconds)\n\n");
+      "(tokens; mispredicted: predicted and not reusable, or reusable and not predicted; first "
+      "token: mean, in trace seconds)\n\n");
 }
 
 json EnginesJson(const RunResult& run) {

@@ -203,7 +203,7 @@ Status RoutedRun::AwaitAll(Progress& progress) {
   return {};
 }
 
-// The last batches may still be under way when the last request is done.
+// The last batches may not have arrived when the last request is done.
 Status RoutedRun::AwaitAudit() {
   double last_change = now();
   for (int64_t pending = audit_.pending(); pending > 0;) {

@@ -18,7 +18,7 @@ namespace kvcast::tools {
 
 using router::RoutingPolicy;
 const char* RoutingPolicyName(RoutingPolicy policy);   // "kvcast", "full_only", "round_robin"
-const char* RoutingPolicyTitle(RoutingPolicy policy);  // for people
+const char* RoutingPolicyTitle(RoutingPolicy policy);  // for the printed report
 
 struct EngineResult {
   std::string name;
@@ -32,8 +32,8 @@ struct EngineResult {
   int64_t recomputed_after_preemption = 0;
 };
 
-// Compares the routing decision's promise with the engine's hit at admission. Only lag causes a
-// difference.
+// Compares the prediction of the routing decision with the engine's hit at admission. Only the
+// delay of events causes a difference.
 struct LiveError {
   int64_t compared = 0;
   int64_t equal = 0;
@@ -41,8 +41,8 @@ struct LiveError {
   int64_t under_tokens = 0;
 };
 
-// The service's answers that it called exact, against what the engine found at admission. Compared
-// are those after which the engine published nothing until its lookup.
+// Compares the answers with `exact` true with the engine's hit at admission. An answer is compared
+// only if the engine published nothing between the answer and its lookup.
 struct AnswerError {
   int64_t compared = 0;
   int64_t equal = 0;
@@ -74,7 +74,7 @@ struct RunResult {
 
 // Starts the engines and the service, routes the whole trace by arrival time, waits for the last
 // answer and stops the engines. Not ok: an engine died, the run was interrupted, no engine sent a
-// message for too long, or the service lost track of an engine.
+// message for too long, or batches of an engine were missing.
 Result<RunResult> RunRouted(const DemoOptions& options, const std::vector<TraceRequest>& trace,
                             RoutingPolicy policy, double speed);
 

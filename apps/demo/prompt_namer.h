@@ -1,4 +1,4 @@
-// PromptNamer: the names of a prompt's blocks, as the audit's indices are asked for it.
+// PromptNamer: the names of a prompt's blocks, for queries of the audit's indices.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

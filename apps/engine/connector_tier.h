@@ -52,7 +52,7 @@ class ConnectorTier {
     OffloadRequestId id;
     bool starts = true;          // the next step sends the scheduler the whole table
     std::vector<size_t> blocks;  // by group: number of leading blocks that the scheduler knows
-    std::optional<OffloadJobId> load;  // the load under way
+    std::optional<OffloadJobId> load;  // the load in progress
   };
 
   ConnectorTier(CacheManager& cache, std::unique_ptr<TierCopies> copies,

@@ -64,7 +64,7 @@ class HostTier {
   void Preempt(const CacheRequest& request, int64_t computed_tokens);
   void Finish(const CacheRequest& request, int64_t computed_tokens);
 
-  // Ends the scheduling of a step: waits for the copies that must not run beside the step, and
+  // Ends the scheduling of a step: waits for the copies that must not run during the step, and
   // starts its loads. The bytes of a load arrive immediately or at any later time.
   void BuildStep(std::span<const TierRequest> scheduled);
   // Call after the step has been computed.
@@ -74,7 +74,7 @@ class HostTier {
   // Waits for a request's load and reports it to the scheduler. False: the load failed.
   bool CompleteLoad(const CacheRequest& request);
 
-  // True: copies are under way, or BuildStep must be called even if no request is scheduled.
+  // True: copies are in progress, or BuildStep must be called even if no request is scheduled.
   bool has_pending_work() const;
   // Events since the last call, in order of occurrence.
   std::vector<Event> TakeEvents();

@@ -74,8 +74,8 @@ class MirrorTier {
   std::vector<StepRequest> scheduled_;  // scratch
   TransferStep step_;
   TransferLists lists_;
-  std::vector<Store> stores_;  // stores under way
-  std::vector<Load> loads_;    // loads under way; those of one step are one job
+  std::vector<Store> stores_;  // stores in progress
+  std::vector<Load> loads_;    // loads in progress; the loads of one step are one job
   std::vector<std::string> new_loads_;
   uint64_t next_job_ = 0;
 };

@@ -19,7 +19,7 @@ struct SimEngine::Running {
   int64_t scheduled = 0;        // tokens of the current step, with drafts
   bool drafts = false;          // the last step sampled a token, so the next one verifies drafts
   int64_t to_check = 0;         // reused tokens whose bytes are checked after the step
-  int64_t load_end = 0;         // last token of the load under way
+  int64_t load_end = 0;         // last token of the load in progress
   double loaded_at_s = 0;       // model time
   int64_t had = 0;              // tokens whose KV the request had at its preemption
   int64_t reported_loaded = 0;  // counted in the totals

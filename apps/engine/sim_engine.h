@@ -84,7 +84,7 @@ class SimEngine {
   ~SimEngine();
 
   void Add(SimRequest request);
-  // No request is waiting, loading or running, and no copy is under way.
+  // No request is waiting, loading or running, and no copy is in progress.
   bool idle() const;
   // One scheduling pass and one model step. Returns the seconds that the step takes; 0 if nothing
   // could be scheduled.
@@ -129,7 +129,7 @@ class SimEngine {
   const int64_t vocabulary_;
   const SimHooks hooks_;
   std::deque<RunningPtr> waiting_;
-  std::vector<RunningPtr> loading_;  // admitted requests whose loads are under way
+  std::vector<RunningPtr> loading_;  // admitted requests whose loads are in progress
   std::vector<RunningPtr> running_;
   std::vector<RunningPtr> ended_;  // ended requests; kept until the tier has built the next step
   std::vector<TierRequest> step_requests_;  // scratch

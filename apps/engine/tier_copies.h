@@ -17,7 +17,7 @@
 namespace kvcast::tools {
 
 struct TierCopiesConfig {
-  // host_blocks: blocks of block_bytes, at least as many as the slots need.
+  // memory.host_blocks must be large enough for all slots.
   TierMemoryConfig memory;
   size_t slot_bytes = 0;  // size of a host-memory slot
   // Number of groups in a job. All groups share the blocks of one pool of pages.
@@ -36,8 +36,8 @@ class TierCopies {
   // Returns how many GPU blocks of the list do not hold their word.
   int64_t CountWrong(std::span<const BlockId> blocks, std::span<const uint64_t> words);
 
-  // Starts a job. The job copies after the earlier fills. First the destination is overwritten: it
-  // may already hold the right bytes, and a job that copies nothing must be detected.
+  // Starts a job. The job copies after the earlier fills. First the destination is overwritten with
+  // other bytes, so that a job that copies nothing is detected.
   void Submit(TransferJob job);
   // Waits for a job. Must be called once for each job. False: the job failed.
   bool Finish(TransferJobId job);

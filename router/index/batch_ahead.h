@@ -71,7 +71,8 @@ class BatchAhead {
 
  private:
   // Hashes that are prefetched together, so that their walks of the page table overlap. Each hash
-  // takes two lines. With more than about 20 prefetches under way, processors silently drop some.
+  // takes two lines. With more than about 20 prefetches in flight, processors drop some without a
+  // sign.
   static constexpr size_t kGroup = 8;
 
   void Advance() {

@@ -22,7 +22,7 @@ struct MatchQuery::Scratch {
   std::vector<Mark> marks;
   std::vector<uint64_t> words;
   std::vector<ResidencyMap::Piece> pieces;
-  std::vector<uint64_t> seen;  // by asked worker: positions that an earlier piece has
+  std::vector<uint64_t> seen;  // by queried worker: positions that an earlier piece has
 
   static Stamped& At(std::vector<Stamped>& table, size_t i) {
     if (i >= table.size()) table.resize(std::max(i + 1, 2 * table.size()));
@@ -133,7 +133,7 @@ bool MatchQuery::Read() {
   return all;
 }
 
-// Returns the mark of the place in this reading; kNone: its worker was not asked.
+// Returns the mark of the place in this reading; kNone: its worker is not queried.
 inline uint32_t MatchQuery::MarkOf(PlaceId place) {
   if (place < scratch_.mark_of_place.size()) {
     const Scratch::Stamped& entry = scratch_.mark_of_place[place];
@@ -218,7 +218,7 @@ void MatchQuery::CollectContents() {
 // If a worker has bits in two runs for one position, it holds two hashes of that content, unless
 // the blocks have different sizes.
 void MatchQuery::FindAmbiguities() {
-  std::vector<std::pair<uint32_t, size_t>> found;  // asked worker and position
+  std::vector<std::pair<uint32_t, size_t>> found;  // queried worker and position
   std::vector<uint32_t> strides;
   for (const ResidencyMap::Piece& piece : scratch_.pieces) strides.push_back(piece.step);
   std::sort(strides.begin(), strides.end());

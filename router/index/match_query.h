@@ -43,7 +43,7 @@ class MatchQuery {
              const QueryShape& shape);
   ~MatchQuery();
 
-  // Does nothing if the worker was asked before.
+  // Does nothing if the worker was added before.
   void Ask(const WorkerView& worker);
   // Reads the blocks of the workers that are not settled. A worker is settled if no batch of it was
   // shown during the reading, and no named block of it was moved. True: all workers are settled.
@@ -51,8 +51,8 @@ class MatchQuery {
   // Answers in the order of Ask, without workers of another hash block size. REQUIRES: Read
   // returned true.
   std::vector<WorkerMatch> Answers() const;
-  // The blocks of the only worker asked. REQUIRES: Read returned true, and the worker has this hash
-  // block size.
+  // The blocks of the only queried worker. REQUIRES: Read returned true, and the worker has this
+  // hash block size.
   MatchPlan Plan() const;
 
  private:

@@ -34,7 +34,7 @@ bool MayBeOfALongerEnd(const OffloadLayout& layout, std::span<const GroupResiden
 }
 
 // True if the gain may become 0: a gain below a group's chunk is lost if the lookup visits that
-// group again, and it does so while a copy is under way.
+// group again, and the lookup visits the group again while a copy is in progress.
 bool MayBeNothing(const OffloadLayout& layout, int64_t gain) {
   return gain > 0 &&
          std::any_of(layout.groups.begin(), layout.groups.end(),

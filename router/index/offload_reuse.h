@@ -25,8 +25,8 @@ struct OffloadQuery {
 struct OffloadReuse {
   int64_t tokens = 0;
   // False in two cases. First: the prefix ends inside a block, and the announced block there may be
-  // part of a longer end. Second: the gain is less than a chunk of some group, and copies under way
-  // would make it 0.
+  // part of a longer end. Second: the gain is less than a chunk of some group, and copies in
+  // progress would make it 0.
   bool certain = true;
 };
 

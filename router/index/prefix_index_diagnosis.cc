@@ -49,7 +49,7 @@ std::vector<TestedPrompt> PromptsOf(const PromptSample& sample, int64_t unit) {
   return prompts;
 }
 
-// The blocks of a prompt that a worker holds, and the rules that it is asked by.
+// The blocks of a prompt that a worker holds, and the rules of a query of this worker.
 struct PromptHolding {
   std::vector<GroupResidency> parts;  // the groups that take part
   std::vector<size_t> group_of;       // by part: group_idx

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "router/index/limiting_group.h"
+#include "src/spec/window.h"
 
 namespace kvcast::router {
 namespace {
@@ -64,7 +65,7 @@ void MarkServing(const GroupResidency& group, int64_t boundary, Bitmap& used) {
   if (spec.kind == SpecKind::kMamba) {
     begin = boundary % spec.block_size == 0 ? end - 1 : end;
   } else if (IsWindowKind(spec.kind)) {
-    begin = end - std::max<int64_t>(1, CeilDiv(spec.sliding_window - 1, spec.block_size));
+    begin = end - internal::RequiredWindowBlocks(spec);
   } else if (spec.kind == SpecKind::kChunkedLocalAttention && spec.chunk_size > 0) {
     begin = boundary / spec.chunk_size * spec.chunk_size / spec.block_size;
   }

@@ -57,8 +57,8 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
       });
   const bool drop_told = !config.groups.empty() || config.eagle || rules.lookahead > 0;
   if (drops_states && !drop_told) untold |= Bit(Untold::kEagle);
-  // Before v0.32, vLLM's connector gives up a chunk of full attention a second time if a copy under
-  // way made it look again.
+  // Before v0.32, vLLM's connector gives up a chunk of full attention a second time if a copy in
+  // progress made it look again.
   const bool looks_again = rules.offload_rule == OffloadRule::kConnector &&
                            rules.rules < EngineRules::kV032 && rules.groups.size() > 1;
   const bool full_drops =

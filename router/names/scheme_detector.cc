@@ -331,7 +331,8 @@ void SchemeDetector::Impl::NoteOpen(const BlockStored& event, KeyKindSet kinds,
                                     std::string_view reason) {
   proofs_changed_ = true;
   if (const auto untold = router::UntoldAdapter(event, search_.lora_paths())) {
-    return proofs_.NoteOpen(SetOf(KeyKind::kLora), "lora path of " + *untold + " not told");
+    return proofs_.NoteOpen(SetOf(KeyKind::kLora),
+                            "path of LoRA adapter " + *untold + " is not registered");
   }
   proofs_.NoteOpen(kinds, reason);
 }

@@ -60,7 +60,7 @@ class Choices {
 std::vector<int64_t> PossibleBoundaries(const RetentionRule& rule, int64_t first_block,
                                         int64_t blocks) {
   const int64_t size = rule.spec.block_size;
-  const int64_t tail = CeilDiv(rule.spec.sliding_window, size) + 1;
+  const int64_t tail = internal::TailBlocks(rule.spec);
   const int64_t last = (first_block + blocks + tail) * size / rule.alignment + 1;
   const int64_t first = first_block * size / rule.alignment;
   std::vector<int64_t> boundaries;

@@ -167,7 +167,7 @@ size_t PromptSample::Victim(uint64_t held) {
     return static_cast<size_t>(longest - prompts_.begin());
   }
   // A prefix that several requests share is stored once. Without it, the later blocks of these
-  // requests cannot be assigned to a prompt. So a prompt that was asked for again since the last
+  // requests cannot be assigned to a prompt. So a prompt that another request used since the last
   // check stays.
   for (auto left = last - prompts_.begin(); left > 0; --left) {
     if (!prompts_.front().TakeAskedForLately()) break;

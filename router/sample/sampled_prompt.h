@@ -45,13 +45,13 @@ class SampledPrompt {
            (stored_[unit / 64 * groups_ + group] >> unit % 64 & 1) != 0;
   }
 
-  // Records that the worker was asked again for the first `units` units.
+  // Records that another request used the first `units` units.
   void NoteAskedFor(size_t units) {
     if (units > asked_for_) asked_for_ = units;
     asked_for_lately_ = true;
   }
-  size_t asked_for() const { return asked_for_; }  // 0: not asked for again
-  // True: the prompt was asked for since the last call.
+  size_t asked_for() const { return asked_for_; }  // 0: no other request used the prompt
+  // True: another request used the prompt since the last call.
   bool TakeAskedForLately() {
     const bool lately = asked_for_lately_;
     asked_for_lately_ = false;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/config_json.h"
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "router/service/api/source_json.h"
@@ -13,67 +15,82 @@ namespace {
 constexpr int kConfigDepth = 6;
 constexpr double kMaxWeight = 1e9;
 
-Status ReadWeights(const Json& json, RoutingConfig& routing) {
-  if (!json.is_object()) return BadField("weights: must be an object");
-  const std::pair<const char*, double*> weights[] = {
-      {"recompute_token", &routing.weights.recompute_token},
-      {"load_token", &routing.weights.load_token},
-      {"load_storage_token", &routing.weights.load_storage_token},
-      {"active_prefill_token", &routing.weights.active_prefill_token},
-      {"decode_block", &routing.weights.decode_block},
-      {"queued_request", &routing.weights.queued_request},
-      {"affinity_token", &routing.weights.affinity_token},
-      {"expected_token", &routing.expected_token},
-  };
+using C = RoutingConfig&;
+
+constexpr WeightMember kWeights[] = {
+    {"recompute_token", [](C c) -> double& { return c.weights.recompute_token; }},
+    {"load_token", [](C c) -> double& { return c.weights.load_token; }},
+    {"load_storage_token", [](C c) -> double& { return c.weights.load_storage_token; }},
+    {"active_prefill_token", [](C c) -> double& { return c.weights.active_prefill_token; }},
+    {"decode_block", [](C c) -> double& { return c.weights.decode_block; }},
+    {"queued_request", [](C c) -> double& { return c.weights.queued_request; }},
+    {"affinity_token", [](C c) -> double& { return c.weights.affinity_token; }},
+    {"expected_token", [](C c) -> double& { return c.expected_token; }},
+};
+
+Status ReadWeights(const Json& json, const std::string& at, RouterOptions& options) {
+  if (!json.is_object()) return BadField(at + ": must be an object");
   for (const auto& [name, value] : json.items()) {
-    double* weight = nullptr;
-    for (const auto& [known, place] : weights) {
-      if (name == known) weight = place;
-    }
-    if (weight == nullptr) return BadField("weights: unknown member: " + name);
-    Status status = ReadNumber(value, "weights." + name, 0, kMaxWeight, *weight);
+    const auto weight =
+        std::find_if(std::begin(kWeights), std::end(kWeights),
+                     [&name](const WeightMember& member) { return name == member.name; });
+    if (weight == std::end(kWeights)) return BadField(at + ": unknown member: " + name);
+    Status status = ReadNumber(value, at + "." + name, 0, kMaxWeight, weight->of(options.routing));
     if (!status.ok()) return status;
   }
   return Status();
 }
 
-Status ReadSources(const Json& json, RouterOptions& options) {
-  if (!json.is_array()) return BadField("sources: must be an array");
+Status ReadSources(const Json& json, const std::string& name, RouterOptions& options) {
+  if (!json.is_array()) return BadField(name + ": must be an array");
   for (size_t i = 0; i < json.size(); ++i) {
     auto source = SourceFromJson(json[i]);
     if (!source.ok()) {
-      return BadField("sources[" + std::to_string(i) + "]: " + source.status().message());
+      return BadField(name + "[" + std::to_string(i) + "]: " + source.status().message());
     }
     options.sources.push_back(std::move(source).value());
   }
   return Status();
 }
 
-Status ReadMember(const std::string& name, const Json& value, RouterOptions& options) {
-  RoutingConfig& routing = options.routing;
-  if (name == "sources") return ReadSources(value, options);
-  if (name == "weights") return ReadWeights(value, routing);
-  if (name == "temperature") {
-    return ReadNumber(value, name, 0, kMaxTemperature, routing.temperature);
-  }
-  if (name == "speculative_ms") {
-    return ReadInteger(value, name, 0, routing.speculative.lifetime_ms);
-  }
-  if (name == "booking_lifetime_ms") {
-    return ReadInteger(value, name, 1, routing.booking_lifetime_ms);
-  }
-  if (name == "relay") return ReadText(value, name, options.relay.endpoint);
-  if (name == "relay_redact") return ReadBool(value, name, options.relay.redact);
-  if (name == "allow_remote") return ReadBool(value, name, options.allow_remote);
-  if (name == "tls_cert") return ReadText(value, name, options.http.tls_certificate);
-  if (name == "tls_key") return ReadText(value, name, options.http.tls_key);
-  if (name != "http") return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
+Status ReadHttp(const Json& json, const std::string& name, RouterOptions& options) {
   std::string address;
-  if (Status status = ReadText(value, name, address); !status.ok()) return status;
+  if (Status status = ReadText(json, name, address); !status.ok()) return status;
   return ParseHttpAddress(address, options.http);
 }
 
+using N = const std::string&;
+using O = RouterOptions&;
+
+constexpr ConfigMember kConfigMembers[] = {
+    {"http", ReadHttp},
+    {"tls_cert", [](auto& j, N n, O o) { return ReadText(j, n, o.http.tls_certificate); }},
+    {"tls_key", [](auto& j, N n, O o) { return ReadText(j, n, o.http.tls_key); }},
+    {"sources", ReadSources},
+    {"weights", ReadWeights},
+    {"temperature",
+     [](auto& j, N n, O o) { return ReadNumber(j, n, 0, kMaxTemperature, o.routing.temperature); }},
+    {"speculative_ms",
+     [](auto& j, N n, O o) { return ReadInteger(j, n, 0, o.routing.speculative.lifetime_ms); }},
+    {"booking_lifetime_ms",
+     [](auto& j, N n, O o) { return ReadInteger(j, n, 1, o.routing.booking_lifetime_ms); }},
+    {"relay", [](auto& j, N n, O o) { return ReadText(j, n, o.relay.endpoint); }},
+    {"relay_redact", [](auto& j, N n, O o) { return ReadBool(j, n, o.relay.redact); }},
+    {"allow_remote", [](auto& j, N n, O o) { return ReadBool(j, n, o.allow_remote); }},
+};
+
+Status ReadMember(const std::string& name, const Json& value, RouterOptions& options) {
+  for (const ConfigMember& member : kConfigMembers) {
+    if (name == member.name) return member.read(value, name, options);
+  }
+  return BadField("unknown member: " + name.substr(0, kMaxTextBytes));
+}
+
 }  // namespace
+
+std::span<const ConfigMember> ConfigMembers() { return kConfigMembers; }
+
+std::span<const WeightMember> WeightMembers() { return kWeights; }
 
 Status ReadConfig(std::string_view text, RouterOptions& options) {
   const auto json = ParseObject(text, kConfigDepth);

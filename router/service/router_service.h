@@ -63,7 +63,7 @@ class RouterService {
   Status TakeFeedback(const Feedback& feedback);
   // The workers in order of registration. Thread-safe.
   std::vector<WorkerReport> workers() const;
-  // Completes the requests under way, then ends all threads. May be called twice.
+  // Completes the requests in progress, then ends all threads. May be called twice.
   void Stop();
 
  private:

@@ -3,10 +3,11 @@
 
 namespace kvcast {
 
-// Puts the calling thread into the batch scheduling class; threads that it starts later inherit the
-// class. A wakeup of such a thread does not preempt the running thread. Use it for threads whose
-// work may come a little later than the work of the threads that wake them. Does nothing if the
-// scheduling policy was changed before, or if the system refuses the change.
+// Puts the calling thread into the scheduling class SCHED_BATCH. Threads that the calling thread
+// starts later inherit the class. A wakeup of such a thread does not preempt the running thread.
+// Use it for threads whose work may come a little later than the work of the threads that wake
+// them. Does nothing if the scheduling policy was changed before, or if the system refuses the
+// change.
 void SetBatchScheduling();
 
 }  // namespace kvcast

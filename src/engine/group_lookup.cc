@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "src/base/check.h"
+#include "src/spec/window.h"
 
 namespace kvcast::engine {
 namespace {
@@ -137,8 +138,7 @@ int64_t GroupLookup::LongestHit(int64_t max_tokens, bool drop_eagle) {
 
 int64_t GroupLookup::FirstHeldBlock(int64_t hit_tokens) const {
   if (IsWindowKind(spec_.kind)) {
-    const int64_t need = std::max<int64_t>(residency_.spec.eagle ? 0 : 1,
-                                           CeilDiv(spec_.sliding_window - 1, spec_.block_size));
+    const int64_t need = internal::RequiredWindowBlocks(residency_.spec);
     return std::max<int64_t>(0, hit_tokens / spec_.block_size - need);
   }
   if (spec_.kind == SpecKind::kMamba)

@@ -22,8 +22,9 @@ TransferJob ToTransferJob(const OffloadJob& job, const OffloadScheduler& schedul
     const GroupIdx group = scheduler.layout().groups[g].index;
     const auto num_slots = static_cast<size_t>(chunks * scheduler.manager().slots_per_chunk(group));
     KV_CHECK(num_blocks <= blocks.size());
-    // Only the job of a compatible scheduler may have a number of slots that differs from the
-    // number that its blocks fill. The transfer engine then refuses the job.
+    // A job of a `compatible` scheduler may have too few or too many slots. The last group then
+    // gets all slots that are left. The transfer engine finds the wrong number of slots and refuses
+    // the job.
     const bool last = num_blocks == blocks.size();
     lists.groups.push_back({group, static_cast<uint32_t>(skip), blocks.first(num_blocks),
                             slots.first(last ? slots.size() : std::min(num_slots, slots.size()))});

@@ -1,5 +1,5 @@
-// Mirror: the residency of an engine according to its publisher's batches. A snapshot of the
-// residency is made from it.
+// Mirror: the blocks that an engine holds, according to its publisher's batches. Snapshots are
+// written from the mirror.
 //
 // The mirror keeps hashes, parents, block sizes and copies. It does not keep token ids, adapters
 // and extra keys.
@@ -42,13 +42,15 @@ class Mirror {
   uint64_t blocks() const;  // distinct (tier, group, hash)
   uint64_t unknown_removes() const { return unknown_removes_; }
 
-  // Calls `visit(shape)` for each place that holds blocks. `shape` is a store without blocks. It
-  // names medium, group and kind as the latest store of that place did.
+  // Calls `visit(shape)` for each place (tier and group) that holds blocks. `shape` is a store
+  // event without blocks. It has the medium, group and kind of the latest store event of that
+  // place.
   void ForEachPlace(const std::function<void(const BlockStored& shape)>& visit) const;
   // Visits all blocks that the place of `shape` holds, in no particular order.
   void ForEachBlock(const BlockStored& shape,
                     const std::function<void(const BlockHash&, const MirrorEntry&)>& visit) const;
-  // nullptr: the place does not hold the block. The result is borrowed until the next change.
+  // nullptr: the place does not hold the block. The pointer is valid until the next change of the
+  // mirror.
   const MirrorEntry* Find(const BlockStored& shape, const BlockHash& hash) const;
 
  private:

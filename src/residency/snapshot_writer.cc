@@ -31,7 +31,7 @@ class Batches {
     batch_.ts = options_.ts;
     batch_.data_parallel_rank = options_.data_parallel_rank;
     std::vector<uint8_t> payload;
-    // The mirror's content came out of a decoder, so it can be encoded.
+    // Every entry of the mirror was decoded from a batch, so it can be encoded.
     KV_CHECK(EncodeBatch(batch_, options_.dialect, payload).ok());
     payloads_.push_back(std::make_shared<const std::vector<uint8_t>>(std::move(payload)));
     batch_.events.clear();
@@ -64,8 +64,8 @@ class PlaceWriter {
     }
   }
 
-  // Starts with the leaves, so that each store is as long as possible. After that only cycles are
-  // left.
+  // The chains that end in leaves come first, so that each store event is as long as possible. The
+  // blocks that then remain form cycles.
   void Write() {
     if (!whole_) return WriteUnchained();
     for (Block& block : blocks_) {
@@ -96,7 +96,8 @@ class PlaceWriter {
     return it != blocks_.end() && *it->hash == hash ? &*it : nullptr;
   }
 
-  // Most parents are in other buckets, so chains would have one block each.
+  // Writes the blocks without their parents. Most parents are in other buckets, so chains would
+  // have one block each.
   void WriteUnchained() {
     std::sort(blocks_.begin(), blocks_.end(), [](const Block& a, const Block& b) {
       const std::pair of_a(a.entry->copies, a.entry->block_size);

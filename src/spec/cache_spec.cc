@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "src/spec/window.h"
+
 namespace kvcast {
 namespace {
 
@@ -59,8 +61,7 @@ SpecKind ParseSpecKind(std::string_view name) {
 
 int64_t SkippedTokens(const GroupSpec& group, int64_t computed_tokens) {
   if (IsWindowKind(group.kind)) {
-    return std::max<int64_t>(
-        0, computed_tokens - group.sliding_window + 1 - group.extra_retained_tokens);
+    return std::max<int64_t>(0, computed_tokens - internal::RetainedWindowTokens(group));
   }
   if (group.kind == SpecKind::kChunkedLocalAttention) {
     return computed_tokens / group.chunk_size * group.chunk_size;

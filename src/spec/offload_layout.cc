@@ -4,6 +4,7 @@
 #include <string>
 
 #include "kvcast/spec/offload_rules.h"
+#include "src/spec/window.h"
 
 namespace kvcast {
 namespace {
@@ -149,8 +150,8 @@ int64_t LoadWindowChunks(const OffloadGroup& group, int64_t tokens) {
   if (!IsWindowKind(group.spec.kind)) return *group.window_chunks;
   const int64_t chunk = group.tokens_per_chunk;
   const int64_t padding = CeilDiv(tokens, chunk) * chunk - tokens;
-  const int64_t before = group.spec.sliding_window - 1 + group.spec.extra_retained_tokens;
-  return std::max(*group.window_chunks, CeilDiv(before + padding, chunk));
+  const int64_t retained = internal::RetainedWindowTokens(group.spec);
+  return std::max(*group.window_chunks, CeilDiv(retained + padding, chunk));
 }
 
 bool OffloadLayout::has_windows() const {

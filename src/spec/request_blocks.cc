@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kvcast/spec/cache_spec.h"
+#include "src/spec/window.h"
 
 namespace kvcast {
 namespace {
@@ -20,8 +21,7 @@ int64_t BlocksForSequence(const GroupSpec& group, const RequestLimits& limits) {
 std::optional<int64_t> MaxAdmissionBlocks(const GroupSpec& group, int64_t max_model_len,
                                           int64_t max_in_flight_tokens) {
   if (IsWindowKind(group.kind)) {
-    const int64_t held =
-        group.sliding_window - 1 + group.extra_retained_tokens + max_in_flight_tokens;
+    const int64_t held = internal::RetainedWindowTokens(group) + max_in_flight_tokens;
     // One more block, because the window may begin inside a block.
     return CeilDiv(std::min(held, max_model_len), group.block_size) + 1;
   }

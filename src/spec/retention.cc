@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "src/spec/window.h"
+
 namespace kvcast::internal {
 namespace {
 
@@ -15,7 +17,7 @@ struct Tail {
 
 Tail TailOf(const GroupSpec& spec) {
   if (spec.kind == SpecKind::kMamba) return {1, 0};
-  const int64_t window = CeilDiv(spec.sliding_window - 1, spec.block_size);
+  const int64_t window = WindowBlocks(spec);
   // EAGLE examines one block after the boundary and gives it up.
   return spec.eagle ? Tail{window + 1, 1} : Tail{window, 0};
 }
@@ -41,6 +43,8 @@ void KeepBoundaryTail(const RetentionRule& rule, const Tail& tail, int64_t bound
 }
 
 }  // namespace
+
+int64_t TailBlocks(const GroupSpec& spec) { return TailOf(spec).blocks; }
 
 bool FillRetentionMask(const RetentionRule& rule, int64_t begin, int64_t end,
                        std::span<const int64_t> boundaries, Bitmap& mask) {

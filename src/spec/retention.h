@@ -23,6 +23,10 @@ struct RetentionRule {
   std::optional<int64_t> interval;
 };
 
+// The number of blocks that a hit at a boundary needs of this group: the state of a Mamba group, or
+// the blocks of a window. With EAGLE, one block of them lies after the boundary.
+int64_t TailBlocks(const GroupSpec& spec);
+
 // Bit i of `mask` is set if block begin + i is kept. `boundaries` are prefix lengths in tokens.
 // False: every block is kept, and the mask is not filled.
 bool FillRetentionMask(const RetentionRule& rule, int64_t begin, int64_t end,

@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "src/base/check.h"
+#include "src/spec/window.h"
 
 namespace kvcast {
 namespace {
@@ -101,10 +102,7 @@ void DropStepNearStart(Bitmap& usable, const Bitmap& blocks, int64_t need, int64
 // The limit and the result are in blocks.
 Bitmap WindowBoundaries(const GroupResidency& residency, int64_t limit, int64_t alignment) {
   const GroupSpec& spec = residency.spec;
-  // A window of one token reads no block before a boundary. The lookup still requires one block;
-  // with EAGLE that is the block after the boundary.
-  const int64_t need =
-      std::max<int64_t>(spec.eagle ? 0 : 1, CeilDiv(spec.sliding_window - 1, spec.block_size));
+  const int64_t need = internal::RequiredWindowBlocks(spec);
   Bitmap usable = EndsOfResidentBlocks(residency.blocks, limit);
   if (need == 0) SetPrefix(usable, limit + 1);
   for (int64_t have = 1; have < need && have <= limit;) {

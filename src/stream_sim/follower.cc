@@ -120,8 +120,8 @@ bool Follower::CommitSnapshot(const PublisherStatus& status) {
   return true;
 }
 
-// The oracle must give the same buckets. It can be asked only while it is at the sequence number of
-// the status.
+// The oracle must give the same buckets. The oracle can answer only while it is at the sequence
+// number of the status.
 uint64_t Follower::DifferingBuckets(const PublisherStatus& status) {
   const uint64_t differing = replica_.DifferingBuckets(status);
   if (next_ != status.next_seq || life_ != static_cast<int>(status.epoch.low)) {
@@ -183,7 +183,7 @@ void Follower::Check(int64_t now_ms) {
     window_requests_ = status.replays;
     window_replayed_ = status.replayed;
   }
-  // A server that returns few batches per request is asked again immediately.
+  // If a server returns few batches per request, the next request follows immediately.
   const uint64_t brought = status.replayed - window_replayed_;
   if (status.replays - window_requests_ > kMaxRequestsPerSecond + brought) {
     Fail("Bounded", "requests");

@@ -109,7 +109,7 @@ void Link::Restart(int64_t batches, bool large_ring) {
   ++record_.reached["restarts"];
 }
 
-// Messages under way still arrive. The follower sees the end of the connection later.
+// Messages in flight still arrive. The follower sees the end of the connection later.
 void Link::RestartSilently(int64_t amount) {
   // Without an epoch no follower can detect this restart.
   if (!follower_.status(follower_ms()).extended) return Restart(amount);

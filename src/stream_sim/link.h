@@ -2,7 +2,7 @@
 // worse during faults.
 //
 // The live connection delivers in order. It ends when the publisher ends, when a fault cuts it, or
-// after three seconds of silence. Messages under way are then lost. The socket reconnects by
+// after three seconds of silence. Messages in flight are then lost. The socket reconnects by
 // itself, and the new connection uses the same queue. A request goes to the publisher that runs
 // when the request arrives. After the request is closed, its replies are dropped. SourcePump, the
 // loop of the subscriber, reads from the link.

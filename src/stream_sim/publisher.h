@@ -130,7 +130,7 @@ class SimPublisher final : private stream::ReplyChannel {
   std::map<std::string, Replay> replays_;  // by client
   std::optional<int64_t> quiet_since_ms_;  // time of the first tick since the latest number
   std::unique_ptr<Engine> engine_;
-  // The replies that are under way share it.
+  // The replies in flight share it.
   std::shared_ptr<bool> credit_;
   std::unique_ptr<stream::PublisherCore> core_;
   std::unique_ptr<stream::ReplayScheduler> scheduler_;

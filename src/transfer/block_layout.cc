@@ -7,8 +7,9 @@
 namespace kvcast {
 namespace {
 
-// Checks that rows do not overlap and that blocks do not overlap. Blocks either lie apart, in
-// strides of whole blocks, or they are interleaved: row i of all blocks lies side by side.
+// Checks that rows do not overlap and that blocks do not overlap. Two layouts are valid. Either
+// each block has its own range of memory, or the blocks are interleaved: row i of one block is
+// followed by row i of the next block.
 const char* ProblemOf(const BlockPart& part, int64_t num_blocks) {
   if (part.base == nullptr) return "base: is null";
   if (part.rows == 0) return "rows: must be positive";

@@ -135,7 +135,7 @@ class HostCopyBackend final : public CopyBackend {
                                    [&](const auto& batch) { return batch->ticket == ticket; });
       if (it != lane.end()) return {&lane, it};
     }
-    KV_CHECK(false && "a ticket that is not under way");
+    KV_CHECK(false && "a ticket that is not in flight");
     return {};
   }
   bool IsDone(CopyTicket ticket) KV_REQUIRES(mutex_) { return (*Find(ticket).second)->done(); }

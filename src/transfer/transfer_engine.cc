@@ -163,7 +163,7 @@ class TransferEngine::Impl {
     }
   }
 
-  // Calls `done` with the jobs under way.
+  // Calls `done` with the jobs in progress.
   template <typename Done>
   void WaitUntil(const Done& done) {
     if (config_.own_thread) {

@@ -2,7 +2,8 @@
 """Bounds on the size of the libraries' files, functions and classes.
 
 usage: bounds.py SOURCE_DIR
-Prints the largest of each sort, and each that is over its bound. Exits with 77 if universal-ctags is missing.
+Prints the largest files, functions and classes, and all that exceed their bound.
+Exits with 77 if universal-ctags is missing.
 SPDX-License-Identifier: Apache-2.0
 """
 import collections
@@ -42,7 +43,7 @@ def has_ctags():
 
 
 def read_tags(root, names):
-    # ctags' parser for CUDA knows no classes.
+    # ctags' parser for CUDA does not find classes.
     command = ["ctags", "--quiet", "--options=NONE", "--languages=C++", "--map-C++=+.cu", "--map-C++=+.cuh",
                "--kinds-C++=fmp", "--fields=+neKsSa", "--output-format=json", "-o", "-", "-L", "-"]
     for annotation in ANNOTATIONS:

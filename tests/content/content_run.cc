@@ -201,7 +201,7 @@ bool ContentRun::StartLoad(Request& request, const PrefixHit& hit, int64_t exter
   args.delay_caching = true;
   if (!cache_->AllocateSlots(request.cache, args)) return false;
   if (!tier_->AfterAlloc(request, external)) {
-    EXPECT_FALSE(promised && config_.fault == Fault::kNone) << "a promise was not kept";
+    EXPECT_FALSE(promised && config_.fault == Fault::kNone) << "a promised load was refused";
     ++counts_.refused_loads;
     cache_->Free(request.cache);
     return TokensOfStep(request) <= 0 || ScheduleTokens(request, &hit);

@@ -51,7 +51,7 @@ class ContentRun {
   // See Tier::Match.
   std::optional<int64_t> Lookup(Request& request, const PrefixHit& hit);
   void TakeEvents();
-  // `promised`: `external` is all that was matched. The tier must not refuse such a load.
+  // `promised`: `external` is the whole match. The tier must not refuse such a load.
   bool StartLoad(Request& request, const PrefixHit& hit, int64_t external, bool promised);
   bool ScheduleTokens(Request& request, const PrefixHit* hit);
   int64_t TokensOfStep(const Request& request) const;

@@ -75,7 +75,8 @@ TEST_P(RouterPromise, IsWhatTheEngineLoads) {
   EXPECT_GT(sum.loads, 10);
 }
 
-// A reset in vLLM sends no event, so a router predicts tokens that are gone.
+// A reset in vLLM sends no event, so a router predicts tokens that the engine does not hold any
+// more.
 TEST(Compatible, PromisesAreBrokenByTheResetsOfTheCompatibleMode) {
   int64_t wrong = 0;
   for (uint64_t seed = 1; seed <= 3; ++seed) {

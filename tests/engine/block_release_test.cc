@@ -1,4 +1,4 @@
-// The manager releases blocks that attention does not read any more while the request runs.
+// While a request runs, the manager releases the blocks that attention does not read any more.
 // SPDX-License-Identifier: Apache-2.0
 #include "src/engine/full_attention_manager.h"
 #include "src/engine/single_type_manager.h"
@@ -43,9 +43,9 @@ class TableOf11 {
   std::unique_ptr<Manager> manager_;
 };
 
-// SWA, block size 2, window 4. After 0, 4 / 5, 6 / 7 / 11 processed tokens the table has 0 / 1 / 2
-// / 4 leading null blocks. At 11 the later block is freed before the earlier block.
-TEST(BlockRelease, WindowReleasesWholeBlocksItHasPassed) {
+// SWA, block size 2, window 4. Leading null blocks of the table, by processed tokens: none at 0 and
+// 4 tokens, 1 at 5 and 6, 2 at 7, 4 at 11. At 11 tokens two blocks are freed, the later one first.
+TEST(BlockRelease, AWindowReleasesTheWholeBlocksBeforeIt) {
   TableOf11<SingleTypeManager> table(Window(4, 2));
   EXPECT_EQ(table.NullsAfter(0), 0u);
   EXPECT_EQ(table.NullsAfter(4), 0u);
@@ -57,8 +57,8 @@ TEST(BlockRelease, WindowReleasesWholeBlocksItHasPassed) {
   EXPECT_EQ((Ids{free[0], free[1]}), (Ids{4, 3})) << "the later block is released first";
 }
 
-// Chunked attention, block size 2, chunk 4. After 0 / 4, 6 / 12 processed tokens the table has 0 /
-// 2 / 6 leading null blocks.
+// Chunked attention, block size 2, chunk 4. Leading null blocks of the table, by processed tokens:
+// none at 0 tokens, 2 at 4 and 6, 6 at 12.
 TEST(BlockRelease, ChunkedReleasesThePassedChunk) {
   TableOf11<SingleTypeManager> table(Chunked(4, 2));
   EXPECT_EQ(table.NullsAfter(0), 0u);
@@ -72,8 +72,9 @@ TEST(BlockRelease, FullAttentionReleasesNothing) {
   EXPECT_EQ(table.NullsAfter(22), 0u);
 }
 
-// Reference window, block size 4, window 8, prompt 16. At 28 tokens without the prompt's length no
-// block is null. At 28 tokens block 4 is null, at 36 tokens blocks 4, 5 and 6.
+// Reference window, block size 4, window 8, prompt 16. If the manager does not get the prompt
+// length, no entry of the table is null. With the prompt length, entry 4 is null at 28 tokens, and
+// entries 4, 5 and 6 at 36 tokens.
 TEST(BlockRelease, ReferenceWindowReleasesTheGapBetweenPromptAndWindow) {
   GroupSpec spec = Full(4);
   spec.reference_window = 8;
@@ -84,8 +85,8 @@ TEST(BlockRelease, ReferenceWindowReleasesTheGapBetweenPromptAndWindow) {
   EXPECT_EQ(table.Release(36, 16), (Ids{1, 2, 3, 4, 0, 0, 0, 8, 9, 10, 11}));
 }
 
-// SWA, window 16, prompt of 100 tokens, synchronous scheduling. The first decode frees blocks: 5
-// are null.
+// SWA, window 16, prompt of 100 tokens, synchronous scheduling. The first decode step frees 5
+// blocks.
 TEST(BlockRelease, HappensAtTheFirstDecodeStep) {
   TestEngine engine(Config({Window(16)}, 50));
   CacheRequest request = Request("0", Tokens(100));
@@ -122,7 +123,7 @@ TEST(BlockRelease, CachedBlocksOfAWindowAreTakenAfterScratchOnes) {
   CacheRequest scratch = Request("1", Tokens(14 * 16, 9000));
   engine.StartWithoutLookup(scratch);
   EXPECT_EQ(engine.cache().CachedKeys(GroupIdx(0)).size(), 5u + 4u)
-      << "14 uncached blocks were there to take";
+      << "14 uncached blocks were free";
   CacheRequest replay = Request("2", Tokens(256));
   EXPECT_EQ(engine.Lookup(replay).tokens, 240);
 }

@@ -1,4 +1,4 @@
-// One random run of a CacheManager beside a naive cache.
+// One random run of a CacheManager and a naive cache, which must agree.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

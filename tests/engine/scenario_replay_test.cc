@@ -71,7 +71,7 @@ TEST_F(ScenarioReplayTest, AWrongChunkIsADifference) {
   ASSERT_TRUE(Run({config, Step("[[1]]", "3")}).ok());
   EXPECT_EQ(report_.equal + 1, report_.compared);
   ASSERT_EQ(report_.first_differences.size(), 1u);
-  EXPECT_THAT(report_.first_differences[0], HasSubstr("chunk is 2, recorded 1"));
+  EXPECT_THAT(report_.first_differences[0], HasSubstr("new tokens is 2, recorded 1"));
 }
 
 TEST_F(ScenarioReplayTest, ARunThatTakesAnotherCourseIsNotContinued) {

@@ -100,7 +100,7 @@ std::vector<double> AskForLittle(Client& client, const Publisher& publisher,
   return waits_ms;
 }
 
-// Each client requests all batches, again and again.
+// Each client requests all batches repeatedly.
 void AskForAll(std::vector<std::unique_ptr<Client>>& clients, const std::atomic<bool>& over) {
   std::vector<zmq_pollitem_t> items;
   for (const auto& client : clients) {

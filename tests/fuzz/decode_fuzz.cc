@@ -1,4 +1,5 @@
-// Fuzz target: a decoded batch survives encoding in every dialect and decoding again.
+// Fuzz target: a decoded batch can be encoded in every dialect. Decoding the result gives an equal
+// batch.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Fuzz target: a KVX1 message that parses is written back unchanged and names each place once;
-// frames of any shape are parsed without a crash.
+// Fuzz target. If a KVX1 message can be parsed, encoding it gives the same bytes, and it names each
+// place (tier and group) once. Frames of any shape cause no crash.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>

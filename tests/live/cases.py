@@ -47,7 +47,7 @@ def _drafts() -> list[Case]:
     return [
         _case("eagle", "llama", "--eagle", requests=300, flight=200),
         _case("eagle-gemma3", "gemma3", "--eagle", requests=300, flight=200),
-        # What is not told must not be claimed.
+        # Without a registered property, no answer may claim to be exact.
         _case("eagle-untold", "llama", "--eagle", "--tell", "nothing", "--judge", "exact"),
     ]
 

@@ -1,4 +1,4 @@
-"""The figures of one run: what was promised, what the engine reused, and what the answers claimed.
+"""The figures of one run: the predicted tokens, the reused tokens, and the answers with `exact`.
 SPDX-License-Identifier: Apache-2.0
 """
 import collections
@@ -19,7 +19,7 @@ class Report:
         self.more_failures = []
 
     def note(self, counts: dict, keyed: bool, answer: dict, reused: int, lag: bool = False) -> int:
-        """What the answer promised too much."""
+        """Counts one answer. Returns the predicted tokens minus the reused tokens."""
         excess = answer["reusable_tokens"] - reused
         counts["asked"] += 1
         counts["hits"] += reused > 0

@@ -31,6 +31,9 @@ RELAY = "ctest apps_relay_test"
 TAIL = "ctest apps_tail_test"
 ROUTER_API = "ctest apps_router_api_test"
 SESSION = "ctest apps_session_test"
+OPTIONS_PAGE = "docs/options.md"
+OPTIONS = "ctest apps_options_test"
+MEMBERS = "router_options_page_test"
 DASHBOARD = "ctest apps_dashboard_test"
 LOAD_RATE = "router/select/load_rate.cc"
 LOAD_RATE_TESTS = "router_selector_test --gtest_filter=LoadRate.*"
@@ -47,6 +50,7 @@ OFFLOAD_TESTS = "offload_test"
 PEERS = "router_peer_formats_test"
 HTTP_SERVER = "src/http/http_server.cc"
 EXCHANGE = "src/http/exchange.cc"
+SET_DEADLINE = "  connection.deadline_ms = Deadline(connection);\n"
 READER_OF_REQUESTS = "src/http/request_reader.cc"
 HTTP_TESTS = "http_test --gtest_filter="
 EXACTNESS_FAR = "router_exactness_test KVCAST_EXACTNESS_ANSWERS=1000000"
@@ -310,6 +314,21 @@ MUTATIONS = [
     ("describe another reply than is given", "schemas/openapi.json",
      '"description": "blocks that left the GPUs, by kind of group",\n              "type": "object"',
      '"description": "blocks that left the GPUs, by kind of group",\n              "type": "array"', ROUTER_API),
+    ("list a flag by another name", OPTIONS_PAGE, "| `--control` |", "| `--controller` |", OPTIONS),
+    ("drop a flag without its row", "apps/commands/main.cc",
+     '  sub->add_flag("--stats", options.stats, "print counts by topic once a second instead of events");\n', "", OPTIONS),
+    ("change the text of a flag", "apps/commands/main.cc", '"name on the control line"', '"name of the engine"', OPTIONS),
+    ("change the default of a flag", "apps/engine/engine_options.h", "double prefill_rate = 30000;",
+     "double prefill_rate = 20000;", OPTIONS),
+    ("leave a member of a source out of the page", OPTIONS_PAGE, "| `topic` |", "| `subject` |", MEMBERS),
+    ("leave a member of the file out of the page", OPTIONS_PAGE, "| `speculative_ms` |", "| `expected_ms` |", MEMBERS),
+    ("change the default of a weight", "router/service/route/request_router.h", "double expected_token = 0.5;",
+     "double expected_token = 0.25;", MEMBERS),
+    ("change the default of a member", "router/service/ingest/worker_ingest.h", "int64_t poll_ms = 50;",
+     "int64_t poll_ms = 100;", MEMBERS),
+    ("describe a source without a member", "schemas/openapi.json", '"poll_ms": {', '"poll": {', MEMBERS),
+    ("poll less often than is described", "router/service/api/source_members.cc", "kMaxPollMs = 60'000",
+     "kMaxPollMs = 90'000", MEMBERS),
     ("give a metric no help", "router/service/api/metric_tables.cc", '"Batches received neither live nor by replay."', '""', ROUTER_API),
     ("read bodies longer than their route takes", READER_OF_REQUESTS,
      "    if (body_bound_) most_ = std::min(most_, body_bound_(request));\n", "", HTTP_TESTS + "HttpBoundsTest.ARoute*"),
@@ -330,14 +349,20 @@ MUTATIONS = [
     ("mark no worker as the chosen one", "router/service/dashboard/dashboard.js",
      "    if (candidate.name === decision.worker) line.className = 'chosen';\n", "", DASHBOARD),
     ("cut off what has begun when the service ends", HTTP_SERVER,
-     "const bool stays = connection->began ||", "const bool stays =", HTTP_TESTS + "HttpServer.StopWaits*"),
+     "const bool stays = HasRequest(phase) ||", "const bool stays =", HTTP_TESTS + "HttpServer.StopWaits*"),
     ("wait at the end for a request that does not end", HTTP_SERVER,
      "if (!stays || now_ms >= drain_until_ms_)", "if (!stays)", HTTP_TESTS + "HttpServer.StopGivesUp*"),
     ("wait for a request for ever", EXCHANGE,
-     "    connection->began = true;\n    connection->deadline_ms = SteadyMs() + options_.request_timeout_ms;\n",
-     "    connection->began = true;\n", HTTP_TESTS + "HttpServer.ARequestThatNeverEnds*"),
+     SET_DEADLINE, "  if (phase != Phase::kReceiving)" + SET_DEADLINE, HTTP_TESTS + "HttpServer.ARequestThatNeverEnds*"),
     ("keep connections that have been answered", EXCHANGE,
-     "  connection->deadline_ms = SteadyMs() + options_.idle_timeout_ms;\n", "", HTTP_TESTS + "HttpServer.IdleConnections*"),
+     SET_DEADLINE, "  if (phase != Phase::kIdle || before == Phase::kHandshake)" + SET_DEADLINE,
+     HTTP_TESTS + "HttpServer.IdleConnections*"),
+    ("time a handler like the request's bytes", EXCHANGE,
+     SET_DEADLINE, "  if (phase != Phase::kHandling)" + SET_DEADLINE, HTTP_TESTS + "HttpServer.AHandlerHasNo*"),
+    ("close a connection whose handler runs", "src/http/connection_phase.h",
+     "  return phase != ConnectionPhase::kHandling && phase", "  return phase", HTTP_TESTS + "HttpServer.AConnectionWhose*"),
+    ("take 100 Continue for a reply", EXCHANGE,
+     "  if (connection->phase == Phase::kContinuing) {\n", "  if (false) {\n", HTTP_TESTS + "HttpServer.ContinueIs*"),
     ("keep a connection that is to be closed", READER_OF_REQUESTS,
      "    request.keep_alive = keep_alive();\n", "    request.keep_alive = true;\n", HTTP_TESTS + "RequestReader.*"),
     ("end each connection with its first answer", EXCHANGE,

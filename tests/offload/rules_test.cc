@@ -1,4 +1,4 @@
-// The pure rules of lookups and stores give the expected results, row by row.
+// The rules of lookups and stores, without a scheduler, give the expected results.
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST(PrefixScan, CountsTheLeadingChunks) {
   EXPECT_EQ(ScanOf("HHM").result, 2);
 }
 
-TEST(PrefixScan, AsksOnBehindARetryAndStopsAtAMiss) {
+TEST(PrefixScan, ContinuesAfterARetryAndStopsAtAMiss) {
   EXPECT_EQ(ScanOf("RH"), (Scan{std::nullopt, 2}));
   EXPECT_EQ(ScanOf("PMH"), (Scan{std::nullopt, 2}));
 }
@@ -66,10 +66,10 @@ TEST(WindowScan, FallsBackToAPrefixThatIsShorterThanTheWindow) {
   EXPECT_EQ(ScanOf("HMHHH", 4).result, 1);
 }
 
-TEST(WindowScan, IsPendingWhereAnythingOnTheWayIs) {
+TEST(WindowScan, IsPendingIfTheScanMeetsAPendingChunk) {
   EXPECT_EQ(ScanOf("HHR", 2).result, std::nullopt);
   EXPECT_EQ(ScanOf("HPH", 2).result, std::nullopt);
-  EXPECT_EQ(ScanOf("RHH", 2).result, 3);  // no pending chunk in the run
+  EXPECT_EQ(ScanOf("RHH", 2).result, 3);  // the scan ends before the pending chunk
 }
 
 TEST(StoreReachable, IsWhatALoadOnTheAlignmentCanNeed) {
@@ -142,14 +142,14 @@ TEST(Lookup, OfAnEagleWindowAsksForOneChunkMore) {
   }
 }
 
-TEST(Lookup, OfAPlainGroupWithOneChunkAndAnEagleGroupWithThreeIsNothingInVllm) {
+TEST(Lookup, OfAPlainGroupWithOneChunkAndAnEagleGroupWithThreeIsEmptyInVllm) {
   GroupSpec full{.block_size = 4};
   GroupSpec eagle{.block_size = 4, .eagle = true};
   Answers answers({"HMM", "HHH"});
   const auto as_vllm =
       OffloadLayout::Derive({.groups = {full, eagle}, .tokens_per_hash = 4, .compatible = true});
   EXPECT_EQ(Tokens(*as_vllm, 13, answers), 0);
-  EXPECT_EQ(Tokens(Layout({full, eagle}), 13, answers), 4) << "the chunk given up is the second";
+  EXPECT_EQ(Tokens(Layout({full, eagle}), 13, answers), 4) << "EAGLE drops the second chunk";
 }
 
 // A chunk that is pending for another group restarts the lookup. The restart must not forget the
@@ -163,7 +163,7 @@ TEST(Lookup, OfAnEagleGroupIsNoShorterBecauseAnotherGroupWaits) {
   }
 }
 
-TEST(Lookup, AWindowThatLosesItsPlaceIsAskedAgainAndAFullGroupIsNot) {
+TEST(Lookup, AShorterEndRepeatsTheScanOfAWindowButNotOfAFullGroup) {
   Answers answers({"HHHHHHHH", "MHHMMMHH", "HHHHMMMM"});
   // The narrow window shortens the end to 16 tokens. The wide window has no chunks there, and the
   // end shrinks again.
@@ -175,7 +175,8 @@ TEST(Lookup, OnlyFullGroupsMayAnswerAllOfAPrompt) {
   Answers full({"HHH"});
   EXPECT_EQ(Tokens(Layout({{.block_size = 4}}), 12, full), 12);
   Answers window({"HHH"});
-  EXPECT_EQ(Tokens(Layout({Window(8)}), 12, window), 11) << "the last chunk is needed for a part";
+  EXPECT_EQ(Tokens(Layout({Window(8)}), 12, window), 11)
+      << "with windows, the engine computes the last token";
 }
 
 OffloadLayout LikeVllm(OffloadLayout layout) {
@@ -199,7 +200,7 @@ TEST(Lookup, AWindowIsAskedForAllTheChunksThatItsLoadReads) {
   EXPECT_EQ(tokens(layout, "HH"), 36);
   EXPECT_EQ(tokens(layout, "HM"), 24);
   EXPECT_EQ(tokens(layout, "MH"), 0);
-  EXPECT_EQ(tokens(LikeVllm(layout), "MH"), 36) << "which cannot be loaded";
+  EXPECT_EQ(tokens(LikeVllm(layout), "MH"), 36) << "the load of this hit is not possible";
 }
 
 TEST(Lookup, AWindowThatIsATokenLongerThanItsChunksNeedsNoneForThatToken) {
@@ -234,7 +235,7 @@ TEST(Lookup, AStateIsThatOfTheEndOfItsChunk) {
   EXPECT_EQ(Tokens(Layout({full, mamba}), 49, answers), 32);
 }
 
-TEST(Lookup, WaitsOnlyForWhatItsAnswerNeeds) {
+TEST(Lookup, WaitsOnlyForChunksThatTheAnswerNeeds) {
   Answers needed({"HHHHHH", "MMMHPM"});
   EXPECT_EQ(Tokens(Layout({{.block_size = 4}, Window(8)}), 25, needed), std::nullopt);
   Answers not_needed({"HHHMMM", "MHHMPM"});
@@ -333,8 +334,9 @@ TEST(Lookup, IsTheLongestPrefixWhoseTokensCanAllBeLoaded) {
   EXPECT_GT(lookups.hits(), 3000);
 }
 
-// Ends inside the block behind chunk 0: 112, 96 and 80 tokens, for full attention and Mamba in
-// blocks of 64. `at_112`: one letter per group.
+// Looks up prefixes of 112, 96 and 80 tokens, which end inside the block after chunk 0. The groups
+// are full attention and Mamba, with blocks of 64 tokens. `at_112`: the lookup result at 112
+// tokens, one letter per group.
 OffloadAnswer LookupBehindOneChunk(bool compatible, const std::string& at_112) {
   const GroupSpec full{.kind = SpecKind::kFullAttention, .block_size = 64};
   const GroupSpec state{
@@ -352,7 +354,7 @@ OffloadAnswer LookupBehindOneChunk(bool compatible, const std::string& at_112) {
       answers);
 }
 
-TEST(Lookup, OfAnEndInsideABlockWaitsForWhatEveryGroupWillHave) {
+TEST(Lookup, OfAnEndInsideABlockWaitsOnlyIfEveryGroupWillHaveIt) {
   for (const bool compatible : {true, false}) {
     EXPECT_EQ(LookupBehindOneChunk(compatible, "HH").tokens, 48);
     EXPECT_EQ(LookupBehindOneChunk(compatible, "PH").tokens, std::nullopt);

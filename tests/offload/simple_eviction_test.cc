@@ -161,7 +161,7 @@ TEST(SimpleGiveUp, ALoadKeepsItsBlocksUntilItsCopyEnds) {
     EXPECT_EQ(tier.gpu_free(), 27) << "the load still writes there";
     EXPECT_EQ(tier.host_free(), 6) << "and reads there";
     tier.Serve(Request("c", Tokens(33)));
-    EXPECT_EQ(tier.offload().Match(again, 0), 0) << "it has a load under way";
+    EXPECT_EQ(tier.offload().Match(again, 0), 0) << "the request has a load in progress";
     ASSERT_TRUE(tier.offload().CompleteLoad("b", success).ok());
     EXPECT_EQ(tier.gpu_free(), 29);
     EXPECT_EQ(tier.host_free(), 8);

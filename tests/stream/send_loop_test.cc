@@ -105,7 +105,7 @@ TEST(SendLoop, SleepsWhenNothingIsPublished) {
   loop.Remove(outlet.sender());
 }
 
-// A batch that is published at the moment when the loop falls asleep must not be missed.
+// A batch that is published while the loop goes to sleep must not be missed.
 TEST(SendLoop, MissesNothingWhileItFallsAsleep) {
   const auto context = Context::Create();
   SendLoop loop;

@@ -83,7 +83,7 @@ void ScenarioReplay::ExpectBlocks(const BlockLists& ours, const BlockLists& reco
     return check_(false, where_ + ": " + what + " of group " + std::to_string(i) + " are " +
                              ListText(ours[i]) + ", recorded " + ListText(recorded[i]));
   }
-  check_(false, where_ + ": " + what + ": another number of groups");
+  check_(false, where_ + ": " + what + ": the number of groups differs");
 }
 
 CacheRequest ScenarioReplay::MakeRequest(const std::string& id, const ScenarioPrompt& prompt) {
@@ -97,7 +97,8 @@ CacheRequest ScenarioReplay::MakeRequest(const std::string& id, const ScenarioPr
       const auto begin = source->second.tokens.begin();
       request.tokens.assign(begin, begin + prompt.take);
     } else {
-      check_(false, where_ + ": no such prefix of request " + prompt.from);
+      check_(false, where_ + ": request " + prompt.from +
+                        " does not have the tokens that the prompt repeats");
     }
   }
   request.tokens.insert(request.tokens.end(), prompt.tokens.begin(), prompt.tokens.end());
@@ -136,7 +137,7 @@ void ScenarioReplay::RunAlloc(const ScenarioOp& op) {
   args.in_flight_tokens = op.in_flight;
   args.full_sequence_must_fit = op.full_fit;
   const bool waiting = running_.count(op.request) == 0;
-  Expect(scheduler_.NewTokens(Known(op.request), op, waiting), op.new_tokens, "chunk");
+  Expect(scheduler_.NewTokens(Known(op.request), op, waiting), op.new_tokens, "new tokens");
   args.apply_watermark = waiting && !running_.empty();
   if (waiting) args.hit = &lookups_[op.request];
   BlockLists blocks;
@@ -244,13 +245,13 @@ bool ScenarioReplay::RunStep(const ScenarioStep& step) {
   for (const ScenarioOp& op : step.ops) {
     where_ = name + " " + OpText(op);
     RunOp(op);
-    if (op.free_blocks) Expect(cache_->usage().free_blocks, *op.free_blocks, "free");
+    if (op.free_blocks) Expect(cache_->usage().free_blocks, *op.free_blocks, "free blocks");
     CheckEventCount(op);
     if (diverged_) return false;
   }
   where_ = name;
   if (step.published) CheckEvents(step);
-  Expect(cache_->usage().free_blocks, step.free_blocks, "free_blocks");
+  Expect(cache_->usage().free_blocks, step.free_blocks, "free blocks");
   const Status invariants = cache_->CheckInvariants();
   check_(invariants.ok(), where_ + ": " + invariants.message());
   for (size_t i = 0; i < step.probes.size(); ++i) {

@@ -250,7 +250,7 @@ void SimpleOffloadReplay::Complete(const Json& op, const Ordered& ordered) {
   }
   for (const auto& [event, workers] : ordered.at("store_events").items()) {
     checks_.Check(offload_->CompleteStore(std::stoll(event), workers.get<int64_t>()).ok(),
-                  "store " + event + " is not under way");
+                  "store " + event + " is not in progress");
   }
   int64_t keys = 0;
   for (uint32_t i = 0; i < config_.cache.groups.size(); ++i) {

@@ -17,7 +17,7 @@ namespace kvcast::tools {
 
 // The answer for one prompt.
 struct Promise {
-  int64_t tokens = -1;        // the promised prefix; -1: no answer
+  int64_t tokens = -1;        // the predicted prefix; -1: no answer
   int64_t replay_tokens = 0;  // tokens of the prefix that are computed again
   // By group_idx, the tokens that each group could serve alone; empty: unknown.
   std::vector<int64_t> per_group;

@@ -23,12 +23,12 @@ Result<WorkerConfig> RegistrationOf(const ScenarioConfig& config);
 // The same for an engine whose requests are known, because some of them may ask for hit reports.
 Result<WorkerConfig> RegistrationOf(const Scenario& scenario);
 
-// The difference between promises and the engine's own lookup.
+// The difference between the predictions and the engine's own lookups.
 struct PromiseError {
   uint64_t probes = 0;
   uint64_t exact = 0;
-  uint64_t over_tokens = 0;   // promised tokens that the engine did not have, over all probes
-  uint64_t under_tokens = 0;  // tokens of the engine that were not promised, over all probes
+  uint64_t over_tokens = 0;   // predicted tokens that the engine did not have, over all probes
+  uint64_t under_tokens = 0;  // tokens of the engine that were not predicted, over all probes
   uint64_t over_probes = 0;
 
   void Add(const PromiseError& other);

@@ -40,8 +40,8 @@ struct ServiceReplayOptions {
 struct ServiceFigures {
   uint64_t probes = 0;
   uint64_t equal = 0;
-  uint64_t over = 0;                          // answers that promised too many tokens
-  uint64_t under = 0;                         // answers that promised too few tokens
+  uint64_t over = 0;                          // answers that predicted too many tokens
+  uint64_t under = 0;                         // answers that predicted too few tokens
   uint64_t exact = 0;                         // answers marked as exact
   uint64_t exact_wrong = 0;                   // exact answers that were wrong
   std::map<std::string, uint64_t> not_exact;  // by reason, with the numbers removed

@@ -25,10 +25,10 @@ namespace kvcast {
 //   A                 alignment of hits in use
 //   G                 alignment that follows from the block sizes of the groups
 //   limiting group    the group without which the other groups serve the longest prefix
-//   promise           an answer of the index with more than 0 reusable tokens
+//   prediction        an answer of the index with more than 0 reusable tokens
 enum class ReuseCause : uint8_t {
   // No store on any tier has named the limiting group. (Or: groups are learned, and for most
-  // answers with a promise, the feedback was that the engine reused nothing.)
+  // predictions, the feedback was that the engine reused nothing.)
   kNeverAnnounced,
   // The limiting group is known from events, but never stored a block that a hit of at most L
   // tokens needs: its held blocks and its removed blocks together would not serve such a hit.
@@ -40,8 +40,8 @@ enum class ReuseCause : uint8_t {
   // A.
   kAlignmentTooCoarse,
   // `alignment` is registered and differs from G. The blocks serve a prefix on the grid of G, and
-  // no prefix on the grid of A. (Or: for most answers with a promise, the feedback was the promise
-  // rounded down to G.)
+  // no prefix on the grid of A. (Or: for most predictions, the reused tokens in the feedback were
+  // the prediction rounded down to G.)
   kToldAlignmentWrong,
   // Another sampled prompt begins with the same tokens under a different salt or adapter, and no
   // request needed a prefix of this prompt again with its own salt and adapter.

@@ -201,7 +201,7 @@ bool IsWanted(const HttpRequest& request, const WorkerRegistration& source) {
 }
 
 HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request, size_t entries_max) {
-  if (core.dumping.exchange(true)) return HttpError(503, "another dump is under way");
+  if (core.dumping.exchange(true)) return HttpError(503, "another dump is in progress");
   const auto dump = std::make_shared<IndexDump>(core, request, entries_max);
   return {.next_piece = [dump] { return dump->Next(); }};
 }

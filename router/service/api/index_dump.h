@@ -23,8 +23,8 @@ namespace kvcast::router {
 // The most entries that a dump holds in memory, at 48 bytes each.
 inline constexpr size_t kDumpEntriesMax = 1 << 20;
 
-// Only one dump runs at a time; the reply is 503 while another is under way. `core` must outlive
-// the reply.
+// Only one dump runs at a time; the reply is 503 while another dump runs. `core` must outlive the
+// reply.
 HttpReply DumpIndex(ServiceCore& core, const HttpRequest& request,
                     size_t entries_max = kDumpEntriesMax);
 

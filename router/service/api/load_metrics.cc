@@ -40,7 +40,7 @@ void AddGauge(MetricFamily& family, Labels labels, const std::optional<double>& 
 void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
                          std::vector<MetricFamily>& families) {
   MetricFamily rates{"kvcast_load_rate_bytes_per_second",
-                     "Bytes per second of loads from the tier, as configured and as measured.",
+                     "Bytes per second of loads from the tier; source: configured or measured.",
                      MetricType::Gauge,
                      {}};
   MetricFamily costs{
@@ -49,7 +49,7 @@ void AddLoadRateFamilies(const std::vector<WorkerMetrics>& workers,
       MetricType::Gauge,
       {}};
   MetricFamily reports{"kvcast_load_reports_total",
-                       "Reported loads from the tier, by result.",
+                       "Reports of loads from the tier, by result.",
                        MetricType::Counter,
                        {}};
   ForEachTier(workers, [&](const TierLoadRate& tier, const Labels& labels) {

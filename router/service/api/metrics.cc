@@ -36,7 +36,7 @@ ClientMetric Sample(MetricType type, Labels labels, uint64_t value) {
 
 MetricFamily HitFamily(const RoutingCounters& routing) {
   MetricFamily family{"kvcast_route_hits_total",
-                      "Routed requests by the hit of the chosen worker: full, partial or miss.",
+                      "Routed requests, by the hit of the chosen worker: full, partial or miss.",
                       MetricType::Counter,
                       {}};
   for (const HitKind hit : {HitKind::kFull, HitKind::kPartial, HitKind::kMiss}) {
@@ -106,7 +106,7 @@ MetricFamily FamilyOf(const WorkerMetric& entry, const std::vector<WorkerMetrics
 
 MetricFamily StateFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_source_state",
-                      "1 for the current state of the source, 0 for all others.",
+                      "1 for the current state of the worker's event stream, 0 for all others.",
                       MetricType::Gauge,
                       {}};
   constexpr std::array kStates = {SourceState::kConnecting, SourceState::kBootstrap,
@@ -139,10 +139,11 @@ MetricFamily SchemeStateFamily(const std::vector<WorkerMetrics>& workers) {
 }
 
 MetricFamily SchemeInfoFamily(const std::vector<WorkerMetrics>& workers) {
-  MetricFamily family{"kvcast_source_scheme_info",
-                      "The hash scheme of the worker's stores, in the labels; the value is 1.",
-                      MetricType::Gauge,
-                      {}};
+  MetricFamily family{
+      "kvcast_source_scheme_info",
+      "The hash scheme of the worker's store events, in the labels; the value is 1.",
+      MetricType::Gauge,
+      {}};
   for (const WorkerMetrics& worker : workers) {
     if (!worker.verdict.scheme) continue;
     const ChainScheme& scheme = *worker.verdict.scheme;
@@ -173,7 +174,7 @@ MetricFamily SchemeSkipFamily(const std::vector<WorkerMetrics>& workers) {
 
 MetricFamily UnnamedFamily(const std::vector<WorkerMetrics>& workers) {
   MetricFamily family{"kvcast_unnamed_stored_blocks_total",
-                      "Stored blocks whose content stayed unknown, by reason.",
+                      "Stored blocks whose content was unknown at the store event, by reason.",
                       MetricType::Counter,
                       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -205,10 +206,11 @@ MetricFamily RejectFamily(const std::vector<WorkerMetrics>& workers) {
 
 // Counts the events of a format that the index cannot use.
 MetricFamily LeftOutFamily(const std::vector<WorkerMetrics>& workers) {
-  MetricFamily family{"kvcast_format_left_out_total",
-                      "Events, blocks or objects of a format that were left out, by reason.",
-                      MetricType::Counter,
-                      {}};
+  MetricFamily family{
+      "kvcast_format_left_out_total",
+      "Events, blocks or objects of an event format that were not indexed, by reason.",
+      MetricType::Counter,
+      {}};
   const auto add = [&family](const WorkerMetrics& worker, const char* format, const char* reason,
                              uint64_t count) {
     Labels labels = {{"worker", worker.name}, {"format", format}, {"reason", reason}};
@@ -244,12 +246,14 @@ std::string RenderMetrics(const ServiceMetrics& metrics) {
   families.push_back(HitFamily(metrics.routing));
   if (metrics.latency != nullptr) {
     families.push_back(LatencyFamily("kvcast_query_duration_seconds",
-                                     "Seconds to answer a query, without HTTP.", *metrics.latency));
+                                     "Seconds to answer a query, without the HTTP time.",
+                                     *metrics.latency));
   }
   if (metrics.decision_latency != nullptr) {
-    families.push_back(LatencyFamily("kvcast_decision_duration_seconds",
-                                     "Seconds to choose a worker, with the query and without HTTP.",
-                                     *metrics.decision_latency));
+    families.push_back(
+        LatencyFamily("kvcast_decision_duration_seconds",
+                      "Seconds to choose a worker, with the query time and without the HTTP time.",
+                      *metrics.decision_latency));
   }
   for (const auto& table :
        {StreamMetricTable(), EventMetricTable(), NamingMetricTable(), LoadMetricTable()}) {

@@ -42,7 +42,7 @@ MetricFamily BlockFamily(const char* name, const char* help,
 
 MetricFamily TestedFamily(Workers workers) {
   MetricFamily family{"kvcast_reuse_tested_prompts",
-                      "Sampled prompts of which the worker holds blocks.",
+                      "Sampled prompts with at least one block that the worker holds.",
                       MetricType::Gauge,
                       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -54,7 +54,7 @@ MetricFamily TestedFamily(Workers workers) {
 
 MetricFamily LostFamily(Workers workers) {
   MetricFamily family{"kvcast_reuse_lost_prompts",
-                      "Tested prompts of which the worker can reuse no token, by cause.",
+                      "Tested prompts without a token that the worker can reuse, by cause.",
                       MetricType::Gauge,
                       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -71,7 +71,7 @@ MetricFamily LostFamily(Workers workers) {
 MetricFamily CauseFamily(Workers workers) {
   MetricFamily family{
       "kvcast_reuse_cause_info",
-      "The cause of missing reuse and the group that prevents hits, in the labels; the value is 1.",
+      "The cause of missing reuse and the limiting group, in the labels; the value is 1.",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {
@@ -103,11 +103,11 @@ MetricFamily TotalFamily(const char* name, const char* help, uint64_t ReuseTotal
 
 void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
   families.push_back(BlockFamily("kvcast_reuse_sampled_blocks",
-                                 "GPU blocks that the worker holds of the sampled prompts.",
+                                 "GPU blocks of the sampled prompts that the worker holds.",
                                  &ReuseDiagnosis::GroupUse::held, workers));
   families.push_back(
       BlockFamily("kvcast_reuse_usable_blocks",
-                  "GPU blocks of the sampled prompts that serve a prefix which all groups serve.",
+                  "GPU blocks of the sampled prompts that belong to a prefix usable in all groups.",
                   &ReuseDiagnosis::GroupUse::usable, workers));
   families.push_back(TestedFamily(workers));
   families.push_back(LostFamily(workers));
@@ -117,10 +117,10 @@ void AddReuseFamilies(Workers workers, std::vector<MetricFamily>& families) {
       "Requests whose reuse was reported by feedback, by kind of the limiting group and by cause.",
       &ReuseTotals::requests, workers));
   families.push_back(TotalFamily("kvcast_worker_predicted_tokens_total",
-                                 "Tokens that the reported requests were predicted to reuse.",
+                                 "Predicted reused tokens of the requests with feedback.",
                                  &ReuseTotals::predicted_tokens, workers));
   families.push_back(TotalFamily("kvcast_worker_reused_tokens_total",
-                                 "Tokens that the reported requests reused.",
+                                 "Reused tokens of the requests with feedback.",
                                  &ReuseTotals::reused_tokens, workers));
 }
 

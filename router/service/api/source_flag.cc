@@ -11,7 +11,7 @@
 namespace kvcast::router {
 namespace {
 
-using Shape = SourceMember::Shape;
+using Shape = MemberShape;
 
 std::vector<std::string> Split(const std::string& text, char separator) {
   std::vector<std::string> parts(1);

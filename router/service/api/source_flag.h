@@ -9,8 +9,8 @@
 
 namespace kvcast::router {
 
-// NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...], with the members of source_json.h. The
-// elements of a list are joined by +. Not ok: one line that names the wrong member.
+// NAME=ENDPOINT[,REPLAY_ENDPOINT][,MEMBER=VALUE...], with the members that docs/options.md
+// describes. The elements of a list are joined by +. Not ok: one line that names the wrong member.
 Result<WorkerRegistration> SourceFromFlag(const std::string& text);
 
 }  // namespace kvcast::router

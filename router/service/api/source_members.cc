@@ -7,13 +7,21 @@
 namespace kvcast::router {
 namespace {
 
-using Shape = SourceMember::Shape;
+using Shape = MemberShape;
 using S = WorkerRegistration&;
 using N = const std::string&;
 
 constexpr size_t kMaxLoraPaths = 4096;
 constexpr int64_t kMaxDataParallelSize = 1024;
 constexpr int64_t kMaxPollMs = 60'000;
+
+// nullptr: no member has this name.
+template <typename Member, size_t kSize>
+const Member* FindMember(const Member (&members)[kSize], std::string_view name) {
+  const auto it = std::find_if(std::begin(members), std::end(members),
+                               [name](const Member& member) { return name == member.name; });
+  return it == std::end(members) ? nullptr : it;
+}
 
 SparseRule& RuleOf(WorkerRegistration& source) {
   auto& rule = source.worker.sparse_rule;
@@ -166,33 +174,39 @@ Status ReadInstance(const Json& json, N name, S source) {
   return ReadText(json, name, source.instance);
 }
 
+Status ReadKind(const Json& json, N name, GroupSpec& group) {
+  std::string kind;
+  if (Status status = ReadText(json, name, kind); !status.ok()) return status;
+  group.kind = ParseSpecKind(kind);
+  return group.kind == SpecKind::kUnknown ? BadField(name + ": unknown kind '" + kind + "'")
+                                          : Status();
+}
+
+using G = GroupSpec&;
+
+constexpr GroupMember kGroupMembers[] = {
+    {"kind", Shape::kText, ReadKind},
+    {"block_size", Shape::kInteger,
+     [](auto& j, N n, G g) { return ReadInteger(j, n, 1, g.block_size); }},
+    {"sliding_window", Shape::kInteger,
+     [](auto& j, N n, G g) { return ReadInteger(j, n, 1, g.sliding_window); }},
+    {"chunk_size", Shape::kInteger,
+     [](auto& j, N n, G g) { return ReadInteger(j, n, 1, g.chunk_size); }},
+    {"eagle", Shape::kBool, [](auto& j, N n, G g) { return ReadBool(j, n, g.eagle); }},
+    {"prefix_cacheable", Shape::kBool,
+     [](auto& j, N n, G g) { return ReadBool(j, n, g.prefix_cacheable); }},
+};
+
 Status ReadGroup(const Json& json, N at, GroupSpec& group) {
   if (!json.is_object() || !json.contains("kind") || !json.contains("block_size")) {
     return BadField(at + ": must be an object with kind and block_size");
   }
   for (const auto& [name, value] : json.items()) {
-    const std::string member = at + "." + name;
-    Status status;
-    if (name == "kind") {
-      std::string kind;
-      status = ReadText(value, member, kind);
-      group.kind = ParseSpecKind(kind);
-      if (status.ok() && group.kind == SpecKind::kUnknown) {
-        status = BadField(member + ": unknown kind '" + kind + "'");
-      }
-    } else if (name == "block_size") {
-      status = ReadInteger(value, member, 1, group.block_size);
-    } else if (name == "sliding_window") {
-      status = ReadInteger(value, member, 1, group.sliding_window);
-    } else if (name == "chunk_size") {
-      status = ReadInteger(value, member, 1, group.chunk_size);
-    } else if (name == "eagle") {
-      status = ReadBool(value, member, group.eagle);
-    } else if (name == "prefix_cacheable") {
-      status = ReadBool(value, member, group.prefix_cacheable);
-    } else {
-      status = BadField("unknown member: " + member.substr(0, kMaxTextBytes));
-    }
+    const std::string path = at + "." + name;
+    const GroupMember* const member = FindMember(kGroupMembers, name);
+    const Status status = member == nullptr
+                              ? BadField("unknown member: " + path.substr(0, kMaxTextBytes))
+                              : member->read(value, path, group);
     if (!status.ok()) return status;
   }
   if (group.kind == SpecKind::kMamba) group.mamba_mode = MambaMode::kAlign;
@@ -283,10 +297,10 @@ constexpr SourceMember kMembers[] = {
 
 }  // namespace
 
-const SourceMember* FindSourceMember(std::string_view name) {
-  const auto it = std::find_if(std::begin(kMembers), std::end(kMembers),
-                               [name](const SourceMember& member) { return name == member.name; });
-  return it == std::end(kMembers) ? nullptr : it;
-}
+std::span<const SourceMember> SourceMembers() { return kMembers; }
+
+std::span<const GroupMember> GroupMembers() { return kGroupMembers; }
+
+const SourceMember* FindSourceMember(std::string_view name) { return FindMember(kMembers, name); }
 
 }  // namespace kvcast::router

@@ -1,9 +1,10 @@
-// The members of a source's JSON: their names, and the readers of their values. source_json.h
-// describes the members.
+// The members of a source's JSON: their names, and the readers of their values. docs/options.md
+// describes each member. A test compares the page with these lists.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,16 +15,25 @@
 
 namespace kvcast::router {
 
-struct SourceMember {
-  // How the text of a command-line flag is converted to the member's JSON.
-  enum class Shape : uint8_t { kText, kInteger, kBool, kTexts, kIntegers, kGroups, kPairs };
+// How the text of a command-line flag is converted to the member's JSON.
+enum class MemberShape : uint8_t { kText, kInteger, kBool, kTexts, kIntegers, kGroups, kPairs };
 
+struct SourceMember {
   const char* name;
-  Shape shape;
+  MemberShape shape;
   // Writes the value to the source. Not ok: one line that begins with the member's name.
   Status (*read)(const Json&, const std::string& name, WorkerRegistration&);
 };
 
+// A member of an element of `groups`.
+struct GroupMember {
+  const char* name;
+  MemberShape shape;
+  Status (*read)(const Json&, const std::string& name, GroupSpec&);
+};
+
+std::span<const SourceMember> SourceMembers();
+std::span<const GroupMember> GroupMembers();
 // nullptr: a source has no such member.
 const SourceMember* FindSourceMember(std::string_view name);
 

@@ -58,7 +58,7 @@ Result<LoadRateReport> ParseLoadRateReport(std::string_view body);
 struct TierLoadRate {
   std::optional<double> configured;  // bytes per second
   std::optional<double> measured;    // bytes per second; replaces the configured rate
-  // Cost of a token, as in LoadCosts. nullopt: the weight of request_router.h is used.
+  // Cost of a token, as in LoadCosts. nullopt: the configured weight is used.
   std::optional<double> cost;
   size_t samples = 0;
   std::optional<double> age_seconds;  // age of the last sample

@@ -1,4 +1,4 @@
-// ReuseFeedback: compares the reuse that engines report with the promised reuse.
+// ReuseFeedback: compares the reuse that engines report with the predicted reuse.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,17 +10,17 @@
 
 namespace kvcast::router {
 
-// Draws two conclusions. First, a moving share of the promised tokens that were missing: single
-// answers are often wrong because events are under way, but a worker whose answers stay wrong holds
-// fewer blocks than its events announced. Second, differences that repeat with the same number of
-// tokens: the engine reuses blocks by another rule than the answers assume, so no answer may be
-// exact. Thread-compatible.
+// Draws two conclusions. First, the moving share of the predicted tokens that the engine did not
+// reuse: single answers are often wrong because events have not arrived yet, but a worker whose
+// answers stay wrong holds fewer blocks than its events announced. Second, differences that repeat
+// with the same number of tokens: the engine reuses blocks by another rule than the answers assume,
+// so no answer may be exact. Thread-compatible.
 class ReuseFeedback {
  public:
   static constexpr int kMinAnswers = 32;  // fewer answers allow no conclusion
   static constexpr double kMaxShare = 0.1;
 
-  // True: the promises are refuted. The counts then start again.
+  // True: the predictions are refuted. The counts then start again.
   bool Note(int64_t promised_tokens, int64_t cached_tokens) {
     constexpr double kKeep = 1 - 1.0 / kMinAnswers;
     promised_ = promised_ * kKeep + static_cast<double>(std::max<int64_t>(promised_tokens, 0));
@@ -38,7 +38,7 @@ class ReuseFeedback {
   static constexpr int kAgreeing = 100;
 
   // Call for an answer that was exact, or would have been exact without the contradiction.
-  // `difference`: reused tokens minus promised tokens.
+  // `difference`: reused tokens minus predicted tokens.
   void Compare(int64_t difference) {
     last_[compared_++ % kCompared] = difference;
     if (difference == 0) {
@@ -53,7 +53,7 @@ class ReuseFeedback {
   // The repeated difference; nullopt: none.
   std::optional<int64_t> contradiction() const { return contradiction_; }
 
-  // Share of the last answers' promised tokens that were missing; 0 if nothing was promised.
+  // Share of the last answers' predicted tokens that were not reused; 0 if nothing was predicted.
   double missing_share() const { return promised_ > 0 ? missing_ / promised_ : 0; }
 
  private:

@@ -226,7 +226,7 @@ BatchResult WorkerIngest::OnBatch(std::span<const uint8_t> payload, Seq seq) {
   if ((!decoded || doubtful) && !trtllm_) inexact_ = true;
   if (!decoded) {
     // The batch may have contained removes. If the blocks stayed in the index, the index could
-    // promise removed blocks permanently.
+    // report removed blocks as held permanently.
     replica_.Reset(/*restart=*/false);
     NoteIndexCounters(index_.counters(id_));
     return BatchResult::kUndecodable;

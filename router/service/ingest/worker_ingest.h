@@ -140,7 +140,7 @@ class WorkerIngest {
   }
 
   // The functions below are thread-safe.
-  // Takes the number of tokens that the engine reused of the promised tokens of a request. True:
+  // Takes the predicted tokens of a request, and the number of them that the engine reused. True:
   // this report and the reports before it refute the state of the source. `comparable`: only
   // reuse_contradiction() can make the answer inexact, and no batch was applied between the answer
   // and the engine's lookup.

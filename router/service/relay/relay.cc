@@ -63,7 +63,7 @@ void Redact(EventBatch& batch) {
     stored->cache_salt.reset();
     stored->metadata.reset();
     stored->session_id.reset();
-    // Keep the number of the lookahead tokens: it determines how hits are counted.
+    // The number of lookahead tokens stays, because it determines how hits are counted.
     if (stored->lookahead) {
       std::fill(stored->lookahead->token_ids.begin(), stored->lookahead->token_ids.end(), 0);
     }
@@ -90,7 +90,7 @@ class Relay::Impl {
   const RelayConfig config_;
   std::atomic<size_t> unsent_bytes_{0};  // must outlive context_, whose destructor frees messages
   zmq::context_t context_;
-  zmq::socket_t socket_;  // only the thread uses it after Start
+  zmq::socket_t socket_;  // after Start, only thread_ uses the socket
   std::string endpoint_;
   Mutex mutex_;
   CondVar wake_;
@@ -180,10 +180,11 @@ void Relay::Impl::Send(const Posted& posted) {
   ++(whole ? batches_ : dropped_);
 }
 
-// ZeroMQ frees the messages of a disconnected subscriber when the socket is used the next time.
+// ZeroMQ frees the messages of a disconnected subscriber only in the next call on the socket. This
+// call does nothing else.
 void Relay::Impl::FreeUnsent() { (void)socket_.get(zmq::sockopt::events); }
 
-// False: the payload would exceed unsent_bytes_max.
+// Returns false if the payload does not fit into unsent_bytes_max.
 bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const EventBatch& part) {
   std::vector<uint8_t> payload;
   if (!EncodeBatch(part, Dialect::kKvcast1, payload).ok()) return true;
@@ -198,7 +199,9 @@ bool Relay::Impl::SendPart(const Posted& posted, const RelayTopic& topic, const 
   return true;
 }
 
-// All subscriber queues share one message, and ZeroMQ's high-water marks count messages, not bytes.
+// Counts the payload in unsent_bytes_ until ZeroMQ frees the message. ZeroMQ's high-water marks
+// cannot limit bytes, because they count messages. All subscriber queues share one message, so its
+// bytes count once.
 zmq::message_t Relay::Impl::Counted(std::vector<uint8_t> payload) {
   struct Held {
     std::vector<uint8_t> payload;

@@ -72,7 +72,7 @@ std::string WhyNoProof(const QueryAnswer& answer, bool by_chain, const IndexCoun
 std::string WhyContradicted(int64_t difference, int64_t block) {
   std::string text =
       "feedback: requests reuse " + std::to_string(std::abs(difference)) +
-      (difference < 0 ? " tokens fewer than promised" : " tokens more than promised");
+      (difference < 0 ? " tokens fewer than predicted" : " tokens more than predicted");
   if (difference == -block) {
     text += ", as if a block is dropped for a draft head: set eagle";
   } else if (difference < 0) {

@@ -16,14 +16,14 @@ namespace kvcast::router {
 inline constexpr char kOtherHashes[] =
     "blocks of this LoRA name have hashes that its path does not give";
 
-// Why the match is not proven. `by_chain`: the index was asked by the engine's chain too.
+// Why the match is not proven. `by_chain`: the index was also queried by the engine's hash chain.
 std::string WhyNoProof(const QueryAnswer& answer, bool by_chain, const IndexCounters& counters);
 // Why the prefix with loads is not proven, although the match is.
 std::string WhyNoProofOfLoads(const QueryAnswer& answer, bool by_chain);
 // Why the engine's own chain is not proven.
 std::string WhyNoScheme(const SchemeVerdict& verdict, const HashInputs& inputs);
-// The reason for a repeated difference between reported and promised tokens, with its likely cause.
-// `block` is the smallest step of a hit, in tokens.
+// The reason for a repeated difference between reported and predicted tokens, with its likely
+// cause. `block` is the smallest step of a hit, in tokens.
 std::string WhyContradicted(int64_t difference, int64_t block);
 
 }  // namespace kvcast::router

@@ -120,13 +120,13 @@ struct QueryAnswer {
   // is certain, and no unknown property of the worker could change the result.
   bool exact = false;
   std::string reason;  // why not exact
-  // The same for match.with_cpu_tokens, apart from copies under way: the tokens that the engine
+  // The same for match.with_cpu_tokens, apart from copies in progress: the tokens that the engine
   // serves after it has waited for the copies.
   bool exact_with_cpu = false;
   std::string reason_with_cpu;  // why not exact_with_cpu, although exact; else empty
   // True: the answer would be exact, but engines' reports contradict earlier exact answers.
   bool reuse_contradicts = false;
-  // The chain that the index was asked for; nullptr: the index could not be asked.
+  // The chain by which the index was queried; nullptr: the index could not be queried.
   SharedChain chain;
   LoadCosts load_costs;  // only in a route
 };

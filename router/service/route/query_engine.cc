@@ -141,7 +141,7 @@ QueryAnswer QueryEngine::Describe(const WorkerIngest& source, const Query& query
   QueryAnswer answer;
   answer.name = source.name();
   answer.model = source.model();
-  // Without a match (hash block size unknown or different) the answer promises 0 tokens.
+  // Without a match (hash block size unknown or different) the answer has 0 tokens.
   answer.match.worker = source.id();
   answer.match.recompute_tokens = query.prompt_tokens;
   const SourceStatus status = status_of_(source.id());

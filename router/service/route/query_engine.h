@@ -1,9 +1,9 @@
 // QueryEngine: computes one answer per worker for a query.
 //
-// A query by tokens is matched by content, which needs no knowledge of the engine's hash scheme.
-// The engine computes the engines' own hashes only if the content does not decide: for blocks with
-// unknown content, for LoRA adapters whose path enters the hash, and for sources that send no
-// tokens.
+// A query by tokens is matched by content, which needs no knowledge of the engine's hash scheme. In
+// three cases the content does not decide, and QueryEngine computes the hashes of the worker's
+// engine: blocks with unknown content, LoRA adapters whose path enters the hash, and sources that
+// send no tokens.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -54,18 +54,18 @@ class QueryEngine {
     std::optional<ChainKey> chain;  // of a query by tokens
     bool operator<(const Cohort& other) const;
   };
-  // How the index is asked for one worker. `reason` is why the answer will not be exact; empty:
-  // none known.
+  // How the index is queried for one worker. `reason`: why the answer will not be exact. Empty: no
+  // reason is known.
   struct Plan {
     Cohort cohort;
     NamedBy named_by = NamedBy::kContent;
     std::string reason;
-    // A hit proves that the chain is the engine's, because no other scheme gives the same hashes.
+    // A hit proves that the engine uses this chain, because no other scheme gives the same hashes.
     // Without a hit, the answer is proven if the worker holds no block of the prompt under the
     // adapter's name.
     bool proven_by_hit = false;
-    // The blocks that the chain finds may be named: the chain is the engine's, and the content keys
-    // describe everything that the hashes cover.
+    // The index may learn the content keys of the blocks that the chain finds, because the engine
+    // uses this chain and the content keys describe everything that the hashes cover.
     bool names_blocks = false;
   };
   // The block names of one query's prompt. Each chain is computed once.
@@ -78,7 +78,8 @@ class QueryEngine {
   };
   using Matches = std::unordered_map<WorkerId, Matched>;
 
-  // Hands the blocks that the chain found to the source, which names them later.
+  // Passes the names of the blocks that the chain found to the source. The source applies the names
+  // later.
   static void OfferNames(WorkerIngest& source, const Cohort& cohort, int64_t units,
                          PromptNames& names);
 
@@ -94,16 +95,18 @@ class QueryEngine {
   ContentHits HitsByContent(const WorkerIngest& source, const Cohort& cohort, const Query& query,
                             PromptNames& names) const;
   Plan PlanFor(const WorkerIngest& source, const QueryAnswer& answer, const Query& query) const;
-  // For a prompt of a LoRA adapter whose path is known: the index is asked by the engine's chain.
+  // For a prompt of a LoRA adapter whose path is known: the index is queried by the engine's hash
+  // chain.
   static void PlanByPath(const WorkerIngest& source, const SchemeVerdict& verdict,
                          const Query& query, const HashInputs& inputs, Plan& plan);
   void MatchCohort(const Query& query, const Cohort& cohort, std::span<const WorkerId> workers,
                    PromptNames& names, Matches& matches) const;
-  // Why the answer is not exact whatever the match is; empty: the match decides. `matched` is
-  // nullptr if the index was not asked.
+  // The reason why the answer is not exact, if this reason holds for every match. Empty: the match
+  // decides. `matched` is nullptr if the index was not queried.
   std::string WhyNoMatch(const WorkerIngest& source, const Query& query, const Plan& plan,
                          const Matched* matched) const;
-  // Sets whether the answer is exact, and why not. A reason that the answer has is kept.
+  // Sets whether the answer is exact, and why not. An answer that already has a reason keeps this
+  // reason.
   void Prove(const WorkerIngest& source, const Query& query, const Plan& plan, PromptNames& names,
              QueryAnswer& answer) const;
 

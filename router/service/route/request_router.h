@@ -1,23 +1,9 @@
 // RequestRouter: turns the index's answers for a prompt into a routing decision, books the load of
 // each routed request, and remembers the blocks that the request will store ("expected" blocks).
 //
-// A decision computes a cost for each worker, in tokens to compute, from this table
-// (kvcast/router/selector.h has the sum):
-//
-//   weight                default  counts
-//   recompute_token           1.0  a prompt token that the worker must compute
-//   load_token                0.1  a token loaded from host memory: prefill rate / load rate
-//   load_storage_token       0.75  a token loaded from storage: prefill rate / load rate
-//   active_prefill_token      1.0  a token booked on the worker and not computed yet
-//   decode_block              0.1  a block of a booked request that decodes
-//   expected_token            0.5  subtracted from the queue: a prompt token that a booked request
-//                                  with the same prefix computes already, so that a burst of such
-//                                  requests computes the prefix once
-//   queued_request            0.0  a request in the worker's queue, as reported by feedback
-//   affinity_token            0.9  a token that at least one group still holds, but not all groups
-//
-// If the load rates of a worker are known (load_rates.h), they replace load_token and
-// load_storage_token.
+// A decision computes a cost for each worker, in tokens to compute. kvcast/router/selector.h has
+// the sum, and docs/options.md has the weights. If the load rates of a worker are known
+// (load_rates.h), they replace the weights load_token and load_storage_token.
 //
 // The request_router chooses the worker with the lowest cost. With a temperature T > 0, it draws
 // each worker with a probability proportional to exp(-(cost - least) / (T * prompt tokens)). A
@@ -48,8 +34,8 @@ namespace kvcast::router {
 // The rule by which a worker is chosen. The last two are baselines: tests and `kvcast demo` compare
 // the first one with them.
 enum class RoutingPolicy : uint8_t {
-  kExact,       // least cost; the promise is what the engine's own lookup returns
-  kFullOnly,    // least cost; the promise is that of MatchPolicy::kFullOnly
+  kExact,       // least cost; predicts what the engine's own lookup returns
+  kFullOnly,    // least cost; predicts by MatchPolicy::kFullOnly
   kRoundRobin,  // one worker after the other
 };
 
@@ -96,7 +82,7 @@ struct RoutingCounters {
   uint64_t speculative_hashes = 0;  // current number
   // Decisions for a worker that was expected to hold more blocks than the index showed.
   uint64_t speculative_choices = 0;
-  // Requests with an admission reported by feedback: promised tokens against reused tokens.
+  // Requests with an admission reported by feedback: predicted tokens compared with reused tokens.
   uint64_t compared = 0;
   uint64_t equal = 0;
   uint64_t predicted_tokens = 0;

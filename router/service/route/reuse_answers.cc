@@ -9,7 +9,7 @@ void ApplyAnswers(std::span<const ReuseAnswer> answers, ReuseDiagnosis& diagnosi
                           diagnosis.alignment != diagnosis.group_alignment;
   int64_t promises = 0;
   int64_t unused = 0;  // answers with 0 reused tokens
-  // Answers whose reuse is the promise, rounded down to the alignment of the groups.
+  // Answers whose reuse is the prediction, rounded down to the alignment of the groups.
   int64_t rounded = 0;
   for (const ReuseAnswer& answer : answers) {
     if (answer.promised_tokens <= 0) continue;

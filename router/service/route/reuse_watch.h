@@ -1,5 +1,5 @@
 // ReuseWatch: diagnoses for each worker why its prefixes are not reused, and sums the predicted and
-// the observed reuse. The diagnosis runs beside the service's work.
+// the observed reuse. Refresh runs the diagnosis, in a thread that answers no requests.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -38,14 +38,14 @@ using ReuseByKindAndCause = std::map<std::pair<std::string, std::string>, ReuseT
 // Thread-safe.
 class ReuseWatch {
  public:
-  static constexpr size_t kAnswers = 32;  // answers with a promise that the diagnosis uses
+  static constexpr size_t kAnswers = 32;  // answers with a prediction > 0 that the diagnosis uses
   static constexpr int64_t kRoundMs = 20;
 
   // Diagnoses the workers in turn for kRoundMs, and at least one worker. Only one thread may call
   // Refresh at a time.
   void Refresh(const PrefixIndex& index, const FleetList& fleet,
                const std::function<int64_t()>& steady_ms);
-  // Records the promised and the reused tokens of a request that the worker served. `kind` is the
+  // Records the predicted and the reused tokens of a request that the worker served. `kind` is the
   // kind of the limiting group; empty: no single group.
   void Note(WorkerId worker, std::string_view kind, const ReuseAnswer& answer);
   // Call it if the engine restarted or its blocks were dropped from the index.
@@ -60,7 +60,7 @@ class ReuseWatch {
   struct Watched {
     ReuseDiagnosis found;
     std::vector<ReuseAnswer> answers;  // ring buffer
-    size_t answered = 0;               // answers with a promise since the last reset
+    size_t answered = 0;               // answers with a prediction > 0 since the last reset
     ReuseByKindAndCause totals;
     uint64_t resets = 0;
   };

@@ -60,10 +60,11 @@ Status OffloadScheduler::Impl::PlanLoad(Request& request, int64_t tokens,
 Status OffloadScheduler::Impl::Load(Request& request, int64_t external_tokens,
                                     std::span<const std::vector<BlockId>> tables) {
   if (external_tokens < 0 || std::ssize(tables) != layout.configured_groups) {
-    return {StatusCode::kInvalidArgument, "external_tokens or tables"};
+    return {StatusCode::kInvalidArgument,
+            "external_tokens must not be negative; tables must have one table per group"};
   }
   if (!request.jobs.empty()) {
-    return {StatusCode::kFailedPrecondition, "the request has a job under way"};
+    return {StatusCode::kFailedPrecondition, "the request has a job in progress"};
   }
   const int64_t tokens = request.local_tokens + external_tokens;
   OffloadJob job;

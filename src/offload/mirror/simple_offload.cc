@@ -77,7 +77,7 @@ void SimpleOffload::BuildStep(std::span<const StepRequest> scheduled, TransferSt
 Status SimpleOffload::CompleteStore(int64_t store_event, int64_t workers, bool success) {
   const auto found = impl_->stores.find(store_event);
   if (found == impl_->stores.end()) {
-    return {StatusCode::kNotFound, "no store " + std::to_string(store_event) + " is under way"};
+    return {StatusCode::kNotFound, "no store " + std::to_string(store_event) + " is in progress"};
   }
   Store& store = found->second;
   if (workers < 1 || workers > store.workers_left) {

@@ -1,4 +1,4 @@
-// The operations of a SimpleOffload that are under way: waiting matches, loads, stores.
+// The operations of a SimpleOffload that are in progress: waiting matches, loads, stores.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -49,7 +49,7 @@ struct Store {
 // The position up to which the blocks of a request have been examined.
 struct StoreProgress {
   std::vector<int64_t> cursors;  // by group
-  int64_t stores = 0;            // number of stores under way
+  int64_t stores = 0;            // number of stores in progress
   bool finished = false;
 };
 

@@ -16,7 +16,7 @@
 namespace kvcast::stream {
 
 struct StateSnapshot {
-  residency::PublisherStatus status;  // the status at the moment of the snapshot
+  residency::PublisherStatus status;  // the status at the time of the snapshot
   std::vector<Payload> parts;         // empty if the status has no digests
 };
 

@@ -76,12 +76,12 @@ def session(path, folder):
             except subprocess.TimeoutExpired:
                 failures += 1
                 process.kill()
-                print("FAILED: the session does not end")
+                print("FAILED: a background process does not end")
     return failures, count
 
 
 if not shutil.which("curl"):
-    print("no curl: nothing to run the session with")
+    print("skipped: curl is not installed")
     sys.exit(77)
 failed = 0
 for markdown in sys.argv[2:]:

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`kvcast tail` prints the batches of a publisher of known bytes: text and JSON lines, topic filter,
-count, a payload that is not a batch, an event that cannot be decoded, Ctrl-C.
+"""A publisher sends known batches, and `kvcast tail` prints them. The test covers text and JSON
+lines, the filters, --count, a payload that is not a batch, an event that cannot be decoded, Ctrl-C.
 usage: tail_test.py KVCAST
 # SPDX-License-Identifier: Apache-2.0
 """
@@ -30,7 +30,7 @@ def batch(*events):
 
 
 class Source:
-    """Publishes the messages repeatedly until it is closed, because tail may join at any time."""
+    """Publishes the messages repeatedly until it is closed, because tail may subscribe late."""
 
     def __init__(self, messages):
         self.socket = zmq.Context.instance().socket(zmq.PUB)
@@ -74,17 +74,17 @@ def check(what, condition, run):
 
 run = tail([(b"kv", batch(STORED, REMOVED, CLEARED))], "--count", "1")
 lines = run.stdout.splitlines()
-check("text: one head and one line an event", run.returncode == 0 and len(lines) == 4, run)
-check("text: head names topic, rank, count",
+check("text: one header line, and one line per event", run.returncode == 0 and len(lines) == 4, run)
+check("text: the header line has topic, rank and event count",
       lines[0].split()[0] == "kv" and "rank 3" in lines[0] and "3 events" in lines[0], run)
-check("text: stored names group, kind, window, tier and first hash",
+check("text: a stored line has group, kind, window, tier and first hash",
       all(word in lines[1] for word in
           ["stored", "group 1", "sliding_window/64", "GPU", "2 blocks of 16", "first 11"]), run)
 check("text: removed and cleared", "removed" in lines[2] and "cleared" in lines[3], run)
 
 run = tail([(b"kv", batch(STORED, CLEARED))], "--count", "2", "--json")
 objects = [json.loads(line) for line in run.stdout.splitlines()]
-check("json: one object a batch", run.returncode == 0 and len(objects) == 2, run)
+check("json: one object per batch", run.returncode == 0 and len(objects) == 2, run)
 check("json: consecutive sequence numbers", objects[1]["seq"] == objects[0]["seq"] + 1, run)
 check("json: the event's fields",
       objects[0]["events"][0]["block_hashes"] == [11, 12] and
@@ -93,7 +93,8 @@ check("json: the event's fields",
 run = tail([(b"other", batch(CLEARED)), (b"kv.a", batch(REMOVED))], "--topic", "kv", "--count", "3",
            "--json")
 topics = {json.loads(line)["topic"] for line in run.stdout.splitlines()}
-check("topic: nothing of other topics", run.returncode == 0 and topics == {"kv.a"}, run)
+check("topic: batches of other topics are not printed",
+      run.returncode == 0 and topics == {"kv.a"}, run)
 
 OTHER_TIER = dict(REMOVED, medium="CPU", block_hashes=[21])
 OTHER_GROUP = dict(REMOVED, group_idx=0, block_hashes=[31])
@@ -115,16 +116,16 @@ for flags, expected in [((), {11, 21, 31, 41}), (("--group", "1"), {11, 21}), ((
     check(f"filter {flags}: {expected}, not {hashes}", run.returncode == 0 and hashes == expected, run)
 
 run = tail([(b"kv", b"\xc1 no batch"), (b"kv", batch(CLEARED))], "--count", "2")
-check("a payload that is no batch is one line on stderr, and the next one is printed",
+check("a payload that is not a batch gives one line on stderr, and the next batch is printed",
       run.returncode == 0 and "kvcast: seq" in run.stderr and "cleared" in run.stdout, run)
 
 bad = dict(REMOVED, block_hashes="no list")
 run = tail([(b"kv", batch(bad, CLEARED))], "--count", "1")
-check("an event that cannot be decoded is counted and its neighbour printed",
+check("an event that cannot be decoded is counted, and the next event is printed",
       "1 events could not be decoded" in run.stdout and "cleared" in run.stdout, run)
 
 run = subprocess.run([kvcast, "tail", "nonsense"], capture_output=True, text=True, timeout=30)
-check("an endpoint that is none: one line, code 1",
+check("an invalid endpoint: one line on stderr, exit code 1",
       run.returncode == 1 and run.stderr.count("\n") == 1 and "nonsense" in run.stderr, run)
 
 process = subprocess.Popen([kvcast, "tail", "tcp://127.0.0.1:9"], stdout=subprocess.PIPE,
@@ -132,7 +133,7 @@ process = subprocess.Popen([kvcast, "tail", "tcp://127.0.0.1:9"], stdout=subproc
 time.sleep(0.5)
 process.send_signal(signal.SIGINT)
 out, err = process.communicate(timeout=10)
-check("Ctrl-C ends it with 130", process.returncode == 130,
+check("Ctrl-C: exit code 130", process.returncode == 130,
       subprocess.CompletedProcess([], process.returncode, out, err))
 
 print("all tail checks passed" if failures == 0 else f"{failures} checks failed")

@@ -154,7 +154,7 @@ TEST(ConnectorTier, ARequestWaitsForAnothersLoad) {
   EXPECT_EQ(tiered.admissions[2].loaded_tokens, 0);
   EXPECT_EQ(tiered.host().loaded_blocks(), 20);
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
-  EXPECT_EQ(tiered.wrong_promises, 0);
+  EXPECT_EQ(tiered.wrong_predictions, 0);
 }
 
 // After max_pending_ms the request loads the same chunks itself.
@@ -170,7 +170,7 @@ TEST(ConnectorTier, AWaitForALongLoadEnds) {
   EXPECT_EQ(tiered.admissions.back().loaded_tokens, 319);
   EXPECT_EQ(tiered.host().loaded_blocks(), 40);
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
-  EXPECT_EQ(tiered.wrong_promises, 0);
+  EXPECT_EQ(tiered.wrong_predictions, 0);
   tiered.ExpectAllGivenBack();
 }
 

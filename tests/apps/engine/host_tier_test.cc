@@ -147,8 +147,8 @@ TEST_P(HostTierOf, SameRequestsSameTotals) {
   EXPECT_EQ(runs[0], runs[1]);
 }
 
-// Every loaded block holds the right bytes, and every hit equals the hit that the events promised.
-// Resets of the GPU cache are included; host memory keeps its blocks over a reset.
+// Every loaded block holds the right bytes, and every hit equals the hit that the index predicted
+// from the events. Resets of the GPU cache are included; host memory keeps its blocks over a reset.
 TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
   int64_t preempted = 0;
   int64_t loaded = 0;
@@ -157,7 +157,7 @@ TEST_P(HostTierOf, NoTrafficBringsAWrongBlock) {
     Traffic(tiered, seed);
     EXPECT_EQ(tiered.finished.size(), 150u);
     EXPECT_EQ(tiered.host().wrong_blocks(), 0);
-    EXPECT_EQ(tiered.wrong_promises, 0) << "of " << tiered.admissions.size();
+    EXPECT_EQ(tiered.wrong_predictions, 0) << "of " << tiered.admissions.size();
     tiered.ExpectAllGivenBack();
     preempted += tiered.totals().preempted;
     loaded += tiered.host().loaded_blocks();
@@ -186,7 +186,7 @@ TEST_P(HostTierOf, NoEvictionBreaksAPromise) {
     Traffic(tiered, seed);
     EXPECT_EQ(tiered.finished.size(), 150u);
     EXPECT_EQ(tiered.host().wrong_blocks(), 0);
-    EXPECT_EQ(tiered.wrong_promises, 0) << "of " << tiered.admissions.size();
+    EXPECT_EQ(tiered.wrong_predictions, 0) << "of " << tiered.admissions.size();
     tiered.ExpectAllGivenBack();
   }
   EXPECT_GT(removed, 100);
@@ -203,7 +203,7 @@ TEST_P(HostTierOf, CopiesThatFailNowAndThenCostRecomputesOnly) {
   EXPECT_EQ(tiered.finished.size(), 150u);
   EXPECT_GT(tiered.totals().failed_loads, 5);
   EXPECT_EQ(tiered.host().wrong_blocks(), 0);
-  EXPECT_EQ(tiered.wrong_promises, 0) << "of " << tiered.admissions.size();
+  EXPECT_EQ(tiered.wrong_predictions, 0) << "of " << tiered.admissions.size();
   tiered.ExpectAllGivenBack();
 }
 
@@ -252,8 +252,8 @@ TEST_P(HostTierOf, AFailedLoadIsComputedInstead) {
     tiered.Serve(320, 0);
     tiered.FillGpu();
     tiered.Serve(320, 0);
-    // The load was promised, and it failed. The second admission promises no load of the unreadable
-    // blocks.
+    // The index predicted the load, and the load failed. At the second admission, the index
+    // predicts no load of the unreadable blocks.
     ASSERT_EQ(tiered.admissions.size(), 9u);
     EXPECT_EQ(tiered.admissions[7].loaded_tokens, LoadedOf320());
     EXPECT_EQ(tiered.admissions[8].number, tiered.admissions[7].number);

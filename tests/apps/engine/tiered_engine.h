@@ -191,7 +191,7 @@ class Tiered {
   std::vector<int64_t> finished;
   int64_t num_events = 0;
   std::function<void(const std::vector<Event>&)> on_events;
-  int64_t wrong_promises = 0;  // admissions that differ from the index's prediction
+  int64_t wrong_predictions = 0;  // admissions that differ from the index's prediction
 
  private:
   void Compare(const Admission& seen) {
@@ -213,7 +213,7 @@ class Tiered {
     ASSERT_EQ(matches.size(), 1u);
     const bool right = matches[0].gpu_tokens == seen.hit_tokens &&
                        matches[0].with_cpu_tokens == seen.hit_tokens + seen.loaded_tokens;
-    wrong_promises += !right;
+    wrong_predictions += !right;
   }
 
   const OffloadKind kind_;

@@ -186,7 +186,7 @@ TEST(KnownFaults, ARemoveStaysOnItsTier) {
 
 // The remaining faults are those of NVIDIA Dynamo's router on hybrid models.
 
-// A window slides on. The faulty index promises the full prefix, but only a deeper boundary is
+// A window slides on. The faulty index predicts the full prefix, but only a deeper boundary is
 // usable.
 TEST(KnownFaults, EvictionOfWindowBlocksIsSeen) {
   Both both({.drops_other_groups = true}, Registered({Full(), Window(48)}));

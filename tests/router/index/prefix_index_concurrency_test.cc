@@ -55,7 +55,7 @@ TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
 }
 
 // One worker holds the first blocks of a run all the time. Another worker stores and removes all
-// its blocks, so the run is moved again and again.
+// its blocks, so the run is moved repeatedly.
 TEST(PrefixIndexConcurrency, AMoveOfARunChangesNoAnswer) {
   PrefixIndex index;
   const auto chain = Hashes(1, 64);

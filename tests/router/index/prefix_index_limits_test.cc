@@ -1,4 +1,4 @@
-// The index never promises more than the prompt minus one token; degenerate queries get zero.
+// The index never predicts more than the prompt minus one token. Degenerate queries get zero.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

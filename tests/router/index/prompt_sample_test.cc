@@ -318,7 +318,7 @@ TEST_F(PromptSampleTest, TheSampleTurnsOverAsTheCacheDoes) {
   }
 }
 
-// A prompt that needs more room than is left beside other prompts is followed to its end, and the
+// A prompt that needs more memory than the other prompts leave is followed to its end, and the
 // other prompts stay.
 TEST_F(PromptSampleTest, OneLongPromptDrivesNoOthersOut) {
   for (uint64_t prompt = 0; prompt < 5; ++prompt) StoreInPool(kPool, {prompt}, 0, 300);

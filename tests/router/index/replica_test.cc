@@ -117,6 +117,9 @@ TEST_F(ReplicaTest, LateJoinerOfALongStreamGetsASnapshot) {
   StartPublisher(/*ring_batches=*/4);
   for (uint64_t i = 0; i < 200; ++i) Store(i % 50, static_cast<int64_t>(i % 3));
   for (uint64_t i = 0; i < 20; ++i) RemoveOne(i, static_cast<int64_t>(i % 3));
+  // The counters encode every batch. Afterwards the ring has the last four batches only, so the
+  // follower cannot receive the others live.
+  ASSERT_EQ(publisher->counters().batches, 220u);
   Follow();
   EXPECT_TRUE(Synced());
   EXPECT_EQ(status().snapshots, 1u);

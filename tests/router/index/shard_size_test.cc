@@ -1,4 +1,5 @@
-// Shard sizes grow by about an eighth and are whole pieces.
+// Each shard size is about an eighth larger than the one before. Larger sizes are multiples of the
+// piece size.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/index/shard_size.h"
 
@@ -7,7 +8,7 @@
 namespace kvcast::router {
 namespace {
 
-TEST(ShardSizeTest, EachIsAboutAnEighthLargerAndInWholePieces) {
+TEST(ShardSizeTest, EachSizeIsAboutAnEighthLargerAndAMultipleOfThePieceSize) {
   EXPECT_EQ(kShardSizes[0], 0u);
   EXPECT_EQ(kShardSizes[1], 1u);
   size_t last = 1;
@@ -21,7 +22,7 @@ TEST(ShardSizeTest, EachIsAboutAnEighthLargerAndInWholePieces) {
       EXPECT_GE(larger * 100ull, size * 106ull) << size;
     }
   }
-  // A table of 2^36 keys must have room. Locators cannot distinguish more keys.
+  // The largest size must hold 2^36 keys. Locators cannot distinguish more keys.
   EXPECT_GE(kShardSizes[last], kMaxShardBuckets / 9 * 8);
   EXPECT_EQ(PiecesOf(0), 0u);
   EXPECT_EQ(PiecesOf(1), 1u);

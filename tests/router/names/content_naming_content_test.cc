@@ -1,4 +1,4 @@
-// LoRA, salt and multimodal items enter the content key besides tokens. The index does not promise
+// LoRA, salt and multimodal items enter the content key besides tokens. The index does not count
 // blocks whose content the events do not determine.
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/support/content_events.h"

@@ -128,7 +128,7 @@ class Pair {
     ++compared;
     hits += hit > 0;
     if (kind_.told) {
-      ASSERT_LE(match.gpu_tokens, hit) << "promises what the engine does not have";
+      ASSERT_LE(match.gpu_tokens, hit) << "the index predicts tokens that the engine does not have";
       ASSERT_EQ(match.untold, 0u);
       ASSERT_EQ(with_hashes.gpu_tokens, hit) << "the hashes find what has no name";
     }

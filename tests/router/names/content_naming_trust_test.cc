@@ -1,4 +1,4 @@
-// A hash names one content, and a content has one hash per block size. The index does not promise
+// A hash names one content, and a content has one hash per block size. The index does not count
 // blocks that break this rule.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/names/ambiguous_names.h"

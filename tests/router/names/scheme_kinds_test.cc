@@ -1,4 +1,5 @@
-// The detector proves a scheme for each kind of key and its form from stores of that kind alone.
+// The detector proves the scheme for each kind of key separately. Only store events of that kind
+// prove the scheme and the form of the keys.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -52,7 +53,7 @@ HashInputs Embeddings() {
   return inputs;
 }
 
-// The first four blocks of prompt number `n`, which continues after them.
+// The first four blocks of prompt number `n`. The prompt is longer.
 BlockStored Store(const EngineScheme& engine, int64_t n, const HashInputs& inputs = {}) {
   return DenseStore(engine, SchemeTokens(80, 1000 * n), 0, 4, 16, inputs);
 }
@@ -117,7 +118,7 @@ TEST_P(EveryForm, EachKindIsProvenByItsFirstStore) {
   }
 }
 
-TEST_P(EveryForm, KeysFirstSeenAtTheRootProveAllAtOnce) {
+TEST_P(EveryForm, AFirstStoreWithKeysAtTheRootProvesSchemeAndForm) {
   for (const Kind& keyed : KeyedKinds()) {
     SchemeDetector detector = KindDetector();
     detector.Observe(Store(engine, 3, keyed.inputs));
@@ -169,7 +170,7 @@ TEST(SchemeKinds, LookaheadThatTheHashesIgnoreIsNoProof) {
   EXPECT_EQ(detector.counters().mismatched, 2u);
 }
 
-TEST(SchemeKinds, LookaheadThatIsNotThatOfTheSpanIsAContradiction) {
+TEST(SchemeKinds, LookaheadTokensThatDifferFromTheSpanAreAContradiction) {
   const EngineScheme engine{.chain = {.lookahead = 2}};
   SchemeDetector detector = KindDetector();
   detector.Observe(Store(engine, 1));
@@ -190,24 +191,26 @@ TEST(SchemeKinds, AnotherLookaheadHasToBeProvenAgain) {
   EXPECT_EQ(ProofOf(detector, KeyKind::kLookahead), KeyProof::kUnproven);
 }
 
-TEST(SchemeKinds, AnAdapterWhosePathIsNotToldStaysOpenUnlessItsKeysAreBare) {
+TEST(SchemeKinds, AnAdapterWithoutARegisteredPathStaysUnprovenUnlessItsKeysAreBare) {
   SchemeDetectorConfig untold = KindConfig();
   untold.lora_paths.clear();
   SchemeDetector detector = KindDetector(untold);
   detector.Observe(Store({.chain = kTagged}, 1));
   for (int64_t n = 2; n < 100; ++n) detector.Observe(Store({.chain = kTagged}, n, Adapter()));
   EXPECT_EQ(ProofOf(detector, KeyKind::kLora), KeyProof::kUnproven);
-  EXPECT_EQ(detector.verdict().of(KeyKind::kLora).reason, "lora path of sql not told");
+  EXPECT_EQ(detector.verdict().of(KeyKind::kLora).reason,
+            "path of LoRA adapter sql is not registered");
   EXPECT_EQ(WhyUnprovenForm(detector.verdict(), Adapter()),
-            "lora keys are unproven (lora path of sql not told)");
+            "lora keys are unproven (path of LoRA adapter sql is not registered)");
   EXPECT_EQ(ProofOf(detector, KeyKind::kPlain), KeyProof::kProven);
   EXPECT_EQ(detector.counters().contradictions, 0u);
   detector.Observe(Store({}, 200, Adapter()));
   EXPECT_EQ(ProofOf(detector, KeyKind::kLora), KeyProof::kBare);
 }
 
-// A name may stand for two paths. One path fits, and the other path refutes only its own kind.
-TEST(SchemeKinds, AnotherPathOfAnAdapterRefutesItAlone) {
+// Two store events with one adapter name use different paths. The path that is not registered
+// refutes the kind kLora and no other kind.
+TEST(SchemeKinds, AnotherPathOfAnAdapterRefutesOnlyTheKindLora) {
   const EngineScheme engine{.chain = kTagged};
   SchemeDetector detector = KindDetector();
   HashInputs salted = Adapter();
@@ -239,7 +242,7 @@ TEST(SchemeKinds, KeysThatFitNeitherFormRefuteTheirKindAlone) {
   }
 }
 
-TEST(SchemeKinds, AContradictionTakesTheProofUntilTheNextFit) {
+TEST(SchemeKinds, AContradictionRefutesTheKindUntilTheNextFit) {
   for (const Kind& keyed : KeyedKinds()) {
     const EngineScheme engine{.chain = kTagged};
     SchemeDetector detector = KindDetector();
@@ -258,7 +261,7 @@ TEST(SchemeKinds, AContradictionTakesTheProofUntilTheNextFit) {
   }
 }
 
-TEST(SchemeKinds, AContradictionOfAPlainStoreTakesItsProof) {
+TEST(SchemeKinds, AContradictionOfAPlainStoreRefutesThePlainKind) {
   SchemeDetector detector = KindDetector();
   detector.Observe(Store({}, 1));
   BlockStored wrong = Store({}, 2);
@@ -313,8 +316,8 @@ TEST(SchemeKinds, OneStoreInAPeriodOfEachKind) {
   EXPECT_EQ(detector.counters().tested - tested, 4u * (1 + KeyedKinds().size()));
 }
 
-// With any period, a store without keys takes no sample of a store with keys.
-TEST(SchemeKinds, StoresWithKeysDoNotTakeTheTurnsOfPlainOnes) {
+// Stores without keys and stores with keys are sampled separately, whatever the period is.
+TEST(SchemeKinds, StoresWithKeysAndPlainStoresAreSampledSeparately) {
   SchemeDetector detector = KindDetector(KindConfig(2));
   for (int64_t n = 0; n < 10; ++n) {
     detector.Observe(Store({}, 2 * n));
@@ -324,7 +327,7 @@ TEST(SchemeKinds, StoresWithKeysDoNotTakeTheTurnsOfPlainOnes) {
   EXPECT_GE(CountsOf(detector, KeyKind::kPlain).fits, 5u * 4);
 }
 
-TEST(SchemeKinds, AKindThatComesUpFarBehindIsHashedUpTo) {
+TEST(SchemeKinds, AKindThatFirstOccursInALaterBlockIsHashedUpToThatBlock) {
   const EngineScheme engine{.chain = kTagged};
   const auto tokens = SchemeTokens(64 * 16, 1);
   SchemeDetector detector = KindDetector(KindConfig(64));
@@ -334,7 +337,7 @@ TEST(SchemeKinds, AKindThatComesUpFarBehindIsHashedUpTo) {
   EXPECT_EQ(CountsOf(detector, KeyKind::kImages).fits, 1u);
 }
 
-TEST(SchemeKinds, UpToABound) {
+TEST(SchemeKinds, AKindThatFirstOccursBeyondTheLimitStaysUnproven) {
   const EngineScheme engine{.chain = kTagged};
   const int64_t blocks = kMaxTestedUnits + 8;
   const auto tokens = SchemeTokens(blocks * 16, 1);

@@ -146,7 +146,7 @@ TEST_F(IndexDumpTest, OneAtATime) {
   {
     const HttpReply first = DumpIndex(core, {});
     EXPECT_EQ(DumpIndex(core, {}).status, 503);
-    EXPECT_EQ(DumpIndex(core, {}).body, "{\"error\":\"another dump is under way\"}\n");
+    EXPECT_EQ(DumpIndex(core, {}).body, "{\"error\":\"another dump is in progress\"}\n");
   }
   EXPECT_EQ(DumpIndex(core, {}).status, 200);
 }

@@ -1,5 +1,5 @@
-// Two workers hold a prompt in host memory; reports of slow loads turn the choice to the other
-// worker.
+// Two workers hold a prompt in host memory. After reports of slow loads from one worker, the router
+// chooses the other worker.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 #include <httplib.h>
@@ -24,9 +24,9 @@ using kvcast::testing::Full;
 using kvcast::testing::Hashes;
 using kvcast::testing::StoreIn;
 
-// Of 100 tokens "first" and "second" hold 64 in one tier, "cold" holds none. At 1 GB/s the load of
-// a token takes as long as its computation. The configured rate of host memory is ten times that
-// rate.
+// The prompt has 100 tokens. "first" and "second" hold 64 of them in one tier, "cold" holds none.
+// At 1 GB/s the load of a token takes as long as its computation. The configured rate of host
+// memory is ten times that rate.
 struct LoadRatesServiceTest : ::testing::Test {
   void Start(const std::string& medium) {
     RouterOptions options;
@@ -51,14 +51,14 @@ struct LoadRatesServiceTest : ::testing::Test {
       const auto hashes = i < 2 ? Hashes(1, 4) : Hashes(500, 4);
       ASSERT_TRUE(publishers[i]->Publish(Batch(StoreIn(medium, hashes))).ok());
     }
-    while (!IsThere()) std::this_thread::yield();  // longer than the test runs
+    while (!AllSynced()) std::this_thread::yield();
   }
   httplib::Client Client() const {
     httplib::Client client("127.0.0.1", service->http_port());
     client.set_read_timeout(60);
     return client;
   }
-  bool IsThere() const {
+  bool AllSynced() const {
     const auto state = Json::parse(Client().Get("/v1/state")->body);
     for (const Json& worker : state.at("workers")) {
       if (worker.at("state") != "synced" || worker.at("next_seq") != 1) return false;
@@ -104,10 +104,10 @@ const Json& Of(const Json& decision, const std::string& name) {
   throw std::out_of_range(name);
 }
 
-TEST_F(LoadRatesServiceTest, TheChoiceTurnsFromASlowTier) {
+TEST_F(LoadRatesServiceTest, AWorkerWithSlowLoadsIsNotChosen) {
   Start("CPU");
   const Json before = Route({"first", "second", "cold"});
-  EXPECT_EQ(before.at("worker"), "first") << "both are configured alike";
+  EXPECT_EQ(before.at("worker"), "first") << "the configured rates are equal";
   EXPECT_DOUBLE_EQ(Of(before, "first").at("cost"), 36 + 64 * 0.1);
   Report("first", "CPU", 0.5);
   const Json after = Route({"first", "second", "cold"});
@@ -132,7 +132,8 @@ TEST_F(LoadRatesServiceTest, StorageHasARateOfItsOwn) {
   Start("STORAGE");
   const Json before = Route({"first", "second"});
   EXPECT_EQ(before.at("worker"), "first");
-  EXPECT_DOUBLE_EQ(Of(before, "first").at("cost"), 36 + 64 * 0.75) << "the weight";
+  EXPECT_DOUBLE_EQ(Of(before, "first").at("cost"), 36 + 64 * 0.75)
+      << "the default weight of a token in storage";
   Report("first", "CPU", 0.01);
   EXPECT_DOUBLE_EQ(Of(Route({"first"}), "first").at("cost"), 36 + 64 * 0.75);
   Report("first", "STORAGE", 0.9);
@@ -143,7 +144,7 @@ TEST_F(LoadRatesServiceTest, StorageHasARateOfItsOwn) {
   EXPECT_DOUBLE_EQ(Of(Route({"second"}), "second").at("cost"), 36 + 64 * 0.3);
 }
 
-TEST_F(LoadRatesServiceTest, TotalsOfTheEngineAreTaken) {
+TEST_F(LoadRatesServiceTest, TotalsGiveTheRateOfEachReport) {
   Start("CPU");
   const auto totals = [this](double bytes, double seconds) {
     const Json load = {{"tier", "CPU"}, {"bytes_total", bytes}, {"seconds_total", seconds}};
@@ -180,7 +181,7 @@ TEST_F(LoadRatesServiceTest, BadReportsAreRefusedAndChangeNothing) {
   EXPECT_EQ(Chosen(), "first");
 }
 
-TEST_F(LoadRatesServiceTest, StateAndMetricsShowThem) {
+TEST_F(LoadRatesServiceTest, StateAndMetricsShowTheRates) {
   Start("CPU");
   const auto report = [this](double bytes, double seconds) {
     const Json load = {{"tier", "CPU"}, {"bytes", bytes}, {"seconds", seconds}};

@@ -201,7 +201,7 @@ TEST(ReuseDiagnosis, AToldAlignmentThatTheBlocksDoNotHaveIsNamed) {
   source.worker.alignment = 1024;
   Followed worker(config, source);
   for (int64_t i = 0; i < kRequests; ++i) worker.Serve(Concat(Shared(96), Own(i, 64)));
-  EXPECT_GT(worker.reused(), 0) << "the engine serves what the router does not promise";
+  EXPECT_GT(worker.reused(), 0) << "the engine reuses tokens that the router does not predict";
   ExpectNamed(worker.Diagnose(), kToldAlignmentWrong, -1);
 }
 

@@ -98,7 +98,7 @@ TEST_F(SourceProofTest, AnswersThatFeedbackContradictsAreNotExact) {
   EXPECT_FALSE(Ask(9).exact);
   EXPECT_TRUE(Ask(9).reuse_contradicts);
   EXPECT_EQ(Ask(9).reason,
-            "feedback: requests reuse 4 tokens fewer than promised, as if a block is dropped for "
+            "feedback: requests reuse 4 tokens fewer than predicted, as if a block is dropped for "
             "a draft head: set eagle");
   Compare(8, 8, ReuseFeedback::kAgreeing);
   EXPECT_TRUE(Ask(9).exact);
@@ -116,11 +116,11 @@ TEST_F(SourceProofTest, AContradictionSaysWhatItLooksLike) {
   Send(Batch(StoreTokens(Hashes(1, 2), Tokens(1, 8))));
   Compare(8, 11, 3);
   EXPECT_EQ(Ask(9).reason,
-            "feedback: requests reuse 3 tokens more than promised, as if another release looks "
+            "feedback: requests reuse 3 tokens more than predicted, as if another release looks "
             "further: set release");
   Compare(8, 1, 3);
   EXPECT_EQ(Ask(9).reason,
-            "feedback: requests reuse 7 tokens fewer than promised, as if a group announces "
+            "feedback: requests reuse 7 tokens fewer than predicted, as if a group announces "
             "nothing: set groups, or replay_tokens");
 }
 

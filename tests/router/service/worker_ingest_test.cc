@@ -1,5 +1,5 @@
-// A source reports itself as degraded after an event that it could not decode, and promises no
-// blocks that may be gone.
+// A source reports itself as degraded after an event that it could not decode, and no answer counts
+// blocks that the engine may have removed.
 // SPDX-License-Identifier: Apache-2.0
 #include "router/service/ingest/worker_ingest.h"
 
