@@ -25,7 +25,7 @@ using Bytes = std::vector<uint8_t>;
 Bytes TestPayload(uint64_t seq, int epoch = 0, size_t size = 0);
 std::string TestText(uint64_t seq, int epoch = 0);
 
-// Returns true as soon as `condition` holds, false after ten seconds.
+// Returns true as soon as `condition` holds, false after a minute.
 bool Eventually(const std::function<bool()>& condition);
 
 // Records the deliveries of a subscriber as texts. "0.5" is batch 5 of publisher epoch 0, as
