@@ -22,8 +22,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "kvcast/core/event.h"
 #include "kvcast/router/prefix_index.h"
-#include "router/index/group_registry.h"
 #include "router/index/residency_map.h"
+#include "router/rules/group_registry.h"
 
 namespace kvcast::router {
 

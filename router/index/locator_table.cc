@@ -12,8 +12,24 @@ namespace {
 // Maximum fill of a shard, in thousandths of its entries. Above it, too many lookups visit a second
 // bucket.
 constexpr uint64_t kMost = 720;
-constexpr uint64_t kLeast = 360;           // a shard shrinks below this fill
-constexpr uint64_t kAfterShrinking = 600;  // maximum fill after shrinking
+// A shard of less fill than kTrimmed, and without growth since the last Trim, is trimmed to at most
+// kAfterTrim.
+constexpr uint64_t kTrimmed = 600;
+constexpr uint64_t kAfterTrim = 680;
+// A shard grows to at least 3 / 2 of its size, so that an entry is put three times at most on
+// average while a table grows.
+constexpr uint32_t GrownSize(size_t size_number) { return kShardSizes[size_number] / 2 * 3; }
+
+// The number of the smallest size of at least `buckets` buckets.
+size_t SizeNumberOf(uint32_t buckets) {
+  size_t number = 1;
+  while (kShardSizes[number] < buckets) ++number;
+  return number;
+}
+
+bool Fits(uint64_t entries, uint64_t buckets, uint64_t entries_a_bucket, uint64_t fill) {
+  return entries * 1000 <= buckets * entries_a_bucket * fill;
+}
 
 // Returns memory that is aligned to a cache line.
 void* AllocatePiece(SlabArena& arena, size_t bucket_bytes, size_t filter_bytes) {
@@ -122,7 +138,9 @@ void LocatorTable::Insert(uint64_t hash, Locator locator, Room room) {
   const size_t number = NumberOf(hash);
   Shard shard = ShardOf(hash);
   if (uint64_t{entries_[number]} * 1000 >= uint64_t{shard.size()} * kEntries * kMost) {
-    shard = Resize(number, shard.size_number() + 1);
+    shard = Resize(number,
+                   std::max(shard.size_number() + 1, SizeNumberOf(GrownSize(shard.size_number()))));
+    grown_.set(number);
     room = nullptr;
   }
   const uint64_t entry = FingerprintOf(hash) << kLocatorBits | locator;
@@ -158,14 +176,23 @@ void LocatorTable::Erase(uint64_t hash, Locator locator) {
   // the entry; no place holds its slot (I4).
   EntryOf(hash, entry, true).store(0, std::memory_order_release);
   const size_t number = NumberOf(hash);
-  const uint64_t entries = --entries_[number];
+  --entries_[number];
   --size_;
-  const Shard shard = ShardOf(hash);
-  if (has_filter_) TakeFromFilter(shard, FingerprintOf(hash));
-  if (shard.size() < 8 || entries * 1000 >= uint64_t{shard.size()} * kEntries * kLeast) return;
+  if (has_filter_) TakeFromFilter(ShardOf(hash), FingerprintOf(hash));
+}
+
+bool LocatorTable::Trim(size_t number) {
+  if (grown_.test(number)) {
+    grown_.reset(number);
+    return true;
+  }
+  const Shard shard = Shard(shards_[number].load(std::memory_order_relaxed));  // I0
+  const uint64_t entries = entries_[number];
+  if (shard.size() < 8 || !Fits(entries, shard.size(), kEntries, kTrimmed)) return false;
   size_t smaller = 1;
-  while (entries * 1000 > uint64_t{kShardSizes[smaller]} * kEntries * kAfterShrinking) ++smaller;
-  Resize(number, smaller);
+  while (!Fits(entries, kShardSizes[smaller], kEntries, kAfterTrim)) ++smaller;
+  if (smaller < shard.size_number()) Resize(number, smaller);
+  return false;
 }
 
 void LocatorTable::Replace(uint64_t hash, Locator locator, Locator by) {

@@ -8,8 +8,9 @@
 //
 // Readers take no lock. An entry never moves within its bucket array, and a lookup ends at a bucket
 // whose counter of the fingerprint's class is 0. A reader therefore finds every entry that is in
-// the table during the whole lookup (I5). The table is cut into shards. A shard grows by an eighth.
-// The caller must check that the key at a locator is the key that it looks for.
+// the table during the whole lookup (I5). The table is cut into shards, which
+// grow by a half. Trim makes a shard that has grown enough as small as its entries allow. The
+// caller must check that the key at a locator is the key that it looks for.
 //
 // A table may have a filter: one word per bucket, with one bit for each 64th of the fingerprints
 // that have the bucket as their home. The filter is an eighth as large as the buckets, and excludes
@@ -23,6 +24,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <bitset>
 #include <cstdint>
 
 #include "router/index/shard_size.h"
@@ -74,6 +76,13 @@ class LocatorTable {
   void Erase(uint64_t hash, Locator locator);
   void Replace(uint64_t hash, Locator locator, Locator by);
 
+  // Writer. Makes a shard smaller if it has more room than it needs and did not grow since the last
+  // call for this shard. False: the next call would do nothing. Erase never rebuilds a shard,
+  // because this takes milliseconds in a large table.
+  static constexpr int kShardBits = 9;
+  static constexpr size_t kShards = size_t{1} << kShardBits;
+  bool Trim(size_t number);
+
   uint64_t size() const { return size_; }  // writer
 
  private:
@@ -81,8 +90,6 @@ class LocatorTable {
   static constexpr int kLocatorBits = 36;
   static constexpr int kFingerprintBits = 28;
   static constexpr int kNearBits = 5;  // bits of a fingerprint that select the near bucket
-  static constexpr int kShardBits = 9;
-  static constexpr size_t kShards = size_t{1} << kShardBits;
 
   // The fingerprints of a bucket's entries.
   struct Fingerprints {
@@ -218,6 +225,7 @@ class LocatorTable {
   // I5
   std::array<std::atomic<uint64_t>, kShards> shards_{};
   std::array<uint32_t, kShards> entries_{};  // writer; entries by shard
+  std::bitset<kShards> grown_;               // writer; since the last Trim
   uint64_t size_ = 0;
 };
 

@@ -8,10 +8,11 @@
 #include <vector>
 
 #include "kvcast/router/prefix_index.h"
-#include "router/index/match_plan.h"
+#include "router/index/class_answers.h"
 #include "router/index/residency_map.h"
-#include "router/index/worker_rules.h"
 #include "router/names/ambiguous_names.h"
+#include "router/rules/match_plan.h"
+#include "router/rules/worker_rules.h"
 
 namespace kvcast::router {
 
@@ -38,81 +39,60 @@ struct alignas(64) WorkerView {
 // at a time, because the object uses thread-local memory.
 class MatchQuery {
  public:
+  // Which blocks the answers need.
+  enum class Detail : uint8_t {
+    kAll,    // for Answers and Plan
+    kScores  // for Scores: blocks on the GPU that a hit can contain
+  };
   // Uses the first shape.prompt_units contents and hashes of the prompt.
   MatchQuery(const ResidencyMap& map, const PlaceTable& places, const PromptBlocks& prompt,
-             const QueryShape& shape);
+             const QueryShape& shape, Detail detail = Detail::kAll);
   ~MatchQuery();
 
-  // Does nothing if the worker was added before.
+  // Adds a worker to the query. Does nothing if it was added before.
   void Ask(const WorkerView& worker);
+  // Adds these workers, which must differ. REQUIRES: no worker was added before.
+  void AskAll(std::span<const WorkerView* const> workers);
   // Reads the blocks of the workers that are not settled. A worker is settled if no batch of it was
   // shown during the reading, and no named block of it was moved. True: all workers are settled.
   bool Read();
-  // Answers in the order of Ask, without workers of another hash block size. REQUIRES: Read
-  // returned true.
+
+  // The methods below need a Read that returned true.
+  //
+  // Answers in the order of Ask, without workers of another hash block size.
   std::vector<WorkerMatch> Answers() const;
-  // The blocks of the only queried worker. REQUIRES: Read returned true, and the worker has this
-  // hash block size.
+  // The workers that can reuse at least one token, in the order of Ask.
+  std::vector<WorkerScore> Scores() const;
+  // The blocks of the only queried worker. REQUIRES: the worker has this hash block size.
   MatchPlan Plan() const;
 
  private:
   struct Asked {
     const WorkerView* view;
-    const WorkerRules* rules = nullptr;
     uint64_t version = 0;
-    bool certain = true;
-    bool ambiguous = false;
-    uint64_t unnamed = 0;      // WorkerView::unnamed
-    size_t unnamed_units = 0;  // units up to the last block that was found by hash alone
-    const AmbiguousNames* ambiguous_names = nullptr;
-    bool settled = false;
-    uint32_t first_mark = kNone;
-  };
-  // The blocks of the prompt that one place holds.
-  struct Mark {
-    uint32_t asked;
-    uint32_t next;  // next mark of the same worker
-    uint8_t group;
-    Tier tier;
+    ClassId settled = kNoClass;  // the class of a settled worker, if another worker is not settled
   };
   struct Scratch;
-  static constexpr uint32_t kNone = ~uint32_t{0};
 
   static Scratch& ThreadScratch();
-  std::span<const uint64_t> WordsOf(uint32_t mark) const;
-  uint32_t MarkOf(PlaceId place);
-  uint32_t NewMarkOf(PlaceId place);
-  void Collect(const HolderSet& holders, uint32_t offset, size_t position, uint32_t length);
-  void CollectSpread(const ResidencyMap::Piece& piece);
-  void CollectContents();
-  void NoteUnnamed(const HolderSet& holders, uint32_t offset, size_t position, uint32_t length);
-  void FindAmbiguities();
-  void DropAmbiguous();
-  void Drop(Asked& asked, size_t position);
-  bool UntilGap() const;
-  MatchPlan PlanOf(const Asked& asked) const;
-  uint32_t UntoldOf(const Asked& asked, const WorkerMatch& match) const;
-  uint32_t UntoldOfLoads(const Asked& asked, const WorkerMatch& match) const;
-  // The part of an answer that is equal for all workers with one unit, alignment and run length.
-  struct RunAnswer {
-    int64_t unit = 0;
-    int64_t alignment = 0;
-    int64_t run = 0;  // units
-    int64_t tokens = 0;
-    HitKind hit = HitKind::kMiss;
-  };
-  RunAnswer AnswerOf(const WorkerRules& rules, int64_t run) const;
-  // `last`: the result for the worker before.
-  void Answer(const Asked& asked, RunAnswer& last, WorkerMatch& match) const;
-  bool LeadingRun(const Asked& asked, RunAnswer& last, WorkerMatch& match) const;
+  ClassId ClassOf(const Asked& asked) const;
+  // True: this reading may stop at the first block that no worker holds.
+  bool BeginReading();
+  bool EndReading();
+  bool has_chain() const { return !chain_.empty() || !integers_.empty(); }
+  void ReadHashes(bool until_gap);
+  void Collect(const HolderSet& holders, uint32_t offset, const HoldingClasses::Stretch& stretch);
 
   const ResidencyMap& map_;
   const PlaceTable& places_;
   const std::span<const ContentKey> contents_;  // of the prompt's units; empty: match by hash alone
-  const std::span<const BlockHash> chain_;  // of the prompt's units; empty: match by content alone
+  // Of the prompt's units. Both are empty: match by content alone.
+  const std::span<const BlockHash> chain_;
+  const std::span<const uint64_t> integers_;
   const QueryShape shape_;
-  const size_t words_;  // words of a mark
-  bool has_read_ = false;
+  const Detail detail_;
+  // True: all queried workers need only the leading run of blocks of their one group on the GPU.
+  bool one_run_ = false;
   Scratch& scratch_;
 };
 

@@ -41,6 +41,23 @@ class PlaceTable {
   PlaceTable(const PlaceTable&) = delete;
   PlaceTable& operator=(const PlaceTable&) = delete;
 
+  // The places, as words that SlotOf and KindOf read. A view has the number of every place in a
+  // holder set whose size was loaded before.
+  class Words {
+   public:
+    uint64_t At(PlaceId id) const { return words_[id].load(std::memory_order_acquire); }  // I8
+
+   private:
+    friend class PlaceTable;
+    explicit Words(const std::atomic<uint64_t>* words) : words_(words) {}
+    const std::atomic<uint64_t>* words_;
+  };
+  Words words() const { return Words(places_.load(std::memory_order_acquire)); }  // I8
+  // The slot of the place's worker; above all slots if the place is closed.
+  static uint64_t SlotOf(uint64_t word) { return word >> 16; }
+  // group << 8 | tier. REQUIRES: the place is open.
+  static uint16_t KindOf(uint64_t word) { return static_cast<uint16_t>(word); }
+
   // Returns the place of this number; nullopt: it is closed.
   std::optional<Place> Read(PlaceId id) const {
     // I8

@@ -21,6 +21,22 @@ namespace {
 // takes the mutex.
 constexpr int kReadings = 4;
 
+// nullopt: the prompt cannot be queried.
+std::optional<QueryShape> ShapeOfQuery(const PromptBlocks& prompt, MatchPolicy policy) {
+  const int64_t unit = prompt.unit;
+  if (unit <= 0 || unit > kMaxBlockSize || prompt.lookahead < 0) return std::nullopt;
+  const int64_t tokens = std::max<int64_t>(prompt.prompt_tokens, 1);
+  const int64_t hashes =
+      prompt.hashes.empty() ? std::ssize(prompt.integer_hashes) : std::ssize(prompt.hashes);
+  const int64_t given = std::max(std::ssize(prompt.contents), hashes);
+  const int64_t units = std::min(given, std::max<int64_t>(0, tokens - prompt.lookahead) / unit);
+  return QueryShape{.unit = unit,
+                    .units = std::min(units, (tokens - 1) / unit),
+                    .prompt_units = units,
+                    .prompt_tokens = tokens,
+                    .policy = policy};
+}
+
 }  // namespace
 
 ResidencyTotals PrefixIndex::Impl::HiddenDigests(WorkerId id) const {
@@ -58,9 +74,7 @@ IndexCounters PrefixIndex::Impl::CountersOf(const WorkerState& state) {
 
 void PrefixIndex::Impl::AskAll(const Roster& roster, std::span<const WorkerId> ids,
                                MatchQuery& query) {
-  if (ids.empty()) {
-    for (const WorkerView* view : roster.by_order) query.Ask(*view);
-  }
+  if (ids.empty()) query.AskAll(roster.by_order);
   for (const WorkerId id : ids) {
     if (const WorkerView* view = roster.Find(id)) query.Ask(*view);
   }
@@ -88,26 +102,27 @@ ContentKey PrefixIndex::Impl::ContentOf(WorkerId id, const BlockHash& hash) {
   return name ? name->content() : kUnnamed;
 }
 
-std::vector<WorkerMatch> PrefixIndex::Impl::Match(const PromptBlocks& prompt,
-                                                  const QueryShape& shape,
-                                                  std::span<const WorkerId> ids) const {
+template <typename Answer>
+auto PrefixIndex::Impl::Query(const PromptBlocks& prompt, const QueryShape& shape,
+                              MatchQuery::Detail detail, std::span<const WorkerId> ids,
+                              Answer&& answer) const {
   const EpochDomain::Pin pin(epochs_);
   for (int reading = 0; reading < kReadings;) {
     const Roster* const roster = roster_.load(std::memory_order_acquire);  // I10
-    MatchQuery query(map_, places_, prompt, shape);
+    MatchQuery query(map_, places_, prompt, shape, detail);
     AskAll(*roster, ids, query);
     while (reading++ < kReadings) {
-      if (query.Read()) return query.Answers();
+      if (query.Read()) return answer(query);
       // A worker was added or removed (I10).
       if (roster_.load(std::memory_order_acquire) != roster) break;
     }
   }
   // Under the mutex no version is odd.
   WaiterCountingLock lock(mutex_);
-  MatchQuery query(map_, places_, prompt, shape);
+  MatchQuery query(map_, places_, prompt, shape, detail);
   AskAll(*roster_.load(std::memory_order_relaxed), ids, query);  // I0
   KV_CHECK(query.Read());
-  return query.Answers();
+  return answer(query);
 }
 
 PrefixIndex::PrefixIndex(const ContentKeys& keys) : impl_(std::make_unique<Impl>(keys)) {}
@@ -164,18 +179,18 @@ std::vector<WorkerMatch> PrefixIndex::Match(std::span<const BlockHash> chain, in
 std::vector<WorkerMatch> PrefixIndex::Match(const PromptBlocks& prompt,
                                             std::span<const WorkerId> workers,
                                             MatchPolicy policy) const {
-  const int64_t unit = prompt.unit;
-  if (unit <= 0 || unit > kMaxBlockSize || prompt.lookahead < 0) return {};
-  const int64_t tokens = std::max<int64_t>(prompt.prompt_tokens, 1);
-  const int64_t given = std::max(std::ssize(prompt.contents), std::ssize(prompt.hashes));
-  const int64_t units = std::min(given, std::max<int64_t>(0, tokens - prompt.lookahead) / unit);
-  return impl_->Match(prompt,
-                      {.unit = unit,
-                       .units = std::min(units, (tokens - 1) / unit),
-                       .prompt_units = units,
-                       .prompt_tokens = tokens,
-                       .policy = policy},
-                      workers);
+  const auto shape = ShapeOfQuery(prompt, policy);
+  if (!shape) return {};
+  return impl_->Query(prompt, *shape, MatchQuery::Detail::kAll, workers,
+                      [](const MatchQuery& query) { return query.Answers(); });
+}
+
+std::vector<WorkerScore> PrefixIndex::Scores(const PromptBlocks& prompt,
+                                             std::span<const WorkerId> workers) const {
+  const auto shape = ShapeOfQuery(prompt, MatchPolicy::kExact);
+  if (!shape) return {};
+  return impl_->Query(prompt, *shape, MatchQuery::Detail::kScores, workers,
+                      [](const MatchQuery& query) { return query.Scores(); });
 }
 
 const ContentKeys& PrefixIndex::keys() const { return impl_->keys(); }

@@ -244,13 +244,21 @@ bool PrefixIndex::Impl::SweepSome(size_t runs) {
 
 bool PrefixIndex::Impl::Reclaim() {
   bool any = false;
-  for (bool more = true; more;) {
-    // Does not sleep: the wake-up would take a core from another thread, which may run a query.
+  // Does not sleep: the wake-up would take a core from another thread, which may run a query.
+  const auto let_batches_run = [this] {
     for (int i = 0; i < kReclaimPatience && mutex_.awaited(); ++i) std::this_thread::yield();
+  };
+  for (bool more = true; more;) {
+    let_batches_run();
     WaiterCountingLock lock(mutex_);
     any = any || places_.any_closed();
     more = SweepSome(kReclaimRuns);
     if (!more) epochs_.Collect();
+  }
+  for (size_t shard = 0; shard < router::ResidencyMap::kShards; ++shard) {
+    let_batches_run();
+    WaiterCountingLock lock(mutex_);
+    any = map_.Trim(shard) || any;
   }
   return any;
 }

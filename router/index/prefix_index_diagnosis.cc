@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "router/index/prefix_index_impl.h"
-#include "router/index/reuse_probe.h"
+#include "router/rules/reuse_probe.h"
 
 namespace kvcast {
 namespace router {

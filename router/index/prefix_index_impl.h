@@ -17,18 +17,19 @@
 #include "kvcast/core/tier.h"
 #include "kvcast/router/prefix_index.h"
 #include "router/index/batch_ahead.h"
-#include "router/index/group_registry.h"
 #include "router/index/hit_report.h"
 #include "router/index/match_query.h"
 #include "router/index/place_table.h"
 #include "router/index/removal_cursors.h"
 #include "router/index/residency_map.h"
-#include "router/index/reuse_evidence.h"
-#include "router/index/worker_rules.h"
 #include "router/names/ambiguous_names.h"
 #include "router/names/idle_names.h"
 #include "router/names/pending_stores.h"
 #include "router/names/store_content.h"
+#include "router/rules/group_registry.h"
+#include "router/rules/reuse_evidence.h"
+#include "router/rules/rule_sets.h"
+#include "router/rules/worker_rules.h"
 #include "router/sample/prompt_sample.h"
 #include "src/base/check.h"
 #include "src/base/epoch.h"
@@ -189,8 +190,11 @@ class PrefixIndex::Impl {
   ResidencyTotals HiddenDigests(WorkerId id) const;
   void ForEachResidency(WorkerId id, const std::function<void(Tier, uint8_t group, const BlockHash&,
                                                               uint32_t copies)>& visit) const;
-  std::vector<WorkerMatch> Match(const PromptBlocks& prompt, const router::QueryShape& shape,
-                                 std::span<const WorkerId> ids) const;
+  // Reads the blocks of the workers. Returns the result of `answer(query)`.
+  template <typename Answer>
+  auto Query(const PromptBlocks& prompt, const router::QueryShape& shape,
+             router::MatchQuery::Detail detail, std::span<const WorkerId> ids,
+             Answer&& answer) const;
   const ContentKeys& keys() const { return keys_; }
   ContentKey ContentOf(WorkerId id, const BlockHash& hash);
   ReuseDiagnosis Diagnose(WorkerId id) const;
@@ -338,6 +342,7 @@ class PrefixIndex::Impl {
   std::vector<std::unique_ptr<router::WorkerState>> slots_ KV_GUARDED_BY(mutex_);
   std::vector<router::WorkerSlot> free_slots_ KV_GUARDED_BY(mutex_);
   std::unordered_map<WorkerId, router::WorkerSlot> hidden_of_ KV_GUARDED_BY(mutex_);
+  router::RuleSets rule_sets_ KV_GUARDED_BY(mutex_){epochs_};
   std::vector<router::PlaceId> closing_ KV_GUARDED_BY(mutex_);  // closed by the current change
   uint32_t states_ KV_GUARDED_BY(mutex_) = 0;                   // states made so far
   // Of all workers: the bytes of the index for a block in a group and tier of a worker.

@@ -30,7 +30,6 @@ PrefixIndex::Impl::~Impl() {
   delete roster_.load(std::memory_order_relaxed);
   for (const std::unique_ptr<WorkerState>& worker : slots_) {
     if (!worker) continue;
-    delete worker->view->rules.load(std::memory_order_relaxed);
     delete worker->view->ambiguous.load(std::memory_order_relaxed);
   }
 }
@@ -39,9 +38,10 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   WorkerView& view = *worker.view;
   const WorkerRules* const known = view.rules.load(std::memory_order_relaxed);
   const WorkerRules* rules = known;
-  if (worker.catalogue_changes != worker.registry.changes() || known == nullptr) {
+  const bool learned = worker.catalogue_changes != worker.registry.changes() || known == nullptr;
+  if (learned) {
     worker.catalogue_changes = worker.registry.changes();
-    rules = new WorkerRules(worker.id, worker.config, worker.registry, worker.shown);
+    rules = rule_sets_.Use(WorkerRules(worker.config, worker.registry, worker.shown));
   }
   const AmbiguousNames* const ambiguous_before = view.ambiguous.load(std::memory_order_relaxed);
   const AmbiguousNames* ambiguous = ambiguous_before;
@@ -65,9 +65,7 @@ void PrefixIndex::Impl::Commit(WorkerState& worker) {
   view.version.store(version + 2, std::memory_order_release);  // I1
   closing_.clear();
   map_.Tidy();
-  if (known != nullptr && known != rules) {
-    epochs_.Retire(DeleteObject<const WorkerRules>, nullptr, reinterpret_cast<uintptr_t>(known));
-  }
+  if (learned) rule_sets_.Leave(known);
   if (ambiguous_before != nullptr && ambiguous_before != ambiguous) {
     epochs_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
                    reinterpret_cast<uintptr_t>(ambiguous_before));
@@ -126,8 +124,7 @@ void PrefixIndex::Impl::Leave(WorkerSlot slot) {
   closing_.clear();
   // The worker has no open place, so no move makes the version even.
   places_.SetVersion(slot, nullptr);
-  epochs_.Retire(DeleteObject<const WorkerRules>, nullptr,
-                 reinterpret_cast<uintptr_t>(worker.view->rules.load(std::memory_order_relaxed)));
+  rule_sets_.Leave(worker.view->rules.load(std::memory_order_relaxed));
   if (const auto* ambiguous = worker.view->ambiguous.load(std::memory_order_relaxed)) {
     epochs_.Retire(DeleteObject<const AmbiguousNames>, nullptr,
                    reinterpret_cast<uintptr_t>(ambiguous));

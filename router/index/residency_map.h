@@ -135,6 +135,12 @@ class ResidencyMap {
   void EndSweep() {
     ForEachStore([](auto& store) { store.EndSweep(); });
   }
+  static constexpr size_t kShards = LocatorTable::kShards;
+  bool Trim(size_t shard) {
+    bool again = false;
+    ForEachStore([&](auto& store) { again = store.Trim(shard) || again; });
+    return again;
+  }
 
   // Writer. Calls `visit(place, hash, copies)` for every held block, those of closed places
   // included.
@@ -167,6 +173,13 @@ class ResidencyMap {
       if (until_gap && reached < end) return;
       begin = end;
     }
+  }
+
+  // As above, for a chain of integers without sign.
+  template <typename Visitor>
+  void WalkHashes(std::span<const uint64_t> chain, bool until_gap, bool unnamed_only,
+                  Visitor&& visit) const {
+    unsigned_ints_.WalkHashes(chain, 0, until_gap, unnamed_only, visit);
   }
 
   // A piece of a prompt that lies in one run. Bit i of a holder belongs to the block that ends with

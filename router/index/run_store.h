@@ -95,6 +95,7 @@ struct KeyForm;
 template <>
 struct KeyForm<uint64_t> {
   static uint64_t Of(const BlockHash& hash) { return hash.integer(); }
+  static uint64_t Of(uint64_t hash) { return hash; }
 };
 template <>
 struct KeyForm<BlockHash> {
@@ -157,6 +158,12 @@ class RunStore {
   void BeginSweep() { sweep_next_ = 1; }
   bool Sweep(size_t runs);
   void EndSweep();
+  // See LocatorTable::Trim.
+  static constexpr size_t kShards = LocatorTable::kShards;
+  bool Trim(size_t shard) {
+    const bool again = table_.Trim(shard);
+    return heads_.Trim(shard) || again;
+  }
 
   // Writer. Calls `visit(place, key, copies)` for every held block, those of closed places
   // included.
@@ -167,9 +174,10 @@ class RunStore {
   // keys lie side by side, from position `begin` on. Bit offset + i of a holder belongs to
   // chain[position + i]. A key without a slot is skipped. With `until_gap` it ends the walk. If the
   // writer gives a hash its first second slot during the walk, the walk visits the chain twice.
-  // `unnamed_only`: visits only blocks whose content is unknown.
-  template <typename Visit>
-  void WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap, bool unnamed_only,
+  // `unnamed_only`: visits only blocks whose content is unknown. Hash: BlockHash, or uint64_t for
+  // the hashes of this form.
+  template <typename Hash, typename Visit>
+  void WalkHashes(std::span<const Hash> chain, size_t begin, bool until_gap, bool unnamed_only,
                   Visit&& visit) const;
   // Readers. Calls `visit(RunView)` for every run that begins with this content. A prompt with this
   // content may differ from the run behind it.
@@ -219,7 +227,7 @@ class RunStore {
     bool held_otherwise = false;  // the source holds the hash under another name
     LocatorTable::Room room = nullptr;
   };
-  template <typename Visit>
+  template <typename Hash, typename Visit>
   struct HashWalk;
 
   static Locator LocatorOf(Spot spot) { return Locator{spot.run} << kRunBits | spot.offset; }
@@ -361,10 +369,10 @@ void RunStore<Key>::VisitRunsFrom(ContentKey content, Visit&& visit) const {
 
 // One walk of WalkHashes.
 template <typename Key>
-template <typename Visit>
+template <typename Hash, typename Visit>
 struct RunStore<Key>::HashWalk {
   const RunStore& store;
-  const std::span<const BlockHash> chain;
+  const std::span<const Hash> chain;
   const bool until_gap;
   const bool unnamed_only;
   Visit& visit;
@@ -463,10 +471,10 @@ struct RunStore<Key>::HashWalk {
 };
 
 template <typename Key>
-template <typename Visit>
-void RunStore<Key>::WalkHashes(std::span<const BlockHash> chain, size_t begin, bool until_gap,
+template <typename Hash, typename Visit>
+void RunStore<Key>::WalkHashes(std::span<const Hash> chain, size_t begin, bool until_gap,
                                bool unnamed_only, Visit&& visit) const {
-  HashWalk<std::remove_reference_t<Visit>> walk{*this, chain, until_gap, unnamed_only, visit};
+  HashWalk<Hash, std::remove_reference_t<Visit>> walk{*this, chain, until_gap, unnamed_only, visit};
   // A hash has at most one unnamed slot.
   if (unnamed_only) return walk.VisitSingles(begin);
   const uint64_t twins = twins_.load(std::memory_order_acquire);  // I9

@@ -22,6 +22,8 @@ namespace {
 
 // Period of the samples of the observations and of the diagnosis.
 constexpr int64_t kSamplePeriodUs = 1000000;
+// The index gives memory back after so many samples.
+constexpr int kReclaimSamples = 10;
 
 // The request_router calls the function under its lock, so the generator needs no lock of its own.
 std::function<double()> SystemRandom() {
@@ -154,9 +156,11 @@ bool RouterService::Impl::StopsBefore(int64_t steady_us) {
 }
 
 void RouterService::Impl::SampleEachSecond() {
+  int samples = 0;
   do {
     core_.observations.Sample(core_);
     core_.reuse.Refresh(core_.index, *core_.fleet->view(), core_.steady_ms);
+    if (++samples % kReclaimSamples == 0) core_.index.Reclaim();
   } while (!StopsBefore(SteadyUs() + kSamplePeriodUs));
 }
 

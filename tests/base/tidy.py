@@ -10,7 +10,7 @@ import sys
 
 FOLDERS = ("include", "src", "router", "cuda", "apps", "tests", "examples")
 LIBRARIES = ("include/", "src/base/", "src/event/", "src/wire/", "src/hash/", "src/spec/", "src/engine/",
-             "src/offload/", "src/transfer/", "src/residency/", "src/stream/", "router/index/", "router/names/",
+             "src/offload/", "src/transfer/", "src/residency/", "src/stream/", "router/index/", "router/names/", "router/rules/",
              "router/replica/", "router/select/", "cuda/")
 PRODUCT = ("include/", "src/", "router/", "cuda/")
 MAX_LINES = 800

@@ -16,6 +16,7 @@
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/router/prompt_contents.h"
 #include "tests/support/index_events.h"
+#include "tests/support/score_check.h"
 
 namespace kvcast::testing {
 
@@ -82,12 +83,14 @@ class ContentWorker {
   WorkerMatch MatchWhole(const std::vector<TokenId>& tokens, const HashInputs& inputs = {},
                          int64_t lookahead = 0) const {
     const auto contents = PromptContents(index_.keys(), tokens, 4, lookahead, inputs);
-    const auto matches = index_.Match({.unit = 4,
-                                       .prompt_tokens = std::ssize(tokens),
-                                       .lookahead = lookahead,
-                                       .contents = contents,
-                                       .hashes = {}});
+    const PromptBlocks prompt = {.unit = 4,
+                                 .prompt_tokens = std::ssize(tokens),
+                                 .lookahead = lookahead,
+                                 .contents = contents,
+                                 .hashes = {}};
+    const auto matches = index_.Match(prompt);
     EXPECT_EQ(matches.size(), 1u);
+    ExpectScoresOf(index_, prompt, matches);
     return matches.empty() ? WorkerMatch() : matches[0];
   }
   // The content of a held block, according to the index.

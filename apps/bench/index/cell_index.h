@@ -30,15 +30,17 @@ class CellIndex {
   uint64_t residencies() const;
 
   // The call of a router that needs the scores of a prompt only. Any thread may call it.
-  using Answer = std::vector<WorkerMatch>;
-  Answer Ask(std::span<const BlockHash> chain) const {
-    return index_.Match(chain, block_tokens_, std::ssize(chain) * block_tokens_ + 1);
+  using Answer = std::vector<WorkerScore>;
+  Answer Ask(std::span<const uint64_t> chain) const {
+    return index_.Scores({.unit = block_tokens_,
+                          .prompt_tokens = std::ssize(chain) * block_tokens_ + 1,
+                          .integer_hashes = chain});
   }
   // Calls visit(worker, blocks) for each worker that holds at least the first block of the prompt.
   template <typename Visit>
   void ForEachScore(const Answer& answer, Visit visit) const {
-    for (const WorkerMatch& match : answer) {
-      if (match.gpu_tokens > 0) visit(match.worker.value, match.gpu_tokens / block_tokens_);
+    for (const WorkerScore& score : answer) {
+      visit(score.worker.value, score.gpu_tokens / block_tokens_);
     }
   }
 

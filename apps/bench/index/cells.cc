@@ -100,7 +100,7 @@ class CellRun {
 
   Figures Query() const {
     Samples times;
-    std::vector<BlockHash> chain;
+    std::vector<uint64_t> chain;
     const Status status = AtPoints([&](const CellIndex& index, const CorpusRecord& query) {
       MakeChain(query, chain);
       const auto start = Clock::now();
@@ -152,7 +152,7 @@ class CellRun {
   Figures Scores() const {
     ScoreSum sum;
     uint64_t queries = 0;
-    std::vector<BlockHash> chain;
+    std::vector<uint64_t> chain;
     const Status status = AtPoints([&](const CellIndex& index, const CorpusRecord& query) {
       MakeChain(query, chain);
       index.ForEachScore(index.Ask(chain), [&](uint32_t worker, int64_t blocks) {
@@ -191,7 +191,7 @@ class CellRun {
     return CheckHeld(**index, pairs_);
   }
   void AskAll(const CellIndex& index) const {
-    std::vector<BlockHash> chain;
+    std::vector<uint64_t> chain;
     for (const CorpusRecord& record : corpus_.records) {
       if (!IsQuery(record)) continue;
       MakeChain(record, chain);

@@ -44,12 +44,6 @@ std::vector<WorkerBatch> BatchesOf(std::span<const CorpusRecord> records, int64_
   return batches;
 }
 
-void MakeChain(const CorpusRecord& record, std::vector<BlockHash>& chain) {
-  chain.clear();
-  chain.reserve(record.blocks.size());
-  for (const CorpusBlock& block : record.blocks) chain.emplace_back(block.sequence);
-}
-
 std::vector<std::vector<uint64_t>> HeldBlocks(const Corpus& corpus) {
   std::vector<std::unordered_map<uint64_t, uint64_t>> stored_at(corpus.workers);
   uint64_t now = 0;

@@ -25,7 +25,12 @@ EventBatch BatchOf(const CorpusRecord& record, int64_t block_tokens);
 // The batches of the records, without the queries.
 std::vector<WorkerBatch> BatchesOf(std::span<const CorpusRecord> records, int64_t block_tokens);
 // Replaces `chain` by the hash chain of the record's blocks.
-void MakeChain(const CorpusRecord& record, std::vector<BlockHash>& chain);
+template <typename Hash>  // BlockHash, or uint64_t
+void MakeChain(const CorpusRecord& record, std::vector<Hash>& chain) {
+  chain.clear();
+  chain.reserve(record.blocks.size());
+  for (const CorpusBlock& block : record.blocks) chain.emplace_back(block.sequence);
+}
 
 // The blocks that each worker holds after the last record, by worker. The block that the worker
 // stored last is first, so a block comes after all blocks that follow it.

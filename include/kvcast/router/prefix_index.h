@@ -252,6 +252,15 @@ struct WorkerMatch {
   uint32_t untold_with_cpu = 0;
 };
 
+// The short answer for one worker; see PrefixIndex::Scores.
+struct WorkerScore {
+  WorkerId worker;
+  // False: gpu_tokens may be wrong, and Match gives the reason in `certain`, `ambiguous`, `untold`,
+  // or `unnamed_gpu`.
+  bool exact = false;
+  int64_t gpu_tokens = 0;  // as in WorkerMatch; at least 1
+};
+
 // Properties of a worker that an answer depends on, and that are unknown: neither its events nor
 // its registration contain them. A bit mask.
 enum class Untold : uint32_t {
@@ -309,6 +318,9 @@ struct PromptBlocks {
   // The hash chain of the engine. Together with `contents`, it finds blocks whose content is not
   // known.
   std::span<const BlockHash> hashes;
+  // Instead of `hashes`, if all hashes of the chain are integers without sign: 8 bytes per block
+  // instead of 40. Ignored if `hashes` is not empty.
+  std::span<const uint64_t> integer_hashes;
 };
 
 // Thread-safe. Batches of one worker must be applied by one thread at a time, because their order
@@ -348,7 +360,8 @@ class PrefixIndex {
   void SwapHidden(WorkerId worker);
   void DropHidden(WorkerId worker);
   // Frees the memory of blocks that were cleared, removed, replaced or dropped. It makes one pass
-  // over the index, and lets batches run between steps. Returns false if there was nothing to free.
+  // over the index, and lets batches run between steps. Batches make tables larger, and only this
+  // call makes them smaller. Returns false if the next call would free nothing.
   bool Reclaim();
 
   // Digests of the blocks that the worker, or its hidden generation, holds. Empty if
@@ -403,6 +416,11 @@ class PrefixIndex {
   // prompt_tokens are ignored.
   std::vector<WorkerMatch> Match(const PromptBlocks& prompt, std::span<const WorkerId> workers = {},
                                  MatchPolicy policy = MatchPolicy::kExact) const;
+  // As Match, for callers that need only the lengths. Workers that can reuse no token are not in
+  // the result. Computes a result per set of workers with equal blocks and rules, so its cost for
+  // such a worker is a few nanoseconds.
+  std::vector<WorkerScore> Scores(const PromptBlocks& prompt,
+                                  std::span<const WorkerId> workers = {}) const;
   const ContentKeys& keys() const;
 
   // Returns the reason why the worker's prefixes are not reused. It reads a bounded sample of the

@@ -13,7 +13,7 @@
 
 #include "apps/support/file.h"
 #include "kvcast/router/prefix_index.h"
-#include "router/index/offload_reuse.h"
+#include "router/rules/offload_reuse.h"
 #include "tests/support/recordings.h"
 
 namespace kvcast::router {

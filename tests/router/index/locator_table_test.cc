@@ -24,6 +24,12 @@ struct LocatorTableTest : ::testing::Test {
   LocatorTable table{arena, epochs};
 };
 
+bool TrimAll(LocatorTable& table) {
+  bool again = false;
+  for (size_t shard = 0; shard < LocatorTable::kShards; ++shard) again |= table.Trim(shard);
+  return again;
+}
+
 TEST_F(LocatorTableTest, HasNothingAtFirst) {
   EXPECT_EQ(Find(0, 1), 0u);
   table.PrefetchPath(0);
@@ -80,7 +86,24 @@ TEST_F(LocatorTableTest, GivesMemoryBackWhenItEmpties) {
   for (size_t i = 0; i < hashes.size(); ++i) table.Erase(hashes[i], i + 1);
   epochs.Collect();
   EXPECT_EQ(table.size(), 0u);
+  EXPECT_EQ(arena.slabs(), full) << "an erasure rebuilds no shard";
+  EXPECT_TRUE(TrimAll(table)) << "the shards grew since the last call";
+  EXPECT_FALSE(TrimAll(table));
+  epochs.Collect();
   EXPECT_LT(arena.slabs(), full / 2);
+}
+
+// A table that has grown is trimmed to the fill that a growth by an eighth would give.
+TEST_F(LocatorTableTest, TrimTakesTheRoomThatGrowthLeft) {
+  std::mt19937_64 random(5);
+  constexpr size_t kHashes = 2'000'000;
+  for (size_t i = 0; i < kHashes; ++i) table.Insert(random(), i + 1);
+  EXPECT_TRUE(TrimAll(table));
+  EXPECT_FALSE(TrimAll(table));
+  epochs.Collect();
+  random.seed(5);
+  for (size_t i = 0; i < kHashes; ++i) ASSERT_EQ(Find(random(), i + 1), i + 1);
+  EXPECT_LT(arena.bytes(), kHashes * 16);
 }
 
 TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
@@ -118,6 +141,7 @@ TEST_F(LocatorTableTest, FindsWhatItsDefinitionFinds) {
     }
     ASSERT_EQ(table.size(), held.size());
     if (step % 500 != 0) continue;
+    if (step % 1500 == 0) TrimAll(table);
     for (const auto& [hash, locator] : held) ASSERT_EQ(Find(hash, locator), locator);
   }
 }
@@ -154,6 +178,8 @@ TEST_F(LocatorTableTest, TheFilterKnowsAllThatIsThere) {
       filtered.Erase(held.back().first, held.back().second);
       held.pop_back();
     }
+    check();
+    TrimAll(filtered);
     check();
   }
   for (int i = 0; i < 20'000; ++i) insert(random());

@@ -46,6 +46,10 @@ TEST(PrefixIndexConcurrency, ABatchIsSeenWholeOrNotAtAll) {
         for (const WorkerMatch& match : index.Match(chain, 16, 1025)) {
           torn += match.gpu_tokens != 0 && match.gpu_tokens != 1024;
         }
+        for (const WorkerScore& score :
+             index.Scores({.unit = 16, .prompt_tokens = 1025, .hashes = chain})) {
+          torn += score.gpu_tokens != 1024;
+        }
       } while (writing > 0);
     });
   }

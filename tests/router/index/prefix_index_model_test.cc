@@ -12,6 +12,7 @@
 
 #include "tests/router/index/naive_index.h"
 #include "tests/support/index_events.h"
+#include "tests/support/score_check.h"
 
 namespace kvcast::testing {
 namespace {
@@ -204,7 +205,10 @@ class ModelRun {
     for (const int64_t unit : {int64_t{8}, int64_t{16}}) {
       std::vector<uint64_t> chain = chains_[unit][prompt];
       chain.resize(std::min(chain.size(), static_cast<size_t>(tokens / unit)));
-      const auto matches = index_.Match(ToHashes(chain), unit, tokens);
+      const std::vector<BlockHash> hashes = ToHashes(chain);
+      const auto matches = index_.Match(hashes, unit, tokens);
+      testing::ExpectScoresOf(index_, {.unit = unit, .prompt_tokens = tokens, .hashes = hashes},
+                              matches);
       size_t answered = 0;
       for (size_t i = 0; i < models_.size(); ++i) {
         if (models_[i].unit != unit) continue;

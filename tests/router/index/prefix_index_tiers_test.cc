@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "router/index/group_registry.h"
+#include "router/rules/group_registry.h"
 #include "tests/support/index_events.h"
 
 namespace kvcast::testing {

@@ -12,6 +12,7 @@
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/router/prompt_contents.h"
 #include "tests/router/exactness/random_engine.h"
+#include "tests/support/score_check.h"
 
 namespace kvcast::engine {
 namespace {
@@ -145,10 +146,12 @@ class Pair {
     const int64_t unit = engine_.config().hash_block_size;
     const auto contents =
         PromptContents(index_.keys(), request.tokens, unit, 0, request.hash_inputs);
-    const auto matches = index_.Match({.unit = unit,
-                                       .prompt_tokens = std::ssize(request.tokens),
-                                       .contents = contents,
-                                       .hashes = hashes});
+    const PromptBlocks prompt = {.unit = unit,
+                                 .prompt_tokens = std::ssize(request.tokens),
+                                 .contents = contents,
+                                 .hashes = hashes};
+    const auto matches = index_.Match(prompt);
+    testing::ExpectScoresOf(index_, prompt, matches);
     EXPECT_EQ(matches.size(), 1u);
     if (matches.empty()) return {};
     EXPECT_FALSE(matches[0].ambiguous);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/index/group_registry.h"
+#include "router/rules/group_registry.h"
 
 #include <algorithm>
 #include <numeric>

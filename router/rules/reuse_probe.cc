@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/index/reuse_probe.h"
+#include "router/rules/reuse_probe.h"
 
 #include <algorithm>
 
-#include "router/index/limiting_group.h"
+#include "router/rules/limiting_group.h"
 #include "src/spec/window.h"
 
 namespace kvcast::router {

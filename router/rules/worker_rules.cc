@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/index/worker_rules.h"
+#include "router/rules/worker_rules.h"
 
 #include <algorithm>
 
@@ -70,10 +70,9 @@ uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, boo
 
 }  // namespace
 
-WorkerRules::WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupRegistry& registry,
+WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& registry,
                          const Shown& shown)
-    : id(worker),
-      offload_rule(config.offload_rule.value_or(OffloadRule::kConnector)),
+    : offload_rule(config.offload_rule.value_or(OffloadRule::kConnector)),
       rules(config.rules.value_or(shown.rules.value_or(EngineRules::kMain2026August))),
       unit(registry.unit()),
       alignment(registry.alignment()),

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/index/match_plan.h"
+#include "router/rules/match_plan.h"
 
 #include <algorithm>
 #include <bit>
 
-#include "router/index/baseline_policies.h"
-#include "router/index/limiting_group.h"
+#include "router/rules/baseline_policies.h"
+#include "router/rules/limiting_group.h"
 
 namespace kvcast::router {
 namespace {
@@ -162,7 +162,6 @@ void MatchPlan::Replay(WorkerMatch& match) const {
 
 WorkerMatch MatchPlan::Evaluate() const {
   WorkerMatch match;
-  match.worker = worker_->id;
   match.recompute_tokens = shape_.prompt_tokens;
   match.per_group_tokens.assign(part_of_group_.size(), 0);
   // Without cacheable groups the match is 0. An AND over no groups would give max_tokens.

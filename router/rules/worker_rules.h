@@ -1,5 +1,5 @@
 // WorkerRules: the properties of a worker that a query needs in addition to its blocks. Immutable
-// (I10 of README.md): if the worker's groups change, it gets a new object.
+// (I10 of router/index/README.md). Workers with equal properties share one object; see rule_sets.h.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "kvcast/router/prefix_index.h"
-#include "router/index/group_registry.h"
+#include "router/rules/group_registry.h"
 
 namespace kvcast::router {
 
@@ -19,10 +19,9 @@ struct alignas(64) WorkerRules {
     int64_t shortest_hit = 0;  // see ReuseEvidence; 0: none
     std::optional<EngineRules> rules;
   };
-  WorkerRules(WorkerId worker, const WorkerConfig& config, const GroupRegistry& registry,
-              const Shown& shown);
+  WorkerRules(const WorkerConfig& config, const GroupRegistry& registry, const Shown& shown);
+  bool operator==(const WorkerRules&) const = default;
 
-  WorkerId id;
   uint32_t untold = 0;  // Untold bits
   // True if the reusable prefix, and that of each group, is the run of leading blocks that all
   // groups hold, in steps of `alignment`. This needs one block per hash, groups of one full kind,

@@ -9,8 +9,8 @@
 
 #include "kvcast/router/prefix_index.h"
 #include "kvcast/spec/reuse.h"
-#include "router/index/offload_reuse.h"
-#include "router/index/worker_rules.h"
+#include "router/rules/offload_reuse.h"
+#include "router/rules/worker_rules.h"
 
 namespace kvcast::router {
 
@@ -34,8 +34,8 @@ class MatchPlan {
   // share one index. REQUIRES: no bit at or above shape.prompt_units.
   void Mark(uint8_t group, Tier tier, std::span<const uint64_t> positions);
 
-  // The caller must set WorkerMatch::certain and untold. In untold_with_cpu this method sets only
-  // the bits of the properties that the blocks leave undecided.
+  // The caller must set WorkerMatch::worker, certain and untold. In untold_with_cpu this method
+  // sets only the bits of the properties that the blocks leave undecided.
   WorkerMatch Evaluate() const;
 
   // The groups that take part, with their blocks on the GPU.

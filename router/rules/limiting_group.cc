@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/index/limiting_group.h"
+#include "router/rules/limiting_group.h"
 
 #include <algorithm>
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/index/offload_reuse.h"
+#include "router/rules/offload_reuse.h"
 
 #include <algorithm>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "router/index/baseline_policies.h"
+#include "router/rules/baseline_policies.h"
 
 #include <algorithm>
 

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/index/class_answers.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace kvcast::router {
+
+void ClassAnswers::Begin(const HoldingClasses& classes, const QueryShape& shape,
+                         std::span<const ContentKey> contents) {
+  classes_ = &classes;
+  shape_ = shape;
+  contents_ = contents;
+  answers_.clear();
+  answer_of_.clear();
+}
+
+void ClassAnswers::Compute(ClassId id) {
+  if (id >= answer_of_.size()) answer_of_.resize(id + size_t{1});
+  held_.Read(*classes_, id, static_cast<size_t>(shape_.prompt_units), contents_);
+  const WorkerRules& rules = held_.rules();
+  if (rules.unit != shape_.unit && rules.unit != 0) {
+    answer_of_[id] = kOtherUnit;
+    return;
+  }
+  WorkerMatch match = Answer();
+  match.certain = held_.root().certain;
+  match.unnamed_gpu = held_.root().unnamed / 2;
+  match.has_unnamed = held_.root().unnamed % 2 != 0;
+  match.ambiguous = held_.ambiguous();
+  match.unnamed_units = held_.unnamed_units();
+  match.untold = Unknown(match);
+  constexpr auto kRuleOnly = uint32_t(Untold::kOffloadRule);
+  match.untold_with_cpu |=
+      (rules.untold_with_cpu & ~kRuleOnly) == 0 ? rules.untold_with_cpu : UnknownOfLoads(match);
+  answers_.push_back(std::move(match));
+  answer_of_[id] = static_cast<uint32_t>(answers_.size());
+}
+
+MatchPlan ClassAnswers::PlanOf(ClassId id) {
+  held_.Read(*classes_, id, static_cast<size_t>(shape_.prompt_units), contents_);
+  return Plan();
+}
+
+MatchPlan ClassAnswers::Plan() const {
+  MatchPlan plan(held_.rules(), shape_);
+  for (size_t i = 0; i < held_.parts(); ++i) {
+    const HeldBlocks::Part part = held_.part(i);
+    plan.Mark(part.group, part.tier, part.positions);
+  }
+  return plan;
+}
+
+WorkerMatch ClassAnswers::Answer() const {
+  const WorkerRules& rules = held_.rules();
+  WorkerMatch match;
+  if (held_.parts() == 0 && rules.nothing_without_blocks) {
+    match.recompute_tokens = shape_.prompt_tokens;
+    match.per_group_tokens.assign(rules.groups.size(), 0);
+    return match;
+  }
+  const bool leading = rules.leading_run && shape_.policy == MatchPolicy::kExact;
+  return leading && LeadingRun(match) ? match : Plan().Evaluate();
+}
+
+// The result of MatchPlan for workers with WorkerRules::leading_run. False: a lower tier holds a
+// block.
+bool ClassAnswers::LeadingRun(WorkerMatch& match) const {
+  const WorkerRules& rules = held_.rules();
+  int64_t run = held_.parts() < rules.groups.size() ? 0 : shape_.units;
+  for (size_t i = 0; i < held_.parts(); ++i) {
+    const HeldBlocks::Part part = held_.part(i);
+    if (part.tier != Tier::kGpu) return false;
+    const std::span<const uint64_t> words = part.positions;
+    size_t w = 0;
+    while (w < words.size() && words[w] == ~uint64_t{0}) ++w;
+    const int ones = w < words.size() ? std::countr_one(words[w]) : 0;
+    run = std::min(run, static_cast<int64_t>(w) * 64 + ones);
+  }
+  const int64_t tokens = run * rules.unit / rules.alignment * rules.alignment;
+  const int64_t most = shape_.units * shape_.unit / rules.alignment * rules.alignment;
+  match.gpu_tokens = match.with_cpu_tokens = match.with_storage_tokens = tokens;
+  match.recompute_tokens = shape_.prompt_tokens - tokens;
+  match.per_group_tokens.assign(rules.groups.size(), tokens);
+  match.hit = tokens == 0 ? HitKind::kMiss : tokens == most ? HitKind::kFull : HitKind::kPartial;
+  return true;
+}
+
+// Returns the unknown properties of the workers that could change the answer.
+uint32_t ClassAnswers::Unknown(const WorkerMatch& match) const {
+  const WorkerRules& rules = held_.rules();
+  uint32_t untold = rules.untold;
+  if (untold == 0) return 0;
+  // If the worker holds no block of the prompt, the answer is 0 for every kind except chunked
+  // attention.
+  if (held_.parts() == 0 && rules.nothing_without_blocks) return 0;
+  const auto drop = [&untold](Untold property) { untold &= ~static_cast<uint32_t>(property); };
+  // These properties can only shorten a hit. The exception is a prompt that ends with a unit: an
+  // engine that drops a block then looks at that unit too.
+  if (match.gpu_tokens == 0) {
+    drop(Untold::kReplay);
+    if (shape_.prompt_units == shape_.units) {
+      drop(Untold::kGroups);
+      drop(Untold::kEagle);
+    }
+  }
+  if (rules.shortest_hit > 0 && match.gpu_tokens >= rules.shortest_hit) drop(Untold::kReplay);
+  // A group of unknown size is evaluated as if it needed every block. The answer can therefore only
+  // be too small.
+  if (match.hit == HitKind::kFull) {
+    drop(Untold::kWindow);
+    drop(Untold::kChunkSize);
+  }
+  // A hit that ends where blocks end is the same with either alignment, unless a part of it was
+  // dropped.
+  const bool drops = std::any_of(rules.groups.begin(), rules.groups.end(),
+                                 [](const GroupSpec& group) { return group.eagle; });
+  const int64_t aligned = rules.block_alignment;
+  if (!drops && (match.gpu_tokens == 0 || (aligned > 0 && match.gpu_tokens % aligned == 0))) {
+    drop(Untold::kAlignment);
+  }
+  // The releases differ only for a prompt that ends with a unit.
+  if (shape_.prompt_units == shape_.units) drop(Untold::kRelease);
+  return untold;
+}
+
+// Like Unknown, for the prefix that is served after loads. `match`: its untold is set. REQUIRES: a
+// property other than the offload rule is unknown.
+uint32_t ClassAnswers::UnknownOfLoads(const WorkerMatch& match) const {
+  const WorkerRules& rules = held_.rules();
+  if (!rules.nothing_without_blocks) return rules.untold_with_cpu;
+  // If no lower tier holds a block of the prompt, no rule loads any.
+  for (size_t i = 0; i < held_.parts(); ++i) {
+    if (held_.part(i).tier == Tier::kCpu) return rules.untold_with_cpu;
+  }
+  return match.untold | (rules.untold_with_cpu & uint32_t(Untold::kOffloadRule));
+}
+
+}  // namespace kvcast::router

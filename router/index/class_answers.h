@@ -1,0 +1,52 @@
+// ClassAnswers: the answers of one query, one for each class of workers.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "kvcast/router/prefix_index.h"
+#include "router/index/held_blocks.h"
+#include "router/index/holding_classes.h"
+#include "router/rules/match_plan.h"
+
+namespace kvcast::router {
+
+// Keeps its memory from query to query. Thread-compatible.
+class ClassAnswers {
+ public:
+  // The blocks of all classes are known. Borrows the arguments until the next Begin.
+  void Begin(const HoldingClasses& classes, const QueryShape& shape,
+             std::span<const ContentKey> contents);
+
+  // The answer for the workers of the class, without WorkerMatch::worker. Valid until the next
+  // call. nullptr: their hash block size is not that of the query.
+  const WorkerMatch* Of(ClassId id) {
+    if (id >= answer_of_.size() || answer_of_[id] == 0) Compute(id);
+    return answer_of_[id] == kOtherUnit ? nullptr : &answers_[answer_of_[id] - 1];
+  }
+  // The blocks of the class.
+  MatchPlan PlanOf(ClassId id);
+
+ private:
+  void Compute(ClassId id);
+  MatchPlan Plan() const;
+  // The methods below are for the class in held_.
+  WorkerMatch Answer() const;
+  bool LeadingRun(WorkerMatch& match) const;
+  uint32_t Unknown(const WorkerMatch& match) const;
+  uint32_t UnknownOfLoads(const WorkerMatch& match) const;
+
+  const HoldingClasses* classes_ = nullptr;
+  QueryShape shape_;
+  std::span<const ContentKey> contents_;
+  HeldBlocks held_;
+  std::vector<WorkerMatch> answers_;
+  // By class: 1 + index of answers_; 0: not computed.
+  static constexpr uint32_t kOtherUnit = ~uint32_t{0};
+  std::vector<uint32_t> answer_of_;
+};
+
+}  // namespace kvcast::router

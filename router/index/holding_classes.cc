@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "router/index/holding_classes.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstdint>
+
+namespace kvcast::router {
+namespace {
+
+constexpr size_t kSmallTable = 64;
+
+size_t Mix(uint64_t a, uint64_t b) {
+  const uint64_t hash = (a ^ a >> 32 ^ b) * 0x9E3779B97F4A7C15;
+  return static_cast<size_t>(hash ^ hash >> 29);
+}
+
+uint64_t Address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
+
+size_t HashOfRoot(const HoldingClasses::Root& root) {
+  const uint64_t counted = root.unnamed * 2 + uint64_t{root.certain};
+  return Mix(Mix(Address(root.rules), Address(root.ambiguous)), counted);
+}
+
+}  // namespace
+
+void HoldingClasses::Clear() {
+  roots_.clear();
+  stretches_.clear();
+  nodes_.clear();
+  table_.assign(kSmallTable, kNoClass);
+  reached_ = 0;
+  overlaps_ = false;
+}
+
+void HoldingClasses::Begin(const Stretch& stretch) {
+  stretches_.push_back(stretch);
+  if (stretch.by_hash) return;
+  overlaps_ = overlaps_ || stretch.position < reached_;
+  reached_ = std::max(reached_, stretch.position + stretch.length * size_t{stretch.step});
+}
+
+size_t HoldingClasses::HashOf(const Node& node) const {
+  if (node.parent == kNoClass) {
+    return HashOfRoot(roots_[node.number]);
+  }
+  return Mix(node.bits * 0xD6E8FEB86659FD93, uint64_t{node.parent} << 16 | node.kind);
+}
+
+template <typename Predicate>
+ClassId HoldingClasses::Search(size_t hash, Predicate&& is, size_t& entry) const {
+  const size_t mask = table_.size() - 1;
+  for (entry = hash & mask; table_[entry] != kNoClass; entry = (entry + 1) & mask) {
+    if (is(nodes_[table_[entry]])) return table_[entry];
+  }
+  return kNoClass;
+}
+
+ClassId HoldingClasses::Add(const Node& node, size_t entry) {
+  const auto id = static_cast<ClassId>(nodes_.size());
+  nodes_.push_back(node);
+  table_[entry] = id;
+  if (2 * nodes_.size() <= table_.size()) return id;
+  table_.assign(2 * table_.size(), kNoClass);
+  const auto never = [](const Node&) { return false; };
+  for (ClassId old = 0; old < nodes_.size(); ++old) {
+    Search(HashOf(nodes_[old]), never, entry);
+    table_[entry] = old;
+  }
+  return id;
+}
+
+ClassId HoldingClasses::ClassOf(const Root& root) {
+  size_t entry = 0;
+  const auto is = [&](const Node& node) {
+    return node.parent == kNoClass && roots_[node.number] == root;
+  };
+  const ClassId known = Search(HashOfRoot(root), is, entry);
+  if (known != kNoClass) return known;
+  Node node;
+  node.number = static_cast<uint32_t>(roots_.size());
+  roots_.push_back(root);
+  return Add(node, entry);
+}
+
+ClassId HoldingClasses::Find(ClassId from, uint16_t kind, uint64_t bits) {
+  Node node;
+  node.parent = from;
+  node.number = static_cast<uint32_t>(stretches_.size() - 1);
+  node.bits = bits;
+  node.kind = kind;
+  size_t entry = 0;
+  const auto is = [&](const Node& known) { return Is(known, from, kind, bits); };
+  ClassId id = Search(HashOf(node), is, entry);
+  if (id == kNoClass) {
+    const Stretch& stretch = stretches_.back();
+    node.covered = nodes_[from].covered;
+    if (stretch.step == 1 && stretch.position <= node.covered) {
+      const auto end =
+          static_cast<uint32_t>(stretch.position) + static_cast<uint32_t>(std::countr_one(bits));
+      node.covered = std::max(node.covered, end);
+    }
+    id = Add(node, entry);
+  }
+  nodes_[from].last_child = id;
+  return id;
+}
+
+}  // namespace kvcast::router

@@ -1,0 +1,100 @@
+// HoldingClasses: sorts the workers of a query into classes. The workers of one class have equal
+// rules and hold the same blocks of the prompt, in the same groups and tiers. Their answers are
+// equal, so a query computes one answer per class.
+//
+// The walk over a prompt visits stretches: blocks that lie side by side, with the places that hold
+// them. The classes are the nodes of trees. A root stands for workers that hold no block so far. A
+// child adds the blocks of one group and tier in one stretch. Two classes can have the same blocks,
+// if places of two workers have another order in a stretch.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "router/names/ambiguous_names.h"
+#include "router/rules/worker_rules.h"
+
+namespace kvcast::router {
+
+using ClassId = uint32_t;
+inline constexpr ClassId kNoClass = ~uint32_t{0};
+
+// Keeps its memory from query to query. Thread-compatible.
+class HoldingClasses {
+ public:
+  // Bit i of the blocks in a stretch belongs to the block that ends with unit position + i * step
+  // of the prompt.
+  struct Stretch {
+    size_t position = 0;   // units
+    uint32_t length = 0;   // blocks
+    uint32_t step = 1;     // units per block
+    bool by_hash = false;  // the blocks were found by hash, not by content
+  };
+  // What decides the answer of a worker in addition to its blocks.
+  struct Root {
+    const WorkerRules* rules = nullptr;
+    const AmbiguousNames* ambiguous = nullptr;  // nullptr: none
+    uint64_t unnamed = 0;                       // WorkerView::unnamed
+    bool certain = true;
+    bool operator==(const Root&) const = default;
+  };
+  struct Node {
+    ClassId parent = kNoClass;  // kNoClass: a root
+    uint32_t number = 0;        // of the root, or of the stretch
+    uint64_t bits = 0;          // the blocks that the parent does not have
+    uint32_t covered = 0;       // see covered()
+    uint16_t kind = 0;          // group << 8 | tier
+    ClassId last_child = kNoClass;
+  };
+
+  void Clear();
+
+  // Begins a walk over the prompt. The classes stay.
+  void BeginWalk() { reached_ = 0; }
+  // Returns the class of the workers with this root that hold no block.
+  ClassId ClassOf(const Root& root);
+  // Begins the next stretch.
+  void Begin(const Stretch& stretch);
+  // True: in a walk, two stretches that were found by content may have a position in common.
+  bool overlaps() const { return overlaps_; }
+  // Returns the class of a worker that was of class `from`, and also holds the blocks `bits` of the
+  // current stretch.
+  ClassId With(ClassId from, uint16_t kind, uint64_t bits) {
+    const ClassId child = nodes_[from].last_child;
+    if (child != kNoClass && Is(nodes_[child], from, kind, bits)) return child;
+    return Find(from, kind, bits);
+  }
+
+  // The number of leading units that the class holds, if all its blocks are of one group and tier,
+  // have one unit, and were added in the order of their positions.
+  size_t covered(ClassId id) const { return nodes_[id].covered; }
+  const Node& node(ClassId id) const { return nodes_[id]; }
+  const Stretch& stretch(uint32_t number) const { return stretches_[number]; }
+  const Root& root(uint32_t number) const { return roots_[number]; }
+
+ private:
+  bool Is(const Node& node, ClassId from, uint16_t kind, uint64_t bits) const {
+    return node.parent == from && node.bits == bits && node.kind == kind &&
+           node.number + 1 == stretches_.size();
+  }
+  ClassId Find(ClassId from, uint16_t kind, uint64_t bits);
+  // Returns the node for which `is` is true; kNoClass: none. Then `entry` is the free entry where
+  // the search ended.
+  template <typename Predicate>
+  ClassId Search(size_t hash, Predicate&& is, size_t& entry) const;
+  ClassId Add(const Node& node, size_t entry);
+  size_t HashOf(const Node& node) const;
+
+  std::vector<Root> roots_;
+  std::vector<Stretch> stretches_;
+  std::vector<Node> nodes_;
+  // The nodes by a hash of their fields. Open addressing: the size is a power of two, and at least
+  // half of the entries are kNoClass.
+  std::vector<ClassId> table_;
+  size_t reached_ = 0;  // the end of this walk's stretches that were found by content
+  bool overlaps_ = false;
+};
+
+}  // namespace kvcast::router

@@ -1,0 +1,38 @@
+// RuleSets: the different WorkerRules in use. Workers with equal rules share one object, so that a
+// query can compare rules by their address.
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "router/rules/worker_rules.h"
+#include "src/base/epoch.h"
+
+namespace kvcast::router {
+
+// Threads: the writer (I0 of router/index/README.md).
+class RuleSets {
+ public:
+  explicit RuleSets(EpochDomain& epochs) : epochs_(epochs) {}
+  RuleSets(const RuleSets&) = delete;
+  RuleSets& operator=(const RuleSets&) = delete;
+
+  // Returns the shared object that is equal to `rules`, and counts the caller as a user of it.
+  const WorkerRules* Use(const WorkerRules& rules);
+  // The caller no longer uses the object, and readers can no longer find it there. The last user's
+  // call retires it (I11). nullptr: no-op.
+  void Leave(const WorkerRules* rules);
+
+ private:
+  struct Entry {
+    std::unique_ptr<const WorkerRules> rules;
+    uint64_t users = 0;
+  };
+
+  EpochDomain& epochs_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace kvcast::router
