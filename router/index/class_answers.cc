@@ -25,8 +25,8 @@ void ClassAnswers::Compute(ClassId id) {
   }
   WorkerMatch match = Answer();
   match.certain = held_.root().certain;
-  match.unnamed_gpu = held_.root().unnamed / 2;
-  match.has_unnamed = held_.root().unnamed % 2 != 0;
+  match.unnamed_gpu = held_.root().has_unnamed_gpu ? 1 : 0;
+  match.has_unnamed = held_.root().has_unnamed;
   match.ambiguous = held_.ambiguous();
   match.unnamed_units = held_.unnamed_units();
   match.untold = Unknown(match);

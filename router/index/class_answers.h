@@ -21,8 +21,9 @@ class ClassAnswers {
   void Begin(const HoldingClasses& classes, const QueryShape& shape,
              std::span<const ContentKey> contents);
 
-  // The answer for the workers of the class, without WorkerMatch::worker. Valid until the next
-  // call. nullptr: their hash block size is not that of the query.
+  // The answer for the workers of the class, without WorkerMatch::worker. Its unnamed_gpu is 1 for
+  // any number of blocks. Valid until the next call. nullptr: the hash block size of the workers is
+  // not that of the query.
   const WorkerMatch* Of(ClassId id) {
     if (id >= answer_of_.size() || answer_of_[id] == 0) Compute(id);
     return answer_of_[id] == kOtherUnit ? nullptr : &answers_[answer_of_[id] - 1];

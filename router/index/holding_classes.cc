@@ -18,8 +18,9 @@ size_t Mix(uint64_t a, uint64_t b) {
 uint64_t Address(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 size_t HashOfRoot(const HoldingClasses::Root& root) {
-  const uint64_t counted = root.unnamed * 2 + uint64_t{root.certain};
-  return Mix(Mix(Address(root.rules), Address(root.ambiguous)), counted);
+  const uint64_t flags = uint64_t{root.certain} | uint64_t{root.has_unnamed} << 1 |
+                         uint64_t{root.has_unnamed_gpu} << 2;
+  return Mix(Mix(Address(root.rules), Address(root.ambiguous)), flags);
 }
 
 }  // namespace

@@ -36,8 +36,9 @@ class HoldingClasses {
   struct Root {
     const WorkerRules* rules = nullptr;
     const AmbiguousNames* ambiguous = nullptr;  // nullptr: none
-    uint64_t unnamed = 0;                       // WorkerView::unnamed
     bool certain = true;
+    bool has_unnamed = false;      // blocks whose content is not known
+    bool has_unnamed_gpu = false;  // such blocks on the GPU
     bool operator==(const Root&) const = default;
   };
   struct Node {

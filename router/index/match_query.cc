@@ -23,6 +23,10 @@ struct MatchQuery::Scratch {
   }
 };
 
+inline ClassId MatchQuery::ClassOf(const Asked& asked) const {
+  return asked.settled != kNoClass ? asked.settled : scratch_.class_of_slot[asked.view->slot];
+}
+
 namespace {
 
 // Showing a batch or moving a run takes well under a microsecond. If a version stays odd for
@@ -97,9 +101,12 @@ bool MatchQuery::BeginReading() {
     // are acquire loads, so they come before the second load of the version in EndReading.
     const WorkerView& view = *asked.view;
     asked.version = EvenVersion(view);
-    const HoldingClasses::Root root = {
-        view.rules.load(std::memory_order_acquire), view.ambiguous.load(std::memory_order_acquire),
-        view.unnamed.load(std::memory_order_acquire), view.certain.load(std::memory_order_acquire)};
+    asked.unnamed = view.unnamed.load(std::memory_order_acquire);
+    const HoldingClasses::Root root = {.rules = view.rules.load(std::memory_order_acquire),
+                                       .ambiguous = view.ambiguous.load(std::memory_order_acquire),
+                                       .certain = view.certain.load(std::memory_order_acquire),
+                                       .has_unnamed = asked.unnamed % 2 != 0,
+                                       .has_unnamed_gpu = asked.unnamed >= 2};
     if (empty == kNoClass || root != last) {
       last = root;
       empty = scratch_.classes.ClassOf(root);
@@ -152,10 +159,6 @@ bool MatchQuery::EndReading() {
   return false;
 }
 
-ClassId MatchQuery::ClassOf(const Asked& asked) const {
-  return asked.settled != kNoClass ? asked.settled : scratch_.class_of_slot[asked.view->slot];
-}
-
 void MatchQuery::Collect(const HolderSet& holders, uint32_t offset,
                          const HoldingClasses::Stretch& stretch) {
   HoldingClasses& classes = scratch_.classes;
@@ -186,7 +189,10 @@ std::vector<WorkerMatch> MatchQuery::Answers() const {
   answers.reserve(scratch_.asked.size());
   for (const Asked& asked : scratch_.asked) {
     const WorkerMatch* const match = of_classes.Of(ClassOf(asked));
-    if (match != nullptr) answers.emplace_back(*match).worker = asked.view->id;
+    if (match == nullptr) continue;
+    WorkerMatch& answer = answers.emplace_back(*match);
+    answer.worker = asked.view->id;
+    answer.unnamed_gpu = asked.unnamed / 2;
   }
   return answers;
 }

@@ -70,6 +70,7 @@ class MatchQuery {
   struct Asked {
     const WorkerView* view;
     uint64_t version = 0;
+    uint64_t unnamed = 0;        // WorkerView::unnamed
     ClassId settled = kNoClass;  // the class of a settled worker, if another worker is not settled
   };
   struct Scratch;
