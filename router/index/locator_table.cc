@@ -14,8 +14,8 @@ namespace {
 constexpr uint64_t kMost = 720;
 // A shard of less fill than kTrimmed, and without growth since the last Trim, is trimmed to at most
 // kAfterTrim.
-constexpr uint64_t kTrimmed = 600;
-constexpr uint64_t kAfterTrim = 680;
+constexpr uint64_t kTrimmed = 640;
+constexpr uint64_t kAfterTrim = 715;
 // A shard grows to at least 3 / 2 of its size, so that an entry is put three times at most on
 // average while a table grows.
 constexpr uint32_t GrownSize(size_t size_number) { return kShardSizes[size_number] / 2 * 3; }
