@@ -22,10 +22,10 @@ namespace {
 constexpr size_t kSweepRuns = 16;
 // Runs that Reclaim sweeps before it releases the mutex.
 constexpr size_t kReclaimRuns = 256;
-// How often Reclaim checks for waiting batches before it goes on although they still wait.
+// Maximum number of times that Reclaim yields to waiting batches before it continues.
 constexpr int kReclaimPatience = 1000;
-// Batches, in addition to one for each worker, before the index measures again the memory of its
-// residencies.
+// The index measures the memory of its residencies once in this number of batches, plus one batch
+// for each worker.
 constexpr size_t kLeastBatchesAWeighing = 16;
 
 }  // namespace

@@ -16,8 +16,8 @@ using residency::BucketMask;
 
 // Computes the digest from the blocks in the index. One pass over the index.
 ResidencyDigest DigestOfContent(const PrefixIndex& index, WorkerId worker);
-// Returns the buckets that differ from those of the status in any place. Buckets that the status
-// does not have count as empty.
+// Returns each bucket that differs between `held` and `status` in at least one tier and group.
+// Buckets that the status does not have count as empty.
 BucketMask DifferingBuckets(const ResidencyDigest& held, const PublisherStatus& status);
 
 // The publisher's blocks in some buckets, collected from the parts of its answer.
@@ -28,9 +28,9 @@ class BucketRepair {
   ~BucketRepair();
 
   const BucketMask& buckets() const { return buckets_; }
-  // Adds the stores of a part. False: one of them is of another bucket.
+  // Adds the stores of a part. False: a stored block belongs to another bucket.
   bool Add(const EventBatch& part);
-  // Returns removes of the copies in the buckets that the worker has too many, and stores of the
+  // Returns remove events for the worker's surplus copies in the buckets, and store events for its
   // missing copies. One pass over the index. Clears the collected parts.
   EventBatch TakeChanges(const PrefixIndex& index, WorkerId worker);
 

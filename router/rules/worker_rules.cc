@@ -35,7 +35,7 @@ uint32_t UntoldOf(const WorkerRules& rules, const WorkerConfig& config,
   return untold;
 }
 
-// Unknown properties that change the result of a load behind the hit.
+// Unknown properties that change how many tokens the engine loads after the GPU hit.
 uint32_t UntoldOfLoads(const WorkerRules& rules, const WorkerConfig& config, bool release_known) {
   uint32_t untold = rules.untold;
   if (!config.offload_rule) untold |= Bit(Untold::kOffloadRule);
@@ -87,7 +87,7 @@ WorkerRules::WorkerRules(const WorkerConfig& config, const GroupRegistry& regist
     has_chunks |= chunked;
     if (chunked && group.chunk_size == 0) group.chunk_size = config.chunk_size;
     if (config.groups.empty() && config.eagle) group.eagle = *config.eagle;
-    // The hash of a block covers the tokens behind the block, so the block need not be dropped.
+    // The hash of a block covers the tokens after the block, so the lookup drops no block.
     if (lookahead > 0) group.eagle = false;
   }
   untold = UntoldOf(*this, config, registry, config.rules || shown.rules);

@@ -19,10 +19,11 @@ struct CorpusConfig {
 };
 
 // Each request goes to a random worker and queries it. The engine stores the new prompt blocks when
-// they are computed, and the output blocks when they are full. At its end, the request leaves its
-// blocks to an LRU list, its tail to be evicted first. An engine announces a hash with its first
-// copy, and removes it with its eviction. Each worker's times are stretched to the window. The
-// result is deterministic.
+// they are computed, and the output blocks when they are full. When a request ends, the engine puts
+// the blocks that no other request uses into an LRU list, and evicts the last block of the request
+// first. The engine keeps one copy of each block: it announces a store when the block enters the
+// pool, and a remove when the block is evicted. The times of each worker are scaled to the window.
+// The result is deterministic.
 Corpus MakeCorpus(const std::vector<tools::TraceRequest>& trace, const CorpusConfig& config);
 
 }  // namespace kvcast::bench

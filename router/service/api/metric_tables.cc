@@ -45,10 +45,9 @@ constexpr std::array kStreamMetrics = {
     WorkerMetric{"kvcast_source_digest_checks_total",
                  "Comparisons of the worker's blocks in the index with the publisher's digest.",
                  kCounter, [](W w) { return w.stream.digest_checks; }},
-    WorkerMetric{
-        "kvcast_source_digest_mismatches_total",
-        "Comparisons with the publisher's digest that found a difference; each one is a bug.",
-        kCounter, [](W w) { return w.stream.digest_mismatches; }},
+    WorkerMetric{"kvcast_source_digest_mismatches_total",
+                 "Comparisons in which the worker's blocks differed from the publisher's digest.",
+                 kCounter, [](W w) { return w.stream.digest_mismatches; }},
     WorkerMetric{"kvcast_source_repairs_total",
                  "Repairs that replaced only the digest buckets that differed.", kCounter,
                  [](W w) { return w.stream.repairs; }},
@@ -153,9 +152,10 @@ constexpr std::array kNamingMetrics = {
     WorkerMetric{"kvcast_named_late_blocks_total",
                  "Blocks whose content became known only after their store event.", kCounter,
                  [](W w) { return w.index.named_late; }},
-    WorkerMetric{"kvcast_ambiguous_names_total",
-                 "Block hashes that name two contents, and contents that have two block hashes.",
-                 kCounter, [](W w) { return w.index.ambiguous; }},
+    WorkerMetric{
+        "kvcast_ambiguous_names_total",
+        "Contradictions in events: a block hash of two contents, or a content of two hashes.",
+        kCounter, [](W w) { return w.index.ambiguous; }},
     WorkerMetric{"kvcast_bad_stores_total", "Store events whose fields contradict each other.",
                  kCounter, [](W w) { return w.index.bad_stores; }},
     WorkerMetric{

@@ -71,7 +71,7 @@ MetricFamily LostFamily(Workers workers) {
 MetricFamily CauseFamily(Workers workers) {
   MetricFamily family{
       "kvcast_reuse_cause_info",
-      "The cause of missing reuse and the limiting group, in the labels; the value is 1.",
+      "Always 1. The labels give the cause of missing reuse and the limiting group.",
       MetricType::Gauge,
       {}};
   for (const WorkerMetrics& worker : workers) {
