@@ -446,7 +446,7 @@ MUTATIONS = [
      "router_index_test --gtest_filter=HoldingClasses*:*Model*"),
     ("score only what lies beside the first gap", "router/index/match_query.cc",
      "stretch.position > classes.covered(holding)", "stretch.position >= classes.covered(holding)",
-     "router_index_test --gtest_filter=*Model*"),
+     NAMING),
     ("call scores exact beside unnamed blocks", "router/index/match_query.cc",
      "(finds_unnamed || match->unnamed_gpu == 0)", "(finds_unnamed || true)", NAMING),
     ("share rules of which one member differs", "router/rules/rule_sets.cc",

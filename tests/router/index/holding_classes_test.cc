@@ -46,6 +46,7 @@ TEST_F(HoldingClassesTest, EqualHoldingsAreOneClass) {
   EXPECT_EQ(classes.With(empty, kGpu0, 0b1111), all);
   EXPECT_EQ(classes.With(empty, kGpu0, 0b0011), two);
   EXPECT_NE(all, two);
+  EXPECT_EQ(classes.With(empty, kGpu0, 0b1111), all);
   EXPECT_NE(classes.With(empty, kGpu1, 0b1111), all) << "another group";
   classes.Begin({.position = 4, .length = 4});
   EXPECT_NE(classes.With(empty, kGpu0, 0b1111), all) << "another stretch";
