@@ -2,7 +2,6 @@
 #include "router/index/holding_classes.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 
 namespace kvcast::router {
@@ -42,9 +41,7 @@ void HoldingClasses::Begin(const Stretch& stretch) {
 }
 
 size_t HoldingClasses::HashOf(const Node& node) const {
-  if (node.parent == kNoClass) {
-    return HashOfRoot(roots_[node.number]);
-  }
+  if (node.parent == kNoClass) return HashOfRoot(roots_[node.number]);
   return Mix(node.bits * 0xD6E8FEB86659FD93, uint64_t{node.parent} << 16 | node.kind);
 }
 
@@ -93,16 +90,7 @@ ClassId HoldingClasses::Find(ClassId from, uint16_t kind, uint64_t bits) {
   size_t entry = 0;
   const auto is = [&](const Node& known) { return Is(known, from, kind, bits); };
   ClassId id = Search(HashOf(node), is, entry);
-  if (id == kNoClass) {
-    const Stretch& stretch = stretches_.back();
-    node.covered = nodes_[from].covered;
-    if (stretch.step == 1 && stretch.position <= node.covered) {
-      const auto end =
-          static_cast<uint32_t>(stretch.position) + static_cast<uint32_t>(std::countr_one(bits));
-      node.covered = std::max(node.covered, end);
-    }
-    id = Add(node, entry);
-  }
+  if (id == kNoClass) id = Add(node, entry);
   nodes_[from].last_child = id;
   return id;
 }

@@ -32,7 +32,7 @@ class HoldingClasses {
     uint32_t step = 1;     // units per block
     bool by_hash = false;  // the blocks were found by hash, not by content
   };
-  // What decides the answer of a worker in addition to its blocks.
+  // The properties that decide the answer of a worker in addition to its blocks.
   struct Root {
     const WorkerRules* rules = nullptr;
     const AmbiguousNames* ambiguous = nullptr;  // nullptr: none
@@ -45,7 +45,6 @@ class HoldingClasses {
     ClassId parent = kNoClass;  // kNoClass: a root
     uint32_t number = 0;        // of the root, or of the stretch
     uint64_t bits = 0;          // the blocks that the parent does not have
-    uint32_t covered = 0;       // see covered()
     uint16_t kind = 0;          // group << 8 | tier
     ClassId last_child = kNoClass;
   };
@@ -68,9 +67,6 @@ class HoldingClasses {
     return Find(from, kind, bits);
   }
 
-  // The number of leading units that the class holds, if all its blocks are of one group and tier,
-  // have one unit, and were added in the order of their positions.
-  size_t covered(ClassId id) const { return nodes_[id].covered; }
   const Node& node(ClassId id) const { return nodes_[id]; }
   const Stretch& stretch(uint32_t number) const { return stretches_[number]; }
   const Root& root(uint32_t number) const { return roots_[number]; }

@@ -88,7 +88,6 @@ bool MatchQuery::BeginReading() {
   // True if no queried worker can use a block behind the first gap: all of them need the leading
   // run of blocks, with one block per chunk.
   bool until_gap = shape_.policy == MatchPolicy::kExact;
-  one_run_ = until_gap && detail_ == Detail::kScores;
   HoldingClasses::Root last;
   ClassId empty = kNoClass;
   constexpr size_t kAhead = 8;
@@ -111,7 +110,6 @@ bool MatchQuery::BeginReading() {
       last = root;
       empty = scratch_.classes.ClassOf(root);
       until_gap = until_gap && root.rules->leading_run && root.rules->blocks_per_chunk == 1;
-      one_run_ = one_run_ && root.rules->leading_run && root.rules->groups.size() == 1;
     }
     scratch_.At(view.slot) = empty;
   }
@@ -177,7 +175,6 @@ void MatchQuery::Collect(const HolderSet& holders, uint32_t offset,
     if (holding == kNoClass) continue;
     const uint16_t kind = PlaceTable::KindOf(place);
     if (detail_ == Detail::kScores && static_cast<Tier>(kind & 0xFF) != Tier::kGpu) continue;
-    if (one_run_ && stretch.position > classes.covered(holding)) continue;
     holding = classes.With(holding, kind, bits);
   }
 }

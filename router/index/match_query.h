@@ -42,7 +42,7 @@ class MatchQuery {
   // Which blocks the answers need.
   enum class Detail : uint8_t {
     kAll,    // for Answers and Plan
-    kScores  // for Scores: blocks on the GPU that a hit can contain
+    kScores  // for Scores: blocks on the GPU
   };
   // Uses the first shape.prompt_units contents and hashes of the prompt.
   MatchQuery(const ResidencyMap& map, const PlaceTable& places, const PromptBlocks& prompt,
@@ -92,8 +92,6 @@ class MatchQuery {
   const std::span<const uint64_t> integers_;
   const QueryShape shape_;
   const Detail detail_;
-  // True: all queried workers need only the leading run of blocks of their one group on the GPU.
-  bool one_run_ = false;
   Scratch& scratch_;
 };
 

@@ -61,17 +61,6 @@ TEST_F(HoldingClassesTest, OtherRulesAndOtherAmbiguousNamesAreOtherClasses) {
   EXPECT_EQ(classes.ClassOf({&rules, &names}), classes.ClassOf({&rules, &names}));
 }
 
-TEST_F(HoldingClassesTest, CountsTheLeadingUnits) {
-  classes.Begin({.position = 0, .length = 4});
-  const ClassId all = classes.With(Empty(), kGpu0, 0b1111);
-  const ClassId two = classes.With(Empty(), kGpu0, 0b1011);
-  EXPECT_EQ(classes.covered(all), 4u);
-  EXPECT_EQ(classes.covered(two), 2u);
-  classes.Begin({.position = 4, .length = 3});
-  EXPECT_EQ(classes.covered(classes.With(all, kGpu0, 0b101)), 5u);
-  EXPECT_EQ(classes.covered(classes.With(two, kGpu0, 0b111)), 2u);
-}
-
 TEST_F(HoldingClassesTest, HeldBlocksHasTheBlocksOfAllStretches) {
   classes.Begin({.position = 60, .length = 10});
   ClassId id = classes.With(Empty(), kGpu0, 0b10'0010'0001);
