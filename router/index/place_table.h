@@ -60,12 +60,11 @@ class PlaceTable {
 
   // Returns the place of this number; nullopt: it is closed.
   std::optional<Place> Read(PlaceId id) const {
-    // I8
-    const uint64_t word =
-        places_.load(std::memory_order_acquire)[id].load(std::memory_order_acquire);
+    const uint64_t word = words().At(id);
     if (word == kClosed) return std::nullopt;
-    return Place{static_cast<WorkerSlot>(word >> 16), static_cast<uint8_t>(word >> 8),
-                 static_cast<Tier>(word & 0xFF)};
+    const uint16_t kind = KindOf(word);
+    return Place{static_cast<WorkerSlot>(SlotOf(word)), static_cast<uint8_t>(kind >> 8),
+                 static_cast<Tier>(kind & 0xFF)};
   }
 
   PlaceId Open(const Place& place);

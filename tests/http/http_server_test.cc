@@ -55,6 +55,12 @@ struct SlowServer {
     return client;
   }
 
+  // Releases the handler, and returns its reply.
+  std::string End(RawHttp& client) {
+    release = true;
+    return client.ReadUpTo("done");
+  }
+
   std::atomic<bool> began{false};
   std::atomic<bool> release{false};
   std::unique_ptr<HttpServer> server;
@@ -252,8 +258,7 @@ TEST(HttpServer, AHandlerHasNoTimeLimit) {
   late.Send("GET /slow");
   EXPECT_TRUE(late.ReadToEnd().starts_with("HTTP/1.1 408 "));
   EXPECT_EQ(slow.server->counters().timed_out, 1u);
-  slow.release = true;
-  const std::string reply = busy.ReadUpTo("done");
+  const std::string reply = slow.End(busy);
   EXPECT_TRUE(reply.starts_with("HTTP/1.1 200 ")) << reply;
 }
 
@@ -322,8 +327,7 @@ TEST(HttpServer, AConnectionWhoseHandlerRunsMakesNoRoom) {
   RawHttp idle(slow.server->port());
   const RawHttp newcomer(slow.server->port());
   EXPECT_EQ(idle.ReadToEnd(), "");
-  slow.release = true;
-  const std::string reply = busy.ReadUpTo("done");
+  const std::string reply = slow.End(busy);
   EXPECT_TRUE(reply.ends_with("done")) << reply;
 }
 
